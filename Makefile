@@ -1,0 +1,102 @@
+# timbrel's commands. `make` alone lists them. Needed: GNU Make and Python 3.11 or newer; all else goes into .venv.
+#
+#   PYTHON=python3.12     the interpreter that .venv is made with (default: the first that fits)
+#   PIP_ARGS="..."        more arguments for pip, such as --extra-index-url
+#   RUNTIME=cpu|gpu       onnxruntime or onnxruntime-gpu
+#   CONFIG=cpu|gpu|tiny   the training configuration of `make pretrain`
+#   SOURCE=...            the notes it trains on (default: soundfont: with Debian's FluidR3)
+#   PYTEST_ARGS="..."     more arguments for pytest
+
+PYTHON ?=
+PIP_ARGS ?=
+RUNTIME ?= cpu
+CONFIG ?= cpu
+SOURCE ?= soundfont:/usr/share/sounds/sf2/FluidR3_GM.sf2
+PYTEST_ARGS ?=
+RUN := runs/$(CONFIG)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt $(PIP_ARGS)
+TIMBREL := $(BIN)/timbrel
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format install bench pretrain acceptance protos clean
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.demo-installed ## Install what playing needs and render twelve notes or more to demo/
+	@$(TIMBREL) demo --out demo
+
+test: lint ## Lint, type-check and test, on a small bundle
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.installed ## Let ruff mend what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+install: $(VENV)/.installed ## Install everything for development into .venv (CPU torch included)
+
+bench: $(VENV)/.demo-installed ## Measure latency and throughput of the default bundle
+	$(BIN)/python benchmarks/render_speed.py
+
+# Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
+pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
+	[ -e $(RUN)/notes ] || $(TIMBREL) train notes --config $(CONFIG) --source $(SOURCE) --out $(RUN)/notes
+	$(TIMBREL) train codec --config $(CONFIG) --notes $(RUN)/notes --out $(RUN)/codec
+	[ -e $(RUN)/tokens.bin ] || $(TIMBREL) train tokens --notes $(RUN)/notes --codec $(RUN)/codec --out $(RUN)/tokens.bin
+	$(TIMBREL) train timbre --config $(CONFIG) --tokens $(RUN)/tokens.bin --codec $(RUN)/codec --out $(RUN)/timbre
+	$(TIMBREL) train model --config $(CONFIG) --tokens $(RUN)/tokens.bin --timbre $(RUN)/timbre --out $(RUN)/model
+	$(TIMBREL) export --model $(RUN)/model --timbre $(RUN)/timbre --codec $(RUN)/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --out $(RUN)/bundle
+
+acceptance: $(VENV)/.installed ## The full-size checks, on the default bundle
+	$(BIN)/python -m pytest -m acceptance $(PYTEST_ARGS)
+
+protos: $(VENV)/.installed ## Generate the gRPC stubs anew
+	PYTHON=$(CURDIR)/$(BIN)/python sh protos/generate.sh
+
+clean: ## Remove .venv and every cache; what was rendered and trained stays
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The first interpreter that is new enough and can make a virtual environment.
+$(VENV)/.created:
+	@chosen=; lacks_venv=; \
+	for candidate in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3); do \
+	    "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    if "$$candidate" -c 'import venv, ensurepip' 2>/dev/null; then chosen=$$candidate; break; fi; \
+	    lacks_venv=$${lacks_venv:-$$candidate}; \
+	done; \
+	if [ -z "$$chosen" ] && [ -n "$$lacks_venv" ]; then \
+	    version=$$("$$lacks_venv" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	    echo "timbrel: $$lacks_venv cannot make virtual environments. Run: apt-get install python$$version-venv" >&2; \
+	    exit 2; \
+	fi; \
+	if [ -z "$$chosen" ]; then echo "timbrel: needs Python 3.11 or newer: apt-get install python3 python3-venv" >&2; exit 2; fi; \
+	"$$chosen" -m venv $(VENV) && touch $@
+
+# What `make demo` needs: no torch.
+$(VENV)/.demo-installed: pyproject.toml constraints.txt | $(VENV)/.created
+	@echo "installing timbrel into $(VENV) ..."
+	@$(PIP) --editable '.[$(RUNTIME),server,demo]'
+	@$(runtime-fix)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
+	@echo "installing timbrel and all that developing it needs into $(VENV) ..."
+	@$(PIP) --editable '.[$(RUNTIME),server,demo,train,export,dev]'
+	@$(runtime-fix)
+	@touch $@ $(VENV)/.demo-installed
+
+# swift-f0 of the demo extra brings onnxruntime, whose files overwrite those of onnxruntime-gpu.
+ifeq ($(RUNTIME),gpu)
+runtime-fix = $(BIN)/python -m pip uninstall --quiet --yes onnxruntime; $(PIP) --force-reinstall --no-deps onnxruntime-gpu
+else
+runtime-fix = :
+endif

@@ -1,0 +1,46 @@
+"""The Python client: renders notes through a timbrel server.
+
+import timbrel
+
+with timbrel.Client() as client:
+    note = client.generate("Violin", pitch=60, velocity=100, seconds=2.0, seed=1)
+    note.save("note.wav")
+"""
+
+from timbrel.client import Client
+from timbrel.core.instrument import Instrument
+from timbrel.core.model import Model
+from timbrel.errors import (
+    AuthenticationError,
+    BundleMismatchError,
+    CancelledError,
+    DeadlineExceededError,
+    FieldViolation,
+    InvalidRequestError,
+    MissingExtraError,
+    NotFoundError,
+    OverloadedError,
+    ServerError,
+    TimbrelError,
+    UnavailableError,
+)
+from timbrel.note import Note
+
+__all__ = [
+    "AuthenticationError",
+    "BundleMismatchError",
+    "CancelledError",
+    "Client",
+    "DeadlineExceededError",
+    "FieldViolation",
+    "Instrument",
+    "InvalidRequestError",
+    "MissingExtraError",
+    "Model",
+    "NotFoundError",
+    "Note",
+    "OverloadedError",
+    "ServerError",
+    "TimbrelError",
+    "UnavailableError",
+]

@@ -1,0 +1,112 @@
+"""`timbrel demo`: hear what the shipped bundle can do, and see whether it is in tune."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from timbrel.client import Client
+from timbrel.demo.picture import draw, require_matplotlib
+from timbrel.demo.plan import PlannedNote, plan_notes
+from timbrel.demo.result import RenderedNote, notes_json, summary, table
+from timbrel.pitch import PitchMeter
+from timbrel.private_server import PrivateServer
+from timbrel.progress import bar
+from timbrel_bundle.files import atomic_write
+
+N_INSTRUMENTS = 4
+N_PITCHES = 4
+VELOCITY = 100
+HELD_SECONDS = 1.5
+SEED = 1
+
+_EXAMPLES = """\
+examples:
+  timbrel demo
+  timbrel demo --out /tmp/notes --instruments 8
+  timbrel demo --bundle runs/mine/bundle
+
+The instruments and pitches are drawn by a hash of their names: nobody picked them. The folder also gets
+spectrograms.png, and notes.json with the figures of the table.
+"""
+
+
+class DemoCommand:
+    """Starts a server, renders notes through the client, measures them, stops the server."""
+
+    help = "render notes of several instruments, measure their pitch and draw them"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.description = (
+            "Starts a server with the shipped bundle on a free port, renders notes through it, writes them "
+            "and a picture of them to a folder, and prints how well each is in tune."
+        )
+        parser.epilog = _EXAMPLES
+        parser.add_argument(
+            "--out",
+            type=Path,
+            default=Path("demo"),
+            metavar="DIR",
+            help="folder to write (default %(default)s/)",
+        )
+        parser.add_argument(
+            "--instruments", type=int, default=N_INSTRUMENTS, help="how many to draw (default %(default)s)"
+        )
+        parser.add_argument(
+            "--pitches", type=int, default=N_PITCHES, help="how many of each to draw (default %(default)s)"
+        )
+        parser.add_argument(
+            "--bundle",
+            metavar="DIR",
+            help="bundle to serve; by default TIMBREL_BUNDLE, else the one that ships",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        if min(args.instruments, args.pitches) < 1:
+            raise ValueError("--instruments and --pitches must be at least 1")
+        if args.out.exists() and not args.out.is_dir():
+            raise ValueError(f"{args.out} is a file, a folder is needed")
+        require_matplotlib()
+        meter = PitchMeter()
+        with (
+            PrivateServer(args.bundle) as server,
+            Client(server.address, token=server.token, progress=True) as client,
+        ):
+            client.prepare()
+            plan = plan_notes(client.timbre_map(), args.instruments, args.pitches, client.model().pitch_range)
+            if not plan:
+                raise ValueError("the bundle's timbre map has no instrument that plays within 36..94")
+            args.out.mkdir(parents=True, exist_ok=True)
+            results = _render(client, plan, args.out, meter)
+        picture = args.out / "spectrograms.png"
+        draw(results, picture)
+        atomic_write(args.out / "notes.json", notes_json(results).encode())
+        print(table(results))
+        print(f"\n{len(results)} notes, {picture} and notes.json are in {args.out}/")
+        print(summary(results))
+        return 0
+
+
+def _render(client: Client, plan: list[PlannedNote], folder: Path, meter: PitchMeter) -> list[RenderedNote]:
+    results = []
+    with bar("rendering", len(plan), "note") as progress:
+        for planned in plan:
+            results.append(_render_note(client, planned, folder, meter))
+            progress.update()
+    return results
+
+
+def _render_note(client: Client, planned: PlannedNote, folder: Path, meter: PitchMeter) -> RenderedNote:
+    shortest, longest = client.model().seconds_range
+    held = min(max(HELD_SECONDS, shortest), longest)
+    start = time.perf_counter()
+    note = client.generate(planned.instrument.name, planned.pitch, VELOCITY, held, SEED)
+    audio = note.audio
+    elapsed = time.perf_counter() - start
+    note.save(folder / planned.file_name)
+    measured = meter.measure(audio, note.sample_rate)
+    return RenderedNote(planned.file_name, planned.instrument.name, note, measured, elapsed)
+
+
+command = DemoCommand()

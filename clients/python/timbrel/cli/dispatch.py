@@ -1,0 +1,97 @@
+"""Runs one subcommand, loading no other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint, version
+
+from timbrel.cli.command import find_commands, load_command, missing_extra
+from timbrel.cli.parser import Parser, join_negative_values
+from timbrel.errors import MissingExtraError, TimbrelError
+
+USAGE_STATUS = 2
+INTERRUPTED_STATUS = 130
+
+TRACEBACK_VARIABLE = "TIMBREL_TRACEBACK"
+"""Environment variable: where it is 1, errors keep their traceback, for those who look for a bug."""
+
+_DESCRIPTION = "Turns a point on a map of timbres and a pitch into a played note."
+_EXAMPLES = """\
+examples:
+  timbrel demo                                            render some notes, into demo/
+  timbrel render --timbre Violin --pitch 60 --out note.wav
+  timbrel info                                            what is being served
+
+`timbrel COMMAND --help` explains each.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status: 2 for an error of the user's, 130 where interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = _run(given)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS
+    except BrokenPipeError:
+        # Whoever read our output has had enough; the interpreter's last flush must not complain.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (TimbrelError, ValueError, OSError) as error:
+        if os.environ.get(TRACEBACK_VARIABLE) == "1":
+            raise
+        print(f"timbrel: {_one_line(error)}", file=sys.stderr)
+        return USAGE_STATUS
+
+
+def _run(given: list[str]) -> int:
+    commands = find_commands()
+    if not given or given[0] not in commands:
+        return _without_command(given, commands)
+    point = commands[given[0]]
+    command = load_command(point)
+    parser = Parser(prog=f"timbrel {point.name}")
+    command.configure(parser)
+    args = parser.parse_args(join_negative_values(given[1:]))
+    try:
+        return command.run(args)
+    except ImportError as error:
+        if isinstance(error, TimbrelError):
+            raise
+        raise missing_extra(point, error) from error
+
+
+def _without_command(given: list[str], commands: Mapping[str, EntryPoint]) -> int:
+    """Help, the version, or a complaint about what is no command."""
+    parser = Parser(prog="timbrel", description=_DESCRIPTION, epilog=_EXAMPLES)
+    parser.add_argument("--version", action="version", version=f"timbrel {version('timbrel')}")
+    asks_for_help = not given or given[0] in ("-h", "--help")
+    listing = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, point in commands.items():
+        listing.add_parser(name, help=_help_line(point) if asks_for_help else None)
+    if not given:
+        parser.print_help(sys.stderr)
+        return USAGE_STATUS
+    parser.parse_args(given[:1])
+    return 0
+
+
+def _help_line(point: EntryPoint) -> str:
+    try:
+        return load_command(point).help
+    except MissingExtraError as error:
+        return f"(needs timbrel[{error.extra}])"
+
+
+def _one_line(error: Exception) -> str:
+    """The error's message; Python's own "[Errno 2]" is left out of a system error's."""
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return f"{place}{error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,233 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TypeVar
+
+from timbrel.core.address import TOKEN_VARIABLE, find_server
+from timbrel.core.instrument import Instrument
+from timbrel.core.manifest import check_manifest
+from timbrel.core.model import Model
+from timbrel.core.reply import NoteAssembler, WrittenNote
+from timbrel.core.request import NoteRequest
+from timbrel.core.retry import RetryPolicy
+from timbrel.core.timbre import instrument_point
+from timbrel.decoder import CODEC_FILES, Decoder
+from timbrel.errors import FieldViolation, InvalidRequestError, OverloadedError
+from timbrel.files import FileCache
+from timbrel.note import Decode, Note
+from timbrel.private_server import PrivateServer
+from timbrel.transport import Transport
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+DEFAULT_TIMEOUT_SECONDS = 120.0
+"""A note takes a second or so; a busy server's queue and a slow processor are given time."""
+
+_Result = TypeVar("_Result")
+
+
+class Client:
+    """Renders notes through a timbrel server. Threads may share one.
+
+        with timbrel.Client() as client:
+            client.generate("Violin", pitch=60, seed=1).save("note.wav")
+
+    Entering the `with` block, or the first call, finds the server: the `server` argument, else the
+    environment's TIMBREL_SERVER, else a private one, which is started here and ends with the client.
+
+    Args:
+        server: HOST:PORT; without a port, 50051.
+        token: what the server asks its callers for; by default TIMBREL_TOKEN, if set.
+        timeout: seconds allowed for one call, waiting for an overloaded server included; None for no bound.
+        bundle: start a private server with the bundle in this folder, whatever TIMBREL_SERVER says. Private
+            servers otherwise serve TIMBREL_BUNDLE, else the bundle that ships.
+        progress: show a bar on standard error while files are fetched.
+
+    Every method raises subclasses of TimbrelError, drawn in timbrel.errors, and none of gRPC's own errors.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
+        *,
+        bundle: str | os.PathLike[str] | None = None,
+        progress: bool = False,
+    ) -> None:
+        if timeout is not None and not timeout > 0:
+            raise InvalidRequestError.of(
+                [FieldViolation("timeout", f"must be above 0 seconds, got {timeout}")]
+            )
+        if server is not None and bundle is not None:
+            raise InvalidRequestError.of([FieldViolation("bundle", f"the server {server} serves its own")])
+        self._address = None if bundle is not None else find_server(server, os.environ)
+        self._token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
+        self._timeout = timeout
+        self._bundle = bundle
+        self._progress = progress
+        self._retry = RetryPolicy()
+        # Guards what is made once, at first need: everything below.
+        self._lock = threading.RLock()
+        self._closed = False
+        self._private_server: PrivateServer | None = None
+        self._transport: Transport | None = None
+        self._model: pb.GetModelResponse | None = None
+        self._map: pb.TimbreMap | None = None
+        self._decode: Decode | None = None
+
+    def __enter__(self) -> Client:
+        self._connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection, and the private server if there is one. Notes at hand can still be decoded."""
+        with self._lock:
+            self._closed = True
+            if self._transport is not None:
+                self._transport.close()
+                self._transport = None
+            if self._private_server is not None:
+                self._private_server.close()
+                self._private_server = None
+
+    def generate(
+        self,
+        timbre: tuple[float, float] | str,
+        pitch: int = 60,
+        velocity: int = 100,
+        seconds: float = 2.0,
+        seed: int | None = None,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> Note:
+        """Renders one note.
+
+        Args:
+            timbre: a point (x, y) of the unit disc, or the name of an instrument of the timbre map.
+            pitch: MIDI note number, 60 = C4; `model().pitch_range` bounds it.
+            velocity: MIDI velocity, 1..127.
+            seconds: how long the key is held; the release follows. `model().seconds_range` bounds it.
+            seed: the same request with the same seed gives the same codes. None: the server draws one, and
+                the note's `seed` tells which.
+            temperature: 0 always takes the most likely code. None: the server's default, as for the next two.
+            top_k: draw from the k most likely codes only.
+            top_p: draw from the most likely codes that make up this probability only.
+
+        Raises:
+            InvalidRequestError: naming every field that is out of range; nothing was sent.
+            MissingExtraError: no ONNX runtime is installed to decode with (raised by `Note.audio`).
+        """
+        manifest = self._get_model().manifest
+        point = instrument_point(self._get_map(), timbre) if isinstance(timbre, str) else timbre
+        wanted = NoteRequest(point, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        request = wanted.to_pb(manifest)
+        decode = self._get_decode()
+        written = self._call(lambda transport, timeout: _write(transport, manifest, request, timeout))
+        return Note(
+            timbre=(float(point[0]), float(point[1])),
+            pitch=int(pitch),
+            velocity=int(velocity),
+            seconds=float(seconds),
+            seed=written.seed,
+            truncated=written.truncated,
+            codes=written.codes,
+            sample_rate=manifest.codec.sample_rate,
+            _decode=decode,
+        )
+
+    def model(self) -> Model:
+        """What the server serves, and what runs it. Asked once and then remembered."""
+        return Model.from_pb(self._get_model())
+
+    def timbre_map(self) -> tuple[Instrument, ...]:
+        """The named points of the timbre map. Asked once and then remembered."""
+        return tuple(Instrument.from_pb(point) for point in self._get_map().points)
+
+    def instruments(self) -> tuple[str, ...]:
+        """The names that `generate` takes for a timbre."""
+        return tuple(point.instrument for point in self._get_map().points)
+
+    def prepare(self) -> None:
+        """Does now what the first note would otherwise wait for: asks for the model, fetches the codec."""
+        self._get_decode()
+
+    def _connect(self) -> Transport:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this client is closed")
+            if self._transport is None:
+                address, token = str(self._address), self._token
+                if self._address is None:
+                    self._private_server = PrivateServer(self._bundle)
+                    address, token = self._private_server.address, self._private_server.token
+                self._transport = Transport(address, token)
+            return self._transport
+
+    def _get_model(self) -> pb.GetModelResponse:
+        with self._lock:
+            if self._model is None:
+                model = self._call(Transport.get_model)
+                check_manifest(model.manifest)
+                self._model = model
+            return self._model
+
+    def _get_map(self) -> pb.TimbreMap:
+        with self._lock:
+            if self._map is None:
+                self._map = self._call(Transport.get_timbre_map)
+            return self._map
+
+    def _get_decode(self) -> Decode:
+        """The codec of the bundle, its files fetched; its sessions are made when first used."""
+        with self._lock:
+            if self._decode is None:
+                transport = self._connect()
+                cache = FileCache(
+                    self._get_model().manifest,
+                    lambda name, offset: transport.get_file(name, offset, self._timeout),
+                    show_progress=self._progress,
+                )
+                self._decode = Decoder(cache.require(CODEC_FILES))
+            return self._decode
+
+    def _call(self, action: Callable[[Transport, float | None], _Result]) -> _Result:
+        """Runs one call within the time allowed, again where the server is overloaded."""
+        transport = self._connect()
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        attempt = 1
+        while True:
+            try:
+                return action(transport, _remaining(deadline))
+            except OverloadedError as error:
+                delay = self._retry.delay(attempt, error, _remaining(deadline))
+                if delay is None:
+                    raise
+            time.sleep(delay)
+            attempt += 1
+
+
+def _remaining(deadline: float | None) -> float | None:
+    """Seconds until the deadline, never below 0; None where there is none."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _write(
+    transport: Transport, manifest: pb.Manifest, request: pb.GenerateRequest, timeout: float | None
+) -> WrittenNote:
+    assembler = NoteAssembler(manifest)
+    for reply in transport.generate(request, timeout):
+        assembler.feed(reply)
+    return assembler.finish()

@@ -1,0 +1,103 @@
+"""From a gRPC status to the error that the client raises. Statuses come as plain numbers and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+from google.rpc import error_details_pb2, status_pb2
+
+from timbrel.errors import (
+    AuthenticationError,
+    BundleMismatchError,
+    CancelledError,
+    DeadlineExceededError,
+    FieldViolation,
+    InvalidRequestError,
+    NotFoundError,
+    OverloadedError,
+    ServerError,
+    TimbrelError,
+    UnavailableError,
+)
+
+DETAILS_KEY = "grpc-status-details-bin"
+"""The trailing metadata key under which a server sends a google.rpc.Status."""
+
+ERROR_ID_KEY = "error_id"
+"""The key of an ErrorInfo's metadata under which the server names a failure in its log."""
+
+_Detail = TypeVar("_Detail", bound=Message)
+_Maker = Callable[[str, status_pb2.Status], TimbrelError]
+
+
+def error_from_status(code: int, message: str, details: bytes = b"") -> TimbrelError:
+    """The error to raise for a call that ended with this status.
+
+    Args:
+        code: the gRPC status code's number, for example 3 for INVALID_ARGUMENT.
+        message: the status message.
+        details: a serialized google.rpc.Status, as a server sends it in its trailing metadata.
+    """
+    maker = _MAKERS.get(code, _server_error)
+    return maker(
+        " ".join(message.split()) or f"the server gave status {code} without a message", _parse(details)
+    )
+
+
+def _parse(details: bytes) -> status_pb2.Status:
+    status = status_pb2.Status()
+    try:
+        status.ParseFromString(details)
+    except DecodeError:
+        return status_pb2.Status()
+    return status
+
+
+def _find(status: status_pb2.Status, kind: type[_Detail]) -> _Detail | None:
+    """The first detail of this kind, if there is one."""
+    for packed in status.details:
+        detail = kind()
+        try:
+            if packed.Unpack(detail):
+                return detail
+        except DecodeError:
+            continue
+    return None
+
+
+def _invalid_request(message: str, status: status_pb2.Status) -> TimbrelError:
+    bad = _find(status, error_details_pb2.BadRequest)
+    violations = bad.field_violations if bad is not None else ()
+    fields = [FieldViolation(each.field, each.description) for each in violations]
+    return InvalidRequestError.of(fields) if fields else InvalidRequestError(message)
+
+
+def _overloaded(message: str, status: status_pb2.Status) -> TimbrelError:
+    retry = _find(status, error_details_pb2.RetryInfo)
+    delay = retry.retry_delay if retry is not None else None
+    return OverloadedError(message, None if delay is None else delay.seconds + delay.nanos * 1e-9)
+
+
+def _server_error(message: str, status: status_pb2.Status) -> TimbrelError:
+    info = _find(status, error_details_pb2.ErrorInfo)
+    error_id = info.metadata.get(ERROR_ID_KEY) if info is not None else None
+    return ServerError(message, error_id)
+
+
+def _plain(kind: type[TimbrelError]) -> _Maker:
+    return lambda message, _status: kind(message)
+
+
+_MAKERS: dict[int, _Maker] = {
+    1: _plain(CancelledError),
+    3: _invalid_request,
+    4: _plain(DeadlineExceededError),
+    5: _plain(NotFoundError),
+    8: _overloaded,
+    9: _plain(BundleMismatchError),
+    14: _plain(UnavailableError),
+    16: _plain(AuthenticationError),
+}
+"""By gRPC's status numbers; every other one is a ServerError."""

@@ -1,0 +1,117 @@
+"""What a server says about itself and the bundle it serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+
+@dataclass(frozen=True)
+class SamplingDefaults:
+    """What the server takes where a request says nothing."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A collection of notes that the bundle was trained on."""
+
+    name: str
+    licence: str
+    n_instruments: int
+    n_notes: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """A bundle, and the engine that runs it."""
+
+    name: str
+    """The bundle's name."""
+
+    bundle_hash: str
+    """SHA-256 over the bundle's files, in hex: names exactly this bundle."""
+
+    codec: str
+    """The codec's id: "timbrel-notes" or "encodec"."""
+
+    sample_rate: int
+    """Audio samples per second."""
+
+    frame_rate: float
+    """Frames per second."""
+
+    n_codebooks: int
+    """Codes per frame."""
+
+    codebook_size: int
+    """Codes are 0..codebook_size-1."""
+
+    n_parameters: int
+    """Trained parameters of the note model."""
+
+    pitch_range: tuple[int, int]
+    """MIDI note numbers, inclusive."""
+
+    velocity_range: tuple[int, int]
+    """MIDI velocities, inclusive."""
+
+    seconds_range: tuple[float, float]
+    """How long a key may be held, in seconds."""
+
+    max_seconds: float
+    """Where every note is cut, release included."""
+
+    sources: tuple[DataSource, ...]
+    """What it was trained on."""
+
+    provider: str
+    """The execution provider that the engine really runs on."""
+
+    precision: str
+    """Of the decoder's weights and arithmetic, for example "fp32"."""
+
+    n_slots: int
+    """Notes that can be written at once."""
+
+    decoder_graph: str
+    """File name of the decode graph in use."""
+
+    server_version: str
+    """Version of the timbrel distribution that serves."""
+
+    default_sampling: SamplingDefaults
+
+    @classmethod
+    def from_pb(cls, response: pb.GetModelResponse) -> Model:
+        manifest, engine = response.manifest, response.engine
+        codec, ranges, sampling = manifest.codec, manifest.ranges, engine.default_sampling
+        frame_rate = codec.sample_rate / codec.hop_length
+        return cls(
+            name=manifest.name,
+            bundle_hash=manifest.bundle_hash,
+            codec=codec.id,
+            sample_rate=codec.sample_rate,
+            frame_rate=frame_rate,
+            n_codebooks=codec.n_codebooks,
+            codebook_size=codec.codebook_size,
+            n_parameters=manifest.model.n_parameters,
+            pitch_range=(ranges.pitch_min, ranges.pitch_max),
+            velocity_range=(ranges.velocity_min, ranges.velocity_max),
+            seconds_range=(ranges.seconds_min, ranges.seconds_max),
+            max_seconds=manifest.model.max_frames / frame_rate,
+            sources=tuple(
+                DataSource(source.name, source.licence, source.n_instruments, source.n_notes)
+                for source in manifest.training.sources
+            ),
+            provider=engine.provider,
+            precision=engine.precision,
+            n_slots=engine.n_slots,
+            decoder_graph=engine.decoder_graph,
+            server_version=engine.server_version,
+            default_sampling=SamplingDefaults(sampling.temperature, sampling.top_k, sampling.top_p),
+        )

@@ -1,0 +1,95 @@
+"""Puts a note together from the stream of replies that carries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.errors import BundleMismatchError, ServerError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+Codes = npt.NDArray[np.uint16]
+"""[frames, codebooks]"""
+
+
+@dataclass(frozen=True)
+class WrittenNote:
+    """A finished note as the server wrote it."""
+
+    codes: Codes
+    """[frames, codebooks]"""
+
+    seed: int
+    """The seed in use: the caller's, or the one that the server drew."""
+
+    truncated: bool
+    """Whether the note was cut at the bundle's cap."""
+
+
+class NoteAssembler:
+    """Takes the replies of one Generate call in order, and checks that they make sense together."""
+
+    def __init__(self, manifest: pb.Manifest) -> None:
+        self._manifest = manifest
+        self._header: pb.GenerateHeader | None = None
+        self._parts: list[Codes] = []
+        self._finish = pb.FINISH_REASON_UNSPECIFIED
+
+    @property
+    def n_frames(self) -> int:
+        """Frames received so far."""
+        return sum(len(part) for part in self._parts)
+
+    def feed(self, reply: pb.GenerateResponse) -> Codes:
+        """Takes one reply; returns its codes [frames, codebooks], possibly none.
+
+        Raises:
+            BundleMismatchError: another bundle than the manifest's wrote the note.
+            ServerError: the replies do not follow the protocol.
+        """
+        if self._finish != pb.FINISH_REASON_UNSPECIFIED:
+            raise ServerError("the server sent more after the end of the note")
+        if self._header is None:
+            self._accept_header(reply)
+        codes = self._read(reply.codes)
+        self._parts.append(codes)
+        if self.n_frames > self._manifest.model.max_frames:
+            raise ServerError(f"the server sent more than {self._manifest.model.max_frames} frames")
+        self._finish = reply.finish_reason
+        return codes
+
+    def finish(self) -> WrittenNote:
+        """The whole note, once the stream has ended.
+
+        Raises:
+            ServerError: the stream ended before the note did.
+        """
+        if self._header is None or self._finish == pb.FINISH_REASON_UNSPECIFIED:
+            raise ServerError("the server ended the stream before the note was finished")
+        codes = np.concatenate(self._parts)
+        codes.flags.writeable = False
+        return WrittenNote(codes, self._header.seed, self._finish == pb.FINISH_REASON_CAP)
+
+    def _accept_header(self, reply: pb.GenerateResponse) -> None:
+        if not reply.HasField("header"):
+            raise ServerError("the server's first reply has no header")
+        written, expected = reply.header.bundle_hash, self._manifest.bundle_hash
+        if written != expected:
+            raise BundleMismatchError(f"bundle {written} wrote the note, {expected} was expected")
+        self._header = reply.header
+
+    def _read(self, codes: pb.Codes) -> Codes:
+        codec = self._manifest.codec
+        shape = (codes.n_frames, codec.n_codebooks)
+        if codes.n_frames and codes.n_codebooks != codec.n_codebooks:
+            raise ServerError(f"the server sent {codes.n_codebooks} codebooks, expected {codec.n_codebooks}")
+        if len(codes.data) != 2 * shape[0] * shape[1]:
+            raise ServerError(f"the server sent {len(codes.data)} bytes of codes for a shape of {shape}")
+        values = np.frombuffer(codes.data, dtype="<u2").astype(np.uint16).reshape(shape)
+        if values.size and values.max() >= codec.codebook_size:
+            raise ServerError(
+                f"the server sent code {values.max()}, the largest is {codec.codebook_size - 1}"
+            )
+        return values

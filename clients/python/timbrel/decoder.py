@@ -1,0 +1,55 @@
+"""From codes to sound, with the codec that the bundle brings."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.errors import BundleMismatchError, MissingExtraError
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import CodecDecoder
+from timbrel_bundle.errors import BundleError
+from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
+
+CODEC_FILES = (CODEC_DECODER, CODEC_WEIGHTS)
+"""What decoding needs of a bundle."""
+
+EXTRA = "cpu"
+"""Brings an ONNX runtime; so does `gpu`, for those who know that they want it."""
+
+
+class Decoder:
+    """Decodes notes with the codec of a bundle folder. Threads may share one.
+
+    The codec is loaded with the first note, so that codes can be had where no ONNX runtime is installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._codec: CodecDecoder | None = None
+
+    def __call__(self, codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+        """codes [frames, codebooks] -> audio [samples].
+
+        Raises:
+            MissingExtraError: no ONNX runtime is installed.
+            BundleMismatchError: the codec's files were altered since they were fetched, or make no codec.
+        """
+        if len(codes) == 0:
+            return np.zeros(0, dtype=np.float32)
+        return self._load().decode(codes)
+
+    def _load(self) -> CodecDecoder:
+        with self._lock:
+            if self._codec is None:
+                try:
+                    self._codec = CodecDecoder(Bundle.open(self._folder))
+                except ImportError as error:
+                    raise MissingExtraError("decoding a note into sound", EXTRA) from error
+                except BundleError as error:
+                    raise BundleMismatchError(str(error)) from error
+            return self._codec

@@ -1,0 +1,1 @@
+"""The demo: notes drawn by a hash, rendered, measured and pictured."""

@@ -1,0 +1,100 @@
+"""Everything that timbrel's client raises on purpose.
+
+    TimbrelError
+    ├── InvalidRequestError      a field is out of range; `fields` names each one
+    ├── NotFoundError            the server has no such bundle or file
+    ├── OverloadedError          the server's queue is full, and stayed so through the retries
+    ├── DeadlineExceededError    the time allowed for the call ran out
+    ├── CancelledError           the call was cancelled
+    ├── AuthenticationError      no credentials, or not the right ones
+    ├── UnavailableError         no server there, or one that is shutting down or has lost its engine
+    ├── BundleMismatchError      the server's bundle, or a file of it, is not the one expected
+    ├── ServerError              anything else that went wrong in the server; `error_id` is in its log
+    └── MissingExtraError        an optional part of timbrel is not installed; `extra` names it
+
+Each message is one line that can be shown to a user as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class TimbrelError(Exception):
+    """The base of every error that timbrel's client raises on purpose."""
+
+
+class FieldViolation(NamedTuple):
+    """One field of a request, and what is wrong with it."""
+
+    field: str
+    """Its name in the request, for example "pitch"."""
+
+    description: str
+    """What is wrong, and what is allowed."""
+
+
+class InvalidRequestError(TimbrelError):
+    """A request that no server would accept: some field is out of range. Nothing was generated."""
+
+    def __init__(self, message: str, fields: Sequence[FieldViolation] = ()) -> None:
+        super().__init__(message)
+        self.fields: tuple[FieldViolation, ...] = tuple(fields)
+        """Each field that is wrong; empty where the server did not name them."""
+
+    @classmethod
+    def of(cls, fields: Sequence[FieldViolation]) -> InvalidRequestError:
+        """The error whose message is made of the fields' own."""
+        return cls("; ".join(f"{name}: {description}" for name, description in fields), fields)
+
+
+class NotFoundError(TimbrelError):
+    """The server has no bundle or file of this name."""
+
+
+class OverloadedError(TimbrelError):
+    """The server's queue is full, or the deadline too near to be met; trying again was of no use."""
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+        """When the server suggests to try again; None where it says nothing."""
+
+
+class DeadlineExceededError(TimbrelError):
+    """The time allowed for the call ran out."""
+
+
+class CancelledError(TimbrelError):
+    """The call was cancelled, here or by the server."""
+
+
+class AuthenticationError(TimbrelError):
+    """The server asks for credentials: none were sent, or not the right ones."""
+
+
+class UnavailableError(TimbrelError):
+    """No server answers at the address, or it is shutting down or has lost its engine."""
+
+
+class BundleMismatchError(TimbrelError):
+    """The server's bundle, or a file fetched from it, is not the one expected."""
+
+
+class ServerError(TimbrelError):
+    """The server failed, or answered something that makes no sense."""
+
+    def __init__(self, message: str, error_id: str | None = None) -> None:
+        super().__init__(message)
+        self.error_id = error_id
+        """Names the failure in the server's log; None where the server gave no id."""
+
+
+class MissingExtraError(TimbrelError):
+    """An optional part of timbrel is needed and not installed."""
+
+    def __init__(self, purpose: str, extra: str) -> None:
+        super().__init__(f"{purpose} needs an optional part of timbrel: pip install 'timbrel[{extra}]'")
+        self.extra = extra
+        """What to install, as in timbrel[extra]."""

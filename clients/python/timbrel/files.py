@@ -1,0 +1,125 @@
+"""The files of a bundle that a client needs, fetched once and kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from timbrel.errors import BundleMismatchError
+from timbrel.progress import bar
+from timbrel_bundle.files import sha256_file
+from timbrel_bundle.layout import MANIFEST
+from timbrel_bundle.manifest import save_manifest
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: parts are not shared between processes there, nor resumed
+    fcntl = None  # type: ignore[assignment]
+
+CACHE_VARIABLE = "TIMBREL_CACHE"
+"""Environment variable that names the cache folder itself."""
+
+Fetch = Callable[[str, int], Iterator[pb.GetFileResponse]]
+"""Starts a transfer: (file name, bytes to skip) -> replies."""
+
+
+def cache_folder() -> Path:
+    """TIMBREL_CACHE, else timbrel in XDG_CACHE_HOME, else ~/.cache/timbrel."""
+    if own := os.environ.get(CACHE_VARIABLE):
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "timbrel"
+
+
+class FileCache:
+    """The fetched part of one bundle: a folder named by the bundle's hash, which opens as a bundle.
+
+    The manifest must have been checked: its hash names a folder here.
+
+    A file appears under its name only when it is whole and its SHA-256 is the manifest's. A transfer that
+    broke off is continued by the next.
+    """
+
+    def __init__(self, manifest: pb.Manifest, fetch: Fetch, *, show_progress: bool = False) -> None:
+        self.folder = cache_folder() / "bundles" / manifest.bundle_hash
+        self._manifest = manifest
+        self._fetch = fetch
+        self._show_progress = show_progress
+
+    def require(self, names: Iterable[str]) -> Path:
+        """Fetches those of the files that are not here yet, and returns the folder.
+
+        Raises:
+            BundleMismatchError: the bundle has no such file, or what arrived is not what the manifest states.
+            OSError: the cache folder cannot be written.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            self._require(self._describe(name))
+        if not (self.folder / MANIFEST).exists():
+            save_manifest(self._manifest, self.folder / MANIFEST)
+        return self.folder
+
+    def _describe(self, name: str) -> pb.BundleFile:
+        for file in self._manifest.files:
+            if file.name == name:
+                return file
+        raise BundleMismatchError(f"the server's bundle has no {name}")
+
+    def _require(self, file: pb.BundleFile) -> None:
+        path = self.folder / file.name
+        if _is_whole(path, file):
+            return
+        with _open_part(path) as part:
+            # Another process may have finished while this one waited for its turn.
+            if _is_whole(path, file):
+                return
+            self._transfer(file, part)
+            if not _is_whole(Path(part.name), file):
+                # What an earlier transfer left may have been wrong: once more, from the start.
+                part.truncate(0)
+                self._transfer(file, part)
+            if not _is_whole(Path(part.name), file):
+                part.truncate(0)
+                raise BundleMismatchError(f"{file.name} arrived damaged: its SHA-256 is not the manifest's")
+            os.replace(part.name, path)
+
+    def _transfer(self, file: pb.BundleFile, part: BinaryIO) -> None:
+        """Appends to the part what it lacks."""
+        start = part.seek(0, os.SEEK_END)
+        if start > file.size:
+            start = part.truncate(0)
+            part.seek(0)
+        if start == file.size:
+            return
+        with bar(file.name, file.size, "B", shown=self._show_progress, initial=start) as progress:
+            for reply in self._fetch(file.name, start):
+                if part.tell() + len(reply.data) > file.size:
+                    raise BundleMismatchError(f"the server sent more of {file.name} than the manifest states")
+                part.write(reply.data)
+                progress.update(len(reply.data))
+        part.flush()
+
+
+def _is_whole(path: Path, file: pb.BundleFile) -> bool:
+    try:
+        return path.stat().st_size == file.size and sha256_file(path) == file.sha256
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def _open_part(path: Path) -> Iterator[BinaryIO]:
+    """The unfinished file beside `path`, this process's alone while it is open. What it holds is kept."""
+    if fcntl is None:
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        with part.open("wb") as file:
+            yield file
+        return
+    with path.with_name(f"{path.name}.part").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file

@@ -1,0 +1,67 @@
+"""How high a note really sounds, by the swift-f0 pitch tracker."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.errors import MissingExtraError
+
+ONSET_SECONDS = 0.05
+"""The attack, in which few instruments have a pitch yet, is left out."""
+
+VOICED_CONFIDENCE = 0.5
+"""swift-f0's own limit: a frame is voiced from here on."""
+
+IN_TUNE_CENTS = 50.0
+"""A note is in tune where it is at most this far from the pitch asked: half a semitone."""
+
+
+class PitchMeter:
+    """Measures the pitch of notes. Build one and use it for all of them.
+
+    Raises:
+        MissingExtraError: swift-f0, which the demo extra brings, is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from swift_f0 import SwiftF0
+        except ImportError as error:
+            raise MissingExtraError("measuring pitch", "demo") from error
+        self._tracker: Any = SwiftF0()
+
+    def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+        """The note's pitch as a fractional MIDI note number; None where nothing is voiced.
+
+        It is the median over the voiced frames from 50 ms on.
+
+        Args:
+            audio: [samples], mono.
+            sample_rate: samples per second.
+        """
+        if len(audio) < ONSET_SECONDS * sample_rate:
+            return None
+        frames = self._tracker.detect(audio, sample_rate)
+        voiced = (frames.confidence >= VOICED_CONFIDENCE) & (frames.timestamps >= ONSET_SECONDS)
+        if not voiced.any():
+            return None
+        return midi_pitch(float(np.median(frames.pitch_hz[voiced])))
+
+
+def midi_pitch(hertz: float) -> float:
+    """The fractional MIDI note number of a frequency: 440 Hz is 69."""
+    return 69.0 + 12.0 * math.log2(hertz / 440.0)
+
+
+def frequency(pitch: float) -> float:
+    """The frequency in Hz of a MIDI note number: 69 is 440 Hz."""
+    return 440.0 * math.pow(2.0, (pitch - 69.0) / 12.0)
+
+
+def is_in_tune(asked: float, measured: float | None) -> bool:
+    """Whether a note sounds within 50 cents of the pitch asked; an unvoiced one does not."""
+    return measured is not None and abs(measured - asked) * 100.0 <= IN_TUNE_CENTS

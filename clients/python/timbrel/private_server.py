@@ -1,0 +1,141 @@
+"""A server of one's own: a subprocess on a free loopback port that ends with whoever started it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import queue
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from timbrel.core.address import TOKEN_VARIABLE
+from timbrel.errors import MissingExtraError, UnavailableError
+
+BUNDLE_VARIABLE = "TIMBREL_BUNDLE"
+"""Environment variable that names the bundle folder a private server serves."""
+
+START_TIMEOUT_SECONDS = 120.0
+"""Loading a bundle takes a second or so; a slow machine is given more."""
+
+STOP_TIMEOUT_SECONDS = 5.0
+"""After this a server that was asked to stop is killed."""
+
+_READY = re.compile(r"timbrel ready on (?P<address>\S+:\d+)")
+_MISSING_MODULE = re.compile(r"No module named '(?P<module>[\w.]+)'")
+_SERVER_MODULE = "timbrel_server"
+
+
+class PrivateServer:
+    """Starts a server and waits until it is ready.
+
+    Args:
+        bundle: the bundle folder to serve; by default TIMBREL_BUNDLE, else the bundle that ships.
+
+    Raises:
+        MissingExtraError: the server is not installed.
+        UnavailableError: it did not start; the message says why.
+    """
+
+    def __init__(self, bundle: str | os.PathLike[str] | None = None) -> None:
+        if importlib.util.find_spec(_SERVER_MODULE) is None:
+            raise _missing_extra()
+        self.token = secrets.token_urlsafe(32)
+        """What the server asks its callers for."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._process = self._start(bundle)
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read_output, daemon=True).start()
+        try:
+            self.address = self._wait_until_ready(time.monotonic() + START_TIMEOUT_SECONDS)
+            """HOST:PORT."""
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> PrivateServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    def close(self) -> None:
+        """Stops the server; it is gone when this returns. Calling it again does nothing."""
+        if self._process.stdin is not None:
+            # The end of its input tells it to leave at once, whatever it is doing.
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._log.close()
+
+    def _start(self, bundle: str | os.PathLike[str] | None) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent"]
+        folder = bundle if bundle is not None else os.environ.get(BUNDLE_VARIABLE)
+        if folder:
+            command += ["--bundle", str(Path(folder))]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env={**os.environ, TOKEN_VARIABLE: self.token},
+            # A terminal's Ctrl-C is the client's to handle: it stops the server itself.
+            start_new_session=True,
+        )
+
+    def _read_output(self) -> None:
+        """Keeps the pipe empty for as long as the server lives."""
+        output: IO[str] | None = self._process.stdout
+        if output is not None:
+            with output:
+                for line in output:
+                    self._lines.put(line)
+        self._lines.put(None)
+
+    def _wait_until_ready(self, deadline: float) -> str:
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise UnavailableError(
+                    f"the private server was not ready after {START_TIMEOUT_SECONDS:.0f} seconds"
+                ) from None
+            if line is None:
+                raise self._start_failure()
+            if match := _READY.match(line):
+                return match["address"]
+
+    def _start_failure(self) -> MissingExtraError | UnavailableError:
+        status = self._process.wait()
+        self._log.seek(0)
+        text = self._log.read().decode(errors="replace").strip()
+        if _MISSING_MODULE.search(text):
+            return _missing_extra()
+        last = text.splitlines()[-1].removeprefix("timbrel: ") if text else f"exit status {status}"
+        return UnavailableError(f"the private server did not start: {last}")
+
+
+def _missing_extra() -> MissingExtraError:
+    return MissingExtraError("a private server (none was named by --server or TIMBREL_SERVER)", "cpu,server")

@@ -1,0 +1,27 @@
+"""Progress bars for work that takes a while: on standard error, and only where a person is watching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tqdm import tqdm
+
+
+def bar(description: str, total: int, unit: str, *, shown: bool = True, initial: int = 0) -> tqdm[Any]:
+    """A bar to `update(n)`, as a context manager.
+
+    Args:
+        total: how many units there are in all.
+        unit: "B" for bytes, which are scaled to kB and MB, or for example "note".
+        shown: False for none at all; otherwise it shows where standard error is a terminal.
+        initial: units done already.
+    """
+    return tqdm(
+        desc=description,
+        total=total,
+        unit=unit,
+        unit_scale=unit == "B",
+        initial=initial,
+        leave=False,
+        disable=None if shown else True,
+    )

@@ -1,0 +1,81 @@
+"""The gRPC side of the blocking client: a channel, one method per RPC, and no gRPC error let out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar, cast
+
+import grpc
+
+from timbrel.core.faults import DETAILS_KEY, error_from_status
+from timbrel.errors import TimbrelError, UnavailableError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+_Reply = TypeVar("_Reply")
+
+
+class _Stream(Protocol):
+    """What grpc returns for a call with a stream of replies."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def cancel(self) -> bool: ...
+
+
+class Transport:
+    """A connection to one server. Threads may share it.
+
+    Every method takes the seconds allowed for the whole call, None for no bound, and raises the subclasses of
+    TimbrelError that the server's status stands for.
+    """
+
+    def __init__(self, address: str, token: str | None) -> None:
+        self._address = address
+        self._channel = grpc.insecure_channel(address)
+        self._stub = pb_grpc.SynthesizerStub(self._channel)
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+
+    def get_model(self, timeout: float | None) -> pb.GetModelResponse:
+        return cast(pb.GetModelResponse, self._unary(self._stub.GetModel, pb.GetModelRequest(), timeout))
+
+    def get_timbre_map(self, timeout: float | None) -> pb.TimbreMap:
+        reply = self._unary(self._stub.GetTimbreMap, pb.GetTimbreMapRequest(), timeout)
+        return cast(pb.GetTimbreMapResponse, reply).timbre_map
+
+    def generate(self, request: pb.GenerateRequest, timeout: float | None) -> Iterator[pb.GenerateResponse]:
+        return self._stream(self._stub.Generate, request, timeout)
+
+    def get_file(self, name: str, offset: int, timeout: float | None) -> Iterator[pb.GetFileResponse]:
+        return self._stream(self._stub.GetFile, pb.GetFileRequest(name=name, offset=offset), timeout)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _unary(self, method: Any, request: object, timeout: float | None) -> object:
+        try:
+            return method(request, timeout=timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise self._translate(error) from None
+
+    def _stream(self, method: Any, request: object, timeout: float | None) -> Iterator[Any]:
+        """Yields the replies; a caller that leaves early cancels the call."""
+        call: _Stream = method(request, timeout=timeout, metadata=self._metadata)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise self._translate(error) from None
+        finally:
+            call.cancel()
+
+    def _translate(self, error: grpc.RpcError) -> TimbrelError:
+        failed = cast(grpc.Call, error)
+        trailing = {key: value for key, value in failed.trailing_metadata() or ()}
+        details = trailing.get(DETAILS_KEY, b"")
+        code = cast("tuple[int, str]", failed.code().value)[0]
+        translated = error_from_status(
+            code, failed.details() or "", details if isinstance(details, bytes) else b""
+        )
+        if isinstance(translated, UnavailableError):
+            return UnavailableError(f"the server at {self._address} is not available: {translated}")
+        return translated

@@ -1,0 +1,132 @@
+"""Audio files and sample rates. Audio is float32 [S], mono, full scale at 1."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import soxr
+
+from timbrel_bundle.errors import AudioError, one_line
+from timbrel_bundle.files import atomic_write
+from timbrel_bundle.wav_check import missing_bytes
+
+MAX_SAMPLE_RATE = 768_000
+
+WAV_SUBTYPES = ("PCM_16", "PCM_24", "FLOAT")
+
+
+def read_audio(path: Path | str) -> tuple[npt.NDArray[np.float32], int]:
+    """Reads a WAV, FLAC or other file that libsndfile knows; several channels are averaged to one.
+
+    Returns:
+        Audio float32 [S], S >= 1, and its sample rate in Hz.
+
+    Raises:
+        AudioError: the file is missing, empty, cut short, damaged or in an unknown format.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise AudioError(
+            f"{path}: {'is a folder, not an audio file' if path.is_dir() else 'there is no such file'}"
+        )
+    try:
+        with path.open("rb") as file:
+            samples, sample_rate = _read_samples(path, file)
+    except OSError as error:
+        raise AudioError(f"{path}: cannot be read ({error.strerror})") from None
+    except soundfile.SoundFileError as error:
+        raise AudioError(f"{path}: is not an audio file that can be read ({_reason(error)})") from None
+    if samples.size == 0:
+        raise AudioError(f"{path}: holds no sound")
+    if not np.isfinite(samples).all():
+        raise AudioError(f"{path}: holds samples that are not numbers (NaN or infinity)")
+    return samples.mean(axis=1, dtype=np.float32), sample_rate
+
+
+def write_wav(
+    path: Path | str, audio: npt.NDArray[np.floating[Any]], sample_rate: int, subtype: str = "PCM_24"
+) -> None:
+    """Writes a mono WAV file, whole or not at all; the same audio always gives the same bytes.
+
+    Args:
+        audio: [S]; the integer subtypes clip it to -1..1.
+        subtype: "PCM_16", "PCM_24" or "FLOAT".
+
+    Raises:
+        AudioError: the audio is not mono or not finite, or the subtype or sample rate is not allowed.
+        OSError: the file cannot be written there.
+    """
+    if subtype not in WAV_SUBTYPES:
+        raise AudioError(f"unknown WAV subtype {subtype!r}; allowed: {', '.join(WAV_SUBTYPES)}")
+    samples = checked_mono(audio, allow_empty=True)
+    content = io.BytesIO()
+    try:
+        soundfile.write(content, samples, checked_rate(sample_rate), subtype=subtype, format="WAV")
+    except soundfile.SoundFileError as error:
+        raise AudioError(f"{path}: cannot be written ({_reason(error)})") from None
+    atomic_write(path, _without_time(content.getvalue()))
+
+
+def resample(
+    audio: npt.NDArray[np.float32], sample_rate_from: int, sample_rate_to: int
+) -> npt.NDArray[np.float32]:
+    """Audio float32 [S] at another sample rate (Hz); the very same array where the rates agree.
+
+    Raises:
+        AudioError: a sample rate is not a whole number of 1 to MAX_SAMPLE_RATE.
+    """
+    rate_from, rate_to = checked_rate(sample_rate_from), checked_rate(sample_rate_to)
+    if rate_from == rate_to:
+        return audio
+    return np.asarray(soxr.resample(audio, rate_from, rate_to, quality="HQ"), dtype=np.float32)
+
+
+def checked_mono(audio: npt.NDArray[np.floating[Any]], allow_empty: bool = False) -> npt.NDArray[np.float32]:
+    """The audio as float32 [S]. Raises AudioError unless it has one axis and finite samples."""
+    samples = np.asarray(audio, dtype=np.float32)
+    if samples.ndim != 1:
+        raise AudioError(f"audio of shape {list(samples.shape)}: mono audio [samples] is needed")
+    if samples.size == 0 and not allow_empty:
+        raise AudioError("the audio is empty")
+    if not np.isfinite(samples).all():
+        raise AudioError("the audio holds samples that are not numbers (NaN or infinity)")
+    return samples
+
+
+def checked_rate(sample_rate: int) -> int:
+    """The sample rate as an int. Raises AudioError unless it is a whole number in range."""
+    if not 0 < sample_rate <= MAX_SAMPLE_RATE or sample_rate != int(sample_rate):
+        raise AudioError(
+            f"a sample rate of {sample_rate} Hz: a whole number of 1 to {MAX_SAMPLE_RATE} is needed"
+        )
+    return int(sample_rate)
+
+
+def _read_samples(path: Path, file: BinaryIO) -> tuple[npt.NDArray[np.float32], int]:
+    """Samples float32 [S, channels] and their rate."""
+    if file.seek(0, 2) == 0:
+        raise AudioError(f"{path}: the file is empty")
+    if n_missing := missing_bytes(file):
+        raise AudioError(f"{path}: is cut short, the last {n_missing} bytes of its sound are missing")
+    file.seek(0)
+    samples, sample_rate = soundfile.read(file, dtype="float32", always_2d=True)
+    return samples, int(sample_rate)
+
+
+def _reason(error: Exception) -> str:
+    """libsndfile's own words, without the handle that soundfile puts before them."""
+    return one_line(getattr(error, "error_string", error))
+
+
+def _without_time(wav: bytes) -> bytes:
+    """The WAV with the clock time of its PEAK chunk, which libsndfile writes for FLOAT, set to zero."""
+    peak = wav.find(b"PEAK", 0, wav.find(b"data"))
+    if peak < 0:
+        return wav
+    time = peak + 12  # name, size, version
+    return wav[:time] + bytes(4) + wav[time + 4 :]

@@ -1,0 +1,53 @@
+"""What can be wrong with a bundle, a runtime or an audio file.
+
+ValueError
+├── BundleError           a file of the bundle is missing, altered, unreadable or does not fit the others
+├── AudioError            an audio file cannot be read, or audio cannot be written
+├── UnknownInstrumentError
+└── ProviderError         an execution provider is unknown or cannot be used here
+    └── (also ImportError) RuntimeMissingError: no ONNX runtime is installed
+
+Every message is one line: what, what is wrong with it, and what to do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+EXPORT_AGAIN = "export or fetch the bundle again"
+
+
+class BundleError(ValueError):
+    """A bundle's file is missing, altered, unreadable or does not fit the others."""
+
+    def __init__(self, path: Path | str, fault: str, remedy: str = EXPORT_AGAIN) -> None:
+        super().__init__(f"{path}: {one_line(fault)}; {remedy}")
+        self.path = Path(path)
+
+
+class AudioError(ValueError):
+    """An audio file cannot be read, or audio cannot be written as asked."""
+
+
+class UnknownInstrumentError(ValueError):
+    """The timbre map has no instrument of this name."""
+
+
+class ProviderError(ValueError):
+    """An execution provider is unknown, or cannot be used on this machine."""
+
+
+class RuntimeMissingError(ProviderError, ImportError):
+    """No ONNX runtime is installed: one of two extras brings it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "onnxruntime is not installed: pip install 'timbrel[cpu]', or 'timbrel[gpu]' for an NVIDIA GPU"
+        )
+
+
+def one_line(message: object, limit: int = 300) -> str:
+    """The first line that says something, shortened to `limit` characters, without a closing full stop."""
+    lines = (line.strip() for line in str(message).splitlines())
+    first = next((line for line in lines if line), "no further detail")
+    return first[:limit].rstrip(".")

@@ -1,0 +1,50 @@
+"""timbre_map.json: the named points of a bundle's timbre map."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from timbrel_bundle.errors import UnknownInstrumentError
+from timbrel_bundle.json_message import parse_message, read_json_object, write_message
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+N_SUGGESTIONS = 3
+
+
+def load_timbre_map(path: Path | str) -> pb.TimbreMap:
+    """Reads a timbre_map.json. Raises BundleError where it is missing or unreadable."""
+    path = Path(path)
+    return parse_message(read_json_object(path), pb.TimbreMap(), path)
+
+
+def save_timbre_map(timbre_map: pb.TimbreMap, path: Path | str) -> None:
+    """Writes a timbre_map.json, whole or not at all."""
+    write_message(timbre_map, path)
+
+
+def find_instrument(timbre_map: pb.TimbreMap, name: str) -> pb.TimbrePoint:
+    """The point of an instrument, whatever the case of its name.
+
+    Raises:
+        UnknownInstrumentError: there is none; the message offers the nearest names.
+    """
+    points = {_key(point.instrument): point for point in timbre_map.points}
+    if point := points.get(_key(name)):
+        return point
+    raise UnknownInstrumentError(f"no instrument {name!r} on the timbre map; {_suggestion(points, name)}")
+
+
+def _key(name: str) -> str:
+    return " ".join(name.casefold().split())
+
+
+def _suggestion(points: dict[str, pb.TimbrePoint], name: str) -> str:
+    key = _key(name)
+    containing = [candidate for candidate in points if key and key in candidate]
+    near = difflib.get_close_matches(key, points, n=N_SUGGESTIONS, cutoff=0.5)
+    if chosen := list(dict.fromkeys(containing + near))[:N_SUGGESTIONS]:
+        return f"did you mean {' or '.join(repr(points[candidate].instrument) for candidate in chosen)}?"
+    if points:
+        return f"it has {len(points)}, such as {next(iter(points.values())).instrument!r}"
+    return "it names none: give a point x,y instead"

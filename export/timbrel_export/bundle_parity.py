@@ -1,0 +1,100 @@
+"""Every check that stands between a folder of graphs and a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import (
+    CODEC_DECODER,
+    CODEC_ENCODER,
+    CONDITION_ENCODER,
+    DECODER_STEP,
+    DECODER_STEP_PORTABLE,
+    TIMBRE_ENCODER,
+)
+from timbrel_export.codec_parity import (
+    compare_codec_decoder,
+    compare_codec_encoder,
+    compare_timbre_encoder,
+)
+from timbrel_export.graph_decoder import GraphDecoder
+from timbrel_export.interface import (
+    check_interface,
+    codec_decoder_interface,
+    codec_encoder_interface,
+    condition_interface,
+    decoder_interface,
+    timbre_encoder_interface,
+)
+from timbrel_export.parity import DecoderParity, SampleNote, compare_decoder
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.interface import Codec
+from timbrel_training.model import NoteTransformer
+
+
+def check_bundle(
+    bundle: Bundle,
+    model: NoteTransformer,
+    codec: Codec,
+    timbre_encoder: nn.Module,
+    notes: Sequence[SampleNote],
+) -> pb.ParityReport:
+    """Compares every graph of a bundle with the module it was made from.
+
+    Args:
+        bundle: as written, but for its parity section.
+        model: in evaluation mode, its weights rounded to fp16; so `codec` and `timbre_encoder`.
+        codec: the codec.
+        timbre_encoder: stage 1.
+        notes: real notes.
+
+    Returns:
+        The worst of both decode graphs, and of the codec's decoder.
+
+    Raises:
+        InterfaceError: a graph's inputs or outputs differ from the bundle format's.
+        ParityError: a graph computes something else than its module.
+        BundleError: a graph or its weights cannot be loaded.
+    """
+    decoders = [
+        _check_decoder(bundle, graph, model, notes) for graph in (DECODER_STEP, DECODER_STEP_PORTABLE)
+    ]
+    audio_difference = _check_codec(bundle, codec, timbre_encoder, notes)
+    return pb.ParityReport(
+        max_logit_difference=max(each.max_logit_difference for each in decoders),
+        n_tokens=sum(each.n_tokens for each in decoders),
+        n_flips_outside_margin=sum(each.n_flips_outside_margin for each in decoders),
+        n_flips_within_margin=sum(each.n_flips_within_margin for each in decoders),
+        max_audio_difference=audio_difference,
+    )
+
+
+def _check_decoder(
+    bundle: Bundle, graph: str, model: NoteTransformer, notes: Sequence[SampleNote]
+) -> DecoderParity:
+    condition = bundle.session(CONDITION_ENCODER)
+    decoder = bundle.session(graph)
+    check_interface(CONDITION_ENCODER, condition, condition_interface(model.config))
+    check_interface(graph, decoder, decoder_interface(model.config))
+    parity = compare_decoder(model, GraphDecoder(condition, decoder, model.config), notes)
+    parity.check(graph)
+    return parity
+
+
+def _check_codec(
+    bundle: Bundle, codec: Codec, timbre_encoder: nn.Module, notes: Sequence[SampleNote]
+) -> float:
+    spec = bundle.manifest.codec
+    codes = [note.codes for note in notes]
+    check_interface(CODEC_DECODER, bundle.session(CODEC_DECODER), codec_decoder_interface(spec))
+    difference = compare_codec_decoder(codec, bundle, codes)
+    encoder = bundle.session(CODEC_ENCODER)
+    check_interface(CODEC_ENCODER, encoder, codec_encoder_interface(spec))
+    compare_codec_encoder(codec, encoder, codes)
+    timbre = bundle.session(TIMBRE_ENCODER)
+    check_interface(TIMBRE_ENCODER, timbre, timbre_encoder_interface(spec))
+    compare_timbre_encoder(codec, timbre_encoder, timbre, codes)
+    return difference

@@ -1,0 +1,79 @@
+"""`timbrel export`: what training left behind becomes a bundle."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+EPILOG = """\
+examples:
+  timbrel export --model runs/cpu/model --timbre runs/cpu/timbre --codec runs/cpu/codec \\
+      --tokens runs/cpu/tokens.bin --notes runs/cpu/notes --out bundles/mine
+  timbrel serve --bundle bundles/mine
+
+The graphs are first compared with PyTorch on real notes. A bundle appears only where all logits agree within
+1e-3 and no token differs that the model is certain of; its manifest.json has the figures, under "parity".
+"""
+
+
+class ExportCommand:
+    """The `export` entry of `timbrel.commands`."""
+
+    help = "turn a trained model into a bundle that servers and clients load"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the command's arguments."""
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = EPILOG
+        folders = {
+            "model": "folder of `timbrel train model`",
+            "timbre": "folder of `timbrel train timbre`",
+            "codec": "folder of `timbrel train codec`",
+            "tokens": "token store of `timbrel train tokens`",
+            "out": "the bundle's folder; an older bundle there is replaced once the new one has passed",
+        }
+        for name, text in folders.items():
+            parser.add_argument(f"--{name}", required=True, type=Path, metavar="PATH", help=text)
+        parser.add_argument(
+            "--notes",
+            type=Path,
+            metavar="PATH",
+            help="library of `timbrel train notes`: states the data's licence",
+        )
+        parser.add_argument("--name", default="", help="the bundle's name (default: that of its folder)")
+        parser.add_argument(
+            "--sample-notes", type=int, default=6, metavar="N", help="notes to compare on (default: 6)"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Exports, and prints what the comparison found."""
+        from timbrel_export.exporter import export_bundle
+        from timbrel_export.git import git_revision
+        from timbrel_export.trained import load_trained
+
+        trained = load_trained(
+            args.model, args.timbre, args.codec, args.tokens, args.notes, max(1, args.sample_notes)
+        )
+        manifest = export_bundle(
+            trained.model,
+            trained.codec,
+            trained.timbre_encoder,
+            trained.timbre_map,
+            trained.training,
+            trained.ranges,
+            args.out,
+            trained.sample_notes,
+            name=args.name or args.out.resolve().name,
+            git_revision=git_revision(),
+        )
+        megabytes = sum(file.size for file in manifest.files) / 1e6
+        millions = manifest.model.n_parameters / 1e6
+        parity = manifest.parity
+        print(f"{args.out}: {manifest.name}, {millions:.2f} M parameters, {megabytes:.1f} MB")
+        print(f"  logits within {parity.max_logit_difference:.2g} of PyTorch's on {parity.n_tokens} tokens")
+        print(f"  tokens that differ: {parity.n_flips_within_margin}, all of them ties within 2e-3")
+        print(f"  decoded audio within {parity.max_audio_difference:.2g}")
+        return 0
+
+
+command = ExportCommand()

@@ -1,0 +1,172 @@
+"""Writes a bundle, or refuses to."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from torch import nn
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import (
+    CODEC_WEIGHTS,
+    CONDITION_ENCODER,
+    DECODER_STEP,
+    DECODER_STEP_PORTABLE,
+    MANIFEST,
+    MODEL_WEIGHTS,
+    TIMBRE_ENCODER,
+    TIMBRE_MAP,
+    TIMBRE_WEIGHTS,
+)
+from timbrel_bundle.manifest import save_manifest
+from timbrel_bundle.timbre_map import save_timbre_map
+from timbrel_export.bundle_parity import check_bundle
+from timbrel_export.codec_graph import export_codec
+from timbrel_export.condition_graph import export_condition_encoder
+from timbrel_export.decoder_graph import export_decoder_step, export_decoder_step_portable
+from timbrel_export.errors import ExportError
+from timbrel_export.manifest import describe_bundle, describe_model
+from timbrel_export.parity import SampleNote
+from timbrel_export.timbre_graph import export_timbre_encoder
+from timbrel_export.weights import drop_unused_weights, round_to_half, save_weights, weights_in
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.timbrel_notes import TimbrelNotes
+from timbrel_training.model import NoteTransformer
+
+HEAD_DIM_MULTIPLE = 8
+"""What onnxruntime's GroupQueryAttention asks of a head's width."""
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def export_bundle(
+    model: NoteTransformer,
+    codec: TimbrelNotes,
+    timbre_encoder: nn.Module,
+    timbre_map: pb.TimbreMap,
+    training: pb.TrainingInfo,
+    ranges: pb.RequestRanges,
+    out_dir: Path,
+    sample_notes: Sequence[SampleNote],
+    *,
+    name: str = "timbrel",
+    git_revision: str = "",
+) -> pb.Manifest:
+    """Writes a bundle whose graphs agree with the PyTorch modules: whole, or not at all.
+
+    Args:
+        model: stage 2.
+        codec: whose codes the model writes.
+        timbre_encoder: stage 1: latents [B, T, latent_dim], n_frames [B] -> points [B, 2].
+        timbre_map: the named points.
+        training: how the model was trained.
+        ranges: what may be asked of it.
+        out_dir: the bundle's folder; an older bundle there is replaced.
+        sample_notes: real notes to compare on; a handful of different lengths and pitches.
+        name: the bundle's name.
+        git_revision: of the code that exports.
+
+    Returns:
+        The manifest written.
+
+    Raises:
+        ExportError: the parts do not fit together, no sample notes, or out_dir holds something else.
+        InterfaceError: a graph's inputs, outputs or weights differ from the bundle format's.
+        ParityError: a graph computes something else than its module.
+    """
+    out_dir = Path(out_dir)
+    _check_parts(model, codec, out_dir, sample_notes)
+    model, codec, timbre_encoder = _as_shipped(model), _as_shipped(codec), _as_shipped(timbre_encoder)
+    out_dir.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", suffix=".tmp", dir=out_dir.parent))
+    try:
+        codec_spec = write_graphs(model, codec, timbre_encoder, folder)
+        save_timbre_map(timbre_map, folder / TIMBRE_MAP)
+        manifest = describe_bundle(folder, name, git_revision)
+        manifest.codec.CopyFrom(codec_spec)
+        manifest.model.CopyFrom(describe_model(model))
+        manifest.ranges.CopyFrom(ranges)
+        manifest.training.CopyFrom(training)
+        save_manifest(manifest, folder / MANIFEST)
+        parity = check_bundle(Bundle.open(folder), model, codec, timbre_encoder, sample_notes)
+        manifest.parity.CopyFrom(parity)
+        save_manifest(manifest, folder / MANIFEST)
+        _make_readable(folder)
+        _replace_folder(folder, out_dir)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return manifest
+
+
+def write_graphs(
+    model: NoteTransformer, codec: TimbrelNotes, timbre_encoder: nn.Module, folder: Path
+) -> pb.CodecSpec:
+    """Writes all graphs and weights of a bundle, unchecked, of modules rounded to fp16 already."""
+    weights = save_weights(model, folder / MODEL_WEIGHTS)
+    export_condition_encoder(model, folder / CONDITION_ENCODER, weights)
+    export_decoder_step(model, folder / DECODER_STEP, weights)
+    export_decoder_step_portable(model, folder / DECODER_STEP_PORTABLE, weights)
+    codec_spec = export_codec(codec, folder)
+    codec_weights = weights_in(codec, CODEC_WEIGHTS)
+    timbre_weights = save_weights(timbre_encoder, folder / TIMBRE_WEIGHTS)
+    export_timbre_encoder(codec, timbre_encoder, folder / TIMBRE_ENCODER, codec_weights, timbre_weights)
+    drop_unused_weights(folder)
+    return codec_spec
+
+
+def _as_shipped(module: M) -> M:
+    """A copy with weights rounded to what the bundle will hold."""
+    shipped = copy.deepcopy(module).cpu().eval()
+    round_to_half(shipped)
+    for name, tensor in shipped.state_dict().items():
+        if not tensor.isfinite().all():
+            raise ExportError(f"the weight {name} is not finite, or too large for fp16")
+    return shipped
+
+
+def _check_parts(
+    model: NoteTransformer, codec: TimbrelNotes, out_dir: Path, sample_notes: Sequence[SampleNote]
+) -> None:
+    for field in ("n_codebooks", "codebook_size"):
+        if getattr(model.config, field) != getattr(codec, field):
+            raise ExportError(
+                f"the model has {field} = {getattr(model.config, field)}, "
+                f"the codec {getattr(codec, field)}: they were not trained together"
+            )
+    if model.config.width_per_head % HEAD_DIM_MULTIPLE:
+        raise ExportError(
+            f"the model's head_dim is {model.config.width_per_head}; "
+            f"GroupQueryAttention needs a multiple of {HEAD_DIM_MULTIPLE}"
+        )
+    if not sample_notes:
+        raise ExportError("no sample notes: the graphs are compared on real notes before a bundle is written")
+    if out_dir.is_file() or (out_dir.is_dir() and not _may_be_replaced(out_dir)):
+        raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder or empty it")
+
+
+def _may_be_replaced(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() or not any(folder.iterdir())
+
+
+def _make_readable(folder: Path) -> None:
+    """Undoes the privacy of temporary files."""
+    folder.chmod(0o755)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def _replace_folder(folder: Path, out_dir: Path) -> None:
+    """Renames `folder` to `out_dir`, setting aside what was there until that has worked."""
+    if not out_dir.exists():
+        folder.rename(out_dir)
+        return
+    old = out_dir.with_name(f".{out_dir.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    out_dir.rename(old)
+    folder.rename(out_dir)
+    shutil.rmtree(old)

@@ -1,0 +1,73 @@
+"""Runs a bundle's decode graph over rows that stand at different positions, as a server's engine does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from timbrel_export.decoder_graph import kv_names
+from timbrel_training.model import ModelConfig
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class GraphDecoder:
+    """Holds the keys and values of `n_rows` notes; `step` moves all of them on by one position."""
+
+    def __init__(
+        self, condition: ort.InferenceSession, decoder: ort.InferenceSession, config: ModelConfig
+    ) -> None:
+        self.condition = condition
+        self.decoder = decoder
+        self.config = config
+        self._caches: Arrays = {}
+        self.memories: Arrays = {}
+        """Keys and values of the conditions, by input name."""
+
+    def begin(
+        self, timbre: NDArray[np.float32], pitch: NDArray[np.int64], velocity: NDArray[np.float32]
+    ) -> None:
+        """Starts one note per row: timbre [B, 2], pitch [B], velocity [B].
+
+        The caches hold rubbish, as those of a slot that was used before do.
+        """
+        config = self.config
+        shape = (len(pitch), config.n_kv_heads, config.max_positions, config.width_per_head)
+        self._caches = {
+            name: np.full(shape, 7.0, dtype=np.float32) for name in kv_names("self", config.n_decoder_layers)
+        }
+        names = kv_names("cross", config.n_decoder_layers)
+        given = {"timbre": timbre, "pitch": pitch, "velocity": velocity}
+        self.memories = dict(zip(names, self.condition.run(names, given), strict=True))
+
+    def step(
+        self,
+        tokens: NDArray[np.int64],
+        gate: NDArray[np.int64],
+        position: NDArray[np.int32],
+        *,
+        uniforms: NDArray[np.float32] | None = None,
+        temperature: float = 0.0,
+        top_k: int = 256,
+        top_p: float = 1.0,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Next tokens [B, K] and logits [B, K, V] of tokens [B, K], gate [B] and position [B]."""
+        rows = len(tokens)
+        given: Arrays = {
+            "tokens": tokens,
+            "gate": gate,
+            "seqlens_k": position,
+            "uniforms": np.full(tokens.shape, 0.5, dtype=np.float32) if uniforms is None else uniforms,
+            "temperature": np.full(rows, temperature, dtype=np.float32),
+            "top_k": np.full(rows, top_k, dtype=np.int64),
+            "top_p": np.full(rows, top_p, dtype=np.float32),
+        }
+        written = [f"{name}_out" for name in self._caches]
+        next_tokens, logits, *caches = self.decoder.run(
+            ["next_tokens", "logits", *written], {**given, **self._caches, **self.memories}
+        )
+        self._caches = dict(zip(self._caches, caches, strict=True))
+        return next_tokens, logits

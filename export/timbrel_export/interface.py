@@ -1,0 +1,134 @@
+"""What inputs and outputs each graph of a bundle has, and whether a session has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import onnxruntime as ort
+
+from timbrel_export.decoder_graph import kv_names
+from timbrel_export.errors import InterfaceError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.model import ModelConfig
+from timbrel_training.model.config import N_CONDITION_POSITIONS
+
+ONNX_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
+FLOAT, INT64, INT32 = "tensor(float)", "tensor(int64)", "tensor(int32)"
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a graph."""
+
+    name: str
+    type: str
+    """As onnxruntime writes it, for example "tensor(float)"."""
+    shape: tuple[int | None, ...]
+    """None: the axis varies."""
+
+    def __str__(self) -> str:
+        axes = ", ".join("*" if size is None else str(size) for size in self.shape)
+        return f"{self.name} {self.type} [{axes}]"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """All inputs and outputs of a graph, in any order."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+def condition_interface(config: ModelConfig) -> Interface:
+    """condition_encoder.onnx."""
+    given = (
+        Port("timbre", FLOAT, (None, 2)),
+        Port("pitch", INT64, (None,)),
+        Port("velocity", FLOAT, (None,)),
+    )
+    return Interface(given, _memories(config))
+
+
+def decoder_interface(config: ModelConfig) -> Interface:
+    """decoder_step.onnx and decoder_step_portable.onnx."""
+    layout = config.layout
+    per_codebook = (None, layout.n_codebooks)
+    cache = (None, config.n_kv_heads, config.max_positions, config.width_per_head)
+    names = kv_names("self", config.n_decoder_layers)
+    inputs = (
+        Port("tokens", INT64, per_codebook),
+        Port("gate", INT64, (None,)),
+        Port("seqlens_k", INT32, (None,)),
+        *(Port(name, FLOAT, cache) for name in names),
+        *_memories(config),
+        Port("uniforms", FLOAT, per_codebook),
+        Port("temperature", FLOAT, (None,)),
+        Port("top_k", INT64, (None,)),
+        Port("top_p", FLOAT, (None,)),
+    )
+    outputs = (
+        Port("next_tokens", INT64, per_codebook),
+        Port("logits", FLOAT, (*per_codebook, layout.vocabulary_size)),
+        *(Port(f"{name}_out", FLOAT, cache) for name in names),
+    )
+    return Interface(inputs, outputs)
+
+
+def codec_encoder_interface(codec: pb.CodecSpec) -> Interface:
+    """codec_encoder.onnx."""
+    inputs = (Port("audio", FLOAT, (1, None)), Port("pitch", FLOAT, (1,)))
+    return Interface(inputs, (Port("codes", INT64, (1, None, codec.n_codebooks)),))
+
+
+def codec_decoder_interface(codec: pb.CodecSpec) -> Interface:
+    """codec_decoder.onnx."""
+    state = [(each.name, ONNX_TYPES[each.dtype], (None, *each.shape)) for each in codec.decoder_state]
+    inputs = (Port("codes", INT64, (None, None, codec.n_codebooks)), *(Port(*each) for each in state))
+    outputs = (Port("audio", FLOAT, (None, None)), *(Port(f"{n}_out", t, s) for n, t, s in state))
+    return Interface(inputs, outputs)
+
+
+def timbre_encoder_interface(codec: pb.CodecSpec) -> Interface:
+    """timbre_encoder.onnx."""
+    inputs = (Port("codes", INT64, (None, None, codec.n_codebooks)), Port("n_frames", INT64, (None,)))
+    return Interface(inputs, (Port("timbre", FLOAT, (None, 2)),))
+
+
+def check_interface(graph: str, session: ort.InferenceSession, expected: Interface) -> None:
+    """Holds a session's inputs and outputs against the bundle format's.
+
+    Raises:
+        InterfaceError: one is missing, unknown, or of another type or shape; the message names it.
+    """
+    _check(graph, "input", session.get_inputs(), expected.inputs)
+    _check(graph, "output", session.get_outputs(), expected.outputs)
+
+
+def _check(graph: str, kind: str, found: Sequence[ort.NodeArg], expected: tuple[Port, ...]) -> None:
+    wanted = {port.name: port for port in expected}
+    ports = {arg.name: Port(arg.name, arg.type, tuple(_axis(axis) for axis in arg.shape)) for arg in found}
+    for name in wanted.keys() - ports.keys():
+        raise InterfaceError(f"{graph}: {kind} {wanted[name]} is missing")
+    for name, port in ports.items():
+        if name not in wanted:
+            raise InterfaceError(f"{graph}: {kind} {port} is none of the bundle format's")
+        if port.type != wanted[name].type or not _fits(port.shape, wanted[name].shape, kind):
+            raise InterfaceError(f"{graph}: {kind} {port}, expected {wanted[name]}")
+
+
+def _fits(found: tuple[int | None, ...], expected: tuple[int | None, ...], kind: str) -> bool:
+    """Whether shapes agree. Shape inference may not know an output's size: that is left to the run."""
+    return len(found) == len(expected) and all(
+        size == wanted or (kind == "output" and size is None)
+        for size, wanted in zip(found, expected, strict=True)
+    )
+
+
+def _axis(axis: int | str | None) -> int | None:
+    return axis if isinstance(axis, int) else None
+
+
+def _memories(config: ModelConfig) -> tuple[Port, ...]:
+    shape = (None, config.n_kv_heads, N_CONDITION_POSITIONS, config.width_per_head)
+    return tuple(Port(name, FLOAT, shape) for name in kv_names("cross", config.n_decoder_layers))

@@ -1,0 +1,143 @@
+"""The folders that training leaves behind, as the parts of a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_export.errors import ExportError
+from timbrel_export.parity import SampleNote
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.checkpoint import load_description
+from timbrel_training.codec.timbrel_notes import TimbrelNotes
+from timbrel_training.codec.timbrel_notes.train import load_codec
+from timbrel_training.model import NoteTransformer
+from timbrel_training.note_training.train import MODEL, load_model
+from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.split import Split
+from timbrel_training.timbre.encoder import TimbreEncoder
+from timbrel_training.timbre.map import TimbreMap, read_map
+from timbrel_training.timbre.train import load_encoder
+from timbrel_training.tokens.store import TokenStore
+
+UNKNOWN_LICENCE = "unknown"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What `export_bundle` takes."""
+
+    model: NoteTransformer
+    codec: TimbrelNotes
+    timbre_encoder: TimbreEncoder
+    timbre_map: pb.TimbreMap
+    training: pb.TrainingInfo
+    ranges: pb.RequestRanges
+    sample_notes: list[SampleNote]
+
+
+def load_trained(
+    model_dir: Path, timbre_dir: Path, codec_dir: Path, tokens: Path, notes: Path | None, n_samples: int
+) -> Trained:
+    """Reads the results of all stages.
+
+    Args:
+        model_dir: stage 2's folder.
+        timbre_dir: stage 1's.
+        codec_dir: the codec's.
+        tokens: the token store.
+        notes: the library of notes, which knows its licence; None leaves that unknown.
+        n_samples: notes to check parity on.
+
+    Raises:
+        ExportError: the stages do not belong together.
+        TrainingError: something is missing or damaged.
+    """
+    description = load_description(model_dir, MODEL)
+    store = TokenStore(tokens)
+    if description.get("codec_hash") != store.header.codec_hash:
+        raise ExportError(f"{model_dir}: the model was trained on other tokens than {tokens}")
+    chart, points = read_map(timbre_dir)
+    if len(points) != len(store):
+        raise ExportError(f"{timbre_dir}: the map was made from other notes than {tokens}")
+    model = load_model(model_dir)
+    return Trained(
+        model=model,
+        codec=load_codec(codec_dir),
+        timbre_encoder=load_encoder(timbre_dir),
+        timbre_map=_timbre_map(chart),
+        training=_training_info(description, store, notes),
+        ranges=_ranges(description, model),
+        sample_notes=_sample_notes(store, points, model.config.max_frames, n_samples),
+    )
+
+
+def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
+    return pb.TimbreMap(
+        points=[
+            pb.TimbrePoint(
+                instrument=point.instrument,
+                family=point.family,
+                x=point.x,
+                y=point.y,
+                pitch_min=point.pitch_min,
+                pitch_max=point.pitch_max,
+            )
+            for point in chart.points
+        ]
+    )
+
+
+def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
+    licence = AudioLibrary(notes).licence if notes is not None else UNKNOWN_LICENCE
+    training = store.split == Split.TRAIN
+    info = pb.TrainingInfo(
+        n_steps=int(description.get("steps", 0)),
+        validation_loss=float(description.get("validation", {}).get("held_out", 0.0)),
+        config=str(description.get("config", "")),
+    )
+    for number, name in enumerate(store.sources):
+        own = training & (store.index["source"] == number)
+        info.sources.add(
+            name=name,
+            licence=licence,
+            n_instruments=len(np.unique(store.instrument[own])),
+            n_notes=int(own.sum()),
+        )
+    return info
+
+
+def _ranges(description: Mapping[str, Any], model: NoteTransformer) -> pb.RequestRanges:
+    """What the training notes covered, as far as the cap on a note's length allows."""
+    ranges, frame_rate = description["ranges"], float(description["frame_rate"])
+    seconds_min, seconds_max = ranges["held_seconds"]
+    return pb.RequestRanges(
+        pitch_min=ranges["pitch"][0],
+        pitch_max=ranges["pitch"][1],
+        velocity_min=ranges["velocity"][0],
+        velocity_max=ranges["velocity"][1],
+        seconds_min=round(seconds_min, 3),
+        seconds_max=round(min(seconds_max, model.config.max_frames / frame_rate), 3),
+    )
+
+
+def _sample_notes(
+    store: TokenStore, points: NDArray[np.float32], max_frames: int, n_samples: int
+) -> list[SampleNote]:
+    """Held-out notes where there are any, at the places on the map that stage 1 gave them."""
+    held_out = store.of_split(Split.HELD_OUT_CELL)
+    candidates = held_out if len(held_out) else np.arange(len(store))
+    chosen = np.random.default_rng(0).permutation(candidates)[:n_samples]
+    return [_sample_note(store, points, int(number), max_frames) for number in chosen]
+
+
+def _sample_note(store: TokenStore, points: NDArray[np.float32], number: int, max_frames: int) -> SampleNote:
+    note = store[number]
+    x, y = points[number].tolist()
+    codes = np.array(note.codes[:max_frames])
+    return SampleNote((x, y), note.pitch, float(note.velocity), note.held_frames, codes)

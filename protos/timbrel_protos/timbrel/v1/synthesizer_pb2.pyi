@@ -1,0 +1,323 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
+    FINISH_REASON_EOS: _ClassVar[FinishReason]
+    FINISH_REASON_CAP: _ClassVar[FinishReason]
+FINISH_REASON_UNSPECIFIED: FinishReason
+FINISH_REASON_EOS: FinishReason
+FINISH_REASON_CAP: FinishReason
+
+class Timbre(_message.Message):
+    __slots__ = ("x", "y")
+    X_FIELD_NUMBER: _ClassVar[int]
+    Y_FIELD_NUMBER: _ClassVar[int]
+    x: float
+    y: float
+    def __init__(self, x: _Optional[float] = ..., y: _Optional[float] = ...) -> None: ...
+
+class Sampling(_message.Message):
+    __slots__ = ("temperature", "top_k", "top_p")
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    temperature: float
+    top_k: int
+    top_p: float
+    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ...) -> None: ...
+
+class GenerateRequest(_message.Message):
+    __slots__ = ("timbre", "pitch", "velocity", "seconds", "seed", "sampling", "bundle", "bundle_hash")
+    TIMBRE_FIELD_NUMBER: _ClassVar[int]
+    PITCH_FIELD_NUMBER: _ClassVar[int]
+    VELOCITY_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
+    timbre: Timbre
+    pitch: int
+    velocity: int
+    seconds: float
+    seed: int
+    sampling: Sampling
+    bundle: str
+    bundle_hash: str
+    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., pitch: _Optional[int] = ..., velocity: _Optional[int] = ..., seconds: _Optional[float] = ..., seed: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ...) -> None: ...
+
+class GenerateResponse(_message.Message):
+    __slots__ = ("header", "codes", "finish_reason")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    CODES_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    header: GenerateHeader
+    codes: Codes
+    finish_reason: FinishReason
+    def __init__(self, header: _Optional[_Union[GenerateHeader, _Mapping]] = ..., codes: _Optional[_Union[Codes, _Mapping]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ...) -> None: ...
+
+class GenerateHeader(_message.Message):
+    __slots__ = ("seed", "bundle_hash", "codec_id")
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
+    CODEC_ID_FIELD_NUMBER: _ClassVar[int]
+    seed: int
+    bundle_hash: str
+    codec_id: str
+    def __init__(self, seed: _Optional[int] = ..., bundle_hash: _Optional[str] = ..., codec_id: _Optional[str] = ...) -> None: ...
+
+class Codes(_message.Message):
+    __slots__ = ("data", "n_frames", "n_codebooks")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    N_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    N_CODEBOOKS_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    n_frames: int
+    n_codebooks: int
+    def __init__(self, data: _Optional[bytes] = ..., n_frames: _Optional[int] = ..., n_codebooks: _Optional[int] = ...) -> None: ...
+
+class GetModelRequest(_message.Message):
+    __slots__ = ("bundle",)
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    bundle: str
+    def __init__(self, bundle: _Optional[str] = ...) -> None: ...
+
+class GetModelResponse(_message.Message):
+    __slots__ = ("manifest", "engine")
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    manifest: Manifest
+    engine: EngineInfo
+    def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ..., engine: _Optional[_Union[EngineInfo, _Mapping]] = ...) -> None: ...
+
+class EngineInfo(_message.Message):
+    __slots__ = ("provider", "precision", "n_slots", "server_version", "default_sampling", "decoder_graph")
+    PROVIDER_FIELD_NUMBER: _ClassVar[int]
+    PRECISION_FIELD_NUMBER: _ClassVar[int]
+    N_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    DECODER_GRAPH_FIELD_NUMBER: _ClassVar[int]
+    provider: str
+    precision: str
+    n_slots: int
+    server_version: str
+    default_sampling: Sampling
+    decoder_graph: str
+    def __init__(self, provider: _Optional[str] = ..., precision: _Optional[str] = ..., n_slots: _Optional[int] = ..., server_version: _Optional[str] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., decoder_graph: _Optional[str] = ...) -> None: ...
+
+class GetTimbreMapRequest(_message.Message):
+    __slots__ = ("bundle",)
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    bundle: str
+    def __init__(self, bundle: _Optional[str] = ...) -> None: ...
+
+class GetTimbreMapResponse(_message.Message):
+    __slots__ = ("timbre_map",)
+    TIMBRE_MAP_FIELD_NUMBER: _ClassVar[int]
+    timbre_map: TimbreMap
+    def __init__(self, timbre_map: _Optional[_Union[TimbreMap, _Mapping]] = ...) -> None: ...
+
+class GetFileRequest(_message.Message):
+    __slots__ = ("name", "offset", "bundle")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    offset: int
+    bundle: str
+    def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., bundle: _Optional[str] = ...) -> None: ...
+
+class GetFileResponse(_message.Message):
+    __slots__ = ("data", "total_size")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_SIZE_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    total_size: int
+    def __init__(self, data: _Optional[bytes] = ..., total_size: _Optional[int] = ...) -> None: ...
+
+class TimbreMap(_message.Message):
+    __slots__ = ("points",)
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    points: _containers.RepeatedCompositeFieldContainer[TimbrePoint]
+    def __init__(self, points: _Optional[_Iterable[_Union[TimbrePoint, _Mapping]]] = ...) -> None: ...
+
+class TimbrePoint(_message.Message):
+    __slots__ = ("instrument", "family", "x", "y", "pitch_min", "pitch_max")
+    INSTRUMENT_FIELD_NUMBER: _ClassVar[int]
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    X_FIELD_NUMBER: _ClassVar[int]
+    Y_FIELD_NUMBER: _ClassVar[int]
+    PITCH_MIN_FIELD_NUMBER: _ClassVar[int]
+    PITCH_MAX_FIELD_NUMBER: _ClassVar[int]
+    instrument: str
+    family: str
+    x: float
+    y: float
+    pitch_min: int
+    pitch_max: int
+    def __init__(self, instrument: _Optional[str] = ..., family: _Optional[str] = ..., x: _Optional[float] = ..., y: _Optional[float] = ..., pitch_min: _Optional[int] = ..., pitch_max: _Optional[int] = ...) -> None: ...
+
+class Manifest(_message.Message):
+    __slots__ = ("format_version", "name", "bundle_hash", "created", "git_revision", "codec", "model", "ranges", "files", "training", "parity")
+    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    GIT_REVISION_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_FIELD_NUMBER: _ClassVar[int]
+    PARITY_FIELD_NUMBER: _ClassVar[int]
+    format_version: int
+    name: str
+    bundle_hash: str
+    created: str
+    git_revision: str
+    codec: CodecSpec
+    model: ModelSpec
+    ranges: RequestRanges
+    files: _containers.RepeatedCompositeFieldContainer[BundleFile]
+    training: TrainingInfo
+    parity: ParityReport
+    def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., bundle_hash: _Optional[str] = ..., created: _Optional[str] = ..., git_revision: _Optional[str] = ..., codec: _Optional[_Union[CodecSpec, _Mapping]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., ranges: _Optional[_Union[RequestRanges, _Mapping]] = ..., files: _Optional[_Iterable[_Union[BundleFile, _Mapping]]] = ..., training: _Optional[_Union[TrainingInfo, _Mapping]] = ..., parity: _Optional[_Union[ParityReport, _Mapping]] = ...) -> None: ...
+
+class BundleFile(_message.Message):
+    __slots__ = ("name", "sha256", "size", "client_fetchable")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FETCHABLE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    sha256: str
+    size: int
+    client_fetchable: bool
+    def __init__(self, name: _Optional[str] = ..., sha256: _Optional[str] = ..., size: _Optional[int] = ..., client_fetchable: bool = ...) -> None: ...
+
+class RequestRanges(_message.Message):
+    __slots__ = ("pitch_min", "pitch_max", "velocity_min", "velocity_max", "seconds_min", "seconds_max")
+    PITCH_MIN_FIELD_NUMBER: _ClassVar[int]
+    PITCH_MAX_FIELD_NUMBER: _ClassVar[int]
+    VELOCITY_MIN_FIELD_NUMBER: _ClassVar[int]
+    VELOCITY_MAX_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_MIN_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_MAX_FIELD_NUMBER: _ClassVar[int]
+    pitch_min: int
+    pitch_max: int
+    velocity_min: int
+    velocity_max: int
+    seconds_min: float
+    seconds_max: float
+    def __init__(self, pitch_min: _Optional[int] = ..., pitch_max: _Optional[int] = ..., velocity_min: _Optional[int] = ..., velocity_max: _Optional[int] = ..., seconds_min: _Optional[float] = ..., seconds_max: _Optional[float] = ...) -> None: ...
+
+class CodecSpec(_message.Message):
+    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
+    HOP_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    N_CODEBOOKS_FIELD_NUMBER: _ClassVar[int]
+    CODEBOOK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DELAY_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    SILENCE_FIELD_NUMBER: _ClassVar[int]
+    DECODER_STATE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    sample_rate: int
+    hop_length: int
+    n_codebooks: int
+    codebook_size: int
+    delay_samples: int
+    silence: _containers.RepeatedScalarFieldContainer[int]
+    decoder_state: _containers.RepeatedCompositeFieldContainer[StateTensor]
+    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ...) -> None: ...
+
+class StateTensor(_message.Message):
+    __slots__ = ("name", "shape", "dtype")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    dtype: str
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ...) -> None: ...
+
+class ModelSpec(_message.Message):
+    __slots__ = ("d_model", "n_heads", "n_kv_heads", "head_dim", "d_feed_forward", "n_encoder_layers", "n_decoder_layers", "vocabulary_size", "bos_id", "eos_id", "max_frames", "max_positions", "n_condition_positions", "conditioning", "n_parameters")
+    D_MODEL_FIELD_NUMBER: _ClassVar[int]
+    N_HEADS_FIELD_NUMBER: _ClassVar[int]
+    N_KV_HEADS_FIELD_NUMBER: _ClassVar[int]
+    HEAD_DIM_FIELD_NUMBER: _ClassVar[int]
+    D_FEED_FORWARD_FIELD_NUMBER: _ClassVar[int]
+    N_ENCODER_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    N_DECODER_LAYERS_FIELD_NUMBER: _ClassVar[int]
+    VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
+    BOS_ID_FIELD_NUMBER: _ClassVar[int]
+    EOS_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    MAX_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    N_CONDITION_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONING_FIELD_NUMBER: _ClassVar[int]
+    N_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    d_model: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    d_feed_forward: int
+    n_encoder_layers: int
+    n_decoder_layers: int
+    vocabulary_size: int
+    bos_id: int
+    eos_id: int
+    max_frames: int
+    max_positions: int
+    n_condition_positions: int
+    conditioning: str
+    n_parameters: int
+    def __init__(self, d_model: _Optional[int] = ..., n_heads: _Optional[int] = ..., n_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., d_feed_forward: _Optional[int] = ..., n_encoder_layers: _Optional[int] = ..., n_decoder_layers: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., bos_id: _Optional[int] = ..., eos_id: _Optional[int] = ..., max_frames: _Optional[int] = ..., max_positions: _Optional[int] = ..., n_condition_positions: _Optional[int] = ..., conditioning: _Optional[str] = ..., n_parameters: _Optional[int] = ...) -> None: ...
+
+class TrainingInfo(_message.Message):
+    __slots__ = ("sources", "n_steps", "validation_loss", "config")
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    N_STEPS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_LOSS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    sources: _containers.RepeatedCompositeFieldContainer[DataSource]
+    n_steps: int
+    validation_loss: float
+    config: str
+    def __init__(self, sources: _Optional[_Iterable[_Union[DataSource, _Mapping]]] = ..., n_steps: _Optional[int] = ..., validation_loss: _Optional[float] = ..., config: _Optional[str] = ...) -> None: ...
+
+class DataSource(_message.Message):
+    __slots__ = ("name", "licence", "n_instruments", "n_notes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LICENCE_FIELD_NUMBER: _ClassVar[int]
+    N_INSTRUMENTS_FIELD_NUMBER: _ClassVar[int]
+    N_NOTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    licence: str
+    n_instruments: int
+    n_notes: int
+    def __init__(self, name: _Optional[str] = ..., licence: _Optional[str] = ..., n_instruments: _Optional[int] = ..., n_notes: _Optional[int] = ...) -> None: ...
+
+class ParityReport(_message.Message):
+    __slots__ = ("max_logit_difference", "n_tokens", "n_flips_outside_margin", "n_flips_within_margin", "max_audio_difference")
+    MAX_LOGIT_DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    N_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    N_FLIPS_OUTSIDE_MARGIN_FIELD_NUMBER: _ClassVar[int]
+    N_FLIPS_WITHIN_MARGIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_AUDIO_DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    max_logit_difference: float
+    n_tokens: int
+    n_flips_outside_margin: int
+    n_flips_within_margin: int
+    max_audio_difference: float
+    def __init__(self, max_logit_difference: _Optional[float] = ..., n_tokens: _Optional[int] = ..., n_flips_outside_margin: _Optional[int] = ..., n_flips_within_margin: _Optional[int] = ..., max_audio_difference: _Optional[float] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""The timbrel server: one bundle, one engine that writes many notes at once, gRPC in front of it."""

@@ -1,0 +1,105 @@
+"""Between the wire's messages and the engine's values."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from timbrel_bundle.ranges import check_request
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.errors import InvalidRequestError
+from timbrel_server.progress import TokenLayout
+from timbrel_server.request import DEFAULT_SAMPLING, NoteRequest, SamplingSettings
+from timbrel_server.ticket import Finish, Frame
+
+DEFAULT_VELOCITY = 100
+DEFAULT_SECONDS = 2.0
+
+SEED_BITS = 32
+"""Of a seed drawn here: few enough digits to be typed again."""
+
+_M = TypeVar("_M", bound=Message)
+
+_FINISH = {Finish.EOS: pb.FINISH_REASON_EOS, Finish.CAP: pb.FINISH_REASON_CAP}
+
+
+def parse(kind: type[_M], body: bytes) -> _M:
+    """Decodes a message's body. Raises InvalidRequestError."""
+    message = kind()
+    try:
+        message.ParseFromString(body)
+    except DecodeError:
+        name = message.DESCRIPTOR.full_name
+        raise InvalidRequestError([("request", f"these {len(body)} bytes are no {name}")]) from None
+    return message
+
+
+def note_request_from_pb(message: pb.GenerateRequest, manifest: pb.Manifest) -> NoteRequest:
+    """Checks a request against the bundle's ranges and fills in what it leaves open.
+
+    Raises:
+        InvalidRequestError: naming every field that is missing or out of range.
+    """
+    ranges = manifest.ranges
+    velocity = message.velocity if message.HasField("velocity") else DEFAULT_VELOCITY
+    seconds = message.seconds if message.HasField("seconds") else _default_seconds(ranges)
+    timbre = (message.timbre.x, message.timbre.y)
+    violations = check_request(
+        ranges,
+        timbre=timbre if message.HasField("timbre") else None,
+        pitch=message.pitch if message.HasField("pitch") else None,
+        velocity=velocity,
+        seconds=seconds,
+        sampling=message.sampling,
+    )
+    if violations:
+        raise InvalidRequestError(violations)
+    frame_rate = manifest.codec.sample_rate / manifest.codec.hop_length
+    return NoteRequest(
+        timbre=timbre,
+        pitch=message.pitch,
+        velocity=velocity,
+        held_frames=max(1, round(seconds * frame_rate)),
+        seed=message.seed if message.HasField("seed") else secrets.randbits(SEED_BITS),
+        sampling=_sampling_from_pb(message.sampling),
+    )
+
+
+def sampling_to_pb(sampling: SamplingSettings) -> pb.Sampling:
+    return pb.Sampling(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p)
+
+
+def codes_to_pb(frames: Sequence[Frame], n_codebooks: int) -> pb.Codes:
+    """Frames of `n_codebooks` codes each."""
+    data = np.asarray(frames, dtype="<u2").tobytes()
+    return pb.Codes(data=data, n_frames=len(frames), n_codebooks=n_codebooks)
+
+
+def finish_to_pb(finish: Finish) -> pb.FinishReason:
+    return _FINISH[finish]
+
+
+def token_layout(manifest: pb.Manifest) -> TokenLayout:
+    """What the decoder's tokens mean, of this bundle."""
+    return TokenLayout(
+        n_codebooks=manifest.codec.n_codebooks,
+        bos_id=manifest.model.bos_id,
+        eos_id=manifest.model.eos_id,
+        max_frames=manifest.model.max_frames,
+    )
+
+
+def _default_seconds(ranges: pb.RequestRanges) -> float:
+    return min(max(DEFAULT_SECONDS, ranges.seconds_min), ranges.seconds_max)
+
+
+def _sampling_from_pb(message: pb.Sampling) -> SamplingSettings:
+    return SamplingSettings(
+        temperature=message.temperature if message.HasField("temperature") else DEFAULT_SAMPLING.temperature,
+        top_k=message.top_k if message.HasField("top_k") else DEFAULT_SAMPLING.top_k,
+        top_p=message.top_p if message.HasField("top_p") else DEFAULT_SAMPLING.top_p,
+    )

@@ -1,0 +1,220 @@
+"""The engine: one thread that writes many notes at once, a step at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from timbrel_server.chunker import Chunker
+from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.progress import TokenLayout
+from timbrel_server.request import NoteRequest
+from timbrel_server.scheduler import QueueFull, Scheduler
+from timbrel_server.slots import Slot
+from timbrel_server.ticket import Delivery, Ticket
+
+_log = logging.getLogger(__name__)
+
+SHORTEST_RETRY_SECONDS = 0.05
+LONGEST_RETRY_SECONDS = 10.0
+
+
+class StepRow(NamedTuple):
+    """What one row of a step reads."""
+
+    row: int
+    position: int
+    """The step of this row's note, from 0."""
+    tokens: Sequence[int]  # [K]
+    held: bool
+
+
+class StepRunner(Protocol):
+    """What runs the graphs. All but the attributes is called on the engine's thread only."""
+
+    buckets: Sequence[int]
+    """Batch sizes that can be run, rising; the last is the number of slots."""
+
+    can_move: bool
+
+    def admit(self, row: int, request: NoteRequest) -> None:
+        """Prepares a row for a new note."""
+
+    def move(self, source: int, target: int) -> None:
+        """Copies a running note to another row."""
+
+    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
+        """Moves these rows on by one position; returns the tokens [K] that each drew, in the order given."""
+
+
+Post = Callable[[Sequence[tuple[Ticket, Delivery]]], None]
+"""Hands out a step's deliveries, in order, without blocking; called on the engine's thread."""
+
+
+class Engine:
+    """Accepts requests from any thread, and writes their notes on its own.
+
+    Requests join and leave between steps. Once the thread has died or been stopped, requests in hand get
+    UnavailableError and new ones are refused with it.
+    """
+
+    def __init__(
+        self,
+        runner: StepRunner,
+        layout: TokenLayout,
+        queue_capacity: int,
+        post: Post,
+        on_death: Callable[[], None] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            queue_capacity: requests that may wait for a slot.
+            on_death: called on the engine's thread when it ends by an error.
+        """
+        self._runner = runner
+        self._scheduler = Scheduler(layout, runner.buckets, queue_capacity, compacts=runner.can_move)
+        self._post = post
+        self._on_death = on_death
+        self._changed = threading.Condition()  # guards the scheduler and all below
+        self._chunkers: dict[Ticket, Chunker] = {}
+        self._refusal: str | None = None  # why nothing is accepted any more
+        self._step_seconds = 0.0  # running mean
+        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+
+    @property
+    def n_slots(self) -> int:
+        """Notes that can be written at once."""
+        return self._runner.buckets[-1]
+
+    @property
+    def n_occupied(self) -> int:
+        """Slots in use."""
+        with self._changed:
+            return self._scheduler.n_occupied
+
+    @property
+    def n_waiting(self) -> int:
+        """Requests that have no slot yet."""
+        with self._changed:
+            return self._scheduler.n_waiting
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Gives up what is in hand and ends the thread; it has ended when this returns."""
+        with self._changed:
+            self._refusal = self._refusal or "the server is shutting down"
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def submit(self, request: NoteRequest, receive: Callable[[Delivery], None]) -> Ticket:
+        """Accepts a request; its deliveries go to `receive`, by way of `post`.
+
+        Raises:
+            OverloadedError: the queue is full.
+            UnavailableError: the engine has stopped.
+        """
+        ticket = Ticket(request, receive)
+        with self._changed:
+            if self._refusal is not None:
+                raise UnavailableError(self._refusal)
+            try:
+                self._scheduler.enqueue(ticket)
+            except QueueFull:
+                waiting = self._scheduler.n_waiting
+                raise OverloadedError(
+                    f"{waiting} requests are waiting already", self._retry_seconds(request)
+                ) from None
+            self._chunkers[ticket] = Chunker()
+            self._changed.notify()
+        return ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Gives a request up: nothing more is delivered from the next step on. Finished ones are let be."""
+        with self._changed:
+            self._scheduler.cancel(ticket)
+            self._chunkers.pop(ticket, None)
+            self._changed.notify()
+
+    def step(self) -> None:
+        """Moves every running note on by one frame position."""
+        active = self._admit()
+        drawn = self._run(active)
+        self._publish(active, drawn)
+
+    def _admit(self) -> list[Slot]:
+        with self._changed:
+            admission = self._scheduler.admit()
+            active = self._scheduler.active
+            begun = [(slot.row, slot.ticket.request) for slot in admission.begun]
+        for row, request in begun:
+            self._runner.admit(row, request)
+        for move in admission.moves:
+            self._runner.move(move.source, move.target)
+        return active
+
+    def _run(self, active: Sequence[Slot]) -> list[list[int]]:
+        if not active:
+            return []
+        started = time.monotonic()
+        rows = [StepRow(slot.row, slot.progress.position, slot.progress.tokens, slot.held) for slot in active]
+        drawn = self._runner.step(rows)
+        self._step_seconds += 0.1 * (time.monotonic() - started - self._step_seconds)
+        return drawn
+
+    def _publish(self, slots: Sequence[Slot], drawn: Sequence[Sequence[int]]) -> None:
+        with self._changed:
+            deliveries = [
+                (slot.ticket, delivery)
+                for slot, tokens in zip(slots, drawn, strict=True)
+                if slot.active and (delivery := self._advance(slot, tokens))
+            ]
+        if deliveries:
+            self._post(deliveries)
+
+    def _advance(self, slot: Slot, tokens: Sequence[int]) -> Delivery | None:
+        """What there is to deliver of this slot's note after a step that drew these tokens."""
+        chunker = self._chunkers[slot.ticket]
+        frame = slot.advance(tokens)
+        frames = chunker.add(frame) if frame is not None else ()
+        if slot.finish is not None:
+            del self._chunkers[slot.ticket]
+            return Delivery([*frames, *chunker.flush()], finish=slot.finish)
+        return Delivery(frames) if frames else None
+
+    def _main(self) -> None:
+        try:
+            while self._wait_for_work():
+                self.step()
+        except BaseException:
+            _log.exception("the engine has died")
+            self._give_up("the engine has died")
+            self._on_death()
+        else:
+            self._give_up("the server is shutting down")
+
+    def _wait_for_work(self) -> bool:
+        """Sleeps until there is something to do; returns False once it is time to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._refusal is not None or self._scheduler.has_work)
+            return self._refusal is None
+
+    def _give_up(self, reason: str) -> None:
+        with self._changed:
+            self._refusal = reason
+            given_up = self._scheduler.drain()
+            self._scheduler.admit()  # frees the slots
+            self._chunkers.clear()
+        if given_up:
+            self._post([(ticket, Delivery(error=UnavailableError(reason))) for ticket in given_up])
+
+    def _retry_seconds(self, request: NoteRequest) -> float:
+        """When a place in the queue should be free, if the notes ahead are about as long as this one."""
+        seconds = self._step_seconds * request.held_frames / self.n_slots
+        return min(max(seconds, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)

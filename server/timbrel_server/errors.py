@@ -1,0 +1,121 @@
+"""What a call can fail with, and the gRPC status that says so.
+
+ServiceError
+├── InvalidRequestError    INVALID_ARGUMENT     BadRequest naming each field
+├── NotFoundError          NOT_FOUND            unknown bundle or file
+├── BundleMismatchError    FAILED_PRECONDITION  ErrorInfo with both hashes
+├── OverloadedError        RESOURCE_EXHAUSTED   RetryInfo
+├── UnavailableError       UNAVAILABLE          starting, shutting down, engine dead
+├── UnauthenticatedError   UNAUTHENTICATED      no token, or a wrong one
+└── InternalError          INTERNAL             ErrorInfo with an id that is in the log
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+from google.protobuf import any_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+ERROR_DOMAIN = "timbrel"
+"""The domain of every ErrorInfo."""
+
+
+class ServiceError(Exception):
+    """Base of all. Its message goes to the caller."""
+
+    code: grpc.StatusCode
+
+    def details(self) -> Sequence[Message]:
+        """Messages of google.rpc that go along."""
+        return ()
+
+    def to_status(self) -> status_pb2.Status:
+        """The whole as google.rpc.Status."""
+        number = self.code.value[0]
+        status = status_pb2.Status(code=number, message=str(self))
+        for detail in self.details():
+            packed = any_pb2.Any()
+            packed.Pack(detail)
+            status.details.append(packed)
+        return status
+
+
+class InvalidRequestError(ServiceError):
+    """Fields that are missing, of no sense, or out of range: (field, what is wrong with it)."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+    def __init__(self, violations: Sequence[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{field}: {description}" for field, description in violations))
+        self.violations = tuple(violations)
+
+    def details(self) -> Sequence[Message]:
+        violation = error_details_pb2.BadRequest.FieldViolation
+        fields = [violation(field=field, description=text) for field, text in self.violations]
+        return (error_details_pb2.BadRequest(field_violations=fields),)
+
+
+class NotFoundError(ServiceError):
+    """There is no such bundle, or no such file to be had."""
+
+    code = grpc.StatusCode.NOT_FOUND
+
+
+class BundleMismatchError(ServiceError):
+    """The caller expects a bundle of this name with other contents."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+    def __init__(self, expected: str, served: str) -> None:
+        super().__init__(f"bundle_hash {expected!r} was expected, {served!r} is being served")
+        self._metadata = {"expected": expected, "served": served}
+
+    def details(self) -> Sequence[Message]:
+        info = error_details_pb2.ErrorInfo(reason="BUNDLE_MISMATCH", domain=ERROR_DOMAIN)
+        info.metadata.update(self._metadata)
+        return (info,)
+
+
+class OverloadedError(ServiceError):
+    """The queue is full; a place should be free in `retry_seconds`."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    def __init__(self, message: str, retry_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
+
+    def details(self) -> Sequence[Message]:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromNanoseconds(int(self.retry_seconds * 1e9))
+        return (retry,)
+
+
+class UnavailableError(ServiceError):
+    """Nothing is written here now."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+
+
+class UnauthenticatedError(ServiceError):
+    """The call brings no token, or a wrong one."""
+
+    code = grpc.StatusCode.UNAUTHENTICATED
+
+
+class InternalError(ServiceError):
+    """A fault of ours. What it was is in the log, under the id."""
+
+    code = grpc.StatusCode.INTERNAL
+
+    def __init__(self, error_id: str) -> None:
+        super().__init__(f"internal error {error_id}")
+        self.error_id = error_id
+
+    def details(self) -> Sequence[Message]:
+        info = error_details_pb2.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN)
+        info.metadata["error_id"] = self.error_id
+        return (info,)

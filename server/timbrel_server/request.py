@@ -1,0 +1,45 @@
+"""What the engine is asked for: a note, checked and in the engine's own units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How each token is drawn."""
+
+    temperature: float
+    """Softmax temperature; 0 always takes the most likely token."""
+
+    top_k: int
+    """Only the k most likely tokens are drawn from, 1..256."""
+
+    top_p: float
+    """Only the smallest set of tokens whose probabilities reach p is drawn from, in (0, 1]."""
+
+
+DEFAULT_SAMPLING = SamplingSettings(temperature=0.7, top_k=64, top_p=0.95)
+"""Where the caller leaves it open: lively, with the long tail of unlikely codes, heard as noise, cut off."""
+
+
+@dataclass(frozen=True)
+class NoteRequest:
+    """One note to write. Everything in it is within the bundle's ranges."""
+
+    timbre: tuple[float, float]
+    """Point (x, y) in the unit disc."""
+
+    pitch: int
+    """MIDI note number."""
+
+    velocity: int
+    """MIDI velocity, 1..127."""
+
+    held_frames: int
+    """Frames for which the key is held, at least 1."""
+
+    seed: int
+    """0..2^64-1."""
+
+    sampling: SamplingSettings = DEFAULT_SAMPLING

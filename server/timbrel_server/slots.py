@@ -1,0 +1,104 @@
+"""A slot: one row of the engine's batch, and the note in it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from timbrel_server.progress import NoteProgress, TokenLayout
+from timbrel_server.ticket import Finish, Frame, Ticket
+
+
+class SlotState(enum.Enum):
+    """What a slot is doing."""
+
+    FREE = enum.auto()
+    """It holds no note."""
+
+    WRITING = enum.auto()
+    """Its note goes on."""
+
+    FLUSHING = enum.auto()
+    """Its note's length is known; the later codebooks are catching up."""
+
+    DONE = enum.auto()
+    """Its note is complete, or its caller has gone: free from the next admission on."""
+
+
+_NEXT: dict[SlotState, frozenset[SlotState]] = {
+    SlotState.FREE: frozenset({SlotState.WRITING}),
+    SlotState.WRITING: frozenset({SlotState.FLUSHING, SlotState.DONE}),
+    SlotState.FLUSHING: frozenset({SlotState.DONE}),
+    SlotState.DONE: frozenset({SlotState.FREE}),
+}
+
+
+class Slot:
+    """One row of the batch. Its state changes in `_become` alone."""
+
+    def __init__(self, row: int) -> None:
+        self.row = row
+        self.state = SlotState.FREE
+        self._ticket: Ticket | None = None
+        self._progress: NoteProgress | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the next step moves this slot's note on."""
+        return self.state in (SlotState.WRITING, SlotState.FLUSHING)
+
+    @property
+    def ticket(self) -> Ticket:
+        """Whose note it is. Raises RuntimeError for a free slot, as do the next two."""
+        if self._ticket is None:
+            raise RuntimeError(f"slot {self.row} holds no note")
+        return self._ticket
+
+    @property
+    def progress(self) -> NoteProgress:
+        """How far the note has come."""
+        if self._progress is None:
+            raise RuntimeError(f"slot {self.row} holds no note")
+        return self._progress
+
+    @property
+    def held(self) -> bool:
+        """The gate of the frame that codebook 0 predicts next."""
+        return self.progress.position < self.ticket.request.held_frames
+
+    @property
+    def finish(self) -> Finish | None:
+        """Why the note ended, once every frame is complete."""
+        return self._progress.finish if self._progress and self._progress.complete else None
+
+    def occupy(self, ticket: Ticket, layout: TokenLayout) -> None:
+        """Begins a note."""
+        self._become(SlotState.WRITING)
+        self._ticket = ticket
+        self._progress = NoteProgress(layout)
+
+    def advance(self, drawn: Sequence[int]) -> Frame | None:
+        """Takes the tokens [K] that a step drew; returns the frame that they complete, if any."""
+        progress = self.progress
+        frame = progress.advance(drawn)
+        if progress.finish is not None and self.state is SlotState.WRITING:
+            self._become(SlotState.FLUSHING)
+        if progress.complete:
+            self._become(SlotState.DONE)
+        return frame
+
+    def abandon(self) -> None:
+        """Gives the note up: its caller has gone."""
+        if self.active:
+            self._become(SlotState.DONE)
+
+    def release(self) -> None:
+        """Makes room for the next note."""
+        self._become(SlotState.FREE)
+        self._ticket = None
+        self._progress = None
+
+    def _become(self, state: SlotState) -> None:
+        if state not in _NEXT[self.state]:
+            raise RuntimeError(f"slot {self.row} cannot go from {self.state.name} to {state.name}")
+        self.state = state

@@ -1,0 +1,89 @@
+"""The bundle that ships, at full size: does it sound, is it what was trained, does it keep its word."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timbrel
+from timbrel.pitch import is_in_tune
+from timbrel_bundle.bundle import Bundle
+from timbrel_server.config import default_bundle_path
+
+pytestmark = pytest.mark.acceptance
+
+SHARE_IN_TUNE = 0.85
+"""Of the notes that `timbrel demo` renders, within 50 cents of the pitch asked."""
+
+LOGIT_TOLERANCE = 1e-3
+MAX_BUNDLE_BYTES = 20_000_000
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[timbrel.Client]:
+    with timbrel.Client(bundle=default_bundle_path()) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def demo_notes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """notes.json of a demo over more instruments and pitches than `make demo` takes."""
+    folder: Path = tmp_path_factory.mktemp("demo")
+    command = [Path(sys.executable).with_name("timbrel"), "demo", "--instruments", "12", "--pitches", "5"]
+    subprocess.run([*command, "--out", folder], check=True)
+    notes: list[dict[str, Any]] = json.loads((folder / "notes.json").read_text(encoding="utf-8"))
+    return notes
+
+
+def test_notes_are_in_tune(demo_notes: list[dict[str, Any]]) -> None:
+    missed = [note for note in demo_notes if not is_in_tune(note["pitch"], note["pitch_measured"])]
+    share = 1 - len(missed) / len(demo_notes)
+    assert share >= SHARE_IN_TUNE, f"{share:.0%} in tune; missed: {[note['file'] for note in missed]}"
+
+
+def test_notes_end_by_themselves(demo_notes: list[dict[str, Any]]) -> None:
+    truncated = [note["file"] for note in demo_notes if note["truncated"]]
+    assert len(truncated) <= len(demo_notes) // 20, f"cut at the cap: {truncated}"
+
+
+def test_a_longer_hold_gives_a_longer_note(client: timbrel.Client) -> None:
+    for instrument in client.instruments()[:8]:
+        short, long = (client.generate(instrument, 60, seconds=s, seed=3).duration for s in (0.5, 2.5))
+        assert long > short + 1.0, f"{instrument}: {short:.2f} s, then {long:.2f} s"
+
+
+def test_sixteen_notes_at_once_are_the_notes_alone(client: timbrel.Client) -> None:
+    names = client.instruments()
+
+    def render(index: int) -> np.ndarray:
+        timbre = names[index % len(names)]
+        return client.generate(timbre, 40 + 3 * index, 60 + 4 * index, 0.3 + 0.15 * index, seed=index).codes
+
+    alone = [render(index) for index in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        together = list(pool.map(render, range(16)))
+    for index, (one, other) in enumerate(zip(alone, together, strict=True)):
+        np.testing.assert_array_equal(one, other, err_msg=f"request {index}")
+
+
+def test_the_bundle_agrees_with_the_trained_model() -> None:
+    bundle = Bundle.open(default_bundle_path())
+    parity = bundle.manifest.parity
+    assert parity.n_tokens > 0
+    assert parity.max_logit_difference <= LOGIT_TOLERANCE
+    assert parity.n_flips_outside_margin == 0
+
+
+def test_the_bundle_is_small_and_says_where_it_comes_from() -> None:
+    manifest = Bundle.open(default_bundle_path()).manifest
+    assert sum(file.size for file in manifest.files) <= MAX_BUNDLE_BYTES
+    assert manifest.training.sources
+    assert all(source.licence for source in manifest.training.sources)

@@ -1,0 +1,39 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from server_process import ServerProcess
+
+TINY_BUNDLE = Path(__file__).resolve().parent / "data" / "tiny_bundle"
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle() -> Path:
+    """Folder of the committed bundle that is small enough for every test. Not to be written to."""
+    return TINY_BUNDLE
+
+
+@pytest.fixture(scope="session")
+def server_address(tiny_bundle: Path) -> Iterator[str]:
+    """HOST:PORT of a real server of the tiny bundle, shared by all tests: leave it as it was found."""
+    server = ServerProcess(tiny_bundle)
+    yield server.address
+    server.close()
+
+
+@pytest.fixture
+def start_server(tiny_bundle: Path) -> Iterator[Callable[..., ServerProcess]]:
+    """Starts further servers of the tiny bundle, `start_server("--slots", "1")`; they end with the test."""
+    servers: list[ServerProcess] = []
+
+    def start(*options: str, bundle: Path = tiny_bundle, **environment: str) -> ServerProcess:
+        servers.append(ServerProcess(bundle, *options, **environment))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()

@@ -1,0 +1,161 @@
+"""`timbrel render` and `timbrel info` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from timbrel.cli import main
+
+RENDER = ["render", "--timbre", "-0.2,0.4", "--pitch", "60", "--seconds", "0.4"]
+
+
+@pytest.fixture(autouse=True)
+def environment(server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is named by the environment, the cache and the working folder are the test's own."""
+    monkeypatch.setenv("TIMBREL_SERVER", server_address)
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+    for name in ("TIMBREL_TOKEN", "TIMBREL_BUNDLE", "TIMBREL_TRACEBACK"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs `timbrel` with these arguments: exit status, standard output, standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        try:
+            status = main(arguments)
+        except SystemExit as end:
+            status = int(end.code or 0)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def test_the_same_seed_writes_the_same_bytes_and_another_does_not(run: Run) -> None:
+    for name, seed in (("one.wav", "1"), ("again.wav", "1"), ("other.wav", "2")):
+        status, out, error = run(*RENDER, "--seed", seed, "--temperature", "1", "--out", name)
+        assert (status, error) == (0, "")
+        assert out.startswith(f"{name}: ") and f"seed {seed}" in out
+    assert Path("one.wav").read_bytes() == Path("again.wav").read_bytes()
+    assert Path("one.wav").read_bytes() != Path("other.wav").read_bytes()
+    info = soundfile.info("one.wav")
+    assert (info.format, info.subtype, info.channels) == ("WAV", "PCM_24", 1)
+
+
+def test_renders_an_instrument_by_name_to_flac(run: Run) -> None:
+    status, out, _ = run("render", "--timbre", "violin", "--seconds", "0.4", "--out", "violin.flac")
+    assert status == 0 and "seed " in out
+    assert soundfile.info("violin.flac").format == "FLAC"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--timbre", "0.9,0.9"], "timbre"),
+        (["--timbre", "-2,0"], "timbre"),
+        (["--timbre", "nan,0"], "timbre"),
+        (["--timbre", "1,2,3"], "timbre"),
+        (["--timbre", "Violinn"], "Violin"),
+        (["--pitch", "20"], "pitch"),
+        (["--pitch", "-1"], "pitch"),
+        (["--pitch", "C4"], "--pitch"),
+        (["--velocity", "0"], "velocity"),
+        (["--velocity", "128"], "velocity"),
+        (["--seconds", "nan"], "seconds"),
+        (["--seconds", "-1"], "seconds"),
+        (["--seconds", "1e9"], "seconds"),
+        (["--seed", "-1"], "seed"),
+        (["--seed", str(2**64)], "seed"),
+        (["--temperature", "3"], "temperature"),
+        (["--top-k", "0"], "top_k"),
+        (["--top-p", "0"], "top_p"),
+        (["--timeout", "0"], "timeout"),
+        (["--server", "nowhere:99999"], "server"),
+        (["--server", "127.0.0.1:1"], "127.0.0.1:1"),
+        (["--server", "localhost:1", "--bundle", "x"], "bundle"),
+        (["--out", "note.mp3"], "note.mp3"),
+        (["--out", "missing/note.wav"], "missing"),
+        (["--out", "."], "out"),
+        (["--volume", "11"], "--volume"),
+    ],
+)
+def test_bad_input_is_one_line_status_2_and_no_file(run: Run, arguments: list[str], word: str) -> None:
+    status, out, error = run(*RENDER, "--out", "note.wav", *arguments)
+    assert status == 2
+    assert out == ""
+    assert error.startswith("timbrel: ") and error.count("\n") == 1
+    assert word in error
+    assert list(Path().iterdir()) == []
+
+
+def test_without_a_timbre_or_a_file_the_option_is_named(run: Run) -> None:
+    status, _, error = run("render", "--pitch", "60")
+    assert status == 2
+    assert "--timbre" in error and "--out" in error and error.count("\n") == 1
+
+
+def test_help_teaches_by_example(run: Run) -> None:
+    for command in ("render", "info", "demo"):
+        status, out, _ = run(command, "--help")
+        assert status == 0
+        assert "examples:" in out and f"timbrel {command}" in out
+
+
+def test_info_tells_what_is_served(run: Run) -> None:
+    status, out, error = run("info")
+    assert (status, error) == (0, "")
+    for word in ("CPUExecutionProvider", "Violin", "Strings", "36..96", "frames/s"):
+        assert word in out
+
+
+def test_info_as_json(run: Run) -> None:
+    status, out, _ = run("info", "--json")
+    assert status == 0
+    facts = json.loads(out)
+    assert facts["model"]["pitch_range"] == [36, 96]
+    assert {"name", "family", "timbre", "pitch_min", "pitch_max"} == facts["instruments"][0].keys()
+
+
+def test_a_private_server_serves_the_bundle_named(
+    run: Run, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMBREL_SERVER", "nowhere.invalid:1")
+    status, out, error = run("info", "--bundle", str(tiny_bundle))
+    assert (status, error) == (0, "")
+    assert "Violin" in out
+    status, out, error = run(*RENDER, "--out", "note.wav", "--bundle", "nowhere")
+    assert (status, out) == (2, "")
+    assert "nowhere" in error and error.count("\n") == 1
+
+
+def test_an_interrupt_ends_quietly_with_status_130() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = [sys.executable, "-m", "timbrel", *RENDER, "--out", "note.wav", "--server", address]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ.copy()
+        ) as process:
+            connection, _ = silent.accept()
+            process.send_signal(signal.SIGINT)
+            out, error = process.communicate(timeout=60)
+            connection.close()
+    assert (process.returncode, out, error) == (130, "", "")
+    assert list(Path().iterdir()) == []

@@ -1,0 +1,114 @@
+"""The client and the server together, on the tiny bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import timbrel
+from timbrel.transport import Transport
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import CodecDecoder
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+
+@pytest.fixture
+def client(server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[timbrel.Client]:
+    """A client with a cache of its own."""
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+    with timbrel.Client(server_address) as opened:
+        yield opened
+
+
+def test_a_note_sounds_as_its_codes_decode(client: timbrel.Client, tiny_bundle: Path) -> None:
+    note = client.generate((0.2, -0.4), pitch=50, velocity=80, seconds=0.5, seed=1)
+    bundle = Bundle.open(tiny_bundle)
+    codec = bundle.manifest.codec
+    assert note.codes.dtype == np.uint16 and note.codes.shape[1] == codec.n_codebooks
+    assert note.audio.dtype == np.float32 and len(note.audio) == len(note.codes) * codec.hop_length
+    assert note.sample_rate == codec.sample_rate
+    np.testing.assert_array_equal(note.audio, CodecDecoder(bundle).decode(note.codes))
+
+
+def test_one_seed_gives_one_note(client: timbrel.Client) -> None:
+    def codes(seed: int | None) -> list[list[int]]:
+        note = client.generate("Violin", seconds=0.5, seed=seed, temperature=1.0)
+        return [list(map(int, frame)) for frame in note.codes]
+
+    assert codes(1) == codes(1)
+    assert codes(1) != codes(2)
+    drawn = client.generate("Violin", seconds=0.5, temperature=1.0)
+    np.testing.assert_array_equal(
+        client.generate("Violin", seconds=0.5, temperature=1.0, seed=drawn.seed).codes, drawn.codes
+    )
+
+
+def test_sixteen_at_once_are_each_as_alone(client: timbrel.Client) -> None:
+    def render(number: int) -> timbrel.Note:
+        timbre = (0.9 * np.cos(number), 0.9 * np.sin(number))
+        return client.generate(timbre, pitch=40 + 3 * number, seconds=0.1 + 0.1 * number, seed=number)
+
+    with ThreadPoolExecutor(16) as pool:
+        together = list(pool.map(render, range(16)))
+    for number, note in enumerate(together):
+        np.testing.assert_array_equal(note.codes, render(number).codes)
+
+
+def test_a_note_at_the_cap_is_truncated(client: timbrel.Client, tiny_bundle: Path) -> None:
+    max_frames = Bundle.open(tiny_bundle).manifest.model.max_frames
+    notes = [client.generate("Flute", seconds=2.4, seed=seed, temperature=1.0) for seed in range(4)]
+    for note in notes:
+        assert len(note.codes) <= max_frames
+        assert not note.truncated or len(note.codes) == max_frames
+
+
+def test_the_cache_holds_the_codec_and_never_the_model(client: timbrel.Client, tmp_path: Path) -> None:
+    client.generate("Violin", seconds=0.2, seed=1)
+    (folder,) = (tmp_path / "cache" / "bundles").iterdir()
+    assert folder.name == client.model().bundle_hash
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"manifest.json", "codec_decoder.onnx", "codec.safetensors"}
+
+
+def test_a_note_can_be_decoded_after_its_client_is_closed(server_address: str) -> None:
+    with timbrel.Client(server_address) as client:
+        note = client.generate("Violin", seconds=0.2, seed=1)
+    assert len(note.audio) == note.duration * note.sample_rate
+
+
+def test_the_server_describes_itself(client: timbrel.Client, tiny_bundle: Path) -> None:
+    model = client.model()
+    assert model.bundle_hash == Bundle.open(tiny_bundle).manifest.bundle_hash
+    assert model.provider == "CPUExecutionProvider"
+    assert model.n_slots >= 1 and 0.0 <= model.default_sampling.temperature <= 2.0
+    assert "Violin" in client.instruments()
+    assert all(np.hypot(*instrument.timbre) <= 1.0 for instrument in client.timbre_map())
+
+
+def test_the_server_refuses_what_the_client_would_have(server_address: str) -> None:
+    transport = Transport(server_address, None)
+    request = pb.GenerateRequest(timbre=pb.Timbre(x=0.9, y=0.9), pitch=12, velocity=0, seconds=-1.0)
+    with pytest.raises(timbrel.InvalidRequestError) as caught:
+        list(transport.generate(request, 10.0))
+    assert {field.field for field in caught.value.fields} == {"timbre", "pitch", "velocity", "seconds"}
+    transport.close()
+
+
+def test_a_bundle_that_is_not_the_servers_is_a_mismatch(server_address: str) -> None:
+    transport = Transport(server_address, None)
+    request = pb.GenerateRequest(timbre=pb.Timbre(x=0.1, y=0.1), pitch=60, bundle_hash="0" * 64)
+    with pytest.raises(timbrel.BundleMismatchError):
+        list(transport.generate(request, 10.0))
+    transport.close()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json", "../secret", ""])
+def test_the_model_cannot_be_fetched(server_address: str, name: str) -> None:
+    transport = Transport(server_address, None)
+    with pytest.raises((timbrel.NotFoundError, timbrel.InvalidRequestError)):
+        list(transport.get_file(name, 0, 10.0))
+    transport.close()

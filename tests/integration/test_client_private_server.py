@@ -1,0 +1,120 @@
+"""The server that a client starts for itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import timbrel
+from timbrel.private_server import PrivateServer
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TIMBREL_SERVER", "TIMBREL_TOKEN", "TIMBREL_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Ended and not yet collected by its parent: a zombie.
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text() if Path("/proc").is_dir() else True
+
+
+def wait_until_gone(pid: int, seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not is_running(pid)
+
+
+def test_a_client_without_an_address_starts_a_server_that_ends_with_it(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMBREL_BUNDLE", str(tiny_bundle))
+    with timbrel.Client() as client:
+        note = client.generate("Violin", seconds=0.2, seed=1)
+        private = client._private_server
+        assert private is not None and is_running(private.pid)
+        assert private.address.startswith("127.0.0.1:")
+    assert not is_running(private.pid)
+    assert len(note.audio) > 0
+
+
+def test_strangers_are_turned_away(tiny_bundle: Path) -> None:
+    with PrivateServer(tiny_bundle) as server:
+        with timbrel.Client(server.address) as client, pytest.raises(timbrel.AuthenticationError):
+            client.model()
+        with (
+            timbrel.Client(server.address, token="guess") as client,
+            pytest.raises(timbrel.AuthenticationError),
+        ):
+            client.model()
+
+
+def test_a_client_that_is_killed_takes_its_server_along(tiny_bundle: Path) -> None:
+    script = (
+        "import sys, time, timbrel.private_server as private;"
+        "print(private.PrivateServer(sys.argv[1]).pid, flush=True);"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tiny_bundle)], stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        pid = int(client.stdout.readline())
+        assert is_running(pid)
+        client.send_signal(signal.SIGKILL)
+    assert wait_until_gone(pid)
+
+
+def test_a_bundle_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "no-such-bundle"
+    with (
+        pytest.raises(timbrel.UnavailableError, match="no-such-bundle") as caught,
+        timbrel.Client(bundle=missing),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_without_the_server_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(timbrel.MissingExtraError, match=r"timbrel\[cpu,server\]"), timbrel.Client():
+        pass
+
+
+@pytest.mark.parametrize("module", ["grpc_health", "onnxruntime"])
+def test_without_what_the_server_needs_the_extra_is_named(
+    tmp_path: Path, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    (tmp_path / f"{module}.py").write_text(
+        f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(timbrel.TimbrelError, match=r"timbrel\[cpu"), timbrel.Client(bundle=tiny_bundle):
+        pass
+
+
+def test_importing_timbrel_needs_neither_runtime_nor_server(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "for name in ('onnxruntime', 'timbrel_server', 'grpc_health', 'matplotlib', 'swift_f0', 'torch'):\n"
+        "    sys.modules[name] = None\n"
+        "import timbrel, timbrel.cli.render, timbrel.cli.info, timbrel.cli.demo\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,106 @@
+"""The tiny bundle, opened, beside the PyTorch modules that it was made from."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.runtime import session_options
+from timbrel_export import exporter
+from timbrel_export.graph_decoder import GraphDecoder
+from timbrel_export.parity import SampleNote
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.timbrel_notes import TimbrelNotes
+from timbrel_training.model import NoteTransformer
+from timbrel_training.timbre.encoder import TimbreEncoder
+
+Alter = Callable[[Path], None]
+"""Changes something in a folder of graphs and weights."""
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A bundle and its sources."""
+
+    bundle: Bundle
+    model: NoteTransformer
+    codec: TimbrelNotes
+    timbre_encoder: TimbreEncoder
+    notes: list[SampleNote]
+    """What its notes should sound like, more or less: made-up codes of different lengths."""
+
+    def decoder(self, graph: str) -> GraphDecoder:
+        """Runs one of the decode graphs."""
+        condition = self.bundle.session("condition_encoder.onnx", options=session_options(1))
+        return GraphDecoder(condition, self.session(graph), self.model.config)
+
+    def session(self, graph: str) -> Any:
+        """A session of one thread."""
+        return self.bundle.session(graph, options=session_options(1))
+
+
+@pytest.fixture(scope="session")
+def recipe() -> ModuleType:
+    """The script that makes the tiny bundle, as a module."""
+    spec = importlib.util.spec_from_file_location("make_tiny_bundle", DATA / "make_tiny_bundle.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def tiny(recipe: ModuleType) -> Tiny:
+    torch.set_num_threads(1)
+    folder = DATA / "tiny_bundle"
+    rng = np.random.default_rng(7)
+    return Tiny(
+        bundle=Bundle.open(folder),
+        model=_filled(NoteTransformer(recipe.MODEL), folder / "model.safetensors"),
+        codec=_filled(recipe.make_codec(), folder / "codec.safetensors"),
+        timbre_encoder=_filled(
+            TimbreEncoder(recipe.TIMBRE, recipe.CODEC.latent_dim), folder / "timbre.safetensors"
+        ),
+        notes=[recipe.sample_note(rng, held) for held in (3, 11, 24)],
+    )
+
+
+@pytest.fixture
+def tamper(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Callable[[Alter], None]:
+    """Has the graphs taken from the tiny bundle, instead of being made anew, and altered on the way."""
+
+    def arrange(alter: Alter) -> None:
+        def write_graphs(*parts: Any) -> pb.CodecSpec:
+            folder: Path = parts[-1]
+            for file in tiny.bundle.manifest.files:
+                if file.name != "timbre_map.json":
+                    (folder / file.name).write_bytes((tiny.bundle.path / file.name).read_bytes())
+            alter(folder)
+            spec: pb.CodecSpec = tiny.bundle.manifest.codec
+            return spec
+
+        monkeypatch.setattr(exporter, "write_graphs", write_graphs)
+
+    return arrange
+
+
+def _filled(module: Any, path: Path) -> Any:
+    """The module in evaluation mode with the weights of a bundle; what is no weight stays."""
+    weights = {name: tensor.float() for name, tensor in load_file(path).items()}
+    missing, unexpected = nn.Module.load_state_dict(module, weights, strict=False)
+    assert not unexpected
+    assert not {name for name, _ in module.named_parameters()}.intersection(missing)
+    return module.eval()

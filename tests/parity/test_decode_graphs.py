@@ -1,0 +1,197 @@
+"""Both decode graphs against the oracle: PyTorch without a cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from timbrel_bundle.randomness import uniforms_batch
+from timbrel_export.decoder_graph import kv_names
+from timbrel_export.graph_decoder import GraphDecoder
+from timbrel_training.oracle import OracleNote, generate
+from timbrel_training.tokens.delay import gate_steps
+
+GRAPHS = ("decoder_step.onnx", "decoder_step_portable.onnx")
+ASKED = (
+    ((0.2, -0.4), 60, 100.0, 20),
+    ((-0.6, 0.3), 47, 20.0, 5),
+    ((0.0, 0.9), 91, 127.0, 44),
+    ((0.5, 0.5), 69, 64.0, 1),
+)
+"""Timbre, pitch, velocity and held frames of some notes."""
+
+pytestmark = pytest.mark.parametrize("graph", GRAPHS)
+
+
+def begin(decoder: GraphDecoder, asked: Any = ASKED) -> None:
+    timbre, pitch, velocity, _ = zip(*asked, strict=True)
+    decoder.begin(np.array(timbre, dtype=np.float32), np.array(pitch), np.array(velocity, dtype=np.float32))
+
+
+def write(
+    decoder: GraphDecoder, asked: Any, seeds: list[int] | None = None, n_steps: int = 70
+) -> NDArray[np.int64]:
+    """Tokens [B, n_steps, K] that the graph draws when it reads its own, as an engine feeds it."""
+    layout = decoder.config.layout
+    begin(decoder, asked)
+    read = np.full((len(asked), layout.n_codebooks), layout.bos_id, dtype=np.int64)
+    gates = np.stack([gate_steps(held, n_steps) for *_, held in asked])
+    ended = np.full(len(asked), n_steps)
+    codebook = np.arange(layout.n_codebooks)
+    drawn = []
+    for step in range(n_steps):
+        options: dict[str, Any] = {}
+        if seeds is not None:
+            uniforms = uniforms_batch(seeds, [step] * len(seeds), layout.n_codebooks)
+            options = {"uniforms": uniforms, "temperature": 1.0, "top_k": 200, "top_p": 0.97}
+        position = np.full(len(asked), step, dtype=np.int32)
+        tokens, _ = decoder.step(read, gates[:, step], position, **options)
+        drawn.append(tokens)
+        ended = np.where((tokens[:, 0] == layout.eos_id) & (ended == n_steps), step, ended)
+        read = np.where(step - codebook >= ended[:, None], layout.eos_id, tokens)
+        read = np.where(step - codebook < 0, layout.bos_id, read)
+    return np.stack(drawn, axis=1)
+
+
+def meant(note: OracleNote) -> NDArray[np.bool_]:
+    """Where the oracle's tokens [S, K] stand for a frame, or for the note's end."""
+    step, codebook = np.indices(note.tokens.shape)
+    frame = step - codebook
+    return (frame >= 0) & (frame < len(note.codes))
+
+
+def test_rows_at_different_positions_give_the_oracles_logits(tiny: Any, graph: str) -> None:
+    notes = [generate(tiny.model, *asked) for asked in ASKED]
+    decoder = tiny.decoder(graph)
+    begin(decoder)
+    rows = range(len(notes))
+    for tick in range(max(5 * row + len(notes[row].inputs) for row in rows)):
+        at = [min(max(tick - 5 * row, 0), len(notes[row].inputs) - 1) for row in rows]
+        tokens, logits = decoder.step(
+            np.stack([notes[row].inputs[at[row]] for row in rows]),
+            np.array([notes[row].gate[at[row]] for row in rows]),
+            np.array(at, dtype=np.int32),
+        )
+        for row in rows:
+            np.testing.assert_allclose(logits[row], notes[row].logits[at[row]], atol=1e-4)
+            certain = notes[row].margins[at[row]] > 2e-3
+            assert (tokens[row] == notes[row].tokens[at[row]])[certain].all()
+
+
+def test_left_to_itself_it_writes_the_oracles_notes(tiny: Any, graph: str) -> None:
+    drawn = write(tiny.decoder(graph), ASKED)
+    for row, asked in enumerate(ASKED):
+        note = generate(tiny.model, *asked)
+        assert not note.truncated
+        assert (drawn[row, : len(note.tokens)] == note.tokens)[meant(note)].all()
+
+
+def test_sampled_notes_are_the_oracles(tiny: Any, graph: str) -> None:
+    seeds = [1, 2, 3, 2**64 - 1]
+    drawn = write(tiny.decoder(graph), ASKED, seeds)
+    for row, asked in enumerate(ASKED):
+        uniforms = np.stack([uniforms_batch([seeds[row]], [step], 4)[0] for step in range(140)])
+        note = generate(tiny.model, *asked, uniforms=uniforms, temperature=1.0, top_k=200, top_p=0.97)
+        n_steps = min(len(note.tokens), 70)
+        assert (drawn[row, :n_steps] == note.tokens[:n_steps])[meant(note)[:n_steps]].all()
+
+
+def test_alone_or_in_company_a_note_is_the_same(tiny: Any, graph: str) -> None:
+    seeds = [5, 6, 7, 8]
+    together = write(tiny.decoder(graph), ASKED, seeds, n_steps=40)
+    for row in range(len(ASKED)):
+        alone = write(tiny.decoder(graph), ASKED[row : row + 1], seeds[row : row + 1], n_steps=40)
+        assert (alone[0] == together[row]).all()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.5])
+def test_the_draw_in_the_graph_is_the_references(tiny: Any, graph: str, temperature: float) -> None:
+    rng = np.random.default_rng(0)
+    decoder = tiny.decoder(graph)
+    layout = decoder.config.layout
+    begin(decoder)
+    n_compared = 0
+    for step in range(40):
+        read = rng.integers(0, layout.codebook_size, (len(ASKED), layout.n_codebooks))
+        uniforms = rng.random(read.shape, dtype=np.float32)
+        tokens, logits = decoder.step(
+            read,
+            np.ones(len(ASKED), dtype=np.int64),
+            np.full(len(ASKED), step, dtype=np.int32),
+            uniforms=uniforms,
+            temperature=temperature,
+            top_k=12,
+            top_p=0.9,
+        )
+        for row, q in np.ndindex(*tokens.shape):
+            expected, margin = draw(logits[row, q], uniforms[row, q], temperature, 12, 0.9)
+            if margin > 1e-5:
+                assert tokens[row, q] == expected
+                n_compared += 1
+    assert n_compared > 600
+
+
+def draw(
+    logits: NDArray[np.float32], uniform: float, temperature: float, top_k: int, top_p: float
+) -> tuple[int, float]:
+    """The token a plain float64 sampler takes from logits [V], and how far it was from taking another."""
+    order = np.argsort(-logits, kind="stable")
+    if temperature == 0:
+        return int(order[0]), 1.0
+    order = order[:top_k]
+    probability = np.exp((logits[order] - logits[order[0]]).astype(np.float64) / temperature)
+    probability /= probability.sum()
+    before = np.cumsum(probability) - probability
+    kept = before < top_p
+    edges = np.cumsum(probability[kept]) / probability[kept].sum()
+    chosen = min(int((edges <= uniform).sum()), len(edges) - 1)
+    return int(order[chosen]), float(min(np.abs(edges - uniform).min(), np.abs(before - top_p).min()))
+
+
+def test_the_cache_may_be_written_in_place_and_by_a_part_of_the_rows(tiny: Any, graph: str) -> None:
+    """Bound to the same buffers in and out, and to the first rows of a larger arena."""
+    config = tiny.model.config
+    notes = [generate(tiny.model, *asked) for asked in ASKED[:2]]
+    arena = {
+        name: np.full(
+            (5, config.n_kv_heads, config.max_positions, config.width_per_head), 3.0, dtype=np.float32
+        )
+        for name in kv_names("self", config.n_decoder_layers)
+    }
+    decoder = tiny.decoder(graph)
+    begin(decoder, ASKED[:2])
+    for step in range(min(len(note.inputs) for note in notes)):
+        given = {
+            "tokens": np.stack([note.inputs[step] for note in notes]),
+            "gate": np.array([note.gate[step] for note in notes]),
+            "seqlens_k": np.full(2, step, dtype=np.int32),
+            "uniforms": np.full((2, config.n_codebooks), 0.5, dtype=np.float32),
+            "temperature": np.zeros(2, dtype=np.float32),
+            "top_k": np.full(2, 1),
+            "top_p": np.ones(2, dtype=np.float32),
+            **decoder.memories,
+        }
+        logits = run_in_place(decoder.decoder, given, arena, 2, config.layout.vocabulary_size)
+        for row, note in enumerate(notes):
+            np.testing.assert_allclose(logits[row], note.logits[step], atol=1e-4)
+    assert all((buffer[2:] == 3.0).all() for buffer in arena.values())
+
+
+def run_in_place(
+    session: Any, given: dict[str, Any], arena: dict[str, Any], rows: int, vocabulary_size: int
+) -> NDArray[np.float32]:
+    binding = session.io_binding()
+    for name, array in given.items():
+        binding.bind_cpu_input(name, np.ascontiguousarray(array))
+    for name, buffer in arena.items():
+        place = ("cpu", 0, np.float32, (rows, *buffer.shape[1:]), buffer.ctypes.data)
+        binding.bind_input(name, *place)
+        binding.bind_output(f"{name}_out", *place)
+    logits = np.empty((*given["tokens"].shape, vocabulary_size), dtype=np.float32)
+    binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
+    binding.bind_output("next_tokens", "cpu")
+    session.run_with_iobinding(binding)
+    return logits

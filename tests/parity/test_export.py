@@ -1,0 +1,210 @@
+"""Export writes a bundle that agrees with the PyTorch modules, and none that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_export.errors import ExportError, InterfaceError, ParityError
+from timbrel_export.exporter import export_bundle
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.model import NoteTransformer
+
+Export = Callable[..., pb.Manifest]
+Alter = Callable[[Path], None]
+
+
+@pytest.fixture
+def export(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Export:
+    """Exports the tiny bundle's modules to tmp_path / "bundle"."""
+
+    def run(**changes: Any) -> pb.Manifest:
+        parts: dict[str, Any] = {
+            "model": tiny.model,
+            "codec": tiny.codec,
+            "timbre_encoder": tiny.timbre_encoder,
+            "timbre_map": tiny.bundle.timbre_map,
+            "training": tiny.bundle.manifest.training,
+            "ranges": recipe.RANGES,
+            "out_dir": tmp_path / "bundle",
+            "sample_notes": tiny.notes,
+        }
+        return export_bundle(**{**parts, **changes})
+
+    return run
+
+
+def edit_graph(name: str, edit: Callable[[onnx.GraphProto], None]) -> Alter:
+    def alter(folder: Path) -> None:
+        model = onnx.load(folder / name, load_external_data=False)
+        edit(model.graph)
+        (folder / name).write_bytes(model.SerializeToString())
+
+    return alter
+
+
+def edit_weights(file: str, weight: str, change: float) -> Alter:
+    def alter(folder: Path) -> None:
+        weights = load_file(folder / file)
+        weights[weight] = weights[weight] + np.float16(change)
+        save_file(weights, folder / file)
+
+    return alter
+
+
+def forget_an_output(graph: onnx.GraphProto) -> None:
+    del graph.output[-1]
+
+
+def rename_an_input(graph: onnx.GraphProto) -> None:
+    value = next(value for value in graph.input if value.name == "gate")
+    for node in graph.node:
+        node.input[:] = ["door" if name == "gate" else name for name in node.input]
+    value.name = "door"
+
+
+def shorten_the_cache(graph: onnx.GraphProto) -> None:
+    for value in (*graph.input, *graph.output):
+        if value.name.startswith("self_"):
+            value.type.tensor_type.shape.dim[2].dim_value -= 1
+
+
+def divide_scores_wrongly(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        if node.op_type == "Attention":
+            for attribute in node.attribute:
+                if attribute.name == "scale":
+                    attribute.f *= 1.1
+
+
+def see_only_one_position(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        if node.op_type == "GroupQueryAttention":
+            node.attribute.append(onnx.helper.make_attribute("local_window_size", 2))
+
+
+def take_the_worst(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        if node.op_type == "TopK":
+            next(attribute for attribute in node.attribute if attribute.name == "largest").i = 0
+
+
+TAMPERED = {
+    "an output is gone": (edit_graph("decoder_step.onnx", forget_an_output), InterfaceError, "self_v_1_out"),
+    "an input is renamed": (edit_graph("decoder_step.onnx", rename_an_input), InterfaceError, "gate"),
+    "the cache is too short": (
+        edit_graph("decoder_step_portable.onnx", shorten_the_cache),
+        InterfaceError,
+        r"self_k_0 tensor\(float\) \[\*, 2, 124, 8\], expected",
+    ),
+    "attention is scaled wrongly": (
+        edit_graph("decoder_step_portable.onnx", divide_scores_wrongly),
+        ParityError,
+        "decoder_step_portable.onnx: logits differ",
+    ),
+    "attention forgets": (
+        edit_graph("decoder_step.onnx", see_only_one_position),
+        ParityError,
+        "decoder_step.onnx: logits differ",
+    ),
+    "the draw is wrong": (
+        edit_graph("decoder_step.onnx", take_the_worst),
+        ParityError,
+        "tokens differ from the oracle's",
+    ),
+    "a model weight is off": (
+        edit_weights("model.safetensors", "decoder.norm.weight", 0.05),
+        ParityError,
+        "logits differ",
+    ),
+    "a codec weight is off": (
+        edit_weights("codec.safetensors", "decoder.envelope.bias", 0.1),
+        ParityError,
+        "samples differ",
+    ),
+    "a timbre weight is off": (
+        edit_weights("timbre.safetensors", "head.bias", 0.1),
+        ParityError,
+        "points differ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAMPERED)
+def test_a_graph_that_disagrees_is_refused(
+    case: str, export: Export, tamper: Callable[[Alter], None], tmp_path: Path
+) -> None:
+    alter, error, message = TAMPERED[case]
+    tamper(alter)
+    with pytest.raises(error, match=message):
+        export()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_agrees_is_written(
+    export: Export, tamper: Callable[[Alter], None], tiny: Any, tmp_path: Path
+) -> None:
+    tamper(lambda folder: None)
+    manifest = export(name="again", git_revision="abc")
+    bundle = Bundle.open(tmp_path / "bundle")
+    assert bundle.manifest == manifest
+    assert (manifest.name, manifest.git_revision) == ("again", "abc")
+    assert manifest.bundle_hash == tiny.bundle.manifest.bundle_hash
+    assert manifest.parity.n_tokens > 400
+    assert manifest.parity.n_flips_outside_margin == 0
+    assert 0 < manifest.parity.max_logit_difference < 1e-3
+    assert 0 < manifest.parity.max_audio_difference < 1e-3
+    assert manifest.model.max_positions == tiny.model.config.max_positions
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_an_older_bundle_is_replaced_and_nothing_else(
+    export: Export, tamper: Callable[[Alter], None], tmp_path: Path
+) -> None:
+    tamper(lambda folder: None)
+    export()
+    export(name="newer")
+    assert Bundle.open(tmp_path / "bundle").manifest.name == "newer"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "precious.txt").write_text("keep")
+    with pytest.raises(ExportError, match="is no bundle"):
+        export(out_dir=other)
+    assert (other / "precious.txt").read_text() == "keep"
+
+
+def test_parts_that_do_not_belong_together_are_refused(export: Export, tiny: Any, tmp_path: Path) -> None:
+    stranger = NoteTransformer(replace(tiny.model.config, n_codebooks=5))
+    with pytest.raises(ExportError, match="n_codebooks = 5"):
+        export(model=stranger)
+    with pytest.raises(ExportError, match="head_dim is 12"):
+        export(model=NoteTransformer(replace(tiny.model.config, head_dim=12)))
+    with pytest.raises(ExportError, match="no sample notes"):
+        export(sample_notes=[])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_graphs_made_anew_carry_no_weights(export: Export, tiny: Any, tmp_path: Path) -> None:
+    export()
+    folder = tmp_path / "bundle"
+    stated: dict[str, set[str]] = {}
+    for path in folder.glob("*.onnx"):
+        for tensor in onnx.load(path, load_external_data=False).graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                location = next(entry.value for entry in tensor.external_data if entry.key == "location")
+                stated.setdefault(location, set()).add(tensor.name)
+    weights = load_file(folder / "model.safetensors")
+    assert stated["model.safetensors"] == set(weights) == {name for name, _ in tiny.model.named_parameters()}
+    assert stated["codec.safetensors"] == set(load_file(folder / "codec.safetensors"))
+    assert stated["timbre.safetensors"] == set(load_file(folder / "timbre.safetensors"))
+    assert all(weight.dtype == np.float16 for weight in weights.values())

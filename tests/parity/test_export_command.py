@@ -1,0 +1,125 @@
+"""`timbrel export`, from the folders that training leaves behind to a bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from timbrel.cli import main
+from timbrel_bundle.bundle import Bundle
+from timbrel_export.git import git_revision
+from timbrel_training.checkpoint import save_weights
+from timbrel_training.notes.split import Split
+from timbrel_training.timbre.map import MapPoint, TimbreMap, write_map
+from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.store import TokenHeader, TokenStore, TokenStoreWriter
+
+CODEC_HASH = "00ff"
+
+
+@pytest.fixture
+def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
+    """Folders of a finished training: codec, tokens.bin, timbre, model."""
+    runs = tmp_path / "runs"
+    save_weights(
+        runs / "codec",
+        "codec",
+        tiny.codec,
+        {"id": "timbrel-notes", "config": dataclasses.asdict(recipe.CODEC)},
+    )
+    _write_tokens(runs / "tokens.bin", tiny, recipe)
+    encoder = {"encoder": dataclasses.asdict(recipe.TIMBRE), "latent_dim": recipe.CODEC.latent_dim}
+    save_weights(runs / "timbre", "timbre_encoder", tiny.timbre_encoder, encoder)
+    chart = TimbreMap(
+        tuple(MapPoint(name, family, x, y, 36, 96) for name, family, x, y in recipe.INSTRUMENTS)
+    )
+    points = np.array([note.timbre for note in tiny.notes], dtype=np.float32)
+    write_map(runs / "timbre", chart, points, TokenTable.from_store(TokenStore(runs / "tokens.bin")))
+    about = {
+        "model": dataclasses.asdict(recipe.MODEL),
+        "codec_hash": CODEC_HASH,
+        "frame_rate": 50.0,
+        "ranges": {"pitch": [36, 96], "velocity": [2, 126], "held_seconds": [0.1, 3.0]},
+        "steps": 1200,
+        "validation": {"held_out": 0.75, "training": 0.5},
+    }
+    save_weights(runs / "model", "model", tiny.model, about)
+    return runs
+
+
+def _write_tokens(path: Path, tiny: Any, recipe: ModuleType) -> None:
+    codec = recipe.CODEC
+    header = TokenHeader(
+        "timbrel-notes",
+        CODEC_HASH,
+        codec.sample_rate,
+        codec.hop_length,
+        codec.n_codebooks,
+        codec.codebook_size,
+    )
+    with TokenStoreWriter(path, header) as writer:
+        for number, note in enumerate(tiny.notes):
+            split = Split.HELD_OUT_CELL if number == 1 else Split.TRAIN
+            instrument, family, *_ = recipe.INSTRUMENTS[number]
+            velocity = int(note.velocity)
+            writer.add(
+                note.codes, instrument, family, note.pitch, velocity, note.held_frames, "a font", int(split)
+            )
+        writer.finish()
+
+
+def export(runs: Path, out: Path, *options: str) -> int:
+    folders = [f"--{name}={runs / name}" for name in ("codec", "timbre", "model")]
+    return main(["export", *folders, f"--tokens={runs / 'tokens.bin'}", f"--out={out}", *options])
+
+
+def test_a_training_becomes_a_bundle(
+    runs: Path,
+    tamper: Callable[..., None],
+    tiny: Any,
+    recipe: ModuleType,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tamper(lambda folder: None)
+    assert export(runs, tmp_path / "mine") == 0
+    manifest = Bundle.open(tmp_path / "mine").manifest
+    assert manifest.name == "mine"
+    assert manifest.git_revision == git_revision()
+    assert [point.instrument for point in Bundle.open(tmp_path / "mine").timbre_map.points] == [
+        name for name, *_ in recipe.INSTRUMENTS
+    ]
+    ranges = manifest.ranges
+    assert (ranges.pitch_min, ranges.pitch_max, ranges.velocity_min, ranges.velocity_max) == (36, 96, 2, 126)
+    assert (ranges.seconds_min, ranges.seconds_max) == (0.1, recipe.MODEL.max_frames / 50)  # the cap is lower
+    (source,) = manifest.training.sources
+    assert (source.name, source.licence, source.n_notes, source.n_instruments) == ("a font", "unknown", 2, 2)
+    assert (manifest.training.n_steps, manifest.training.validation_loss) == (1200, 0.75)
+    assert "logits within" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("missing", ["codec", "timbre", "model", "tokens.bin"])
+def test_what_is_missing_is_named_in_one_line(
+    missing: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (runs / missing).rename(runs / "elsewhere")
+    assert export(runs, tmp_path / "mine") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("timbrel: ") and str(runs / missing) in error and error.count("\n") == 1
+    assert not (tmp_path / "mine").exists()
+
+
+def test_stages_of_different_trainings_are_refused(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = runs / "model" / "model.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "codec_hash": "beef"}))
+    assert export(runs, tmp_path / "mine") == 2
+    assert "trained on other tokens" in capsys.readouterr().err

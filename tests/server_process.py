@@ -1,0 +1,86 @@
+"""A real server in a process of its own, as tests need one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+START_TIMEOUT_SECONDS = 120.0
+STOP_TIMEOUT_SECONDS = 60.0
+
+READY = re.compile(
+    r"timbrel ready on (?P<address>\S+:\d+) bundle=(?P<bundle>\S+) provider=(?P<provider>\S+)\n"
+)
+
+
+class ServerProcess:
+    """`python -m timbrel_server` on a free loopback port, ready when this returns."""
+
+    def __init__(self, bundle: Path, *options: str, **environment: str) -> None:
+        self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed by close()
+        self.process = subprocess.Popen(
+            server_command("--bundle", str(bundle), "--port", "0", "--threads", "1", *options),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=server_environment(**environment),
+        )
+        assert self.process.stdout is not None
+        watchdog = threading.Timer(START_TIMEOUT_SECONDS, self.process.kill)
+        watchdog.start()
+        self.ready_line = self.process.stdout.readline()
+        watchdog.cancel()
+        match = READY.fullmatch(self.ready_line)
+        if match is None:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"no ready line, but {self.ready_line!r} and the log: {self.log()}")
+        self.address = match["address"]
+
+    def log(self) -> str:
+        """What it has written to its standard error."""
+        self._log.seek(0)
+        return self._log.read()
+
+    def signal(self, number: int) -> None:
+        """Sends a signal."""
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Waits for the end; returns the exit status."""
+        return self.process.wait(STOP_TIMEOUT_SECONDS)
+
+    def rest_of_output(self) -> str:
+        """What it wrote to the standard output after the ready line; waits for the end."""
+        assert self.process.stdout is not None
+        return self.process.stdout.read()
+
+    def close(self) -> None:
+        """Ends it, if it has not ended."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_TIMEOUT_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self._log):
+            if pipe is not None:
+                pipe.close()
+
+
+def server_command(*options: str) -> list[str]:
+    """The command line of a server."""
+    return [sys.executable, "-m", "timbrel_server", *options]
+
+
+def server_environment(**changes: str) -> dict[str, str]:
+    """This process's environment, without what would change how a server runs, but for `changes`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TIMBREL_")}
+    return {**kept, "OMP_NUM_THREADS": "1", **changes}

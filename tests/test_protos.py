@@ -1,0 +1,38 @@
+"""The committed gRPC stubs are what the .proto files give."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from requirements_gate import give_up
+
+PROTOS = Path(__file__).resolve().parent.parent / "protos"
+GENERATOR = "1.80.0"
+"""grpcio-tools of this version wrote the committed stubs; another one writes others."""
+
+
+def generated(folder: Path) -> dict[str, str]:
+    """The generated files of a protos folder by their path."""
+    files = (*folder.rglob("*_pb2.py"), *folder.rglob("*_pb2.pyi"), *folder.rglob("*_pb2_grpc.py"))
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in files}
+
+
+def test_generating_the_stubs_anew_changes_nothing(tmp_path: Path) -> None:
+    try:
+        installed = version("grpcio-tools")
+    except PackageNotFoundError:
+        installed = "none"
+    if installed != GENERATOR:
+        give_up(f"needs grpcio-tools {GENERATOR}, found {installed} (pip install grpcio-tools=={GENERATOR})")
+    fresh = tmp_path / "protos"
+    shutil.copytree(PROTOS, fresh, ignore=shutil.ignore_patterns("*_pb2*", "__pycache__"))
+    subprocess.run(
+        ["sh", str(fresh / "generate.sh")],
+        env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable},
+        check=True,
+    )
+    assert generated(fresh) == generated(PROTOS)

@@ -1,0 +1,121 @@
+"""Audio files: what is read, what is refused, what is written."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from timbrel_bundle.audio import read_audio, resample, write_wav
+from timbrel_bundle.errors import AudioError
+
+SINE = (0.5 * np.sin(2 * np.pi * 440 * np.arange(2400) / 24000)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("subtype", "step"), [("PCM_16", 2**-15), ("PCM_24", 2**-23), ("FLOAT", 0.0)])
+def test_what_is_written_is_read(tmp_path: Path, subtype: str, step: float) -> None:
+    path = tmp_path / "note.wav"
+    write_wav(path, SINE, 24000, subtype)
+    audio, sample_rate = read_audio(path)
+    assert sample_rate == 24000
+    assert audio.dtype == np.float32
+    np.testing.assert_allclose(audio, SINE, atol=step)
+    assert [file.name for file in tmp_path.iterdir()] == ["note.wav"]
+
+
+@pytest.mark.parametrize("subtype", ["PCM_24", "FLOAT"])
+def test_the_same_audio_gives_the_same_bytes_at_any_time(tmp_path: Path, subtype: str) -> None:
+    write_wav(tmp_path / "a.wav", SINE, 24000, subtype)
+    time.sleep(1.1)  # the clock that libsndfile would write counts seconds
+    write_wav(tmp_path / "b.wav", SINE, 24000, subtype)
+    assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
+
+
+def test_loud_samples_are_clipped_and_not_wrapped(tmp_path: Path) -> None:
+    write_wav(tmp_path / "loud.wav", np.array([2.0, -2.0], np.float32), 24000)
+    np.testing.assert_allclose(read_audio(tmp_path / "loud.wav")[0], [1.0, -1.0], atol=1e-6)
+
+
+def test_stereo_is_averaged(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "stereo.flac", np.stack([SINE, 0 * SINE], axis=1), 24000)
+    audio, _ = read_audio(tmp_path / "stereo.flac")
+    np.testing.assert_allclose(audio, SINE / 2, atol=1e-4)
+
+
+def _whole_wav() -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, SINE, 24000, format="WAV", subtype="PCM_16")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"no sound here", "is not an audio file that can be read"),
+        (_whole_wav()[:30], "is not an audio file that can be read"),
+        (_whole_wav()[:-1000], "is cut short, the last 1000 bytes"),
+        (_whole_wav()[:44].replace((4800).to_bytes(4, "little"), bytes(4)), "holds no sound"),
+    ],
+)
+def test_a_damaged_file_is_one_clear_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "note.wav"
+    path.write_bytes(content)
+    with pytest.raises(AudioError) as error:
+        read_audio(path)
+    assert str(error.value).startswith(str(path))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wav_of_unknown_length_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "piped.wav"
+    path.write_bytes(_whole_wav().replace((4800).to_bytes(4, "little"), b"\xff" * 4))
+    assert len(read_audio(path)[0]) == len(SINE)
+
+
+def test_a_file_with_nan_is_refused(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "nan.wav", np.array([0.0, np.nan], np.float32), 24000, subtype="FLOAT")
+    with pytest.raises(AudioError, match="not numbers"):
+        read_audio(tmp_path / "nan.wav")
+
+
+def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AudioError, match="is a folder"):
+        read_audio(tmp_path)
+    with pytest.raises(AudioError, match="there is no such file"):
+        read_audio(tmp_path / "absent.wav")
+
+
+@pytest.mark.parametrize(
+    ("audio", "sample_rate", "subtype", "message"),
+    [
+        (np.zeros((10, 2)), 24000, "PCM_24", "mono audio"),
+        (np.array([np.nan]), 24000, "PCM_24", "not numbers"),
+        (np.zeros(4), 0, "PCM_24", "a sample rate of 0 Hz"),
+        (np.zeros(4), 24000, "MP3", "unknown WAV subtype 'MP3'; allowed: PCM_16, PCM_24, FLOAT"),
+    ],
+)
+def test_nothing_is_written_of_audio_that_cannot_be(
+    tmp_path: Path, audio: np.ndarray, sample_rate: int, subtype: str, message: str
+) -> None:
+    with pytest.raises(AudioError, match=message):
+        write_wav(tmp_path / "note.wav", audio, sample_rate, subtype)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        write_wav(tmp_path / "absent" / "note.wav", SINE, 24000)
+
+
+def test_resampling_keeps_the_tone() -> None:
+    audio = resample(SINE, 24000, 48000)
+    assert audio.shape == (4800,)
+    peak = np.argmax(np.abs(np.fft.rfft(audio)))
+    assert peak * 48000 / len(audio) == pytest.approx(440, abs=10)
+    assert resample(SINE, 24000, 24000) is SINE

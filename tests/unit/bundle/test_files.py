@@ -1,0 +1,43 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from timbrel_bundle.files import atomic_path, atomic_write, sha256_file
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_replaces_and_honours_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    before = os.umask(0o022)
+    try:
+        atomic_write(path, "neu: \N{MUSIC SHARP SIGN}")
+    finally:
+        os.umask(before)
+    assert path.read_text(encoding="utf-8") == "neu: \N{MUSIC SHARP SIGN}"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        atomic_write(tmp_path, b"")
+
+
+def test_the_hash_is_sha256(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"timbrel")
+    assert sha256_file(tmp_path / "file") == hashlib.sha256(b"timbrel").hexdigest()

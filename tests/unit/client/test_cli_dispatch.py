@@ -1,0 +1,168 @@
+"""The command `timbrel` itself, with commands made up for the test."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+import pytest
+
+import timbrel.cli.dispatch as dispatch
+from timbrel.cli import Command, main
+from timbrel.cli.parser import join_negative_values
+from timbrel.errors import NotFoundError
+
+
+class Echo:
+    """Prints its argument, or does what the test says."""
+
+    help = "say it again"
+
+    def __init__(self, action: Callable[[], None] = lambda: None) -> None:
+        self.action = action
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--words", default="nothing")
+
+    def run(self, args: argparse.Namespace) -> int:
+        self.action()
+        print(args.words)
+        return 0
+
+
+def fail(error: BaseException) -> Callable[[], None]:
+    def action() -> None:
+        raise error
+
+    return action
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Command], None]:
+    """Makes `echo` this command; `broken`, of the training package, cannot be imported."""
+
+    def put(command: Command) -> None:
+        module = ModuleType("made_up")
+        module.command = command  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "made_up", module)
+        points = {
+            "echo": EntryPoint("echo", "made_up:command", "timbrel.commands"),
+            "broken": EntryPoint("broken", "timbrel_training.absent:command", "timbrel.commands"),
+        }
+        monkeypatch.setattr(dispatch, "find_commands", lambda: points)
+
+    return put
+
+
+def test_runs_the_command_chosen(
+    install: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(Echo())
+    assert main(["echo", "--words", "hello"]) == 0
+    assert capsys.readouterr().out == "hello\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("pitch: bad\n  value"), "timbrel: pitch: bad value"),
+        (
+            FileNotFoundError(2, "No such file or directory", "a.wav"),
+            "timbrel: a.wav: No such file or directory",
+        ),
+        (NotFoundError("no such bundle"), "timbrel: no such bundle"),
+    ],
+)
+def test_an_error_is_one_line_and_status_2(
+    install: Callable[[Command], None],
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    line: str,
+) -> None:
+    install(Echo(fail(error)))
+    assert main(["echo"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == f"{line}\n"
+    assert captured.out == ""
+
+
+def test_a_bug_keeps_its_traceback(install: Callable[[Command], None]) -> None:
+    install(Echo(fail(AttributeError("a bug"))))
+    with pytest.raises(AttributeError):
+        main(["echo"])
+
+
+def test_tracebacks_can_be_asked_for(
+    install: Callable[[Command], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMBREL_TRACEBACK", "1")
+    install(Echo(fail(ValueError("bad"))))
+    with pytest.raises(ValueError, match="bad"):
+        main(["echo"])
+
+
+def test_an_interrupt_is_quiet_and_status_130(
+    install: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(Echo(fail(KeyboardInterrupt())))
+    assert main(["echo"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_missing_extra_is_named(
+    install: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(Echo())
+    assert main(["broken"]) == 2
+    assert "pip install 'timbrel[train]'" in capsys.readouterr().err
+    install(Echo(fail(ModuleNotFoundError("No module named 'torch'", name="torch"))))
+    assert main(["echo"]) == 2
+    error = capsys.readouterr().err
+    assert "torch is not installed" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["echo", "--nonsense"], ["echo", "--words"]])
+def test_wrong_usage_is_one_line_and_status_2(
+    install: Callable[[Command], None], capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    install(Echo())
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("timbrel: ") and error.count("\n") == 1
+
+
+def test_help_lists_every_command_even_one_that_lacks_its_extra(
+    install: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(Echo())
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "say it again" in text and "needs timbrel[train]" in text and "examples:" in text
+
+
+def test_without_arguments_shows_the_help_and_status_2(
+    install: Callable[[Command], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(Echo())
+    assert main([]) == 2
+    assert "say it again" in capsys.readouterr().err
+
+
+def test_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("timbrel ")
+
+
+def test_negative_numbers_are_values() -> None:
+    given = ["--timbre", "-0.2,0.4", "--seed", "-1", "--out", "x.wav", "--json", "-h", "--a=b", "-2"]
+    joined = ["--timbre=-0.2,0.4", "--seed=-1", "--out", "x.wav", "--json", "-h", "--a=b", "-2"]
+    assert join_negative_values(given) == joined

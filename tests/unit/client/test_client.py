@@ -1,0 +1,218 @@
+"""The client against a server that answers as the test says, over a real connection."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+import timbrel
+from timbrel.core.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from conftest import ScriptedServer
+
+CENTRE = (0.0, 0.0)
+
+
+def test_a_note_carries_what_was_asked_and_what_came(scripted: ScriptedServer) -> None:
+    with timbrel.Client(scripted.address) as client:
+        note = client.generate((0.25, -0.5), pitch=64, velocity=90, seconds=1.5, seed=3, temperature=0.5)
+    assert (note.timbre, note.pitch, note.velocity, note.seconds) == ((0.25, -0.5), 64, 90, 1.5)
+    assert (note.seed, note.truncated, note.sample_rate) == (3, False, 8000)
+    assert note.codes.shape == (7, 3) and note.codes.dtype == np.uint16
+    assert note.codes[0].tolist() == [0, 1, 2]
+    (request,) = scripted.requests
+    assert request.bundle_hash == scripted.manifest.bundle_hash
+    assert request.sampling.temperature == 0.5
+
+
+def test_without_a_seed_the_note_tells_the_one_drawn(scripted: ScriptedServer) -> None:
+    with timbrel.Client(scripted.address) as client:
+        assert client.generate(CENTRE).seed == 77
+
+
+def test_an_instrument_may_be_named(scripted: ScriptedServer) -> None:
+    with timbrel.Client(scripted.address) as client:
+        assert client.instruments() == ("Violin", "Flute")
+        assert client.timbre_map()[0].family == "Strings"
+        assert client.generate("violin").timbre == (0.5, -0.25)
+        with pytest.raises(timbrel.InvalidRequestError, match="Violin"):
+            client.generate("Violni")
+
+
+def test_a_bad_request_is_refused_before_it_is_sent(scripted: ScriptedServer) -> None:
+    with timbrel.Client(scripted.address) as client, pytest.raises(timbrel.InvalidRequestError) as caught:
+        client.generate((0.9, 0.9), pitch=12)
+    assert {field.field for field in caught.value.fields} == {"timbre", "pitch"}
+    assert scripted.requests == []
+
+
+def test_the_model_is_described_without_protobuf(scripted: ScriptedServer) -> None:
+    with timbrel.Client(scripted.address) as client:
+        model = client.model()
+    assert (model.name, model.bundle_hash) == ("scripted", scripted.manifest.bundle_hash)
+    assert (model.frame_rate, model.max_seconds) == (80.0, 0.5)
+    assert (model.pitch_range, model.seconds_range) == ((36, 96), (0.05, 4.0))
+    assert (model.provider, model.n_slots) == ("CPUExecutionProvider", 4)
+
+
+def test_a_manifest_whose_hash_is_made_up_is_refused(scripted: ScriptedServer, cache: Path) -> None:
+    scripted.manifest.bundle_hash = "../../elsewhere"
+    with timbrel.Client(scripted.address) as client, pytest.raises(timbrel.ServerError, match="bundle_hash"):
+        client.prepare()
+    assert not cache.exists()
+
+
+def test_a_bundle_of_another_format_is_a_mismatch(scripted: ScriptedServer) -> None:
+    scripted.manifest.format_version = 2
+    with timbrel.Client(scripted.address) as client, pytest.raises(timbrel.BundleMismatchError, match="2"):
+        client.model()
+
+
+def test_files_that_make_no_codec_are_a_mismatch(scripted: ScriptedServer) -> None:
+    with timbrel.Client(scripted.address) as client:
+        note = client.generate(CENTRE)
+    with pytest.raises(timbrel.BundleMismatchError, match=r"codec_decoder\.onnx"):
+        note.audio  # noqa: B018
+
+
+def test_the_codec_is_fetched_once_for_all_clients(scripted: ScriptedServer) -> None:
+    for _ in range(2):
+        with timbrel.Client(scripted.address) as client:
+            client.generate(CENTRE)
+            client.generate(CENTRE)
+    assert len(scripted.file_requests) == 2
+
+
+def test_a_broken_transfer_of_the_codec_is_continued(scripted: ScriptedServer) -> None:
+    scripted.cut_file_after = 2000
+    with timbrel.Client(scripted.address) as client:
+        with pytest.raises(timbrel.UnavailableError, match="cable pulled"):
+            client.prepare()
+        client.prepare()
+    assert [request.offset for request in scripted.file_requests] == [0, 2000, 0]
+
+
+def test_the_token_travels_as_a_bearer(scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with timbrel.Client(scripted.address, token="secret") as client:
+        client.generate(CENTRE)
+    monkeypatch.setenv("TIMBREL_TOKEN", "other")
+    with timbrel.Client(scripted.address) as client:
+        client.generate(CENTRE)
+    sent = [value for key, value in scripted.metadata if key == "authorization"]
+    assert sent == ["Bearer secret", "Bearer other"]
+
+
+def test_the_environment_names_the_server(scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMBREL_SERVER", scripted.address)
+    with timbrel.Client() as client:
+        assert client.model().name == "scripted"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, timbrel.InvalidRequestError),
+        (grpc.StatusCode.NOT_FOUND, timbrel.NotFoundError),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, timbrel.DeadlineExceededError),
+        (grpc.StatusCode.CANCELLED, timbrel.CancelledError),
+        (grpc.StatusCode.UNAUTHENTICATED, timbrel.AuthenticationError),
+        (grpc.StatusCode.UNAVAILABLE, timbrel.UnavailableError),
+        (grpc.StatusCode.FAILED_PRECONDITION, timbrel.BundleMismatchError),
+        (grpc.StatusCode.INTERNAL, timbrel.ServerError),
+    ],
+)
+def test_a_fault_raises_its_error_and_nothing_of_grpc(
+    scripted: ScriptedServer, code: grpc.StatusCode, kind: type[Exception]
+) -> None:
+    scripted.fault = lambda context: context.abort(code, "no such luck")
+    with timbrel.Client(scripted.address) as client, pytest.raises(kind, match="no such luck") as caught:
+        client.generate(CENTRE)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    assert len(scripted.requests) == 1
+
+
+def overloaded(context: grpc.ServicerContext) -> None:
+    retry = any_pb2.Any()
+    retry.Pack(error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(nanos=1_000_000)))
+    status = status_pb2.Status(code=8, message="queue full", details=[retry])
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full")
+
+
+def test_an_overloaded_server_is_asked_again(scripted: ScriptedServer) -> None:
+    def full_twice(context: grpc.ServicerContext) -> None:
+        if len(scripted.requests) <= 2:
+            overloaded(context)
+
+    scripted.fault = full_twice
+    with timbrel.Client(scripted.address) as client:
+        assert len(client.generate(CENTRE).codes) == 7
+    assert len(scripted.requests) == 3
+
+
+def test_a_server_that_stays_overloaded_is_given_up(scripted: ScriptedServer) -> None:
+    scripted.fault = overloaded
+    with timbrel.Client(scripted.address) as client, pytest.raises(timbrel.OverloadedError) as caught:
+        client.generate(CENTRE)
+    assert caught.value.retry_after_seconds == pytest.approx(0.001)
+    assert len(scripted.requests) == RetryPolicy().attempts
+
+
+def test_a_server_that_hangs_meets_the_deadline(scripted: ScriptedServer) -> None:
+    done = threading.Event()
+    with timbrel.Client(scripted.address, timeout=0.3) as client:
+        client.prepare()
+        scripted.fault = lambda _context: [None, done.wait(30)][0]
+        with pytest.raises(timbrel.DeadlineExceededError):
+            client.generate(CENTRE)
+    done.set()
+
+
+def test_where_nobody_listens_the_address_is_named() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        with (
+            timbrel.Client(address, timeout=10) as client,
+            pytest.raises(timbrel.UnavailableError, match=address),
+        ):
+            client.model()
+
+
+def test_threads_share_a_client(scripted: ScriptedServer) -> None:
+    with timbrel.Client(scripted.address) as client, ThreadPoolExecutor(8) as pool:
+        notes = list(pool.map(lambda seed: client.generate("Flute", seed=seed), range(16)))
+    assert [note.seed for note in notes] == list(range(16))
+    assert len(scripted.file_requests) == 2
+
+
+def test_a_closed_client_says_so(scripted: ScriptedServer) -> None:
+    client = timbrel.Client(scripted.address)
+    client.close()
+    client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.model()
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan")])
+def test_a_timeout_must_be_positive(timeout: float) -> None:
+    with pytest.raises(timbrel.InvalidRequestError, match="timeout"):
+        timbrel.Client("localhost:1", timeout=timeout)
+
+
+def test_no_public_signature_speaks_of_grpc_or_protobuf() -> None:
+    for kind in (timbrel.Client, timbrel.Note, timbrel.TimbrelError):
+        for name, member in vars(kind).items():
+            if not name.startswith("_"):
+                annotations = map(str, getattr(member, "__annotations__", {}).values())
+                assert not any("grpc" in each or "pb" in each for each in annotations), name

@@ -1,0 +1,133 @@
+"""The files cache: whole files only, kept, checked, and continued where they broke off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timbrel.errors import BundleMismatchError, UnavailableError
+from timbrel.files import FileCache, cache_folder
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+NAMES = ("codec_decoder.onnx", "codec.safetensors")
+
+
+class Source:
+    """Hands out files in small pieces and counts the transfers."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+        self.transfers: list[tuple[str, int]] = []
+        self.break_after: int | None = None
+
+    def __call__(self, name: str, offset: int) -> Iterator[pb.GetFileResponse]:
+        self.transfers.append((name, offset))
+        data = self.files[name]
+        for start in range(offset, len(data), 100):
+            if self.break_after is not None and start >= self.break_after:
+                self.break_after = None
+                raise UnavailableError("broken off")
+            yield pb.GetFileResponse(data=data[start : start + 100], total_size=len(data))
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source({NAMES[0]: b"graph" * 100, NAMES[1]: bytes(1000)})
+
+
+@pytest.fixture
+def manifest(source: Source, manifest_of: Callable[[dict[str, bytes]], pb.Manifest]) -> pb.Manifest:
+    return manifest_of(source.files)
+
+
+def test_files_arrive_whole_and_are_fetched_once(source: Source, manifest: pb.Manifest, cache: Path) -> None:
+    folder = FileCache(manifest, source).require(NAMES)
+    assert folder == cache / "bundles" / manifest.bundle_hash
+    assert {name: (folder / name).read_bytes() for name in NAMES} == source.files
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*NAMES, "manifest.json"])
+
+    FileCache(manifest, source).require(NAMES)
+    assert len(source.transfers) == 2
+
+
+def test_a_broken_transfer_is_continued(source: Source, manifest: pb.Manifest) -> None:
+    source.break_after = 300
+    cache = FileCache(manifest, source)
+    with pytest.raises(UnavailableError):
+        cache.require(NAMES)
+    assert not (cache.folder / NAMES[0]).exists()
+
+    folder = cache.require(NAMES)
+    assert source.transfers[:2] == [(NAMES[0], 0), (NAMES[0], 300)]
+    assert (folder / NAMES[0]).read_bytes() == source.files[NAMES[0]]
+
+
+def test_a_wrong_beginning_is_thrown_away(source: Source, manifest: pb.Manifest) -> None:
+    cache = FileCache(manifest, source)
+    cache.folder.mkdir(parents=True)
+    (cache.folder / f"{NAMES[0]}.part").write_bytes(b"x" * 200)
+    (cache.folder / f"{NAMES[1]}.part").write_bytes(b"x" * 5000)
+    folder = cache.require(NAMES)
+    assert {name: (folder / name).read_bytes() for name in NAMES} == source.files
+
+
+def test_an_altered_cached_file_is_fetched_again(source: Source, manifest: pb.Manifest) -> None:
+    folder = FileCache(manifest, source).require(NAMES)
+    (folder / NAMES[0]).write_bytes(b"y" * 500)
+    FileCache(manifest, source).require(NAMES)
+    assert (folder / NAMES[0]).read_bytes() == source.files[NAMES[0]]
+
+
+@pytest.mark.parametrize("served", [b"other" * 100, b"graph" * 99, b"graph" * 101])
+def test_what_differs_from_the_manifest_is_refused(
+    source: Source, manifest: pb.Manifest, served: bytes
+) -> None:
+    source.files[NAMES[0]] = served
+    cache = FileCache(manifest, source)
+    with pytest.raises(BundleMismatchError, match=NAMES[0]):
+        cache.require(NAMES)
+    assert not (cache.folder / NAMES[0]).exists()
+
+
+def test_a_bundle_without_the_file_is_a_mismatch(source: Source, manifest: pb.Manifest) -> None:
+    with pytest.raises(BundleMismatchError, match=r"no flac\.onnx"):
+        FileCache(manifest, source).require(["flac.onnx"])
+
+
+def test_many_at_once_end_with_the_same_whole_files(source: Source, manifest: pb.Manifest) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: FileCache(manifest, source).require(NAMES), range(8)))
+    assert len(set(folders)) == 1
+    assert {name: (folders[0] / name).read_bytes() for name in NAMES} == source.files
+    assert len(source.transfers) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_a_system_error(
+    source: Source, manifest: pb.Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(OSError, match="file"):
+        FileCache(manifest, source).require(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"TIMBREL_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "/a"),
+        ({"XDG_CACHE_HOME": "/b"}, "/b/timbrel"),
+        ({"HOME": "/c"}, "/c/.cache/timbrel"),
+    ],
+)
+def test_the_cache_folder_follows_the_environment(
+    environment: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TIMBREL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == Path(expected)

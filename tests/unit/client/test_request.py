@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+
+from timbrel.core.request import NoteRequest
+from timbrel.errors import InvalidRequestError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+MANIFEST = pb.Manifest(
+    bundle_hash="h",
+    ranges=pb.RequestRanges(
+        pitch_min=36, pitch_max=96, velocity_min=1, velocity_max=127, seconds_min=0.05, seconds_max=4.0
+    ),
+)
+GOOD = NoteRequest((0.5, -0.5), 60, 100, 2.0)
+
+
+def test_a_good_request_travels_as_it_is() -> None:
+    request = replace(GOOD, seed=0, temperature=0.5, top_k=9, top_p=0.75).to_pb(MANIFEST)
+    assert (request.timbre.x, request.timbre.y) == (0.5, -0.5)
+    assert (request.pitch, request.velocity, request.seconds) == (60, 100, 2.0)
+    assert request.HasField("seed") and request.seed == 0
+    assert (request.sampling.temperature, request.sampling.top_k, request.sampling.top_p) == (0.5, 9, 0.75)
+    assert request.bundle_hash == "h"
+
+
+def test_what_is_not_said_is_left_to_the_server() -> None:
+    request = GOOD.to_pb(MANIFEST)
+    assert not request.HasField("seed")
+    assert not any(request.sampling.HasField(name) for name in ("temperature", "top_k", "top_p"))
+
+
+def test_takes_numpys_numbers() -> None:
+    request = NoteRequest(
+        (np.float32(0.5), np.float32(0.25)),  # type: ignore[arg-type]
+        np.int64(60),  # type: ignore[arg-type]
+        np.uint8(100),  # type: ignore[arg-type]
+        np.float32(2.0),  # type: ignore[arg-type]
+        np.int64(3),  # type: ignore[arg-type]
+    ).to_pb(MANIFEST)
+    assert (request.pitch, request.velocity, request.seed) == (60, 100, 3)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("timbre", (0.9, 0.9)),
+        ("timbre", (nan, 0.0)),
+        ("timbre", (inf, 0.0)),
+        ("timbre", (1e300, 0.0)),
+        ("timbre", (0.1, 0.2, 0.3)),
+        ("timbre", (0.1, "x")),
+        ("timbre", None),
+        ("pitch", 35),
+        ("pitch", -1),
+        ("pitch", 2**40),
+        ("pitch", 60.5),
+        ("pitch", "60"),
+        ("pitch", True),
+        ("velocity", 0),
+        ("velocity", 128),
+        ("velocity", None),
+        ("seconds", nan),
+        ("seconds", inf),
+        ("seconds", -1.0),
+        ("seconds", 1e9),
+        ("seconds", "long"),
+        ("seed", -1),
+        ("seed", 2**64),
+        ("seed", 1.5),
+        ("temperature", nan),
+        ("temperature", -0.1),
+        ("temperature", "hot"),
+        ("top_k", 0),
+        ("top_k", -3),
+        ("top_k", 2**40),
+        ("top_k", 2.5),
+        ("top_p", 0.0),
+        ("top_p", 1.5),
+        ("top_p", nan),
+    ],
+)
+def test_each_bad_field_is_named(field: str, value: Any) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        replace(GOOD, **{field: value}).to_pb(MANIFEST)
+    (violation,) = caught.value.fields
+    assert field in violation.field
+    assert "\n" not in str(caught.value)
+
+
+def test_several_bad_fields_are_all_named() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        replace(GOOD, pitch=1, velocity=200, seconds=-1.0).to_pb(MANIFEST)
+    assert {violation.field for violation in caught.value.fields} == {"pitch", "velocity", "seconds"}

@@ -1,0 +1,113 @@
+"""Between messages and values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.convert import codes_to_pb, note_request_from_pb, parse
+from timbrel_server.errors import InvalidRequestError
+from timbrel_server.request import DEFAULT_SAMPLING, SamplingSettings
+
+MANIFEST = pb.Manifest(
+    codec=pb.CodecSpec(sample_rate=16_000, hop_length=320, n_codebooks=4),
+    ranges=pb.RequestRanges(
+        pitch_min=36, pitch_max=96, velocity_min=1, velocity_max=127, seconds_min=0.1, seconds_max=4.0
+    ),
+)
+
+
+def message(**changes: object) -> pb.GenerateRequest:
+    fields: dict[str, object] = {"timbre": pb.Timbre(x=0.2, y=-0.4), "pitch": 60, **changes}
+    return pb.GenerateRequest(**{name: value for name, value in fields.items() if value is not None})  # type: ignore[arg-type]
+
+
+def faulty_fields(request: pb.GenerateRequest) -> list[str]:
+    with pytest.raises(InvalidRequestError) as caught:
+        note_request_from_pb(request, MANIFEST)
+    return [field for field, _ in caught.value.violations]
+
+
+def test_what_is_left_open_takes_the_defaults() -> None:
+    request = note_request_from_pb(message(), MANIFEST)
+    assert request.timbre == pytest.approx((0.2, -0.4))
+    assert (request.pitch, request.velocity, request.held_frames) == (60, 100, 100)
+    assert request.sampling == DEFAULT_SAMPLING
+
+
+def test_zero_is_a_value_and_not_left_open() -> None:
+    request = note_request_from_pb(message(seed=0, sampling=pb.Sampling(temperature=0.0)), MANIFEST)
+    assert request.seed == 0
+    assert request.sampling.temperature == 0
+    assert request.sampling.top_k == DEFAULT_SAMPLING.top_k
+
+
+def test_sampling_is_taken_over() -> None:
+    sampling = pb.Sampling(temperature=1.5, top_k=7, top_p=0.5)
+    assert note_request_from_pb(message(sampling=sampling), MANIFEST).sampling == SamplingSettings(
+        1.5, 7, 0.5
+    )
+
+
+def test_seeds_are_drawn_where_none_is_given() -> None:
+    assert len({note_request_from_pb(message(), MANIFEST).seed for _ in range(10)}) > 1
+
+
+def test_the_largest_seed_is_kept() -> None:
+    assert note_request_from_pb(message(seed=2**64 - 1), MANIFEST).seed == 2**64 - 1
+
+
+@pytest.mark.parametrize(("seconds", "frames"), [(0.1, 5), (2.0, 100), (0.11, 6), (4.0, 200)])
+def test_seconds_become_frames(seconds: float, frames: int) -> None:
+    assert note_request_from_pb(message(seconds=seconds), MANIFEST).held_frames == frames
+
+
+def test_the_default_length_keeps_to_what_the_bundle_knows() -> None:
+    short = pb.Manifest()
+    short.CopyFrom(MANIFEST)
+    short.ranges.seconds_max = 1.0
+    assert note_request_from_pb(message(), short).held_frames == 50
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"timbre": None}, "timbre"),
+        ({"timbre": pb.Timbre(x=0.9, y=0.9)}, "timbre"),
+        ({"timbre": pb.Timbre(x=math.nan, y=0.0)}, "timbre"),
+        ({"pitch": None}, "pitch"),
+        ({"pitch": 0}, "pitch"),
+        ({"pitch": 97}, "pitch"),
+        ({"velocity": 0}, "velocity"),
+        ({"velocity": 128}, "velocity"),
+        ({"seconds": -1.0}, "seconds"),
+        ({"seconds": math.nan}, "seconds"),
+        ({"seconds": math.inf}, "seconds"),
+        ({"seconds": 1e300}, "seconds"),
+        ({"sampling": pb.Sampling(temperature=-1)}, "sampling.temperature"),
+        ({"sampling": pb.Sampling(top_k=0)}, "sampling.top_k"),
+        ({"sampling": pb.Sampling(top_k=257)}, "sampling.top_k"),
+        ({"sampling": pb.Sampling(top_p=0)}, "sampling.top_p"),
+    ],
+)
+def test_what_is_out_of_range_is_named(changes: dict[str, object], field: str) -> None:
+    assert faulty_fields(message(**changes)) == [field]
+
+
+def test_every_fault_is_named_at_once() -> None:
+    assert faulty_fields(pb.GenerateRequest(velocity=200)) == ["timbre", "pitch", "velocity"]
+
+
+def test_codes_travel_as_little_endian_uint16() -> None:
+    codes = codes_to_pb([(1, 258), (65_535, 0)], n_codebooks=2)
+    assert (codes.n_frames, codes.n_codebooks) == (2, 2)
+    assert codes.data == bytes([1, 0, 2, 1, 255, 255, 0, 0])
+    assert np.frombuffer(codes.data, "<u2").reshape(2, 2).tolist() == [[1, 258], [65_535, 0]]
+
+
+def test_bytes_that_are_no_message_are_an_invalid_request() -> None:
+    with pytest.raises(InvalidRequestError, match="GenerateRequest"):
+        parse(pb.GenerateRequest, b"\xff\xff\xff")

@@ -1,0 +1,200 @@
+"""The engine over a runner that counts: frame t of a note reads (seed + t) % 10 in every codebook."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from timbrel_server.engine import Engine, StepRow
+from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.progress import TokenLayout
+from timbrel_server.request import NoteRequest
+from timbrel_server.ticket import Delivery, Finish, Frame, Ticket
+
+SIZE, BOS, EOS = 10, 10, 11
+N_CODEBOOKS = 3
+LAYOUT = TokenLayout(N_CODEBOOKS, BOS, EOS, max_frames=60)
+PATIENCE_SECONDS = 30.0
+
+
+class CountingRunner:
+    """Ends each note one frame after its key is released. Steps only while `gate` is set; fails on demand."""
+
+    buckets: Sequence[int] = (1, 2, 4)
+    can_move = True
+
+    def __init__(self) -> None:
+        self.seeds = [0] * 4  # by row
+        self.steps: list[list[int]] = []  # rows of each step
+        self.gate = threading.Event()
+        self.gate.set()
+        self.failure: Exception | None = None
+        self.during: dict[int, Callable[[], object]] = {}  # number of a step -> what happens while it runs
+
+    def admit(self, row: int, request: NoteRequest) -> None:
+        self.seeds[row] = request.seed
+
+    def move(self, source: int, target: int) -> None:
+        self.seeds[target] = self.seeds[source]
+
+    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
+        assert self.gate.wait(PATIENCE_SECONDS)
+        if self.failure is not None:
+            raise self.failure
+        self.during.get(len(self.steps), lambda: None)()
+        self.steps.append([row.row for row in rows])
+        return [self._draw(row) for row in rows]
+
+    def _draw(self, row: StepRow) -> list[int]:
+        tokens = [(self.seeds[row.row] + row.position - q) % SIZE for q in range(N_CODEBOOKS)]
+        return tokens if row.held else [EOS, *tokens[1:]]
+
+
+class Listener:
+    """Gathers a note's deliveries."""
+
+    def __init__(self) -> None:
+        self._deliveries: queue.Queue[Delivery] = queue.Queue()
+        self.receive = self._deliveries.put
+
+    def next(self) -> Delivery:
+        return self._deliveries.get(timeout=PATIENCE_SECONDS)
+
+    def whole(self) -> tuple[list[Frame], Delivery]:
+        """Every frame, and the last delivery."""
+        frames: list[Frame] = []
+        while True:
+            delivery = self.next()
+            frames += delivery.frames
+            if delivery.finish is not None or delivery.error is not None:
+                return frames, delivery
+
+
+def hand_out(deliveries: Sequence[tuple[Ticket, Delivery]]) -> None:
+    for ticket, delivery in deliveries:
+        ticket.receive(delivery)
+
+
+def request(seed: int, held_frames: int = 10) -> NoteRequest:
+    return NoteRequest((0.0, 0.0), 60, 100, held_frames, seed)
+
+
+def expected(seed: int, n_frames: int) -> list[Frame]:
+    return [((seed + t) % SIZE,) * N_CODEBOOKS for t in range(n_frames)]
+
+
+@pytest.fixture
+def runner() -> CountingRunner:
+    return CountingRunner()
+
+
+@pytest.fixture
+def engine(runner: CountingRunner) -> Iterator[Engine]:
+    made = Engine(runner, LAYOUT, queue_capacity=4, post=hand_out)
+    made.start()
+    yield made
+    runner.gate.set()
+    made.stop()
+
+
+def wait_until_idle(engine: Engine) -> None:
+    """The slot of a note is freed by the step after its last."""
+    idle = threading.Event()
+    for _ in range(1000):
+        if engine.n_occupied == 0 and engine.n_waiting == 0:
+            return
+        idle.wait(0.01)
+    raise AssertionError(f"{engine.n_occupied} slots are in use, {engine.n_waiting} requests wait")
+
+
+def test_writes_a_note(engine: Engine) -> None:
+    listener = Listener()
+    engine.submit(request(seed=3), listener.receive)
+    frames, last = listener.whole()
+    assert frames == expected(3, 10)
+    assert last.finish is Finish.EOS
+    wait_until_idle(engine)
+
+
+def test_cuts_a_note_at_the_cap(engine: Engine) -> None:
+    listener = Listener()
+    engine.submit(request(seed=1, held_frames=1000), listener.receive)
+    frames, last = listener.whole()
+    assert frames == expected(1, 60)
+    assert last.finish is Finish.CAP
+
+
+def test_notes_of_any_length_keep_to_themselves_in_company(engine: Engine) -> None:
+    for round_ in range(10):
+        listeners = [Listener() for _ in range(4)]
+        for seed, listener in enumerate(listeners):
+            engine.submit(request(seed, held_frames=1 + (seed * 7 + round_) % 13), listener.receive)
+        for seed, listener in enumerate(listeners):
+            frames, _ = listener.whole()
+            assert frames == expected(seed, 1 + (seed * 7 + round_) % 13)
+    wait_until_idle(engine)
+
+
+def test_a_request_joins_between_steps(engine: Engine, runner: CountingRunner) -> None:
+    first, second = Listener(), Listener()
+    runner.during[4] = lambda: engine.submit(request(seed=2, held_frames=2), second.receive)
+    engine.submit(request(seed=1, held_frames=10), first.receive)
+    assert second.whole()[0] == expected(2, 2)
+    assert first.whole()[0] == expected(1, 10)
+    assert [len(rows) for rows in runner.steps] == [1] * 5 + [2] * 4 + [1] * 3
+
+
+def test_cancelling_frees_the_slot_and_nothing_more_comes(engine: Engine, runner: CountingRunner) -> None:
+    runner.gate.clear()
+    listeners = [Listener() for _ in range(4)]
+    tickets = [engine.submit(request(seed), each.receive) for seed, each in enumerate(listeners)]
+    for ticket in tickets[:3]:
+        engine.cancel(ticket)
+    runner.gate.set()
+    assert listeners[3].whole()[0] == expected(3, 10)
+    wait_until_idle(engine)
+    assert all(len(rows) == 1 for rows in runner.steps[1:])
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back(engine: Engine, runner: CountingRunner) -> None:
+    runner.gate.clear()
+    listener = Listener()
+    with pytest.raises(OverloadedError) as caught:
+        for seed in range(20):
+            engine.submit(request(seed), listener.receive)
+    assert 0 < caught.value.retry_seconds < 60
+
+
+def test_an_engine_that_dies_fails_its_requests_and_says_so(runner: CountingRunner) -> None:
+    dead = threading.Event()
+    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out, on_death=dead.set)
+    runner.gate.clear()
+    runner.failure = OSError("the device is gone")
+    engine.start()
+    listeners = [Listener() for _ in range(6)]
+    for seed, listener in enumerate(listeners):
+        engine.submit(request(seed), listener.receive)
+    runner.gate.set()
+    for listener in listeners:
+        assert isinstance(listener.whole()[1].error, UnavailableError)
+    assert dead.wait(PATIENCE_SECONDS)
+    with pytest.raises(UnavailableError, match="died"):
+        engine.submit(request(0), listeners[0].receive)
+    engine.stop()
+
+
+def test_a_stopped_engine_gives_up_what_it_has(runner: CountingRunner) -> None:
+    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out)
+    engine.start()
+    runner.gate.clear()
+    listener = Listener()
+    engine.submit(request(0), listener.receive)
+    threading.Timer(0.1, runner.gate.set).start()
+    engine.stop()
+    assert isinstance(listener.whole()[1].error, UnavailableError)
+    with pytest.raises(UnavailableError, match="shutting down"):
+        engine.submit(request(0), listener.receive)
+    assert engine.n_occupied == 0

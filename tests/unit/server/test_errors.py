@@ -1,0 +1,54 @@
+"""Each error's status, as it goes over the wire."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+
+from timbrel_server import errors
+
+
+def test_an_invalid_request_names_each_field() -> None:
+    status = errors.InvalidRequestError([("pitch", "too low"), ("seconds", "too long")]).to_status()
+    detail = error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(detail)
+    assert [(each.field, each.description) for each in detail.field_violations] == [
+        ("pitch", "too low"),
+        ("seconds", "too long"),
+    ]
+    assert status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert status.message == "pitch: too low; seconds: too long"
+
+
+def test_an_overloaded_server_says_when_to_retry() -> None:
+    detail = error_details_pb2.RetryInfo()
+    assert errors.OverloadedError("full", retry_seconds=1.25).to_status().details[0].Unpack(detail)
+    assert detail.retry_delay.ToMilliseconds() == 1250
+
+
+def test_a_bundle_mismatch_tells_both_hashes() -> None:
+    detail = error_details_pb2.ErrorInfo()
+    assert errors.BundleMismatchError(expected="aa", served="bb").to_status().details[0].Unpack(detail)
+    assert dict(detail.metadata) == {"expected": "aa", "served": "bb"}
+
+
+def test_an_internal_error_tells_its_id_and_nothing_else() -> None:
+    detail = error_details_pb2.ErrorInfo()
+    status = errors.InternalError("a1b2").to_status()
+    assert status.details[0].Unpack(detail)
+    assert detail.metadata["error_id"] == "a1b2"
+    assert status.message == "internal error a1b2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.NotFoundError, grpc.StatusCode.NOT_FOUND),
+        (errors.UnavailableError, grpc.StatusCode.UNAVAILABLE),
+        (errors.UnauthenticatedError, grpc.StatusCode.UNAUTHENTICATED),
+    ],
+)
+def test_the_plain_ones_have_their_code(kind: type[errors.ServiceError], code: grpc.StatusCode) -> None:
+    status = kind("what is wrong").to_status()
+    assert (status.code, status.message) == (code.value[0], "what is wrong")

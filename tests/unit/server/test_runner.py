@@ -1,0 +1,164 @@
+"""The decode graph of the tiny bundle, run in an arena."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import DECODER_STEP, DECODER_STEP_PORTABLE
+from timbrel_bundle.providers import CPU, CUDA, obstacle
+from timbrel_server import sessions
+from timbrel_server.convert import token_layout
+from timbrel_server.engine import StepRow
+from timbrel_server.progress import NoteProgress
+from timbrel_server.request import NoteRequest, SamplingSettings
+from timbrel_server.runner import Runner, bucket_sizes
+from timbrel_server.ticket import Frame
+
+LIVELY = SamplingSettings(temperature=1.0, top_k=64, top_p=1.0)
+N_SLOTS = 5
+
+
+@pytest.fixture(scope="module")
+def bundle(tiny_bundle: Path) -> Bundle:
+    return Bundle.open(tiny_bundle)
+
+
+@pytest.fixture(scope="module")
+def runner(bundle: Bundle) -> Runner:
+    return open_runner(bundle)
+
+
+def open_runner(bundle: Bundle, provider: str = "cpu") -> Runner:
+    return Runner(sessions.open_sessions(bundle, provider, n_threads=1), bundle.manifest, N_SLOTS)
+
+
+class Singer:
+    """One note, moved on by hand."""
+
+    def __init__(self, bundle: Bundle, seed: int, held_frames: int) -> None:
+        self.request = NoteRequest((0.3, -0.2), 40 + seed, 90, held_frames, seed, LIVELY)
+        self.progress = NoteProgress(token_layout(bundle.manifest))
+        self.frames: list[Frame] = []
+
+    def step_row(self, row: int) -> StepRow:
+        position = self.progress.position
+        return StepRow(row, position, self.progress.tokens, position < self.request.held_frames)
+
+    def take(self, drawn: list[int]) -> None:
+        if (frame := self.progress.advance(drawn)) is not None:
+            self.frames.append(frame)
+
+
+def sing(runner: Runner, singers: dict[int, Singer], n_steps: int | None = None) -> None:
+    """Runs the singers in their rows to their ends, or for so many steps."""
+    while singers and n_steps != 0:
+        rows = sorted(singers)
+        drawn = runner.step([singers[row].step_row(row) for row in rows])
+        for row, tokens in zip(rows, drawn, strict=True):
+            singers[row].take(tokens)
+        singers = {row: singer for row, singer in singers.items() if not singer.progress.complete}
+        n_steps = None if n_steps is None else n_steps - 1
+
+
+def alone(runner: Runner, bundle: Bundle, seed: int, held_frames: int, row: int = 0) -> list[Frame]:
+    singer = Singer(bundle, seed, held_frames)
+    runner.admit(row, singer.request)
+    sing(runner, {row: singer})
+    return singer.frames
+
+
+@pytest.mark.parametrize(
+    ("n_slots", "expected"), [(1, [1]), (2, [1, 2]), (5, [1, 2, 4, 5]), (16, [1, 2, 4, 8, 16])]
+)
+def test_bucket_sizes(n_slots: int, expected: list[int]) -> None:
+    assert bucket_sizes(n_slots) == expected
+
+
+def test_every_bucket_of_the_cpu_agrees(runner: Runner) -> None:
+    assert list(runner.buckets) == [1, 2, 4, 5]
+
+
+def test_a_note_is_the_same_in_every_row(runner: Runner, bundle: Bundle) -> None:
+    notes = [alone(runner, bundle, seed=3, held_frames=20, row=row) for row in range(N_SLOTS)]
+    assert len(notes[0]) > 5
+    assert all(note == notes[0] for note in notes)
+
+
+def test_a_note_is_the_same_in_company_that_comes_and_goes(runner: Runner, bundle: Bundle) -> None:
+    expected = alone(runner, bundle, seed=1, held_frames=40)
+    singer = Singer(bundle, 1, 40)
+    runner.admit(2, singer.request)
+    sing(runner, {2: singer}, n_steps=7)
+    company = {row: Singer(bundle, 10 + row, 12 + row) for row in (0, 1, 4)}
+    for row, other in company.items():
+        runner.admit(row, other.request)
+    sing(runner, {2: singer, **company})
+    assert singer.frames == expected
+
+
+def test_a_note_goes_on_after_it_was_moved(runner: Runner, bundle: Bundle) -> None:
+    expected = alone(runner, bundle, seed=2, held_frames=30)
+    singer = Singer(bundle, 2, 30)
+    runner.admit(4, singer.request)
+    sing(runner, {4: singer}, n_steps=11)
+    runner.move(4, 0)
+    runner.admit(4, Singer(bundle, 9, 30).request)
+    sing(runner, {0: singer})
+    assert singer.frames == expected
+
+
+def test_a_dirty_slot_does_no_harm(bundle: Bundle, runner: Runner) -> None:
+    fresh = alone(open_runner(bundle), bundle, seed=5, held_frames=10)
+    alone(runner, bundle, seed=6, held_frames=100)
+    assert alone(runner, bundle, seed=5, held_frames=10) == fresh
+
+
+def test_another_seed_gives_another_note(runner: Runner, bundle: Bundle) -> None:
+    assert alone(runner, bundle, seed=1, held_frames=20) != alone(runner, bundle, seed=4, held_frames=20)
+
+
+def test_a_position_beyond_the_cache_is_refused(runner: Runner, bundle: Bundle) -> None:
+    beyond = bundle.manifest.model.max_positions
+    with pytest.raises(ValueError, match="beyond the cache"):
+        runner.step([StepRow(0, beyond, [0] * bundle.manifest.codec.n_codebooks, True)])
+
+
+def test_the_portable_graph_writes_the_same_notes(
+    bundle: Bundle, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "DECODER_GRAPHS", {CPU: (DECODER_STEP_PORTABLE,)})
+    portable = open_runner(bundle)
+    for seed in (1, 2, 3):
+        assert alone(portable, bundle, seed, 30) == alone(runner, bundle, seed, 30)
+
+
+def test_a_decode_graph_that_does_not_load_falls_back(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "DECODER_GRAPHS", {CPU: ("no_such.onnx", DECODER_STEP)})
+    assert sessions.open_sessions(bundle, "cpu", 1).decoder_graph == DECODER_STEP
+
+
+def test_rows_whose_last_bits_differ_pin_the_bucket(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe(n_rows: int) -> np.ndarray:
+        return np.full((n_rows, 1, 1), 1.0 if n_rows >= 4 else 1.0 + 1e-7, dtype=np.float32)
+
+    monkeypatch.setattr(runner, "_probe", probe)
+    assert list(runner._find_agreeing([1, 2, 4, 5])) == [4, 5]
+
+
+@pytest.mark.gpu
+def test_a_note_on_cuda_is_the_same_in_every_row_and_company(bundle: Bundle) -> None:
+    if fault := obstacle(CUDA):
+        pytest.skip(f"needs CUDA: {fault}")
+    runner = open_runner(bundle, "cuda")
+    expected = alone(runner, bundle, seed=1, held_frames=20)
+    singers = {row: Singer(bundle, 1, 20) for row in range(N_SLOTS)}
+    for row, singer in singers.items():
+        runner.admit(row, singer.request)
+    sing(runner, singers)
+    assert all(singer.frames == expected for singer in singers.values())

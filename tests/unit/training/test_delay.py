@@ -1,0 +1,76 @@
+"""The delay pattern, step by step and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from timbrel_training.tokens.delay import IGNORED, apply_delay, collate, gate_steps, remove_delay
+from timbrel_training.tokens.layout import TokenLayout
+
+LAYOUT = TokenLayout(n_codebooks=3, codebook_size=10)
+BOS, EOS, __ = LAYOUT.bos_id, LAYOUT.eos_id, IGNORED
+CODES = np.array([[1, 2, 3], [4, 5, 6]], dtype=np.uint16)
+
+
+def test_ids_follow_the_codes() -> None:
+    assert (BOS, EOS, LAYOUT.vocabulary_size) == (10, 11, 12)
+
+
+def test_a_note_of_two_frames() -> None:
+    inputs, targets = apply_delay(CODES, LAYOUT)
+    assert inputs.tolist() == [[BOS, BOS, BOS], [1, BOS, BOS], [4, 2, BOS], [EOS, 5, 3]]
+    assert targets.tolist() == [[1, __, __], [4, 2, __], [EOS, 5, 3], [__, __, 6]]
+
+
+def test_a_note_cut_at_the_cap_is_not_told_to_end() -> None:
+    inputs, targets = apply_delay(CODES, LAYOUT, cut=True)
+    whole_inputs, whole_targets = apply_delay(CODES, LAYOUT)
+    assert (inputs == whole_inputs).all()
+    assert targets[2, 0] == __
+    whole_targets[2, 0] = __
+    assert (targets == whole_targets).all()
+
+
+@pytest.mark.parametrize("n_codebooks", [1, 2, 5])
+@pytest.mark.parametrize("n_frames", [0, 1, 2, 7])
+def test_round_trip(n_codebooks: int, n_frames: int) -> None:
+    layout = TokenLayout(n_codebooks, 100)
+    codes = np.random.default_rng(0).integers(0, 100, (n_frames, n_codebooks)).astype(np.uint16)
+    inputs, targets = apply_delay(codes, layout)
+    assert len(inputs) == len(targets) == layout.n_steps(n_frames)
+    assert (remove_delay(targets, n_frames) == codes).all()
+    assert (targets == layout.eos_id).sum() == 1
+    assert targets[n_frames, 0] == layout.eos_id
+    asked = (targets != IGNORED).sum()
+    assert asked == codes.size + 1
+    # What a codebook reads is what it was asked for one step before.
+    before, after = targets[:-1], inputs[1:]
+    assert (before == after)[before != IGNORED].all()
+
+
+def test_every_frame_is_held_that_begins_before_the_release() -> None:
+    assert gate_steps(2, 5).tolist() == [1, 1, 0, 0, 0]
+    assert gate_steps(0, 3).tolist() == [1, 0, 0]
+
+
+def test_a_batch_is_padded_with_what_is_not_trained() -> None:
+    longer = np.arange(12).reshape(4, 3).astype(np.uint16) % 10
+    batch = collate([CODES, longer], [1, 9], LAYOUT, max_frames=8)
+    assert batch.tokens.shape == batch.targets.shape == (2, 6, 3)
+    inputs, targets = apply_delay(CODES, LAYOUT)
+    assert (batch.tokens[0, :4].numpy() == inputs).all()
+    assert (batch.targets[0, :4].numpy() == targets).all()
+    assert (batch.targets[0, 4:] == IGNORED).all()
+    assert batch.gate.tolist() == [[1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]]
+
+
+def test_a_note_beyond_the_cap_is_cut_in_a_batch() -> None:
+    batch = collate([np.zeros((5, 3), dtype=np.uint16)], [5], LAYOUT, max_frames=3)
+    assert batch.tokens.shape == (1, LAYOUT.n_steps(3), 3)
+    assert (batch.targets != EOS).all()
+
+
+def test_codes_of_another_codec_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\[frames, 3\]"):
+        apply_delay(CODES[:, :2], LAYOUT)

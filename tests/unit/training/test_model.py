@@ -1,0 +1,186 @@
+"""The note transformer: what may depend on what, and that every way of running it agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from timbrel_training.model import ModelConfig, ModelConfigError, NoteTransformer, token_loss
+from timbrel_training.model.vocabulary import MASKED_LOGIT
+from timbrel_training.tokens.delay import IGNORED, Batch
+
+CONFIG = ModelConfig(
+    codebook_size=14,
+    n_codebooks=3,
+    d_model=32,
+    n_heads=4,
+    n_kv_heads=4,
+    d_feed_forward=48,
+    n_encoder_layers=1,
+    n_decoder_layers=2,
+    max_frames=20,
+)
+VARIANTS = {
+    "default": {},
+    "grouped": {"n_kv_heads": 2},
+    "one key head": {"n_kv_heads": 1},
+    "post-norm": {"norm": "post", "activation": "relu"},
+    "learned positions": {"positions": "learned"},
+    "biased": {"attention_bias": True, "head_dim": 16},
+}
+
+
+@pytest.fixture(autouse=True)
+def _repeatable() -> Iterator[None]:
+    torch.set_num_threads(1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def build(**changes: Any) -> NoteTransformer:
+    """A model whose parts all matter: no weight is zero or one."""
+    model = NoteTransformer(replace(CONFIG, **changes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.15 * torch.randn_like(parameter))
+    return model
+
+
+def conditions(n_notes: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    timbre = torch.rand(n_notes, 2) - 0.5
+    return timbre, torch.randint(36, 97, (n_notes,)), torch.randint(1, 128, (n_notes,)).float()
+
+
+def tokens(n_notes: int = 2, n_steps: int = 9) -> tuple[Tensor, Tensor]:
+    drawn = torch.randint(0, CONFIG.layout.vocabulary_size, (n_notes, n_steps, CONFIG.n_codebooks))
+    return drawn, torch.randint(0, 2, (n_notes, n_steps))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_steps_against_a_cache_give_the_logits_of_the_whole_sequence(variant: str) -> None:
+    model = build(**VARIANTS[variant])
+    given, (read, gate) = conditions(), tokens()
+    expected = model(*given, read, gate)
+    memories = model.cross_kv(model.condition(*given))
+    caches = [(key + 5.0, value - 5.0) for key, value in model.empty_caches(2)]  # dirty, as a slot reused
+    for step in range(read.shape[1]):
+        position = torch.full((2,), step, dtype=torch.int32)
+        logits, caches = model.step(read[:, step], gate[:, step], position, caches, memories)
+        torch.testing.assert_close(logits, expected[:, step], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_rows_at_different_positions_do_not_disturb_each_other() -> None:
+    model = build(n_kv_heads=2)
+    given, (read, gate) = conditions(3), tokens(3, 12)
+    expected = model(*given, read, gate)
+    memories = model.cross_kv(model.condition(*given))
+    caches = model.empty_caches(3)
+    rows = torch.arange(3)
+    for tick in range(12 + 2 * 4):
+        at = (tick - 4 * rows).clamp(0, 11)
+        logits, caches = model.step(read[rows, at], gate[rows, at], at.int(), caches, memories)
+        torch.testing.assert_close(logits, expected[rows, at], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_no_step_sees_a_later_one() -> None:
+    model = build()
+    given, (read, gate) = conditions(), tokens()
+    before = model(*given, read, gate)
+    changed, opened = read.clone(), gate.clone()
+    changed[:, 5:] = (changed[:, 5:] + 1) % CONFIG.codebook_size
+    opened[:, 5:] = 1 - opened[:, 5:]
+    after = model(*given, changed, opened)
+    torch.testing.assert_close(after[:, :5], before[:, :5])
+    assert not torch.allclose(after[:, 5:], before[:, 5:])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("changed", ["timbre", "pitch", "velocity", "gate"])
+def test_everything_asked_for_is_heard(changed: str) -> None:
+    model = build()
+    (timbre, pitch, velocity), (read, gate) = conditions(), tokens()
+    before = model(timbre, pitch, velocity, read, gate)
+    timbre = timbre + 0.3 if changed == "timbre" else timbre
+    pitch = pitch + 1 if changed == "pitch" else pitch
+    velocity = velocity / 2 if changed == "velocity" else velocity
+    gate = 1 - gate if changed == "gate" else gate
+    after = model(timbre, pitch, velocity, read, gate)
+    assert (after - before).abs().amax(dim=(1, 2, 3)).min() > 1e-3
+
+
+@torch.no_grad()
+def test_heads_never_choose_what_they_may_not() -> None:
+    model = build()
+    logits = model(*conditions(), *tokens())
+    layout = CONFIG.layout
+    assert (logits[..., layout.bos_id] == MASKED_LOGIT).all()
+    assert (logits[:, :, 1:, layout.eos_id] == MASKED_LOGIT).all()
+    assert (logits[:, :, 0, layout.eos_id] > MASKED_LOGIT / 2).all()
+    assert (logits[..., : layout.codebook_size] > MASKED_LOGIT / 2).all()
+
+
+def test_the_loss_is_the_cross_entropy_of_the_targets_alone() -> None:
+    model = build()
+    given, (read, gate) = conditions(), tokens()
+    targets = torch.randint(0, CONFIG.codebook_size, read.shape)
+    targets[:, ::2, 1] = IGNORED
+    targets[1, 4:] = IGNORED
+    loss = token_loss(model, *given, Batch(read, targets, gate))
+    logits = model(*given, read, gate)
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 2), targets.flatten())
+    torch.testing.assert_close(loss.mean, expected)
+    assert loss.n_targets.sum() == (targets != IGNORED).sum()
+    loss.mean.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_bfloat16_autocast_trains_as_float32_does() -> None:
+    model = build(n_kv_heads=2)
+    given, (read, gate) = conditions(), tokens()
+    batch = Batch(read, torch.randint(0, CONFIG.codebook_size, read.shape), gate)
+    gradients = []
+    for enabled in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss = token_loss(model, *given, batch).mean
+        assert loss.dtype == torch.float32
+        loss.backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.99
+
+
+def test_embedding_and_heads_share_their_weights() -> None:
+    decoder = build().decoder
+    assert [name for name, _ in decoder.heads.named_parameters()] == ["bias"]
+    hidden = torch.randn(CONFIG.d_model)
+    before = decoder.heads(hidden, decoder.tokens)
+    row = CONFIG.layout.vocabulary_size + 4  # token 4 of codebook 1
+    with torch.no_grad():
+        decoder.tokens.weight[row] += hidden
+    changed = (decoder.heads(hidden, decoder.tokens) != before).nonzero()
+    assert changed.tolist() == [[1, 4]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"n_kv_heads": 3}, "n_kv_heads"),
+        ({"n_heads": 5, "n_kv_heads": 5}, "head_dim"),
+        ({"conditioning": "prefix"}, "conditioning"),
+        ({"norm": "none"}, "norm"),
+        ({"n_decoder_layers": 0}, "n_decoder_layers"),
+        ({"dropout": 1.0}, "dropout"),
+    ],
+)
+def test_shapes_that_cannot_be_built_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ModelConfigError, match=named):
+        replace(CONFIG, **changes)

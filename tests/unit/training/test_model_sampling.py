@@ -1,0 +1,90 @@
+"""Drawing tokens from logits, held against a plain reference in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from timbrel_training.model.sampling import sample
+
+
+def reference(
+    logits: NDArray[Any], uniform: float, temperature: float, top_k: int, top_p: float
+) -> tuple[int, float]:
+    """The token drawn from logits [V], and how far the uniform was from choosing another."""
+    order = np.argsort(-logits, kind="stable")[:256]
+    if temperature == 0:
+        return int(order[0]), 1.0
+    order = order[:top_k]
+    weights = np.exp((logits[order] - logits[order[0]]).astype(np.float64) / temperature)
+    probability = weights / weights.sum()
+    below = np.cumsum(probability) - probability
+    n_kept = int((below < top_p).sum())
+    nucleus_margin = np.abs(below - top_p).min() if top_p < 1 else 1.0
+    edges = np.cumsum(probability[:n_kept]) / probability[:n_kept].sum()
+    chosen = min(int((edges <= uniform).sum()), n_kept - 1)
+    return int(order[chosen]), float(min(np.abs(edges - uniform).min(), nucleus_margin))
+
+
+def draw(
+    logits: NDArray[Any], uniforms: NDArray[Any], temperature: Any, top_k: Any, top_p: Any
+) -> NDArray[Any]:
+    rows = len(logits)
+    return sample(
+        torch.from_numpy(logits),
+        torch.from_numpy(uniforms),
+        torch.tensor(np.broadcast_to(temperature, rows), dtype=torch.float32),
+        torch.tensor(np.broadcast_to(top_k, rows), dtype=torch.int64),
+        torch.tensor(np.broadcast_to(top_p, rows), dtype=torch.float32),
+    ).numpy()
+
+
+@pytest.mark.parametrize("vocabulary", [34, 700])
+@pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize(("top_k", "top_p"), [(256, 1.0), (1, 1.0), (20, 1.0), (256, 0.7), (30, 0.9)])
+def test_the_reference_draws_the_same(vocabulary: int, temperature: float, top_k: int, top_p: float) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (40, 5, vocabulary)).astype(np.float32)
+    uniforms = rng.random((40, 5), dtype=np.float32)
+    found = draw(logits, uniforms, temperature, top_k, top_p)
+    compared = 0
+    for row, q in np.ndindex(40, 5):
+        expected, margin = reference(logits[row, q], uniforms[row, q], temperature, top_k, top_p)
+        if margin > 1e-5:
+            assert found[row, q] == expected
+            compared += 1
+    assert compared > 190
+
+
+def test_rows_are_sampled_by_their_own_settings() -> None:
+    rng = np.random.default_rng(1)
+    logits = rng.normal(0, 1, (4, 2, 50)).astype(np.float32)
+    uniforms = np.full((4, 2), 0.999, dtype=np.float32)
+    settings = {
+        "temperature": [0.0, 2.0, 2.0, 2.0],
+        "top_k": [256, 1, 50, 50],
+        "top_p": [1.0, 1.0, 1e-6, 1.0],
+    }
+    found = draw(logits, uniforms, **settings)
+    best = logits.argmax(axis=2)
+    assert (found[:3] == best[:3]).all()
+    assert (found[3] != best[3]).all()
+
+
+def test_the_draws_follow_the_distribution() -> None:
+    probability = np.array([0.5, 0.3, 0.15, 0.05])
+    logits = np.tile(np.log(probability).astype(np.float32), (1000, 1, 1))
+    uniforms = ((np.arange(1000) + 0.5) / 1000).astype(np.float32)[:, None]
+    counts = np.bincount(draw(logits, uniforms, 1.0, 256, 1.0)[:, 0], minlength=4)
+    assert np.abs(counts / 1000 - probability).max() < 0.002
+
+
+def test_masked_tokens_are_never_drawn() -> None:
+    logits = np.full((1, 1, 300), -1e9, dtype=np.float32)
+    logits[0, 0, 7] = 0.0
+    for uniform in (1e-7, 0.5, 1 - 1e-7):
+        assert draw(logits, np.full((1, 1), uniform, dtype=np.float32), 2.0, 256, 1.0)[0, 0] == 7

@@ -1,0 +1,94 @@
+"""Cleaning, trimming and folding of notes: plain arrays, no source."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from timbrel_training.notes.cleaning import Cleaner, Fault
+from timbrel_training.notes.draws import draw_note
+from timbrel_training.notes.envelope import fade_out, sounding_samples
+from timbrel_training.notes.mono import LEFT_FOLD, MEAN_FOLD, RIGHT_FOLD, choose_fold
+from timbrel_training.notes.note import Note
+
+RATE = 48_000
+TIME = np.arange(RATE) / RATE
+
+
+def tone(frequency: float = 440.0, level: float = 0.5, phase: float = 0.0) -> NDArray[np.float32]:
+    return (level * np.sin(2 * np.pi * frequency * TIME + phase)).astype(np.float32)
+
+
+def note(audio: NDArray[np.float32], instrument: str = "A", pitch: int = 60, cell: bytes = b"") -> Note:
+    return Note(audio, RATE, instrument, "F", pitch, 100, 1.0, "test", cell_digest=cell)
+
+
+@pytest.mark.parametrize(
+    ("audio", "fault"),
+    [
+        (tone(), None),
+        (tone(level=0.004), None),
+        (tone(level=0.002), Fault.SILENT),
+        (np.zeros(0, np.float32), Fault.SILENT),
+        (tone(level=1.0), Fault.CLIPPED),
+        (np.full(100, np.nan, np.float32), Fault.NOT_FINITE),
+    ],
+)
+def test_notes_that_teach_nothing_are_dropped(audio: NDArray[np.float32], fault: Fault | None) -> None:
+    assert Cleaner().fault(note(audio)) is fault
+
+
+def test_a_copy_is_dropped_and_a_different_note_is_kept() -> None:
+    cleaner = Cleaner()
+    assert cleaner.fault(note(tone())) is None
+    assert cleaner.fault(note(tone(), "B", 72)) is Fault.DUPLICATE
+    assert cleaner.fault(note(tone(level=0.49))) is None
+
+
+def test_one_sound_under_two_names_is_kept_once() -> None:
+    cleaner = Cleaner()
+    assert cleaner.fault(note(tone(level=0.3), "Violin", cell=b"same")) is None
+    assert cleaner.fault(note(tone(level=0.4), "Violin", cell=b"same")) is None
+    assert cleaner.fault(note(tone(level=0.5), "Fiddle", cell=b"same")) is Fault.SAME_CELL
+    assert cleaner.fault(note(tone(level=0.6), "Fiddle", 61, cell=b"same")) is None
+
+
+def test_stereo_is_averaged_unless_it_cancels() -> None:
+    assert choose_fold(np.stack([tone(), tone()])) is MEAN_FOLD
+    assert choose_fold(np.stack([tone(), 0 * tone()])) is MEAN_FOLD
+    assert choose_fold(np.stack([tone(), tone(phase=np.pi / 2)])) is MEAN_FOLD
+    assert choose_fold(np.stack([tone(level=0.5), -tone(level=0.4)])) is LEFT_FOLD
+    assert choose_fold(np.stack([tone(level=0.4), -tone(level=0.5)])) is RIGHT_FOLD
+    assert choose_fold(np.zeros((2, 10), np.float32)) is MEAN_FOLD
+
+
+def test_folding_keeps_the_level() -> None:
+    assert np.allclose(MEAN_FOLD(np.stack([tone(), tone()])), tone())
+    assert np.allclose(RIGHT_FOLD(np.stack([tone(), -tone()])), -tone() * 0.5**0.5, atol=1e-6)
+
+
+def test_a_note_ends_60_db_below_its_peak() -> None:
+    decaying = tone() * np.exp(-TIME * 20).astype(np.float32)  # -60 dB after 0.345 s
+    assert 0.33 < sounding_samples(decaying, RATE) / RATE < 0.36
+    assert sounding_samples(tone(), RATE) == RATE
+    assert sounding_samples(np.zeros(RATE, np.float32), RATE) == 0
+    assert sounding_samples(np.zeros(0, np.float32), RATE) == 0
+
+
+def test_a_fade_ends_at_zero_and_touches_nothing_else() -> None:
+    audio = np.ones(1000, np.float32)
+    faded = fade_out(audio, 100)
+    assert np.all(faded[:900] == 1) and faded[-1] == 0 and np.all(np.diff(faded[899:]) <= 0)
+    assert np.all(audio == 1)
+
+
+def test_draws_are_repeatable_and_cover_their_ranges() -> None:
+    draws = [draw_note("Violin", pitch, index) for pitch in range(128) for index in range(20)]
+    assert draws == [draw_note("Violin", pitch, index) for pitch in range(128) for index in range(20)]
+    velocities = [draw.velocity for draw in draws]
+    assert (min(velocities), max(velocities)) == (1, 127)
+    holds = np.log([draw.held_seconds for draw in draws])
+    assert np.log(0.1) <= holds.min() and holds.max() < np.log(4.0)
+    quarters, _ = np.histogram(holds, bins=4, range=(np.log(0.1), np.log(4.0)))
+    assert quarters.min() > 0.8 * quarters.mean()

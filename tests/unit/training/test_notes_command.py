@@ -1,0 +1,90 @@
+"""`timbrel train notes`, from its arguments to the library."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from timbrel_training.config import load_config
+from timbrel_training.errors import ConfigError
+from timbrel_training.notes import command
+from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.note import SourceError
+from timbrel_training.notes.programs import CPU_PROGRAMS
+from timbrel_training.notes.split import Split
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    return command.run(parser.parse_args(arguments))
+
+
+def test_synthetic_notes_become_a_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "notes"
+    assert run("--config", "tiny", "--source", "synthetic", "--out", str(out), "--jobs", "1") == 0
+    library = AudioLibrary(out)
+    assert library.sample_rate == 24_000 and library.licence == "CC0-1.0"
+    printed = capsys.readouterr().out
+    assert f"{len(library)} notes of 4 instruments" in printed and "dropped: " in printed
+
+
+def test_a_folder_of_recordings_becomes_a_library(tmp_path: Path) -> None:
+    (tmp_path / "Kora").mkdir()
+    for pitch in (60, 61):
+        time = np.arange(8000) / 16_000
+        soundfile.write(tmp_path / "Kora" / f"{pitch:03d}.wav", 0.3 * np.sin(pitch * 40 * time), 16_000)
+    arguments = ("--config", "tiny", "--out", str(tmp_path / "out"), "--jobs", "1", "--licence", "CC-BY-4.0")
+    assert run("--source", f"folder:{tmp_path / 'Kora'}", *arguments) == 0
+    library = AudioLibrary(tmp_path / "out")
+    assert library.instruments == ["Kora"] and list(library.pitch) == [60, 61]
+    assert library.sample_rate == 24_000 and library.licence == "CC-BY-4.0"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("vinyl:x", "'vinyl' is not a kind of source; expected soundfont:FILE"),
+        ("soundfont", "'soundfont' is not a source; expected soundfont:FILE"),
+        ("soundfont:/missing.sf2", r"/missing\.sf2: no such soundfont"),
+        ("folder:/missing", "/missing: no such folder"),
+        ("nsynth:/missing", r"/missing/examples\.json: No such file"),
+    ],
+)
+def test_a_bad_source_is_one_clear_line_and_leaves_nothing(tmp_path: Path, source: str, message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        run("--source", source, "--out", str(tmp_path / "notes"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_fields_can_be_overridden(tmp_path: Path) -> None:
+    out = tmp_path / "notes"
+    arguments = ("--config", "tiny", "--source", "synthetic", "--out", str(out), "--jobs", "1")
+    assert run(*arguments, "--set", "notes.high_pitch=60", "--set", "notes.cell_fraction=0.0") == 0
+    library = AudioLibrary(out)
+    assert set(library.pitch) == {60} and set(library.split) == {Split.TRAIN}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("notes.low_pitch=90", "pitches must be 0 <= low <= high <= 127, got 90, 63"),
+        ("notes.n_draws=0", "n_draws must be positive, got 0"),
+        ("notes.cell_fraction=1.5", "cell_fraction must be at least 0 and below 1, got 1.5"),
+        ("notes.programs=[0, 128]", "programs must be 0 to 127, got 128"),
+    ],
+)
+def test_a_bad_field_is_one_clear_line(tmp_path: Path, assignment: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(
+            "--config", "tiny", "--source", "synthetic", "--out", str(tmp_path / "notes"), "--set", assignment
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_config_for_two_cores_names_the_same_programs_as_the_list() -> None:
+    assert load_config("cpu").notes.programs == CPU_PROGRAMS

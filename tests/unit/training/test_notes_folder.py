@@ -1,0 +1,132 @@
+"""Notes recorded one a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from timbrel_training.notes.folder import FolderSource
+from timbrel_training.notes.note import Note, SourceError
+
+RATE = 22_050
+
+
+def record(path: Path, seconds: float = 0.5, lead: float = 0.0, channels: int = 1) -> None:
+    time = np.arange(int(seconds * RATE)) / RATE
+    tone = np.concatenate([np.zeros(int(lead * RATE)), 0.4 * np.cos(2 * np.pi * 330 * time)])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.stack([tone] * channels, axis=1), RATE)
+
+
+def described(notes: FolderSource) -> list[tuple[str, int, int]]:
+    return [(note.instrument, note.pitch, note.velocity) for note in notes]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("060.wav", ("Box", 60, 100)),
+        ("piano_060.wav", ("piano", 60, 100)),
+        ("piano_060_v045.flac", ("piano", 60, 45)),
+        ("Grand Piano 7-V1.WAV", ("Grand Piano", 7, 1)),
+        ("060_v127.wav", ("Box", 60, 127)),
+        ("take 2_061.wav", ("take 2", 61, 100)),
+        ("2024_061.wav", ("2024", 61, 100)),
+        ("bell099.wav", ("bell", 99, 100)),
+    ],
+)
+def test_names_say_pitch_velocity_and_instrument(
+    tmp_path: Path, name: str, expected: tuple[str, int, int]
+) -> None:
+    record(tmp_path / "Box" / name)
+    assert described(FolderSource(tmp_path / "Box")) == [expected]
+
+
+def test_subfolders_are_instruments(tmp_path: Path) -> None:
+    for instrument in ("Kora", "Oud"):
+        for pitch in (60, 61):
+            record(tmp_path / instrument / f"{pitch:03d}.wav")
+    (tmp_path / "notes.txt").write_text("not a sound")
+    source = FolderSource(tmp_path)
+    assert source.groups() == ["Kora", "Oud"] and len(source) == 4
+    assert described(source) == [("Kora", 60, 100), ("Kora", 61, 100), ("Oud", 60, 100), ("Oud", 61, 100)]
+
+
+def test_without_a_stated_hold_leading_silence_goes_and_the_rest_is_held(tmp_path: Path) -> None:
+    record(tmp_path / "060.wav", seconds=0.5, lead=0.3)
+    [note] = FolderSource(tmp_path)
+    assert note.seconds == pytest.approx(0.5, abs=0.02) and note.held_seconds == pytest.approx(note.seconds)
+    assert note.sample_rate == RATE
+
+
+def test_a_csv_says_more(tmp_path: Path) -> None:
+    record(tmp_path / "a.wav", seconds=0.5, lead=0.3)
+    record(tmp_path / "deep" / "harp_070.wav", channels=2)
+    record(tmp_path / "unlisted_010.wav")
+    (tmp_path / "notes.csv").write_text(
+        "file,pitch,velocity,instrument,family,held_seconds\n"
+        "a.wav,65,33,Kalimba,Ethnic,0.25\n"
+        "deep/harp_070.wav,,,,Strings,\n"
+    )
+    kalimba, harp = FolderSource(tmp_path)
+    assert (kalimba.instrument, kalimba.family, kalimba.pitch, kalimba.velocity) == (
+        "Kalimba",
+        "Ethnic",
+        65,
+        33,
+    )
+    assert kalimba.held_seconds == 0.25 and kalimba.seconds == pytest.approx(0.8, abs=0.02)
+    assert (harp.instrument, harp.family, harp.pitch, harp.velocity) == ("harp", "Strings", 70, 100)
+    assert isinstance(harp, Note) and harp.audio.ndim == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("pitch\n60\n", "has no column `file`"),
+        ("file,pich\na_060.wav,60\n", "unknown column 'pich'"),
+        ("file,pitch\nb.wav,60\n", r"notes\.csv line 2: b\.wav does not exist"),
+        ("file,pitch\n,60\n", "line 2: names no file"),
+        ("file,pitch\na_060.wav,128\n", "line 2: pitch must be 0 to 127, got '128'"),
+        ("file,velocity\na_060.wav,0\n", "line 2: velocity must be 1 to 127, got '0'"),
+        ("file,held_seconds\na_060.wav,nan\n", "line 2: held_seconds must be a positive number, got 'nan'"),
+        ("file\n", "no notes"),
+    ],
+)
+def test_a_bad_csv_is_one_clear_line(tmp_path: Path, rows: str, message: str) -> None:
+    record(tmp_path / "a_060.wav")
+    (tmp_path / "notes.csv").write_text(rows)
+    with pytest.raises(SourceError, match=message):
+        FolderSource(tmp_path)
+
+
+def test_what_is_no_folder_of_notes_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no such folder"):
+        FolderSource(tmp_path / "missing")
+    with pytest.raises(SourceError, match=r"no notes; expected WAV or FLAC files named by MIDI number"):
+        FolderSource(tmp_path)
+    record(tmp_path / "piano.wav")
+    with pytest.raises(SourceError, match=r"piano\.wav: no MIDI number at the end of its name"):
+        FolderSource(tmp_path)
+    (tmp_path / "piano.wav").rename(tmp_path / "piano_200.wav")
+    with pytest.raises(SourceError, match="MIDI number must be 0 to 127, got '200'"):
+        FolderSource(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF", b"RIFF\x24\0\0\0WAVEfmt ", b"not audio at all" * 10])
+def test_a_corrupt_file_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "060.wav").write_bytes(content)
+    with pytest.raises(
+        SourceError, match=r"060\.wav: (not a readable WAV or FLAC file|holds no audio)"
+    ) as error:
+        list(FolderSource(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_surround_recording_is_refused(tmp_path: Path) -> None:
+    record(tmp_path / "060.wav", channels=4)
+    with pytest.raises(SourceError, match="has 4 channels"):
+        list(FolderSource(tmp_path))

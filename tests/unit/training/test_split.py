@@ -1,0 +1,58 @@
+"""What is held out of training."""
+
+from __future__ import annotations
+
+import pytest
+
+from timbrel_training.notes.programs import PROGRAM_NAMES
+from timbrel_training.notes.split import Split, SplitRule
+
+PITCHES = range(36, 97)
+
+
+def splits(rule: SplitRule, instruments: tuple[str, ...]) -> dict[tuple[str, int], Split]:
+    return {(name, pitch): rule.split_of(name, pitch) for name in instruments for pitch in PITCHES}
+
+
+def test_about_the_asked_fraction_of_cells_is_held_out() -> None:
+    held_out = [s is Split.HELD_OUT_CELL for s in splits(SplitRule(0.08), PROGRAM_NAMES).values()]
+    assert 0.07 < sum(held_out) / len(held_out) < 0.09
+
+
+def test_every_instrument_is_mostly_trained() -> None:
+    table = splits(SplitRule(0.08), PROGRAM_NAMES)
+    for name in PROGRAM_NAMES:
+        assert sum(table[name, pitch] is Split.TRAIN for pitch in PITCHES) > 45
+
+
+def test_the_split_does_not_depend_on_what_else_there_is() -> None:
+    rule = SplitRule(0.08, instrument_fraction=0.1)
+    everything = splits(rule, PROGRAM_NAMES)
+    for cell, split in splits(rule, PROGRAM_NAMES[50:40:-1]).items():
+        assert everything[cell] is split
+
+
+def test_known_cells_stay_where_they_are() -> None:
+    """The hash is part of the format: a change of it would train on what was held out."""
+    held_out = [p for p in PITCHES if SplitRule().split_of("Violin", p) is Split.HELD_OUT_CELL]
+    assert held_out == [71, 74, 77, 84]
+
+
+def test_whole_instruments_are_held_out_by_name_and_by_fraction() -> None:
+    rule = SplitRule(instruments=("Oboe",))
+    assert {rule.split_of("Oboe", pitch) for pitch in PITCHES} == {Split.HELD_OUT_INSTRUMENT}
+    assert Split.HELD_OUT_INSTRUMENT not in {rule.split_of("Flute", pitch) for pitch in PITCHES}
+    table = splits(SplitRule(0.0, instrument_fraction=0.2), PROGRAM_NAMES)
+    whole = [{table[name, pitch] for pitch in PITCHES} for name in PROGRAM_NAMES]
+    assert all(len(parts) == 1 for parts in whole)
+    assert 15 < whole.count({Split.HELD_OUT_INSTRUMENT}) < 36
+
+
+def test_another_salt_gives_another_split() -> None:
+    assert splits(SplitRule(), PROGRAM_NAMES) != splits(SplitRule(salt="other"), PROGRAM_NAMES)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
+def test_fractions_are_checked(value: float) -> None:
+    with pytest.raises(ValueError, match="cell_fraction must be at least 0 and below 1"):
+        SplitRule(cell_fraction=value)

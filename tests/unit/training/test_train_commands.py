@@ -1,0 +1,89 @@
+"""`timbrel train timbre` and `timbrel train model`, from files to files."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from timbrel_training.checkpoint import save_weights
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
+from timbrel_training.config import load_config
+from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
+from timbrel_training.note_training import command as model_command
+from timbrel_training.timbre import command as timbre_command
+from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.store import TokenHeader, TokenStore, TokenStoreWriter
+
+
+def run(command: ModuleType, *arguments: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    return command.run(parser.parse_args(["--config", "tiny", *map(str, arguments)]))
+
+
+@pytest.fixture
+def codec_dir(tmp_path: Path) -> Path:
+    codec = TimbrelNotes(load_config("tiny").codec.codec)
+    save_weights(tmp_path / "codec", "codec", codec, {"id": codec.id, "config": asdict(codec.config)})
+    return tmp_path / "codec"
+
+
+@pytest.fixture
+def store(tmp_path: Path, table: TokenTable) -> Path:
+    path = tmp_path / "tokens.bin"
+    config = load_config("tiny").codec.codec
+    header = TokenHeader("timbrel-notes", "0", 24_000, 480, config.n_codebooks, config.codebook_size)
+    with TokenStoreWriter(path, header) as writer:
+        for number in range(table.n_notes):
+            codes = table.note(number)[:, [0, 1, 2, 2]]
+            owner = int(table.instrument[number])
+            writer.add(
+                codes,
+                table.instruments[owner],
+                table.families[owner],
+                int(table.pitch[number]),
+                int(table.velocity[number]),
+                int(table.held_frames[number]),
+                "test",
+                int(table.split[number]),
+                bool(table.cut[number]),
+            )
+        writer.finish()
+    return path
+
+
+def test_a_table_is_its_store(store: Path, table: TokenTable) -> None:
+    read = TokenTable.from_store(TokenStore(store))
+    assert read.instruments == table.instruments
+    assert (read.n_frames == table.n_frames).all()
+    assert (read.note(7)[:, :3] == table.note(7)).all()
+    assert (read.cut == table.cut).all()
+
+
+def test_from_tokens_to_a_model(
+    tmp_path: Path, codec_dir: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "timbre"
+    assert run(timbre_command, "--tokens", store, "--codec", codec_dir, "--out", out) == 0
+    assert "accuracy" in capsys.readouterr().out
+    assert run(model_command, "--tokens", store, "--timbre", out, "--out", tmp_path / "model") == 0
+    assert "held out" in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} > {"map.png", "timbre_map.json", "note_timbres.npy"}
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+def test_mistakes_are_one_clear_error(tmp_path: Path, codec_dir: Path, store: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(TrainingError, match=r"nothing\.bin"):
+        run(timbre_command, "--tokens", tmp_path / "nothing.bin", "--codec", codec_dir, "--out", out)
+    with pytest.raises(CheckpointError, match="train it first"):
+        run(timbre_command, "--tokens", store, "--codec", tmp_path / "nowhere", "--out", out)
+    with pytest.raises(CheckpointError, match="train stage 1 first"):
+        run(model_command, "--tokens", store, "--timbre", tmp_path / "nowhere", "--out", out)
+    with pytest.raises(ConfigError, match="expected auto, cpu or cuda"):
+        run(model_command, "--tokens", store, "--timbre", out, "--out", out, "--device", "tpu")
+    assert not out.exists()

@@ -1,0 +1,68 @@
+"""The config of a training: named ones, files, overrides, and what is said of mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from timbrel_training.config import NAMED, load_config
+from timbrel_training.errors import ConfigError
+from timbrel_training.note_training.config import NoteTrainingConfig
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_configs_load(name: str) -> None:
+    config = load_config(name)
+    assert config.timbre.loop.n_steps > 0
+    assert config.model.max_frames > 0
+
+
+def test_tiny_is_smaller_than_cpu_and_cpu_than_gpu() -> None:
+    sizes = [load_config(name).model.d_model for name in NAMED]
+    assert sizes == sorted(sizes)
+
+
+def test_overrides_reach_nested_fields() -> None:
+    config = load_config(
+        "tiny", ["note_training.loop.learning_rate=3e-4", "model.norm=post", "timbre.margin=1"]
+    )
+    assert config.note_training.loop.learning_rate == 3e-4
+    assert config.model.norm == "post"
+    assert config.timbre.margin == 1.0
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[note_training]\nbatch_steps = 99\n")
+    config = load_config(str(path))
+    assert config.note_training.batch_steps == 99
+    assert config.note_training.centroid_share == NoteTrainingConfig().centroid_share
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.d_modle=3", "did you mean d_model"),
+        ("model.d_model=wide", "expected int"),
+        ("model.d_model=3.5", "expected int"),
+        ("model.norm=middle", "'pre' or 'post'"),
+        ("model.dropout=1.5", "dropout"),
+        ("timbre.loop.precision=float8", "float32 or bfloat16"),
+        ("note_training.centroid_share=2", "expected 0..1"),
+        ("nonsense", "section.field=value"),
+        ("model.d_model.x=1", "not a section"),
+    ],
+)
+def test_mistakes_are_named(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config("tiny", [override])
+
+
+def test_unknown_and_damaged_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="one of tiny, cpu, gpu"):
+        load_config("huge")
+    path = tmp_path / "bad.toml"
+    path.write_text("[model\n")
+    with pytest.raises(ConfigError, match=r"bad\.toml"):
+        load_config(str(path))

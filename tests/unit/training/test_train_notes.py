@@ -1,0 +1,206 @@
+"""Stage 2: batches, conditions, the quick loss, and tiny trainings of the note transformer."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from timbrel_training.config import Config, load_config
+from timbrel_training.errors import CheckpointError, TrainingError
+from timbrel_training.model.config import ModelConfig
+from timbrel_training.model.loss import token_loss
+from timbrel_training.model.transformer import NoteTransformer
+from timbrel_training.note_training.conditions import TimbreConditions
+from timbrel_training.note_training.loss import training_loss
+from timbrel_training.note_training.plan import BatchPlan
+from timbrel_training.note_training.train import NoteTrainer, load_model, train_notes
+from timbrel_training.notes.split import Split
+from timbrel_training.oracle import generate
+from timbrel_training.timbre.map import TimbreMap, write_map
+from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.delay import IGNORED
+from timbrel_training.writer import Sampling, write_notes
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(table: TokenTable) -> Config:
+    tiny = load_config("tiny")
+    model = dataclasses.replace(tiny.model, codebook_size=table.codebook_size, n_codebooks=table.n_codebooks)
+    return dataclasses.replace(tiny, model=model)
+
+
+def place(table: TokenTable) -> np.ndarray:
+    """A point per note: instruments at the corners of a square."""
+    corners = np.array([[0.6, 0.6], [-0.6, 0.6], [-0.6, -0.6], [0.6, -0.6]], dtype=np.float32)
+    noise = 0.02 * np.random.default_rng(0).standard_normal((table.n_notes, 2))
+    return (corners[table.instrument] + noise).astype(np.float32)
+
+
+def make_trainer(config: Config, table: TokenTable, **changes: float) -> NoteTrainer:
+    points = place(table)
+    conditions = TimbreConditions.from_map(TimbreMap.from_points(points, table), points, table, 0.25)
+    training = dataclasses.replace(config.note_training, **changes)
+    return NoteTrainer(training, config.model, table, conditions, CPU)
+
+
+def stage_1(folder: Path, table: TokenTable) -> Path:
+    folder.mkdir(parents=True)
+    points = place(table)
+    write_map(folder, TimbreMap.from_points(points, table), points, table)
+    return folder
+
+
+def test_every_note_comes_once_an_epoch_within_the_budget() -> None:
+    n_steps = np.random.default_rng(0).integers(5, 90, 300)
+    plan = BatchPlan(n_steps, budget=400, seed=1, window=64)
+    batches = []
+    while plan.epoch_of(len(batches)) < 2:
+        batches.append(plan.batch(len(batches)))
+    notes = np.concatenate(batches)
+    assert len(notes) == 600
+    assert sorted(notes[:300]) == sorted(notes[300:]) == list(range(300))
+    assert not np.array_equal(notes[:300], notes[300:])
+    for batch in batches:
+        assert n_steps[batch].max() * len(batch) <= 400
+    padded = sum(n_steps[batch].max() * len(batch) for batch in batches)
+    assert padded < 1.25 * n_steps.sum() * 2
+    again = BatchPlan(n_steps, budget=400, seed=1, window=64)  # as after a resume, in the middle
+    assert np.array_equal(again.batch(len(batches) - 1), batches[-1])
+
+
+def test_a_note_longer_than_the_budget_still_gets_its_batch() -> None:
+    plan = BatchPlan(np.array([50, 10, 10]), budget=20, seed=0)
+    assert sorted(len(plan.batch(step)) for step in range(2)) == [1, 2]
+
+
+def test_conditions_stay_in_the_disc_and_mix_own_points_with_centroids(table: TokenTable) -> None:
+    points = place(table)
+    chart = TimbreMap.from_points(points, table)
+    conditions = TimbreConditions.from_map(chart, points, table, noise_fraction=0.0)
+    notes = np.arange(table.n_notes)
+    drawn = conditions.draw(notes, 0.5, np.random.default_rng(0))
+    at_centroid = (drawn == conditions.centroid).all(axis=1)
+    at_own = (drawn == conditions.own).all(axis=1)
+    assert (at_centroid | at_own).all()
+    assert 0.35 < at_centroid.mean() < 0.65
+    noisy = TimbreConditions.from_map(chart, points, table, noise_fraction=0.25)
+    assert noisy.noise == pytest.approx(0.25 * chart.spacing)
+    spread = noisy.draw(notes, 1.0, np.random.default_rng(0))
+    assert np.linalg.norm(spread, axis=1).max() <= 1 + 1e-6
+    assert (spread - noisy.centroid).std() > 0.1
+
+
+def test_a_map_of_other_notes_is_refused(table: TokenTable) -> None:
+    points = place(table)
+    with pytest.raises(CheckpointError, match="train stage 1 on this store"):
+        TimbreConditions.from_map(TimbreMap.from_points(points, table), points[:-1], table, 0.25)
+
+
+def test_cut_notes_get_no_end(config: Config, table: TokenTable) -> None:
+    trainer = make_trainer(config, table)
+    notes = np.arange(20)
+    batch = trainer.make_batch(notes, trainer.conditions.centroid[notes])
+    ends = (batch.tokens.targets[:, :, 0] == trainer.layout.eos_id).any(dim=1).numpy()
+    assert np.array_equal(ends, ~table.cut[notes])
+    first = batch.tokens.targets[0, :, 0]
+    assert (first != IGNORED).sum() == table.n_frames[0]
+
+
+def test_training_draws_from_training_cells_alone(config: Config, table: TokenTable) -> None:
+    trainer = make_trainer(config, table)
+    pitches = np.concatenate([trainer.batch(step).pitch.numpy() for step in range(12)])
+    assert len(pitches) > 100
+    assert (table.split[trainer.training_notes] == Split.TRAIN).all()
+
+
+def test_corruption_leaves_targets_and_special_tokens_alone(config: Config, table: TokenTable) -> None:
+    clean, noisy = make_trainer(config, table), make_trainer(config, table, input_corruption=0.3)
+    before, after = clean.batch(3).tokens, noisy.batch(3).tokens
+    assert torch.equal(before.targets, after.targets)
+    special = before.tokens >= table.codebook_size
+    assert torch.equal(before.tokens[special], after.tokens[special])
+    changed = (before.tokens != after.tokens)[~special].float().mean()
+    assert 0.2 < changed < 0.35
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_quick_loss_is_the_plain_loss(config: Config, table: TokenTable, precision: str) -> None:
+    trainer = make_trainer(config, table)
+    batch = trainer.batch(0)
+    results = []
+    for loss in (token_loss, training_loss):
+        trainer.model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            scores = loss(trainer.model, batch.timbre, batch.pitch, batch.velocity, batch.tokens)
+        (scores.nats / scores.n_targets).mean().backward()
+        gradient = torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
+        results.append((scores.nats.detach(), gradient))
+    (nats, gradient), (quick_nats, quick_gradient) = results
+    close = 1e-4 if precision == "float32" else 2e-2
+    assert torch.allclose(nats, quick_nats, rtol=close)
+    assert (gradient - quick_gradient).norm() < close * gradient.norm()
+
+
+def test_the_model_learns_and_can_be_loaded(config: Config, table: TokenTable, tmp_path: Path) -> None:
+    loop_config = dataclasses.replace(
+        config.note_training.loop, n_steps=200, learning_rate=5e-3, validate_every=100
+    )
+    training = dataclasses.replace(config.note_training, loop=loop_config, batch_steps=256)
+    timbre = stage_1(tmp_path / "timbre", table)
+    loop = train_notes(training, config.model, table, timbre, tmp_path / "model", CPU)
+    first, last = loop.history[0], loop.history[-1]
+    assert last["training"] < first["training"]
+    # The first codebook says the instrument (2 of 12 codes each), the second the pitch, the third is noise.
+    assert last["held_out_0"] < 1.3 and last["held_out_1"] < 1.5
+    assert last["held_out_2"] > 2.5
+    model = load_model(tmp_path / "model")
+    for name, tensor in loop.ema.model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor)
+    description = (tmp_path / "model" / "model.json").read_text()
+    assert '"held_seconds"' in description and '"note_transformer"' in description
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_interrupted_training_ends_with_the_same_weights(
+    config: Config, table: TokenTable, tmp_path: Path, shards: int
+) -> None:
+    timbre = stage_1(tmp_path / "timbre", table)
+    loop = dataclasses.replace(config.note_training.loop, shards=shards)
+    whole = dataclasses.replace(config.note_training, loop=loop)
+    sitting = dataclasses.replace(whole, loop=dataclasses.replace(loop, max_minutes=1e-9))
+    train_notes(whole, config.model, table, timbre, tmp_path / "whole", CPU)
+    for _ in range(3):
+        assert not train_notes(sitting, config.model, table, timbre, tmp_path / "parts", CPU).finished
+    train_notes(whole, config.model, table, timbre, tmp_path / "parts", CPU)
+    name = "model.safetensors"
+    assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+
+
+def test_a_store_without_training_notes_is_refused(config: Config, table: TokenTable) -> None:
+    empty = dataclasses.replace(table, split=np.full(table.n_notes, int(Split.HELD_OUT_CELL)))
+    with pytest.raises(TrainingError, match="no training notes"):
+        make_trainer(config, empty)
+
+
+def test_notes_written_together_are_those_of_the_oracle() -> None:
+    torch.manual_seed(3)
+    config = ModelConfig(codebook_size=12, n_codebooks=3, d_model=32, n_heads=2, n_kv_heads=2, max_frames=15)
+    model = NoteTransformer(config).eval()
+    with torch.no_grad():
+        model.decoder.heads.bias[0, config.layout.eos_id] = 1.0  # so that some end early
+    timbre = np.array([[0.1, 0.2], [-0.5, 0.3], [0.7, -0.1]], dtype=np.float32)
+    pitch, velocity, held = np.array([60, 40, 72]), np.array([30, 100, 127], np.float32), np.array([3, 9, 1])
+    notes = write_notes(model, timbre, pitch, velocity, held)
+    for row, codes in enumerate(notes):
+        point = (float(timbre[row, 0]), float(timbre[row, 1]))
+        expected = generate(model, point, int(pitch[row]), float(velocity[row]), int(held[row]))
+        assert np.array_equal(codes, expected.codes)
+    drawn = [write_notes(model, timbre, pitch, velocity, held, Sampling(seed=seed)) for seed in (1, 1, 2)]
+    assert all(np.array_equal(a, b) for a, b in zip(drawn[0], drawn[1], strict=True))
+    assert any(not np.array_equal(a, b) for a, b in zip(drawn[0], drawn[2], strict=True))

@@ -1,0 +1,62 @@
+"""Residual vector quantization: the `encodec` package's, behind three verbs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_training.codec.torchaudio_stand_in import import_encodec
+
+KMEANS_ITERATIONS = 5
+"""The package's default of 50 takes over a minute on two cores; 5 are enough to start from."""
+DEAD_BELOW = 0.15
+"""A code is revived once its moving average falls below this many latents per batch. The package's default of 2 suits
+its large batches: with as many latents as codes it would restart half of a healthy codebook at every step."""
+
+
+class ResidualQuantizer(nn.Module):
+    """Each codebook codes what the ones before it left over (SoundStream, Zeghidour et al., 2021).
+
+    Codebooks follow an exponential moving average and are started by k-means on the first batch; codes that fall out
+    of use are replaced by latents of the current batch.
+    """
+
+    def __init__(self, dimension: int, n_codebooks: int, codebook_size: int) -> None:
+        super().__init__()
+        import_encodec()
+        from encodec.quantization.core_vq import ResidualVectorQuantization
+
+        self.layers = ResidualVectorQuantization(
+            num_quantizers=n_codebooks,
+            dim=dimension,
+            codebook_size=codebook_size,
+            decay=0.99,
+            kmeans_init=True,
+            kmeans_iters=KMEANS_ITERATIONS,
+            threshold_ema_dead_code=DEAD_BELOW,
+        )
+        self.n_codebooks = n_codebooks
+
+    def forward(self, latents: Tensor, n_codebooks: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Quantized latents [B, T, D] (straight-through), codes [B, T, K] and the commitment loss (scalar)."""
+        quantized, codes, losses = self.layers(latents.transpose(1, 2), n_q=n_codebooks or self.n_codebooks)
+        return quantized.transpose(1, 2), codes.permute(1, 2, 0), losses.mean()
+
+    def codebooks(self) -> Tensor:
+        """[K, codebook_size, D]."""
+        return torch.stack([layer.codebook for layer in self.layers.layers])
+
+    def encode(self, latents: Tensor) -> Tensor:
+        """Codes int64 [B, T, K] of latents [B, T, D]: in each codebook the entry nearest to what is left over."""
+        residual, chosen = latents, []
+        for codebook in self.codebooks():
+            distance = codebook.pow(2).sum(dim=1) - 2 * residual @ codebook.T  # [B, T, size]
+            code = distance.argmin(dim=2)
+            chosen.append(code)
+            residual = residual - codebook[code]
+        return torch.stack(chosen, dim=2)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Latents [B, T, D] of codes [B, T, K]."""
+        books = self.codebooks()
+        return torch.stack([books[q][codes[:, :, q]] for q in range(codes.shape[2])]).sum(dim=0)

@@ -1,0 +1,68 @@
+"""The timbrel-notes codec: a harmonic and a noise source, driven by a coded fundamental and a quantized latent."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from timbrel_training.codec.interface import Codec
+from timbrel_training.codec.quantizer import ResidualQuantizer
+from timbrel_training.codec.timbrel_notes.analysis import Analysis
+from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.decoder import Decoder, DecoderState
+from timbrel_training.codec.timbrel_notes.encoder import Encoder
+from timbrel_training.codec.timbrel_notes.fundamental import fundamental_to_code
+
+
+class TimbrelNotes(Codec):
+    """Codebook 0 holds the fundamental, the others the residual quantizer's codes of the latent.
+
+    Phase is not coded: it is the running integral of the fundamental. So the codes of a steady tone stand still, and
+    a decoded note is as much in tune as its fundamental code.
+    """
+
+    id = "timbrel-notes"
+
+    def __init__(self, config: TimbrelNotesConfig | None = None) -> None:
+        super().__init__()
+        self.config = config or TimbrelNotesConfig()
+        self.sample_rate = self.config.sample_rate
+        self.hop_length = self.config.hop_length
+        self.n_codebooks = self.config.n_codebooks
+        self.codebook_size = self.config.codebook_size
+        self.latent_dim = self.config.latent_dim
+        self.analysis = Analysis(self.config)
+        self.encoder = Encoder(self.config, self.analysis.n_features)
+        self.quantizer = ResidualQuantizer(
+            self.config.latent_dim, self.config.n_residual_codebooks, self.config.codebook_size
+        )
+        self.decoder = Decoder(self.config)
+
+    @property
+    def delay_samples(self) -> int:
+        """Samples by which a stream's audio lags behind its codes."""
+        return self.decoder.delay_samples
+
+    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+        hint = torch.zeros(audio.shape[0], device=audio.device) if pitch is None else pitch
+        features, fundamental = self.analysis(audio, hint)
+        codes = self.quantizer.encode(self.encoder(features))
+        return torch.cat([fundamental_to_code(fundamental, self.config)[:, :, None], codes], dim=2)
+
+    def latents(self, codes: Tensor) -> Tensor:
+        return self.quantizer.decode(codes[:, :, 1:])
+
+    def decode_chunk(self, codes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Audio [B, T * hop_length] of the next frames of a stream, lagging by `delay_samples`."""
+        return self.decoder(self.latents(codes), codes[:, :, 0], state)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        flush = self.silence().expand(codes.shape[0], 1, -1)
+        audio, _ = self.decode_chunk(torch.cat([codes, flush], dim=1), self.decoder.initial_state(codes.shape[0]))
+        return audio[:, self.delay_samples : self.delay_samples + codes.shape[1] * self.hop_length]
+
+    @torch.no_grad()
+    def silence(self) -> Tensor:
+        device = self.encoder.inlet.weight.device
+        audio = torch.zeros(1, self.hop_length, device=device)
+        return self.encode(audio, torch.tensor([60.0], device=device))[0, 0]

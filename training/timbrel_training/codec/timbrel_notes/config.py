@@ -1,0 +1,59 @@
+"""The shape of the timbrel-notes codec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TimbrelNotesConfig:
+    """Sizes of every part of the codec; the defaults are those of the shipped one."""
+
+    sample_rate: int = 48_000
+    """Samples per second. A frame-rate codec costs nearly the same here as at 24 kHz."""
+    hop_length: int = 960
+    """Samples per frame: 50 frames per second, so that a note costs few steps of the decoder."""
+    n_subframes: int = 4
+    """Control points per frame (5 ms): attacks are sharper than frames are long."""
+    n_codebooks: int = 7
+    """Codebook 0 is the fundamental, the others are the residual quantizer's."""
+    codebook_size: int = 1024
+    """Codes per codebook."""
+    fundamental_min: float = 24.0
+    """MIDI note number of fundamental code 0."""
+    fundamental_steps_per_semitone: int = 12
+    """Resolution of the fundamental: 1024 codes reach from MIDI 24 to 109 in steps of 8.3 cents."""
+    latent_dim: int = 64
+    """Width of the quantized latent."""
+    width: int = 256
+    """Channels of the encoder's and decoder's blocks."""
+    n_encoder_blocks: int = 4
+    """ConvNeXt blocks of the encoder, which sees both ways in time."""
+    n_decoder_blocks: int = 4
+    """ConvNeXt blocks of the decoder, which is causal."""
+    encoder_kernel: int = 5
+    """Frames seen by an encoder block."""
+    decoder_kernel: int = 3
+    """Frames seen by a decoder block, all of them present or past: the state a stream carries."""
+    n_harmonics: int = 192
+    """Harmonics of the oscillator; above them the noise takes over (12.5 kHz at 65 Hz)."""
+    n_free_harmonics: int = 64
+    """Lowest harmonics with a gain of their own on top of the spectral envelope (hollow, odd-only sounds)."""
+    n_envelope_bands: int = 96
+    """Bands of the harmonics' spectral envelope, evenly spaced in mel."""
+    n_noise_bands: int = 64
+    """Bands of the noise's spectral envelope, evenly spaced in mel."""
+    table_size: int = 2048
+    """Samples of one cycle of the wavetable oscillator."""
+    noise_period: int = 1024
+    """Subframes after which the noise source repeats (5.12 s)."""
+
+    @property
+    def sub_hop(self) -> int:
+        """Samples between control points."""
+        return self.hop_length // self.n_subframes
+
+    @property
+    def n_residual_codebooks(self) -> int:
+        """Codebooks of the residual vector quantizer."""
+        return self.n_codebooks - 1

@@ -1,0 +1,167 @@
+"""The decoder: latents and fundamental codes to what the two sources play. Causal, with the state a stream carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_training.codec.timbrel_notes.bands import band_position, spread_matrix
+from timbrel_training.codec.timbrel_notes.blocks import CausalBlock
+from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.fundamental import (
+    N_PITCH_FEATURES,
+    code_to_fundamental,
+    midi_to_hertz,
+    pitch_features,
+)
+from timbrel_training.codec.timbrel_notes.noise import FilteredNoise
+from timbrel_training.codec.timbrel_notes.oscillator import Oscillator
+
+MAX_LOG_GAIN = 2.0
+
+
+@dataclass
+class DecoderState:
+    """What a stream remembers between chunks; all zeros at the start of a note."""
+
+    contexts: list[Tensor]  # one [B, kernel - 1, width] per block
+    last_hertz: Tensor  # [B, 1], fundamental of the frame before; 0: none yet
+    table: Tensor  # [B, table_size + 1]
+    last_frequency: Tensor  # [B], Hz
+    phase: Tensor  # [B] float64, cycles
+    noise_position: Tensor  # [B] int64, segments
+    noise_tail: Tensor  # [B, sub_hop]
+
+    def tensors(self) -> list[Tensor]:
+        """The fields in the order of `names`."""
+        rest = [self.last_hertz, self.table, self.last_frequency, self.phase, self.noise_position, self.noise_tail]
+        return [*self.contexts, *rest]
+
+    @staticmethod
+    def names(n_blocks: int) -> list[str]:
+        """A name for each of `tensors`."""
+        rest = ["last_hertz", "table", "last_frequency", "phase", "noise_position", "noise_tail"]
+        return [f"context_{i}" for i in range(n_blocks)] + rest
+
+    @classmethod
+    def from_tensors(cls, tensors: list[Tensor]) -> DecoderState:
+        """The inverse of `tensors`."""
+        return cls(list(tensors[:-6]), *tensors[-6:])
+
+
+@dataclass
+class Controls:
+    """What the two sources are told to play, at control points."""
+
+    frequency: Tensor  # [B, J], Hz
+    log_amplitudes: Tensor  # [B, J, H], natural log of each harmonic's amplitude
+    noise_gains: Tensor  # [B, J, sub_hop + 1], linear
+
+
+class Decoder(nn.Module):
+    """Latents [B, T, latent_dim] and fundamental codes [B, T] -> audio [B, T * hop], lagging by `delay_samples`."""
+
+    def __init__(self, config: TimbrelNotesConfig) -> None:
+        super().__init__()
+        self.config = config
+        n = config.n_subframes
+        self.inlet = nn.Linear(config.latent_dim + N_PITCH_FEATURES, config.width)
+        self.blocks = nn.ModuleList(
+            CausalBlock(config.width, config.decoder_kernel) for _ in range(config.n_decoder_blocks)
+        )
+        self.norm = nn.LayerNorm(config.width)
+        self.envelope = nn.Linear(config.width, n * config.n_envelope_bands)
+        self.free = nn.Linear(config.width, config.n_free_harmonics)
+        self.noise_envelope = nn.Linear(config.width, n * config.n_noise_bands)
+        self.oscillator = Oscillator(config.sample_rate, config.sub_hop, config.n_harmonics, config.table_size)
+        self.noise = FilteredNoise(config.sub_hop, config.noise_period)
+        spread = spread_matrix(config.n_noise_bands, config.sub_hop + 1, config.sample_rate)
+        self.register_buffer("noise_spread", spread, persistent=False)
+        midi = code_to_fundamental(torch.arange(config.codebook_size), config)
+        self.register_buffer("midi_of_code", midi, persistent=False)
+        # A table, not a formula: runtimes round exp2 differently, and a phase that sums it would drift apart.
+        self.register_buffer("hertz_of_code", midi_to_hertz(midi.double()).float(), persistent=False)
+        self.register_buffer("numbers", torch.arange(1, config.n_harmonics + 1).float(), persistent=False)
+
+    @property
+    def delay_samples(self) -> int:
+        """Samples by which the audio lags behind the codes: one segment between control points."""
+        return self.config.sub_hop
+
+    def initial_state(self, n_batch: int) -> DecoderState:
+        """Zeros for a batch of notes that begin."""
+        config, device = self.config, self.inlet.weight.device
+        return DecoderState(
+            contexts=[
+                torch.zeros(n_batch, config.decoder_kernel - 1, config.width, device=device) for _ in self.blocks
+            ],
+            last_hertz=torch.zeros(n_batch, 1, device=device),
+            table=torch.zeros(n_batch, config.table_size + 1, device=device),
+            last_frequency=torch.zeros(n_batch, device=device),
+            phase=torch.zeros(n_batch, dtype=torch.float64, device=device),
+            noise_position=torch.zeros(n_batch, dtype=torch.int64, device=device),
+            noise_tail=torch.zeros(n_batch, config.sub_hop, device=device),
+        )
+
+    def forward(self, latents: Tensor, fundamental: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """One chunk of frames, with the state carried from the chunk before."""
+        controls, contexts = self.controls(latents, fundamental, state)
+        return self.play(controls, contexts, self.hertz_of_code[fundamental[:, -1:]], state)
+
+    def controls(
+        self, latents: Tensor, fundamental: Tensor, state: DecoderState
+    ) -> tuple[Controls, list[Tensor]]:
+        """What to play, and the blocks' contexts after it."""
+        x = self.inlet(torch.cat([latents, pitch_features(self.midi_of_code[fundamental])], dim=2))
+        contexts = []
+        for block, context in zip(self.blocks, state.contexts, strict=True):
+            x, after = block(x, context)
+            contexts.append(after)
+        x = self.norm(x)
+        hertz = self.hertz_of_code[fundamental]
+        frequency = self._glide(hertz, state.last_hertz)
+        return Controls(frequency, self._log_amplitudes(x, frequency), self._noise_gains(x)), contexts
+
+    def play(
+        self, controls: Controls, contexts: list[Tensor], last_hertz: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        """Audio of the controls, and the state after it."""
+        frequency = controls.frequency
+        nyquist = self.config.sample_rate / 2
+        audible = torch.clamp((0.98 * nyquist - frequency[:, :, None] * self.numbers) / (0.05 * nyquist), 0.0, 1.0)
+        harmonic, table, last_frequency, phase = self.oscillator(
+            torch.exp(controls.log_amplitudes) * audible, frequency, state.table, state.last_frequency, state.phase
+        )
+        noise, position, tail = self.noise(controls.noise_gains, state.noise_position, state.noise_tail)
+        after = DecoderState(contexts, last_hertz, table, last_frequency, phase, position, tail)
+        return harmonic + noise, after
+
+    def _glide(self, hertz: Tensor, last_hertz: Tensor) -> Tensor:
+        """Fundamentals at control points [B, J]: each frame glides from the one before and ends on its own."""
+        n = self.config.n_subframes
+        before = torch.cat([torch.where(last_hertz > 0, last_hertz, hertz[:, :1]), hertz[:, :-1]], dim=1)
+        share = torch.arange(1, n + 1, device=hertz.device) / n
+        return (before[:, :, None] + (hertz - before)[:, :, None] * share).flatten(1)
+
+    def _log_amplitudes(self, x: Tensor, frequency: Tensor) -> Tensor:
+        """Natural logs of the harmonics' amplitudes at control points: [B, J, H]."""
+        config = self.config
+        n_batch, n_frames, _ = x.shape
+        nyquist = config.sample_rate / 2
+        envelope = 4.0 * self.envelope(x).reshape(n_batch, -1, config.n_envelope_bands) - 7.0  # [B, J, bands]
+        harmonic_frequency = frequency[:, :, None] * self.numbers
+        position = band_position(harmonic_frequency, config.n_envelope_bands, nyquist)
+        index = torch.clamp(position.long(), max=config.n_envelope_bands - 2)
+        low = torch.gather(envelope, 2, index)
+        high = torch.gather(envelope, 2, index + 1)
+        log_gain = low + (high - low) * (position - index.float())
+        free = nn.functional.pad(4.0 * self.free(x), (0, config.n_harmonics - config.n_free_harmonics))
+        free = free[:, :, None].expand(-1, -1, config.n_subframes, -1).reshape(n_batch, -1, config.n_harmonics)
+        return torch.clamp(log_gain + free, max=MAX_LOG_GAIN)
+
+    def _noise_gains(self, x: Tensor) -> Tensor:
+        """Gains of the noise at control points: [B, J, sub_hop + 1]."""
+        bands = 4.0 * self.noise_envelope(x).reshape(x.shape[0], -1, self.config.n_noise_bands) - 11.0
+        return torch.exp(torch.clamp(bands, max=MAX_LOG_GAIN)) @ self.noise_spread

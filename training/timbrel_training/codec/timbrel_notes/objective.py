@@ -1,0 +1,93 @@
+"""One training step's loss of the timbrel-notes codec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
+from timbrel_training.codec.timbrel_notes.fundamental import fundamental_to_code, midi_to_hertz, read_peak
+from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
+
+COMMITMENT_WEIGHT = 0.25
+PITCH_WEIGHT = 0.05
+STEADINESS_WEIGHT = 0.02
+HARMONIC_WEIGHT = 0.15
+HARMONIC_FLOOR_DB = 65.0
+"""Depth below the note's peak from which on a harmonic only has to be quieter than that."""
+
+
+@dataclass(frozen=True)
+class SegmentBatch:
+    """Pieces of notes to train the codec on."""
+
+    audio: Tensor  # float32 [B, S]
+    pitch: Tensor  # float32 [B], MIDI note numbers
+    peak: Tensor  # float32 [B], peak amplitude of the whole note
+
+
+class CodecObjective(nn.Module):
+    """The codec with its losses: spectra, commitment, steadiness of latents, and the pitch estimator's own."""
+
+    def __init__(self, codec: TimbrelNotes) -> None:
+        super().__init__()
+        self.codec = codec
+        self.spectral = SpectralLoss(codec.sample_rate)
+
+    def forward(self, batch: SegmentBatch, n_codebooks: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss (scalar) and its named parts.
+
+        Args:
+            batch: the segments.
+            n_codebooks: residual codebooks to use, None for all: training with fewer now and then (quantizer dropout,
+                SoundStream) puts the coarse shape into the first ones.
+        """
+        codec, analysis = self.codec, self.codec.analysis
+        with torch.autocast(batch.audio.device.type, enabled=False):
+            long = analysis.long_spectrum(batch.audio)
+            fundamental = analysis.tracker(long, batch.pitch)
+            features = analysis.features(long, analysis.short_spectrum(batch.audio), fundamental)
+        latents = codec.encoder(features).float()
+        with torch.autocast(batch.audio.device.type, enabled=False):
+            quantized, _, commitment = codec.quantizer(latents, n_codebooks)
+            code = fundamental_to_code(fundamental, codec.config)
+            state = codec.decoder.initial_state(batch.audio.shape[0])
+            controls, contexts = codec.decoder.controls(quantized, code, state)
+            last = codec.decoder.hertz_of_code[code[:, -1:]]
+            audio, _ = codec.decoder.play(controls, contexts, last, state)
+            harmonic = self._harmonic_loss(controls.log_amplitudes, long, fundamental, batch.peak)
+            delay = codec.delay_samples
+            spectral = self.spectral(audio[:, delay:], batch.audio[:, :-delay], batch.peak)
+            steadiness = (latents[:, 1:] - latents[:, :-1]).abs().mean()
+            classes = torch.round(batch.pitch).long() - analysis.pitch_estimator.lowest
+            pitch = nn.functional.cross_entropy(analysis.pitch_estimator.logits(long), classes)
+        loss = (
+            spectral
+            + HARMONIC_WEIGHT * harmonic
+            + COMMITMENT_WEIGHT * commitment
+            + STEADINESS_WEIGHT * steadiness
+            + PITCH_WEIGHT * pitch
+        )
+        parts = {"spectral": spectral, "harmonic": harmonic, "commitment": commitment, "steadiness": steadiness, "pitch": pitch}
+        return loss, {name: value.detach() for name, value in parts.items()}
+
+    def _harmonic_loss(self, log_amplitudes: Tensor, long: Tensor, fundamental: Tensor, peak: Tensor) -> Tensor:
+        """Mean difference in nepers between the harmonics told to sound and those measured in the spectrum.
+
+        Without it training may settle where the noise imitates everything and the harmonics have died out: an
+        amplitude far below what is heard leaves the spectral loss no gradient.
+        """
+        config, analysis = self.codec.config, self.codec.analysis
+        position = midi_to_hertz(fundamental)[:, :, None] * analysis.harmonics * analysis.bins_per_hertz
+        measured = read_peak(long, position)  # [B, T, N]
+        n_seen = measured.shape[2]
+        told = log_amplitudes[:, config.n_subframes // 2 :: config.n_subframes, :n_seen]
+        floor = torch.log(peak)[:, None, None] - HARMONIC_FLOOR_DB / 8.686
+        log_measured = torch.log(measured + 1e-9)
+        difference = torch.where(
+            log_measured > floor, (told - log_measured).abs(), nn.functional.relu(told - floor)
+        )
+        below_nyquist = (position < long.shape[2] - 3).float()
+        return (difference * below_nyquist).sum() / below_nyquist.sum()

@@ -1,0 +1,78 @@
+"""The harmonic source: a wavetable oscillator whose single cycle is redrawn at every control point.
+
+After differentiable wavetable synthesis (Shan et al., 2022) and DDSP (Engel et al., 2020): phase is never coded, it is the
+running integral of the fundamental, so a steady tone needs the same codes frame after frame.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class Oscillator(nn.Module):
+    """Plays harmonic amplitudes [B, J, H] at fundamentals [B, J] Hz, given at control points `sub_hop` samples apart.
+
+    Point j is reached at the end of segment j: the output [B, J * sub_hop] lags one segment behind the points.
+    """
+
+    cycle: Tensor  # [H, table_size + 1], cosines of each harmonic over one cycle; the last sample repeats the first
+
+    def __init__(self, sample_rate: int, sub_hop: int, n_harmonics: int, table_size: int) -> None:
+        super().__init__()
+        self.sample_rate = sample_rate
+        self.sub_hop = sub_hop
+        self.table_size = table_size
+        number = torch.arange(1, n_harmonics + 1, dtype=torch.float64)
+        cycle_phase = torch.arange(table_size + 1, dtype=torch.float64) / table_size
+        # Quadratic phases (Schroeder, 1970) spread the energy over the cycle: equal phases buzz.
+        offset = math.pi * number * number / n_harmonics
+        cycle = torch.cos(2 * math.pi * number[:, None] * cycle_phase[None, :] + offset[:, None])
+        self.register_buffer("cycle", cycle.float(), persistent=False)
+        ramp = (torch.arange(sub_hop, dtype=torch.float64) + 1) / sub_hop
+        self.register_buffer("ramp", ramp.float(), persistent=False)
+
+    def forward(
+        self, amplitudes: Tensor, frequency: Tensor, table: Tensor, last_frequency: Tensor, phase: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One chunk, with the state carried from the chunk before.
+
+        Args:
+            amplitudes: float32 [B, J, H].
+            frequency: float32 [B, J], Hz.
+            table: float32 [B, table_size + 1], the last cycle played; zeros at the start of a note.
+            last_frequency: float32 [B], Hz; 0 at the start of a note.
+            phase: float64 [B], in cycles.
+
+        Returns:
+            audio float32 [B, J * sub_hop], and the new table, last_frequency, phase.
+        """
+        tables = torch.cat([table[:, None], amplitudes @ self.cycle], dim=1)  # [B, J + 1, table_size + 1]
+        first = torch.where(last_frequency > 0, last_frequency, frequency[:, 0])
+        points = torch.cat([first[:, None], frequency], dim=1)  # [B, J + 1]
+        advance = (points[:, :-1] + points[:, 1:]) * (0.5 * self.sub_hop / self.sample_rate)
+        ends = phase[:, None] + torch.cumsum(advance.double(), dim=1)
+        starts = torch.cat([phase[:, None], ends[:, :-1]], dim=1)
+        starts = (starts - torch.floor(starts)).float()  # [B, J]
+        ramp = self.ramp
+        within = (self.sub_hop / self.sample_rate) * (
+            points[:, :-1, None] * ramp + 0.5 * (points[:, 1:, None] - points[:, :-1, None]) * ramp * ramp
+        )
+        cycles = starts[:, :, None] + within  # [B, J, sub_hop]
+        position = (cycles - torch.floor(cycles)) * self.table_size
+        index = torch.clamp(position.long(), max=self.table_size - 1)
+        fraction = position - index.float()
+        old = _read(tables[:, :-1], index, fraction)
+        new = _read(tables[:, 1:], index, fraction)
+        audio = old + (new - old) * ramp
+        end = ends[:, -1]
+        return audio.flatten(1), tables[:, -1], frequency[:, -1], end - torch.floor(end)
+
+
+def _read(tables: Tensor, index: Tensor, fraction: Tensor) -> Tensor:
+    """Linear interpolation in tables [B, J, N] at index + fraction [B, J, n]."""
+    low = torch.gather(tables, 2, index)
+    high = torch.gather(tables, 2, index + 1)
+    return low + (high - low) * fraction

@@ -1,0 +1,161 @@
+"""Training of the timbrel-notes codec on a library of notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_training.checkpoint import load_description, load_weights, save_weights
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
+from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.objective import CodecObjective, SegmentBatch
+from timbrel_training.errors import CheckpointError
+from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
+from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.split import Split
+
+WEIGHTS_NAME = "codec"
+VALIDATION_SEED = 7
+
+
+@dataclass(frozen=True)
+class CodecTrainingConfig:
+    """How the codec is trained."""
+
+    codec: TimbrelNotesConfig = field(default_factory=TimbrelNotesConfig)
+    """Its sizes."""
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps, rates, checkpoints."""
+    batch_size: int = 12
+    """Segments per step."""
+    segment_frames: int = 64
+    """Frames per segment: 1.28 s at 50 Hz, enough for an attack and its decay."""
+    onset_share: float = 0.35
+    """Share of segments that begin with the note: attacks are short but decide what one hears."""
+    gain_db_min: float = -6.0
+    """Lowest random gain in dB: recordings come at other levels than the library's."""
+    gain_db_max: float = 9.0
+    """Highest random gain in dB."""
+    dropout_share: float = 0.25
+    """Share of steps that use only the first few codebooks (quantizer dropout)."""
+    dropout_after: int = 200
+    """Steps before dropout begins: all codebooks must have been started."""
+    validation_batches: int = 8
+    """Batches of held-out cells per validation."""
+    device: str = "auto"
+    """`auto`, `cpu` or `cuda`."""
+
+
+class SegmentSampler:
+    """Draws batches of segments from some notes of a library, each a function of its seed alone."""
+
+    def __init__(self, library: AudioLibrary, notes: NDArray[np.intp], config: CodecTrainingConfig) -> None:
+        if not len(notes):
+            raise CheckpointError(f"{library.path}: no notes to train on in this split; render more")
+        self.library, self.notes, self.config = library, notes, config
+        self.n_samples = config.segment_frames * config.codec.hop_length
+
+    def draw(self, seed: int, device: torch.device) -> SegmentBatch:
+        """The batch of a seed."""
+        config, library = self.config, self.library
+        generator = np.random.default_rng(seed)
+        chosen = generator.choice(self.notes, config.batch_size)
+        gains = 10 ** (generator.uniform(config.gain_db_min, config.gain_db_max, config.batch_size) / 20)
+        audio = np.zeros((config.batch_size, self.n_samples), np.float32)
+        for row, note in enumerate(chosen):
+            latest = max(1, int(library.index["length"][note]) - self.n_samples // 3)
+            start = 0 if generator.random() < config.onset_share else int(generator.integers(latest))
+            piece = library.audio(int(note), start, self.n_samples)
+            audio[row, : len(piece)] = piece * gains[row]
+        peaks = library.index["scale"][chosen] * 32767 * gains
+        return SegmentBatch(
+            audio=torch.from_numpy(audio).to(device),
+            pitch=torch.from_numpy(library.index["pitch"][chosen].astype(np.float32)).to(device),
+            peak=torch.from_numpy(peaks.astype(np.float32)).to(device),
+        )
+
+
+def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Path) -> TimbrelNotes | None:
+    """Trains, or goes on training, the codec in `out_dir`.
+
+    Returns:
+        The finished codec with averaged weights, saved as codec.safetensors and codec.json; None where the sitting
+        ended before the last step (run again to resume).
+    """
+    device = pick_device(config.device)
+    torch.set_flush_denormal(True)  # silent passages leave denormal gradients, which are many times slower on CPUs
+    torch.manual_seed(config.loop.seed)
+    objective = CodecObjective(TimbrelNotes(config.codec)).to(device)
+    train = SegmentSampler(library, library.of_split(Split.TRAIN), config)
+    held_out = library.of_split(Split.HELD_OUT_CELL)
+    validation = SegmentSampler(library, held_out if len(held_out) else train.notes, config)
+    loop = Loop(
+        config.loop,
+        objective,
+        _loss_function(objective, config),
+        lambda step: (step, train.draw(batch_seed(config.loop.seed, step), device)),
+        out_dir,
+        validate=lambda model: _validate(model, validation, config, device),
+        identity={"codec": asdict(config.codec), "batch_size": config.batch_size},
+        name="codec",
+    )
+    loop.run()
+    if not loop.finished:
+        return None
+    trained: TimbrelNotes = loop.ema.model.codec
+    figures = loop.history[-1] if loop.history else {}
+    save_weights(
+        out_dir, WEIGHTS_NAME, trained, {"id": trained.id, "config": asdict(config.codec), "figures": figures}
+    )
+    return trained
+
+
+def load_codec(folder: Path) -> TimbrelNotes:
+    """The codec that `train_codec` finished in `folder`, ready to use.
+
+    Raises:
+        CheckpointError: nothing finished there, or damaged.
+    """
+    description = load_description(folder, WEIGHTS_NAME)
+    if description.get("id") != TimbrelNotes.id:
+        raise CheckpointError(f"{folder}: holds codec {description.get('id')!r}, expected {TimbrelNotes.id!r}")
+    codec = TimbrelNotes(TimbrelNotesConfig(**description["config"]))
+    load_weights(folder, WEIGHTS_NAME, codec)
+    return codec.eval().requires_grad_(False)
+
+
+def _loss_function(
+    objective: CodecObjective, config: CodecTrainingConfig
+) -> Callable[[tuple[int, SegmentBatch]], tuple[Tensor, dict[str, Tensor]]]:
+    def loss(numbered: tuple[int, SegmentBatch]) -> tuple[Tensor, dict[str, Tensor]]:
+        step, batch = numbered
+        generator = np.random.default_rng(batch_seed(config.loop.seed + 1, step))
+        drop = step >= config.dropout_after and generator.random() < config.dropout_share
+        n_codebooks = int(generator.integers(1, config.codec.n_residual_codebooks)) if drop else None
+        return objective(batch, n_codebooks)
+
+    return loss
+
+
+def _validate(
+    model: nn.Module, sampler: SegmentSampler, config: CodecTrainingConfig, device: torch.device
+) -> dict[str, float]:
+    """Mean losses on held-out cells, and how many codes each residual codebook uses there."""
+    assert isinstance(model, CodecObjective)
+    sums: dict[str, float] = {}
+    used: list[set[int]] = [set() for _ in range(config.codec.n_residual_codebooks)]
+    for number in range(config.validation_batches):
+        batch = sampler.draw(batch_seed(VALIDATION_SEED, number), device)
+        _, parts = model(batch)
+        for name, value in parts.items():
+            sums[name] = sums.get(name, 0.0) + float(value) / config.validation_batches
+        codes = model.codec.encode(batch.audio, batch.pitch)[:, :, 1:].flatten(0, 1).T
+        for book, row in zip(used, codes.tolist(), strict=True):
+            book.update(row)
+    return {**sums, **{f"codes_used_{q + 1}": float(len(book)) for q, book in enumerate(used)}}

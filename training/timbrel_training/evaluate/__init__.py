@@ -1,0 +1,1 @@
+"""How well trained models sound, before they are exported."""

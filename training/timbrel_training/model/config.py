@@ -1,0 +1,108 @@
+"""The shape of the encoder-decoder Transformer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from timbrel_training.tokens.layout import TokenLayout
+
+N_CONDITION_POSITIONS = 3
+"""Positions of the encoder's sequence: timbre, pitch, velocity."""
+N_PITCHES = 128
+"""MIDI note numbers."""
+
+
+class ModelConfigError(ValueError):
+    """A model of this shape cannot be built; the message names the field and what it may be."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes and choices of `NoteTransformer`."""
+
+    codebook_size: int
+    """Codes per codebook, as the codec has them; BOS and EOS are added to these."""
+    n_codebooks: int
+    """Codebooks of the codec: tokens predicted per step."""
+    d_model: int = 256
+    """Width of the residual stream."""
+    n_heads: int = 4
+    """Query heads of every attention."""
+    n_kv_heads: int = 4
+    """Key and value heads, a divisor of `n_heads`. Reading the cache is what limits large batches."""
+    d_feed_forward: int = 1024
+    """Width between the two layers of a feed-forward block."""
+    n_encoder_layers: int = 2
+    """Layers over the condition's three positions: cheap, they run once a note."""
+    n_decoder_layers: int = 6
+    """Layers over the note's tokens."""
+    max_frames: int = 300
+    """Hard cap on a note's frames; longer notes are cut there."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Positions of the decoder. Sinusoidal ones need no training at lengths seldom seen."""
+    norm: Literal["pre", "post"] = "pre"
+    """LayerNorm before each block (trains without care) or after its residual (as in the 2017 paper)."""
+    activation: Literal["gelu", "relu"] = "gelu"
+    """Between the two layers of a feed-forward block."""
+    dropout: float = 0.0
+    """Share of each block's output dropped in training; attention weights are left alone, to stay fast."""
+    conditioning: Literal["cross", "prefix"] = "cross"
+    """How the decoder sees the condition; `prefix` (decoder-only) is not built yet."""
+    head_dim: int | None = None
+    """Width of one head; None: d_model / n_heads. The GroupQueryAttention kernel needs a multiple of 8."""
+    attention_bias: bool = False
+    """Whether attention's projections have a bias."""
+    norm_eps: float = 1e-5
+    """Added to LayerNorm's variance."""
+
+    def __post_init__(self) -> None:
+        for field in (
+            "codebook_size",
+            "n_codebooks",
+            "d_model",
+            "n_heads",
+            "n_kv_heads",
+            "d_feed_forward",
+            "n_encoder_layers",
+            "n_decoder_layers",
+            "max_frames",
+        ):
+            if getattr(self, field) < 1:
+                raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 1")
+        if self.n_heads % self.n_kv_heads:
+            raise ModelConfigError(
+                f"n_kv_heads is {self.n_kv_heads}; it must divide n_heads = {self.n_heads}"
+            )
+        if self.head_dim is None and self.d_model % self.n_heads:
+            raise ModelConfigError(
+                f"d_model = {self.d_model} is no multiple of n_heads = {self.n_heads}; set head_dim"
+            )
+        if self.conditioning != "cross":
+            raise ModelConfigError(f"conditioning is {self.conditioning!r}; only 'cross' is built")
+        for field, choices in (
+            ("positions", ("sinusoidal", "learned")),
+            ("norm", ("pre", "post")),
+            ("activation", ("gelu", "relu")),
+        ):
+            if getattr(self, field) not in choices:
+                raise ModelConfigError(
+                    f"{field} is {getattr(self, field)!r}; it must be one of {', '.join(choices)}"
+                )
+        if not 0.0 <= self.dropout < 1.0:
+            raise ModelConfigError(f"dropout is {self.dropout}; it must be in [0, 1)")
+
+    @property
+    def layout(self) -> TokenLayout:
+        """How codes become tokens."""
+        return TokenLayout(n_codebooks=self.n_codebooks, codebook_size=self.codebook_size)
+
+    @property
+    def width_per_head(self) -> int:
+        """`head_dim`, or what d_model and n_heads make of it."""
+        return self.head_dim if self.head_dim is not None else self.d_model // self.n_heads
+
+    @property
+    def max_positions(self) -> int:
+        """Length of a KV cache: every step of the longest note, and one to spare."""
+        return self.max_frames + self.n_codebooks + 1

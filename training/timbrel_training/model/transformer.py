@@ -1,0 +1,93 @@
+"""The model: an encoder-decoder Transformer that writes a note as codec tokens (after pGESAM)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_training.model.attention import KV, CachedAttention, attend_cached
+from timbrel_training.model.condition import ConditionEncoder
+from timbrel_training.model.config import ModelConfig
+from timbrel_training.model.decoder import Decoder
+
+
+class NoteTransformer(nn.Module):
+    """Timbre, pitch, velocity and gate in; codec tokens, in the delay pattern, out."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.condition_encoder = ConditionEncoder(config)
+        self.decoder = Decoder(config)
+        self._initialise()
+
+    @property
+    def n_parameters(self) -> int:
+        """Trained parameters, shared ones counted once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def condition(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
+        """Memory [B, 3, d] of timbre float32 [B, 2], pitch int64 [B] and velocity float32 [B] (MIDI)."""
+        return self.condition_encoder(timbre, pitch, velocity)
+
+    def cross_kv(self, memory: Tensor) -> list[KV]:
+        """Each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory [B, 3, d]."""
+        return [layer.cross_attention.project_memory(memory) for layer in self.decoder.each_layer()]
+
+    def hidden(self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor) -> Tensor:
+        """[B, S, d]: `forward` up to the output heads, for a loss that need not score every token."""
+        memories = self.cross_kv(self.condition(timbre, pitch, velocity))
+        return self.decoder.hidden(tokens, gate, memories)
+
+    def forward(
+        self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor
+    ) -> Tensor:
+        """Logits float32 [B, S, K, V], teacher-forced: those of step s depend on tokens[:, : s + 1] only.
+
+        Args:
+            timbre: float32 [B, 2], in the unit disc.
+            pitch: int64 [B], MIDI note number.
+            velocity: float32 [B], MIDI velocity 1..127.
+            tokens: int64 [B, S, K], what each step reads.
+            gate: int64 [B, S], 1 while the key is held.
+        """
+        hidden = self.hidden(timbre, pitch, velocity, tokens, gate)
+        return self.decoder.heads(hidden, self.decoder.tokens)
+
+    def step(
+        self,
+        tokens: Tensor,
+        gate: Tensor,
+        position: Tensor,
+        caches: Sequence[KV],
+        memories: Sequence[KV],
+        attention: CachedAttention = attend_cached,
+    ) -> tuple[Tensor, list[KV]]:
+        """One step against caches: see `Decoder.step`. Its logits are `forward`'s at that position."""
+        return self.decoder.step(tokens, gate, position, caches, memories, attention)
+
+    def empty_caches(self, batch_size: int) -> list[KV]:
+        """Zeroed caches for `batch_size` notes, one per decoder layer."""
+        config = self.config
+        shape = (batch_size, config.n_kv_heads, config.max_positions, config.width_per_head)
+        weight = self.decoder.tokens.weight
+        return [(weight.new_zeros(shape), weight.new_zeros(shape)) for _ in self.decoder.layers]
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """Weights of 0.02, biases of 0; what adds to the residual stream shrinks with depth, as in GPT-2."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                module.weight.normal_(0.0, 0.02 if module.in_features > 2 else 0.5)
+                if module.bias is not None:
+                    module.bias.zero_()
+            elif isinstance(module, nn.Embedding):
+                module.weight.normal_(0.0, 0.5)
+        for stack, blocks_per_layer in ((self.condition_encoder.layers, 2), (self.decoder.layers, 3)):
+            shrink = 1.0 / math.sqrt(blocks_per_layer * len(stack))
+            for name, parameter in stack.named_parameters():
+                if name.endswith(("attention.out.weight", "down.weight")):
+                    parameter.mul_(shrink)

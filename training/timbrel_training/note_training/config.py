@@ -1,0 +1,33 @@
+"""How stage 2 is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from timbrel_training.errors import ConfigError
+from timbrel_training.loop import LoopConfig
+
+
+@dataclass(frozen=True)
+class NoteTrainingConfig:
+    """Stage 2: its schedule, its batches, and how notes are conditioned."""
+
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps and rates."""
+    batch_steps: int = 6144
+    """Decoder steps per batch, padding included: about 50 notes."""
+    centroid_share: float = 0.5
+    """Share of notes conditioned on their instrument's point; the others are on their own."""
+    noise_fraction: float = 0.25
+    """Standard deviation of the noise on points, in median distances between neighbouring instruments."""
+    input_corruption: float = 0.0
+    """Share of input codes replaced by random ones: a model that writes reads its own mistakes."""
+    validation_notes: int = 400
+    """Held-out notes scored at each validation, and as many training notes beside them."""
+
+    def __post_init__(self) -> None:
+        for name in ("centroid_share", "input_corruption"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"{name}: {getattr(self, name)}, expected 0..1")
+        if self.batch_steps < 1:
+            raise ConfigError(f"batch_steps: {self.batch_steps}, expected at least 1")

@@ -1,0 +1,223 @@
+"""Trains the note transformer (stage 2)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_training.checkpoint import load_description, load_weights, save_weights
+from timbrel_training.loop import Loop, batch_seed
+from timbrel_training.model.config import ModelConfig
+from timbrel_training.model.loss import TokenLoss, token_loss
+from timbrel_training.model.transformer import NoteTransformer
+from timbrel_training.note_training.conditions import TimbreConditions
+from timbrel_training.note_training.config import NoteTrainingConfig
+from timbrel_training.note_training.loss import training_loss
+from timbrel_training.note_training.plan import BatchPlan, pack
+from timbrel_training.notes.split import Split
+from timbrel_training.timbre.map import read_map
+from timbrel_training.token_table import TokenTable, require_training_notes
+from timbrel_training.tokens.delay import IGNORED, Batch, collate
+
+MODEL = "model"
+"""Name of the weights in a stage-2 folder."""
+
+
+@dataclass(frozen=True)
+class NoteBatch:
+    """Tokens of some notes and what they are conditioned on."""
+
+    timbre: Tensor  # float32 [B, 2]
+    pitch: Tensor  # int64 [B]
+    velocity: Tensor  # float32 [B]
+    tokens: Batch
+
+
+class NoteTrainer:
+    """Draws batches from a table of notes and scores the model on them."""
+
+    def __init__(
+        self,
+        config: NoteTrainingConfig,
+        model_config: ModelConfig,
+        table: TokenTable,
+        conditions: TimbreConditions,
+        device: torch.device,
+    ) -> None:
+        require_training_notes(table)
+        self.config = config
+        self.table = table
+        self.conditions = conditions
+        self.device = device
+        torch.manual_seed(config.loop.seed)
+        self.model = NoteTransformer(model_config).to(device)
+        self.layout = model_config.layout
+        self.max_frames = model_config.max_frames
+        kept = np.minimum(table.n_frames, self.max_frames)
+        self.n_steps = np.array([self.layout.n_steps(int(frames)) for frames in kept], dtype=np.int64)
+        self.training_notes = table.of_split(Split.TRAIN)
+        self.plan = BatchPlan(self.n_steps[self.training_notes], config.batch_steps, config.loop.seed)
+
+    def batch(self, step: int) -> NoteBatch:
+        """The training batch of a 0-based step."""
+        notes = self.training_notes[self.plan.batch(step)]
+        generator = np.random.default_rng(batch_seed(self.config.loop.seed + 1, step))
+        points = self.conditions.draw(notes, self.config.centroid_share, generator)
+        batch = self.make_batch(notes, points)
+        if self.config.input_corruption:
+            self._corrupt(batch.tokens.tokens, generator)
+        return batch
+
+    def make_batch(self, notes: NDArray[np.int64], points: NDArray[np.float32]) -> NoteBatch:
+        """Notes [B] at points [B, 2] of the map."""
+        table = self.table
+        tokens = collate(
+            [table.note(note) for note in notes],
+            table.held_frames[notes].tolist(),
+            self.layout,
+            max_frames=self.max_frames,
+        )
+        cut = table.cut[notes] & (table.n_frames[notes] <= self.max_frames)
+        rows = np.flatnonzero(cut)
+        tokens.targets[rows, table.n_frames[notes][rows], 0] = IGNORED  # nobody knows where these end
+        return NoteBatch(
+            torch.from_numpy(points),
+            torch.from_numpy(table.pitch[notes]),
+            torch.from_numpy(table.velocity[notes].astype(np.float32)),
+            tokens,
+        )
+
+    def loss(self, batch: NoteBatch, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+        """Nats per token, each codebook counting alike, and each codebook's own."""
+        scores = self._score(training_loss, self.model, batch)
+        by_codebook = scores.nats / scores.n_targets.clamp(min=1)
+        scalars = {f"codebook_{q}": value for q, value in enumerate(by_codebook.detach())}
+        return by_codebook.mean(), {**scalars, "notes": float(len(batch.pitch))}
+
+    def validate(self, average: nn.Module) -> dict[str, float]:
+        """Nats per token on held-out cells, and on as many training notes, at their instruments' points."""
+        held_out = self._sample(self.table.of_split(Split.HELD_OUT_CELL))
+        figures = self._nats(average, held_out, "held_out") if len(held_out) else {}
+        return {**figures, **self._nats(average, self._sample(self.training_notes), "training")}
+
+    def _nats(self, model: nn.Module, notes: NDArray[np.int64], name: str) -> dict[str, float]:
+        nats = torch.zeros(self.layout.n_codebooks)
+        counts = torch.zeros(self.layout.n_codebooks)
+        enabled = self.config.loop.precision == "bfloat16"
+        for rows in pack(notes, self.n_steps, self.config.batch_steps):
+            batch = self.make_batch(rows, self.conditions.centroid[rows])
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=enabled):
+                scores = self._score(token_loss, model, batch)
+            nats += scores.nats.float().cpu()
+            counts += scores.n_targets.cpu()
+        by_codebook = nats / counts.clamp(min=1)
+        figures = {name: float(by_codebook.mean())}
+        if name == "held_out":
+            figures |= {f"{name}_{q}": float(value) for q, value in enumerate(by_codebook)}
+        return figures
+
+    def _score(self, loss: Callable[..., TokenLoss], model: nn.Module, batch: NoteBatch) -> TokenLoss:
+        to = self.device
+        return loss(
+            model,
+            batch.timbre.to(to),
+            batch.pitch.to(to),
+            batch.velocity.to(to),
+            batch.tokens.to(to),
+        )
+
+    def _sample(self, notes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.random.default_rng(0).permutation(notes)[: self.config.validation_notes]
+
+    def _corrupt(self, tokens: Tensor, generator: np.random.Generator) -> None:
+        """Replaces some codes of `tokens` in place, never BOS or EOS."""
+        chosen = torch.from_numpy(generator.random(tokens.shape) < self.config.input_corruption)
+        other = torch.from_numpy(generator.integers(0, self.layout.codebook_size, tokens.shape))
+        tokens.copy_(torch.where(chosen & (tokens < self.layout.codebook_size), other, tokens))
+
+
+def train_notes(
+    config: NoteTrainingConfig,
+    model_config: ModelConfig,
+    table: TokenTable,
+    timbre_dir: Path,
+    out_dir: Path,
+    device: torch.device,
+) -> Loop[NoteBatch]:
+    """Trains stage 2 in `out_dir`, or resumes it.
+
+    Leaves model.safetensors (averaged weights, renewed at every validation) and model.json, whose
+    "model" holds the ModelConfig's fields and "ranges" what the notes covered.
+
+    Raises:
+        CheckpointError: stage 1's map is missing or of other notes, or the checkpoint is of another config.
+    """
+    chart, points = read_map(timbre_dir)
+    conditions = TimbreConditions.from_map(chart, points, table, config.noise_fraction)
+    trainer = NoteTrainer(config, model_config, table, conditions, device)
+    about = _about(model_config, table)
+
+    def validate(average: nn.Module) -> dict[str, float]:
+        figures = trainer.validate(average)
+        save_weights(out_dir, MODEL, average, {**about, "steps": loop.step, "validation": figures})
+        return figures
+
+    fields = dataclasses.asdict(config)
+    del fields["loop"]
+    loop = Loop(
+        config.loop,
+        trainer.model,
+        trainer.loss,
+        trainer.batch,
+        out_dir,
+        validate=validate,
+        identity={"model": dataclasses.asdict(model_config), **fields, "codec_hash": table.codec_hash},
+        name="model",
+    )
+    print(
+        f"{trainer.model.n_parameters / 1e6:.2f} M parameters, {len(trainer.training_notes)} training notes, "
+        f"{config.loop.n_steps} steps = {trainer.plan.epoch_of(config.loop.n_steps - 1):.1f} epochs"
+    )
+    loop.run()
+    if not loop.finished:
+        validate(loop.ema.model)
+    return loop
+
+
+def load_model(folder: Path) -> NoteTransformer:
+    """The trained model of a stage-2 folder, in eval mode.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    model = NoteTransformer(ModelConfig(**load_description(folder, MODEL)["model"]))
+    load_weights(folder, MODEL, model)
+    return model.eval()
+
+
+def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:
+    """What export needs to know of the data."""
+    training = table.split == int(Split.TRAIN)
+    held_seconds = table.held_frames[training] / table.frame_rate
+    return {
+        "kind": "note_transformer",
+        "model": dataclasses.asdict(model_config),
+        "codec_hash": table.codec_hash,
+        "frame_rate": table.frame_rate,
+        "ranges": {
+            "pitch": [int(table.pitch[training].min()), int(table.pitch[training].max())],
+            "velocity": [int(table.velocity[training].min()), int(table.velocity[training].max())],
+            "held_seconds": [float(held_seconds.min()), float(held_seconds.max())],
+        },
+        "instruments": list(table.instruments),
+        "n_notes": int(training.sum()),
+        "hours": float(table.n_frames[training].sum() / table.frame_rate / 3600),
+    }

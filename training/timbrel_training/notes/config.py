@@ -1,0 +1,55 @@
+"""Which notes to make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timbrel_training.errors import ConfigError
+from timbrel_training.notes.programs import MELODIC_PROGRAMS
+from timbrel_training.notes.split import SplitRule
+
+
+@dataclass(frozen=True)
+class NotesConfig:
+    """What a library holds. Sources of recordings use the sample rate and the held-out fields only."""
+
+    sample_rate: int = 48_000
+    """Hz. The codec is trained at this rate."""
+    programs: tuple[int, ...] = MELODIC_PROGRAMS
+    """General MIDI programs from 0."""
+    low_pitch: int = 36
+    """MIDI note number of C2."""
+    high_pitch: int = 96
+    """MIDI note number of C7: with `low_pitch` the five octaves that most instruments share."""
+    n_draws: int = 4
+    """Notes per instrument and pitch, each with its own velocity and hold."""
+    max_seconds: float = 6.0
+    """Longest recording: a hold of 4 s and 2 s of release."""
+    cell_fraction: float = 0.08
+    """Share of (instrument, pitch) cells that is held out."""
+    instrument_fraction: float = 0.0
+    """Share of instruments that is held out whole."""
+    held_out_instruments: tuple[str, ...] = ()
+    """Instruments held out whole, by name."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_pitch <= self.high_pitch <= 127:
+            raise ConfigError(
+                f"pitches must be 0 <= low <= high <= 127, got {self.low_pitch}, {self.high_pitch}"
+            )
+        if outside := [program for program in self.programs if not 0 <= program <= 127]:
+            raise ConfigError(f"programs must be 0 to 127, got {outside[0]}")
+        for name in ("sample_rate", "n_draws", "max_seconds"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
+        _ = self.rule  # checks its fractions
+
+    @property
+    def pitches(self) -> range:
+        """All MIDI note numbers asked for."""
+        return range(self.low_pitch, self.high_pitch + 1)
+
+    @property
+    def rule(self) -> SplitRule:
+        """What is held out."""
+        return SplitRule(self.cell_fraction, self.instrument_fraction, self.held_out_instruments)

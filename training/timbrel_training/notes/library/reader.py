@@ -1,0 +1,151 @@
+"""Reading an audio library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.errors import TrainingError
+from timbrel_training.notes.library.layout import (
+    AUDIO_FILE,
+    FORMAT,
+    HEADER_FILE,
+    INDEX_FILE,
+    ROW,
+    VERSION,
+)
+from timbrel_training.notes.split import Split
+
+
+class LibraryError(TrainingError):
+    """A library is missing, incomplete or not one; the message is one line that says what to do."""
+
+
+class AudioLibrary:
+    """Memory-mapped notes. Index columns are numpy arrays; `instrument` and `family` number the name lists.
+
+    Raises:
+        LibraryError: the folder is not a library, is of another version, or is truncated.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.header = _read_header(self.path)
+        self.index: NDArray[np.void] = _read_index(self.path)
+        self.sample_rate = int(self.header["sample_rate"])
+        self.licence = str(self.header["licence"])
+        self.instruments: list[str] = [entry["name"] for entry in self.header["instruments"]]
+        self.instrument_families: list[str] = [entry["family"] for entry in self.header["instruments"]]
+        self.families: list[str] = list(self.header["families"])
+        self._audio = _map_audio(self.path, int(self.header["n_samples"]))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def audio(self, i: int, start: int = 0, n_samples: int | None = None) -> NDArray[np.float32]:
+        """Audio [samples] of note `i`, or a piece of it; a piece that reaches past the end is shorter."""
+        row = self.index[i]
+        begin = int(row["offset"]) + start
+        end = int(row["offset"]) + int(row["length"])
+        if n_samples is not None:
+            end = min(end, begin + n_samples)
+        return self._audio[begin:end].astype(np.float32) * row["scale"]
+
+    def of_split(self, *splits: Split) -> NDArray[np.intp]:
+        """Numbers of the notes in any of these splits."""
+        return np.flatnonzero(np.isin(self.index["split"], splits))
+
+    def name(self, i: int) -> str:
+        """The instrument's name of note `i`."""
+        return self.instruments[int(self.index["instrument"][i])]
+
+    @property
+    def offset(self) -> NDArray[np.int64]:
+        """[notes], in samples."""
+        return self.column("offset")
+
+    @property
+    def length(self) -> NDArray[np.int32]:
+        """[notes], in samples."""
+        return self.column("length")
+
+    @property
+    def instrument(self) -> NDArray[np.int16]:
+        """[notes], index into `instruments`."""
+        return self.column("instrument")
+
+    @property
+    def family(self) -> NDArray[np.int16]:
+        """[notes], index into `families`."""
+        return self.column("family")
+
+    @property
+    def pitch(self) -> NDArray[np.uint8]:
+        """[notes], MIDI note numbers."""
+        return self.column("pitch")
+
+    @property
+    def velocity(self) -> NDArray[np.uint8]:
+        """[notes], 1..127."""
+        return self.column("velocity")
+
+    @property
+    def held_seconds(self) -> NDArray[np.float32]:
+        """[notes]."""
+        return self.column("held_seconds")
+
+    @property
+    def split(self) -> NDArray[np.uint8]:
+        """[notes], values of Split."""
+        return self.column("split")
+
+    @property
+    def cut(self) -> NDArray[np.bool_]:
+        """[notes], whether the note was still sounding where its audio ends."""
+        return self.column("cut")
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One column of the index, contiguous."""
+        return np.ascontiguousarray(self.index[name])
+
+    def columns(self) -> Sequence[str]:
+        """Names of all columns."""
+        return ROW.names or ()
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    try:
+        header = json.loads((path / HEADER_FILE).read_text())
+    except FileNotFoundError:
+        raise LibraryError(f"{path}: not a library of notes ({HEADER_FILE} is missing)") from None
+    except ValueError:
+        raise LibraryError(f"{path / HEADER_FILE}: damaged; render the library again") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise LibraryError(f"{path / HEADER_FILE}: not the header of a library of notes")
+    if header.get("version") != VERSION:
+        raise LibraryError(
+            f"{path}: library version {header.get('version')}, this timbrel reads {VERSION}; render it again"
+        )
+    return header
+
+
+def _read_index(path: Path) -> NDArray[np.void]:
+    try:
+        index: NDArray[np.void] = np.load(path / INDEX_FILE)
+    except (OSError, ValueError) as error:
+        raise LibraryError(f"{path / INDEX_FILE}: missing or damaged; render the library again") from error
+    if index.dtype != ROW:
+        raise LibraryError(f"{path / INDEX_FILE}: not an index of notes; render the library again")
+    return index
+
+
+def _map_audio(path: Path, n_samples: int) -> NDArray[np.int16]:
+    file = path / AUDIO_FILE
+    if not file.is_file() or file.stat().st_size != 2 * n_samples:
+        raise LibraryError(f"{file}: missing or truncated; render the library again")
+    return np.memmap(file, "<i2", mode="r", shape=(n_samples,)) if n_samples else np.zeros(0, np.int16)

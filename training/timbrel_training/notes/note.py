@@ -1,0 +1,83 @@
+"""The note: one sounding of an instrument, and the interface of whatever can provide notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.errors import TrainingError
+
+
+class SourceError(TrainingError):
+    """A source of notes cannot be read; the message is one line that says what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Note:
+    """One sounding of an instrument. The key goes down at sample 0.
+
+    A note whose sound has died away before the key is let go (a plucked string) is shorter than
+    `held_seconds`.
+    """
+
+    audio: NDArray[np.float32]  # [samples], mono
+    sample_rate: int  # Hz
+    instrument: str
+    family: str
+    pitch: int  # MIDI note number
+    velocity: int  # 1..127
+    held_seconds: float
+    source: str  # name of the source it came from
+    cut: bool = False  # still sounding where the audio ends: its true length is unknown
+    cell_digest: bytes = b""  # equal for two instruments that are one sound under two names; b"" if unknown
+
+    @property
+    def seconds(self) -> float:
+        """Length of the audio, release included."""
+        return len(self.audio) / self.sample_rate
+
+
+class Source(Protocol):
+    """A finite, deterministic set of notes, in groups that can be made independently of each other.
+
+    Sources are small and picklable: each worker process gets its own copy and opens files on first use.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name, kept with every note."""
+        ...
+
+    @property
+    def licence(self) -> str:
+        """Licence of the recordings, for the manifest; "unknown" where nothing says."""
+        ...
+
+    @property
+    def sample_rate(self) -> int:
+        """Rate in Hz that notes are wanted in; a note may come in another and is then resampled."""
+        ...
+
+    def settings(self) -> Mapping[str, object]:
+        """All that the notes depend on, as JSON values: sources with equal settings give equal notes."""
+        ...
+
+    def groups(self) -> Sequence[str]:
+        """Names of the groups, in order."""
+        ...
+
+    def notes(self, group: str) -> Iterator[Note]:
+        """The notes of one group, always the same ones in the same order."""
+        ...
+
+    def __len__(self) -> int:
+        """How many notes there are before cleaning."""
+        ...
+
+    def __iter__(self) -> Iterator[Note]:
+        """All notes, group by group."""
+        ...

@@ -1,0 +1,116 @@
+"""NSynth (Engel et al., 2017) as published: a folder with examples.json and audio/*.wav."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from timbrel_training.notes.envelope import sounding_samples
+from timbrel_training.notes.note import Note, SourceError
+from timbrel_training.notes.recording import read_recording
+
+EXAMPLES_FILE = "examples.json"
+AUDIO_FOLDER = "audio"
+HELD_SECONDS = 3.0
+"""Every note of the data set is held for three seconds and recorded for one more."""
+
+FAMILIES = {
+    "bass": "Bass",
+    "brass": "Brass",
+    "flute": "Pipe",
+    "guitar": "Guitar",
+    "keyboard": "Piano",
+    "mallet": "Chromatic Percussion",
+    "organ": "Organ",
+    "reed": "Reed",
+    "string": "Strings",
+    "synth_lead": "Synth Lead",
+    "vocal": "Ensemble",
+}
+"""NSynth's families in the words of General MIDI, so that sources can be mixed."""
+
+
+class NSynthSource:
+    """All notes of one part (train, valid or test) of the data set; one group per instrument.
+
+    Raises:
+        SourceError: the folder is not in the published layout, or a file is missing or corrupt.
+    """
+
+    name = "nsynth"
+    licence = "CC-BY-4.0"
+
+    def __init__(self, folder: str | Path, *, sample_rate: int = 16_000) -> None:
+        self.folder = Path(folder)
+        self.sample_rate = sample_rate
+        if not self._examples:
+            raise SourceError(f"{self.folder / EXAMPLES_FILE}: lists no notes")
+
+    def settings(self) -> Mapping[str, object]:
+        examples = self.folder / EXAMPLES_FILE
+        return {
+            "examples_bytes": examples.stat().st_size,
+            "n_notes": len(self),
+            "sample_rate": self.sample_rate,
+        }
+
+    def groups(self) -> Sequence[str]:
+        return list(self._by_instrument)
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __iter__(self) -> Iterator[Note]:
+        for group in self.groups():
+            yield from self.notes(group)
+
+    def notes(self, group: str) -> Iterator[Note]:
+        for key in self._by_instrument[group]:
+            yield self._note(key)
+
+    @cached_property
+    def _examples(self) -> dict[str, dict[str, Any]]:
+        file = self.folder / EXAMPLES_FILE
+        try:
+            examples = json.loads(file.read_text())
+        except OSError as error:
+            raise SourceError(
+                f"{file}: {error.strerror}; an NSynth folder has {EXAMPLES_FILE} and audio/"
+            ) from None
+        except ValueError:
+            raise SourceError(f"{file}: not valid JSON") from None
+        if not isinstance(examples, dict) or not all(isinstance(entry, dict) for entry in examples.values()):
+            raise SourceError(f"{file}: not a table of notes by name")
+        return examples
+
+    @cached_property
+    def _by_instrument(self) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = {}
+        for key in sorted(self._examples):
+            groups.setdefault(str(self._field(key, "instrument_str")), []).append(key)
+        return groups
+
+    def _note(self, key: str) -> Note:
+        audio, sample_rate = read_recording(self.folder / AUDIO_FOLDER / f"{key}.wav")
+        length = sounding_samples(audio, sample_rate)
+        family = str(self._field(key, "instrument_family_str"))
+        return Note(
+            audio=audio[:length],
+            sample_rate=sample_rate,
+            instrument=str(self._field(key, "instrument_str")),
+            family=FAMILIES.get(family, family),
+            pitch=int(self._field(key, "pitch")),
+            velocity=int(self._field(key, "velocity")),
+            held_seconds=HELD_SECONDS,
+            source=self.name,
+            cut=length == len(audio),
+        )
+
+    def _field(self, key: str, name: str) -> Any:
+        try:
+            return self._examples[key][name]
+        except KeyError:
+            raise SourceError(f"{self.folder / EXAMPLES_FILE}: {key} has no {name}") from None

@@ -1,0 +1,175 @@
+"""Notes rendered from a soundfont, dry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.notes.cleaning import audio_digest
+from timbrel_training.notes.draws import draw_note
+from timbrel_training.notes.envelope import DECAY, FLOOR, fade_out, sounding_samples
+from timbrel_training.notes.fluid import BLOCK, FluidRenderer
+from timbrel_training.notes.mono import MonoFold, choose_fold
+from timbrel_training.notes.note import Note, SourceError
+from timbrel_training.notes.programs import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
+
+PITCHES = range(36, 97)
+"""C2 to C7: five octaves."""
+GAIN = 0.8
+"""FluidSynth's gain. The loudest program of FluidR3 peaks at 0.87 with a gain of 1 at velocity 127."""
+MAX_SECONDS = 6.0
+"""Longest recording: a hold of 4 s and 2 s of release."""
+FADE_SECONDS = 0.02
+"""A recording that is cut while it sounds fades over this much, so as not to click."""
+REFERENCE_VELOCITY = 100
+REFERENCE_BLOCKS = 750
+"""The cell's reference sounding, one second at 48 kHz: chooses the mono fold, tells equal cells."""
+CHUNK_BLOCKS = 150
+"""The release is read in pieces of 0.2 s at 48 kHz until one of them is silent."""
+
+
+class SoundfontSource:
+    """Every program, pitch and draw of a .sf2 or .sf3 font; one group per program.
+
+    Velocities are drawn over 1..127 and holds over 0.1..4 s (log-uniform) from a hash of instrument, pitch
+    and draw number. The release is recorded until it is 60 dB below the note's peak. Levels are the font's
+    own: one fixed gain, no normalisation.
+
+    Raises:
+        SourceError: no font, or not readable; FluidSynth is not installed; a program is on the drop list.
+    """
+
+    name = "soundfont"
+
+    def __init__(
+        self,
+        font: str | Path,
+        *,
+        sample_rate: int = 48_000,
+        programs: Iterable[int] = MELODIC_PROGRAMS,
+        pitches: Iterable[int] = PITCHES,
+        n_draws: int = 4,
+        gain: float = GAIN,
+        max_seconds: float = MAX_SECONDS,
+        licence: str = "unknown",
+    ) -> None:
+        self.font = Path(font)
+        check_font(self.font)
+        self.sample_rate = sample_rate
+        self.programs = tuple(programs)
+        self.pitches = tuple(pitches)
+        self.n_draws = n_draws
+        self.gain = gain
+        self.max_seconds = max_seconds
+        self.licence = licence
+        for program in self.programs:
+            if program in DROPPED_PROGRAMS:
+                name = PROGRAM_NAMES[program]
+                raise SourceError(f"program {program} ({name}) is dropped: {DROPPED_PROGRAMS[program]}")
+
+    def settings(self) -> Mapping[str, object]:
+        return {
+            "font": self.font.name,
+            "font_bytes": self.font.stat().st_size,
+            "sample_rate": self.sample_rate,
+            "programs": list(self.programs),
+            "pitches": list(self.pitches),
+            "n_draws": self.n_draws,
+            "gain": self.gain,
+            "max_seconds": self.max_seconds,
+        }
+
+    def groups(self) -> Sequence[str]:
+        return [str(program) for program in self.programs]
+
+    def __len__(self) -> int:
+        return len(self.programs) * len(self.pitches) * self.n_draws
+
+    def __iter__(self) -> Iterator[Note]:
+        for group in self.groups():
+            yield from self.notes(group)
+
+    def notes(self, group: str) -> Iterator[Note]:
+        program = int(group)
+        if not self._renderer.has_program(program):
+            return
+        self._renderer.select(program)
+        for pitch in self.pitches:
+            fold, digest = self._reference(pitch)
+            for index in range(self.n_draws):
+                yield self._note(program, pitch, index, fold, digest)
+
+    @cached_property
+    def _renderer(self) -> FluidRenderer:
+        return FluidRenderer(self.font, self.sample_rate, self.gain)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {key: value for key, value in self.__dict__.items() if key != "_renderer"}
+
+    def _reference(self, pitch: int) -> tuple[MonoFold, bytes]:
+        self._renderer.press(pitch, REFERENCE_VELOCITY)
+        stereo = self._renderer.read(REFERENCE_BLOCKS * BLOCK)
+        silent = not np.any(np.abs(stereo) > FLOOR)
+        return choose_fold(stereo), b"" if silent else audio_digest(stereo)
+
+    def _note(self, program: int, pitch: int, index: int, fold: MonoFold, digest: bytes) -> Note:
+        instrument = PROGRAM_NAMES[program]
+        draw = draw_note(instrument, pitch, index)
+        held_samples = max(1, round(draw.held_seconds * self.sample_rate / BLOCK)) * BLOCK
+        audio, cut = self._record(pitch, draw.velocity, held_samples, fold)
+        return Note(
+            audio=audio,
+            sample_rate=self.sample_rate,
+            instrument=instrument,
+            family=family_of(program),
+            pitch=pitch,
+            velocity=draw.velocity,
+            held_seconds=held_samples / self.sample_rate,
+            source=self.name,
+            cut=cut,
+            cell_digest=digest,
+        )
+
+    def _record(
+        self, pitch: int, velocity: int, held_samples: int, fold: MonoFold
+    ) -> tuple[NDArray[np.float32], bool]:
+        """Audio [samples] of one note, and whether it had to be cut at `max_seconds`."""
+        limit = int(self.max_seconds * self.sample_rate) // BLOCK * BLOCK
+        self._renderer.press(pitch, velocity)
+        pieces = [fold(self._renderer.read(min(held_samples, limit)))]
+        self._renderer.let_go()
+        n_samples = len(pieces[0])
+        peak = float(np.abs(pieces[0]).max())
+        while n_samples < limit and self._renderer.sounding:
+            pieces.append(fold(self._renderer.read(min(CHUNK_BLOCKS * BLOCK, limit - n_samples))))
+            n_samples += len(pieces[-1])
+            level = float(np.abs(pieces[-1]).max())
+            peak = max(peak, level)
+            if level <= max(FLOOR, DECAY * peak):
+                break
+        audio = np.concatenate(pieces)
+        length = sounding_samples(audio, self.sample_rate)
+        if cut := length == limit:
+            audio = fade_out(audio, int(FADE_SECONDS * self.sample_rate))
+        return audio[:length], cut
+
+
+def check_font(font: Path) -> None:
+    """Looks at the outermost chunk, which FluidSynth itself checks only noisily.
+
+    Raises:
+        SourceError: the file is missing, not a soundfont, or truncated.
+    """
+    if not font.is_file():
+        raise SourceError(f"{font}: no such soundfont")
+    with font.open("rb") as file:
+        head = file.read(12)
+    if head[:4] != b"RIFF" or head[8:] != b"sfbk":
+        raise SourceError(f"{font}: not a soundfont (.sf2 or .sf3)")
+    expected = 8 + int.from_bytes(head[4:8], "little")
+    if font.stat().st_size < expected:
+        raise SourceError(f"{font}: truncated, {font.stat().st_size} bytes of {expected}")

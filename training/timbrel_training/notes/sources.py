@@ -1,0 +1,52 @@
+"""Sources by name, as the command line gives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from timbrel_training.notes.config import NotesConfig
+from timbrel_training.notes.folder import FolderSource
+from timbrel_training.notes.note import Source, SourceError
+from timbrel_training.notes.nsynth import NSynthSource
+from timbrel_training.notes.soundfont import SoundfontSource
+from timbrel_training.notes.synthetic import SyntheticSource
+
+FORMS = "soundfont:FILE, nsynth:FOLDER, folder:FOLDER or synthetic"
+
+FONT_LICENCES = {
+    "FluidR3_GM": "MIT",
+    "FluidR3_GS": "MIT",
+    "FluidR3Mono_GM": "MIT",
+    "MuseScore_General": "MIT",
+    "MuseScore_General_HQ": "MIT",
+}
+"""Licences of well-known fonts, by the stem of the file's name."""
+
+
+def open_source(text: str, config: NotesConfig, licence: str | None = None) -> Source:
+    """The source that `text` names: one of FORMS.
+
+    Raises:
+        SourceError: the text has none of these forms, or the source cannot be read.
+    """
+    kind, _, path = text.partition(":")
+    if kind == "synthetic" and not path:
+        return SyntheticSource(pitches=config.pitches, n_draws=config.n_draws, sample_rate=config.sample_rate)
+    if not path:
+        raise SourceError(f"{text!r} is not a source; expected {FORMS}")
+    match kind:
+        case "soundfont":
+            return SoundfontSource(
+                path,
+                sample_rate=config.sample_rate,
+                programs=config.programs,
+                pitches=config.pitches,
+                n_draws=config.n_draws,
+                max_seconds=config.max_seconds,
+                licence=licence or FONT_LICENCES.get(Path(path).stem, "unknown"),
+            )
+        case "nsynth":
+            return NSynthSource(path, sample_rate=config.sample_rate)
+        case "folder":
+            return FolderSource(path, sample_rate=config.sample_rate, licence=licence or "unknown")
+    raise SourceError(f"{kind!r} is not a kind of source; expected {FORMS}")

@@ -1,0 +1,55 @@
+"""What is held out of training: decided by a hash of names alone, so that it never changes as data grows.
+
+Cells are (instrument, pitch): all velocities, holds and sources of a cell fall together. The instrument's
+name counts and its source does not, so two fonts that derive from each other never straddle the border.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+
+from timbrel_training.errors import ConfigError
+from timbrel_training.notes.draws import unit_interval
+
+
+class Split(IntEnum):
+    """Which part a note belongs to."""
+
+    TRAIN = 0
+    HELD_OUT_CELL = 1  # a pitch of an instrument that is trained at its other pitches
+    HELD_OUT_INSTRUMENT = 2  # an instrument never trained on
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """How much is held out."""
+
+    cell_fraction: float = 0.08
+    """About five of an instrument's 61 pitches: enough to measure, few enough not to be missed."""
+    instrument_fraction: float = 0.0
+    """Share of instruments held out by hash. A small set of instruments has none to spare."""
+    instruments: tuple[str, ...] = ()
+    """Instruments held out by name, on top of `instrument_fraction`."""
+    salt: str = "timbrel"
+    """Another salt gives another split."""
+
+    def __post_init__(self) -> None:
+        for name in ("cell_fraction", "instrument_fraction"):
+            value = getattr(self, name)
+            if not 0.0 <= value < 1.0:
+                raise ConfigError(f"{name} must be at least 0 and below 1, got {value}")
+
+    def split_of(self, instrument: str, pitch: int) -> Split:
+        """The part that every note of this cell belongs to."""
+        if instrument in self.instruments:
+            return Split.HELD_OUT_INSTRUMENT
+        if unit_interval(self.salt, "instrument", instrument) < self.instrument_fraction:
+            return Split.HELD_OUT_INSTRUMENT
+        if unit_interval(self.salt, "cell", instrument, pitch) < self.cell_fraction:
+            return Split.HELD_OUT_CELL
+        return Split.TRAIN
+
+    def to_json(self) -> dict[str, object]:
+        """The rule as JSON values."""
+        return {**asdict(self), "instruments": list(self.instruments)}

@@ -1,0 +1,137 @@
+"""The slow, obvious decoding that everything faster must agree with.
+
+It keeps no cache: every step runs the whole sequence again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from timbrel_training.model.sampling import MAX_TOP_K, sample
+from timbrel_training.model.transformer import NoteTransformer
+from timbrel_training.tokens.delay import gate_steps, remove_delay
+
+
+@dataclass(frozen=True)
+class OracleNote:
+    """A note as plain PyTorch writes it. S is the number of steps taken."""
+
+    codes: NDArray[np.uint16]  # [n_frames, K]
+    truncated: bool
+    """Whether the cap ended it rather than the model."""
+    inputs: NDArray[np.int64]  # [S, K], tokens read by each step
+    tokens: NDArray[np.int64]  # [S, K], tokens drawn by each step, meaningless where no frame is behind them
+    gate: NDArray[np.int64]  # [S]
+    logits: NDArray[np.float32]  # [S, K, V]
+    margins: NDArray[np.float32]  # [S, K], best logit minus second best
+
+
+@torch.no_grad()
+def generate(
+    model: NoteTransformer,
+    timbre: tuple[float, float],
+    pitch: int,
+    velocity: float,
+    held_frames: int,
+    *,
+    uniforms: NDArray[np.float32] | None = None,
+    temperature: float = 0.0,
+    top_k: int = MAX_TOP_K,
+    top_p: float = 1.0,
+    max_frames: int | None = None,
+) -> OracleNote:
+    """Writes one note.
+
+    Args:
+        model: in evaluation mode.
+        timbre: a point in the unit disc.
+        pitch: MIDI note number.
+        velocity: MIDI velocity, 1..127.
+        held_frames: frames for which the key is held.
+        uniforms: float32 [steps, K] in (0, 1), one per step and codebook; needed unless temperature is 0.
+        temperature: 0 always takes the most likely token.
+        top_k: how many of the most likely tokens are kept.
+        top_p: the probability mass kept.
+        max_frames: cap on the note's frames, at most the model's own (the default).
+
+    Raises:
+        ValueError: temperature is above 0 and there are no uniforms.
+    """
+    if uniforms is None and temperature > 0:
+        raise ValueError("uniforms are needed where temperature is above 0")
+    layout = model.config.layout
+    n_codebooks = layout.n_codebooks
+    cap = model.config.max_frames if max_frames is None else min(max_frames, model.config.max_frames)
+    condition = (torch.tensor([timbre]).float(), torch.tensor([pitch]), torch.tensor([float(velocity)]))
+    gate = gate_steps(held_frames, model.config.max_positions)
+    n_frames: int | None = None
+    inputs = [np.full(n_codebooks, layout.bos_id, dtype=np.int64)]
+    drawn: list[NDArray[np.int64]] = []
+    while True:
+        step = len(drawn)
+        logits = model(
+            *condition, torch.from_numpy(np.stack(inputs))[None], torch.from_numpy(gate[None, : step + 1])
+        )
+        tokens = _draw(logits[:, -1], uniforms, step, temperature, top_k, top_p)
+        drawn.append(tokens)
+        if n_frames is None and tokens[0] == layout.eos_id:
+            n_frames = step
+        if n_frames is None and step + 1 == cap:
+            n_frames = cap
+        if n_frames is not None and step + 1 >= n_frames + n_codebooks - 1:
+            break
+        read = tokens.copy()
+        for q in range(n_codebooks):
+            if step - q < 0:
+                read[q] = layout.bos_id
+            elif n_frames is not None and step - q >= n_frames:
+                read[q] = layout.eos_id
+        inputs.append(read)
+    return _note(inputs, drawn, gate, logits[0], n_frames, truncated=n_frames == cap)
+
+
+def _draw(
+    logits: Tensor,
+    uniforms: NDArray[np.float32] | None,
+    step: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+) -> NDArray[np.int64]:
+    """Tokens int64 [K] from logits [1, K, V]."""
+    if uniforms is None:
+        return logits[0].argmax(dim=1).numpy()
+    return sample(
+        logits,
+        torch.from_numpy(uniforms[step : step + 1]),
+        torch.tensor([temperature]),
+        torch.tensor([top_k]),
+        torch.tensor([top_p]),
+    )[0].numpy()
+
+
+def _note(
+    inputs: list[NDArray[np.int64]],
+    drawn: list[NDArray[np.int64]],
+    gate: NDArray[np.int64],
+    logits: Tensor,
+    n_frames: int,
+    *,
+    truncated: bool,
+) -> OracleNote:
+    tokens = np.stack(drawn)
+    best = logits.topk(2, dim=2).values
+    return OracleNote(
+        codes=remove_delay(tokens, n_frames),
+        truncated=truncated,
+        inputs=np.stack(inputs),
+        tokens=tokens,
+        gate=gate[: len(drawn)],
+        logits=logits.numpy(),
+        margins=(best[:, :, 0] - best[:, :, 1]).numpy(),
+    )

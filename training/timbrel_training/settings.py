@@ -1,0 +1,87 @@
+"""Tables (of a TOML file) to frozen dataclasses, with an error that names the field."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from timbrel_training.errors import ConfigError
+
+T = TypeVar("T")
+Table = dict[str, Any]
+
+
+def build(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
+    """An instance of the dataclass `cls`; fields that the table lacks keep their defaults.
+
+    Args:
+        cls: a dataclass of numbers, strings, booleans, tuples of those, literals, and dataclasses.
+        table: as tomllib reads it.
+        where: the table's dotted name, for messages.
+
+    Raises:
+        ConfigError: an unknown field, or a value of the wrong type.
+    """
+    hints = typing.get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(typing.cast(Any, cls)) if field.init]
+    values = {}
+    for key, value in table.items():
+        dotted = f"{where}.{key}" if where else key
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+            raise ConfigError(f"{dotted}: no such field; {hint}")
+        values[key] = _convert(hints[key], value, dotted)
+    return cls(**values)
+
+
+def override(table: Table, assignment: str) -> None:
+    """Sets `section.field=value` in a table, in place. The value is TOML, or else a plain string.
+
+    Raises:
+        ConfigError: not of that form.
+    """
+    path, equals, text = assignment.partition("=")
+    *sections, name = path.strip().split(".")
+    if not equals or not sections or not all([*sections, name]):
+        raise ConfigError(f"{assignment!r}: expected section.field=value")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {section} is a field, not a section")
+    try:
+        table[name] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        table[name] = text.strip()
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    """`value` as the type `hint`, or a ConfigError."""
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return build(typing.cast(type, hint), value, where)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        kinds = [argument for argument in arguments if argument is not type(None)]
+        return _convert(kinds[0], value, where)
+    if origin is typing.Literal and value in arguments:
+        return value
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_convert(arguments[0], item, where) for item in value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    raise ConfigError(f"{where}: {value!r}, expected {_describe(hint)}")
+
+
+def _describe(hint: Any) -> str:
+    if dataclasses.is_dataclass(hint):
+        return "a section"
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(repr(choice) for choice in typing.get_args(hint))
+    return getattr(hint, "__name__", str(hint))

@@ -1,0 +1,175 @@
+"""Where on the map a note lies: codec latents in, a point in the unit disc out."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_training.errors import ConfigError
+
+HIDDEN = -1e4
+"""Added to the attention score of a patch that holds no frames."""
+
+
+@dataclass(frozen=True)
+class TimbreEncoderConfig:
+    """Sizes and choices of `TimbreEncoder`."""
+
+    trunk: str = "patches"
+    """`patches`: a ViT over patches of frames with a [CLS] token; `strided`: convolutions, as in pGESAM."""
+    n_frames: int = 150
+    """Frames looked at, from the note's start; 3 s at 50 frames per second show attack and decay."""
+    patch_frames: int = 5
+    """Frames per patch: a tenth of a second, short enough for an attack to have one of its own."""
+    width: int = 128
+    """Channels: instruments are told apart by less than notes are written with."""
+    n_layers: int = 3
+    """Layers of attention, or strided convolutions that halve the frames each."""
+    n_heads: int = 4
+    """Attention heads; a divisor of `width`."""
+    dropout: float = 0.1
+    """Share of patches (or channels) hidden in training; a few thousand notes are soon learned by heart."""
+
+    def __post_init__(self) -> None:
+        if self.trunk not in ("patches", "strided"):
+            raise ConfigError(f"trunk: {self.trunk!r}, expected patches or strided")
+        if self.n_frames % self.patch_frames:
+            raise ConfigError(f"n_frames: {self.n_frames}, expected a multiple of {self.patch_frames}")
+        if self.width % self.n_heads:
+            raise ConfigError(f"width: {self.width}, expected a multiple of n_heads = {self.n_heads}")
+
+
+class TimbreEncoder(nn.Module):
+    """Latents of a note to a Gaussian on the timbre map; `forward` gives its mean, inside the unit disc."""
+
+    mean: Tensor  # [D], of the training notes' latents
+    deviation: Tensor  # [D]
+
+    def __init__(self, config: TimbreEncoderConfig, latent_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.latent_dim = latent_dim
+        self.register_buffer("mean", torch.zeros(latent_dim))
+        self.register_buffer("deviation", torch.ones(latent_dim))
+        trunk = PatchTrunk if config.trunk == "patches" else StridedTrunk
+        self.trunk = trunk(config, latent_dim)
+        self.head = nn.Linear(config.width, 4)
+        nn.init.normal_(self.head.weight, 0.0, 0.02)
+        with torch.no_grad():
+            self.head.bias.copy_(torch.tensor([0.0, 0.0, -4.0, -4.0]))
+
+    def forward(self, latents: Tensor, n_frames: Tensor) -> Tensor:
+        """Points float32 [B, 2] in the unit disc.
+
+        Args:
+            latents: float32 [B, T, D], any T; what lies behind a note's frames is ignored.
+            n_frames: int64 [B], frames of each note, at least 1.
+        """
+        return into_disc(self.distribution(latents, n_frames)[0])
+
+    def distribution(self, latents: Tensor, n_frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and logarithm of the variance, [B, 2] each; the mean may lie outside the disc."""
+        padding = latents.new_zeros(latents.shape[0], self.config.n_frames, self.latent_dim)
+        fitted = torch.cat([latents, padding], dim=1)[:, : self.config.n_frames]
+        mask = frame_mask(n_frames, self.config.n_frames)  # [B, F, 1]
+        features = self.trunk(self.normalise(fitted) * mask, mask).float()
+        mean, log_variance = self.head(features).float().chunk(2, dim=1)
+        return mean, log_variance.clamp(-10.0, 2.0)
+
+    def normalise(self, latents: Tensor) -> Tensor:
+        """Latents with mean 0 and variance 1 over the training notes."""
+        return (latents - self.mean) / self.deviation
+
+
+class PatchTrunk(nn.Module):
+    """A small ViT (Dosovitskiy et al., 2021): masked patches [B, F, D] -> the [CLS] token [B, width]."""
+
+    def __init__(self, config: TimbreEncoderConfig, latent_dim: int) -> None:
+        super().__init__()
+        self.patch_frames = config.patch_frames
+        n_patches = config.n_frames // config.patch_frames
+        self.embed = nn.Linear(config.patch_frames * (latent_dim + 1), config.width)
+        self.cls = nn.Parameter(0.02 * torch.randn(1, 1, config.width))
+        self.positions = nn.Parameter(0.02 * torch.randn(1, n_patches + 1, config.width))
+        self.layers = nn.ModuleList(TrunkLayer(config.width, config.n_heads) for _ in range(config.n_layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.hidden_share = config.dropout
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x [B, F, D], mask [B, F, 1] of 0 and 1."""
+        batch = x.shape[0]
+        frames = torch.cat([x, mask], dim=2)
+        patches = frames.reshape(batch, -1, self.patch_frames * frames.shape[2])
+        tokens = torch.cat([self.cls.expand(batch, -1, -1), self.embed(patches)], dim=1) + self.positions
+        seen = mask[:, :: self.patch_frames, 0] > 0  # [B, n_patches]: a patch counts from its first frame on
+        if self.training:
+            seen = seen & (torch.rand(seen.shape, device=seen.device) >= self.hidden_share)
+        seen = torch.cat([torch.ones_like(seen[:, :1]), seen], dim=1)
+        bias = torch.where(seen, 0.0, HIDDEN)[:, None, None, :]
+        for layer in self.layers:
+            tokens = layer(tokens, bias)
+        return self.norm(tokens[:, 0])
+
+
+class TrunkLayer(nn.Module):
+    """Pre-norm attention and feed-forward: [B, P, width] -> the same."""
+
+    def __init__(self, width: int, n_heads: int) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.scale = (width // n_heads) ** -0.5
+        self.attention_norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        """bias: float32 [B, 1, 1, P], added to scores: 0, or HIDDEN for positions not to be attended to."""
+        heads = self.qkv(self.attention_norm(x)).unflatten(2, (3, self.n_heads, -1))
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # [B, n_heads, P, head_dim]
+        # In plain products: the fused kernel's backward is slow on CPUs, most of all in bfloat16.
+        scores = (query * self.scale) @ key.transpose(2, 3) + bias
+        attended = scores.softmax(dim=3).to(value.dtype) @ value
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        hidden = nn.functional.gelu(self.up(self.feed_forward_norm(x)))
+        return x + self.down(hidden)
+
+
+class StridedTrunk(nn.Module):
+    """Convolutions of stride 2 over frames, then a mean over the note: [B, F, D] -> [B, width]."""
+
+    def __init__(self, config: TimbreEncoderConfig, latent_dim: int) -> None:
+        super().__init__()
+        widths = [latent_dim, *[config.width] * config.n_layers]
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(before, after, kernel_size=5, stride=2, padding=2)
+            for before, after in itertools.pairwise(widths)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(config.width) for _ in range(config.n_layers))
+        self.dropout = nn.Dropout(config.dropout)
+        self.out = nn.Linear(2 * config.width, config.width)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x [B, F, D], mask [B, F, 1] of 0 and 1."""
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            mask = mask[:, ::2]
+            convolved = convolution(x.transpose(1, 2)).transpose(1, 2)
+            x = self.dropout(nn.functional.gelu(norm(convolved))) * mask
+        average = x.sum(dim=1) / mask.sum(dim=1)
+        return nn.functional.gelu(self.out(torch.cat([x[:, 0], average], dim=1)))
+
+
+def frame_mask(n_frames: Tensor, length: int) -> Tensor:
+    """float32 [B, length, 1]: 1 for the frames that a note has, of which the first always counts."""
+    steps = torch.arange(length, device=n_frames.device)
+    return (steps[None, :] < n_frames.clamp(min=1)[:, None]).float()[:, :, None]
+
+
+def into_disc(points: Tensor) -> Tensor:
+    """Points [B, 2] outside the unit disc are moved to its rim."""
+    return points / points.square().sum(dim=1, keepdim=True).clamp(min=1.0).sqrt()

@@ -1,0 +1,210 @@
+"""The timbre map as files: a point per instrument, a point per note, and a picture of both.
+
+timbre_map.json    {"points": [{instrument, family, x, y, pitch_min, pitch_max}, ..]}: what a bundle ships
+note_timbres.npy   float32 [N, 2], in the token store's order
+map.png            both drawn, where matplotlib is installed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.errors import CheckpointError
+from timbrel_training.notes.split import Split
+from timbrel_training.token_table import TokenTable
+
+ENCODER = "timbre_encoder"
+"""Name of the encoder's weights in a stage-1 folder."""
+MAP_FILE = "timbre_map.json"
+NOTES_FILE = "note_timbres.npy"
+PICTURE_FILE = "map.png"
+
+Points = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class MapPoint:
+    """Where an instrument lies: the fields of the TimbrePoint message."""
+
+    instrument: str
+    family: str
+    x: float
+    y: float
+    pitch_min: int  # MIDI note number, lowest in training
+    pitch_max: int  # highest
+
+
+@dataclass(frozen=True)
+class TimbreMap:
+    """A point per instrument that has training notes, in the token store's order."""
+
+    points: tuple[MapPoint, ...]
+
+    @classmethod
+    def from_points(cls, points: Points, table: TokenTable) -> TimbreMap:
+        """Centroids of the training notes' points [N, 2]."""
+        training = table.split == int(Split.TRAIN)
+        found = []
+        for index, (name, family) in enumerate(zip(table.instruments, table.families, strict=True)):
+            own = training & (table.instrument == index)
+            if not own.any():
+                continue
+            x, y = _into_disc(points[own].mean(axis=0))
+            pitches = table.pitch[own]
+            found.append(MapPoint(name, family, x, y, int(pitches.min()), int(pitches.max())))
+        return cls(tuple(found))
+
+    @property
+    def centroids(self) -> Points:
+        """float32 [n_points, 2]."""
+        return np.array([(point.x, point.y) for point in self.points], dtype=np.float32).reshape(-1, 2)
+
+    @property
+    def spacing(self) -> float:
+        """Median over instruments of the distance to the nearest other one; 1 for a single instrument."""
+        return _median_spacing(self.centroids)
+
+    def index_of(self, table: TokenTable) -> NDArray[np.int64]:
+        """int64 [M]: the point of each of the table's instruments, -1 where the map has none."""
+        names = {point.instrument: index for index, point in enumerate(self.points)}
+        return np.array([names.get(name, -1) for name in table.instruments], dtype=np.int64)
+
+    def to_json(self) -> dict[str, object]:
+        """As the TimbreMap message is written in JSON."""
+        return {"points": [asdict(point) for point in self.points]}
+
+
+@dataclass(frozen=True)
+class MapFigures:
+    """How good a map is."""
+
+    accuracy: float  # share of held-out notes whose nearest centroid is their own instrument's
+    training_accuracy: float  # the same of training notes
+    spacing: float  # median distance from a centroid to the nearest other one
+    smallest_spacing: float  # distance of the two nearest centroids
+    spread: float  # median over instruments of the RMS distance of held-out notes from their centroid
+    separation: float  # spacing / spread
+    pitch_correlation: float  # largest absolute correlation of a coordinate with pitch, within instruments
+
+    def scalars(self) -> dict[str, float]:
+        """For logs and JSON."""
+        return asdict(self)
+
+
+def measure(points: Points, table: TokenTable) -> MapFigures:
+    """Figures of note points [N, 2] against centroids of the training notes.
+
+    Spread and accuracy are of held-out cells, or of the training notes where nothing is held out.
+    """
+    chart = TimbreMap.from_points(points, table)
+    centroids = chart.centroids
+    target = chart.index_of(table)[table.instrument]  # [N]
+    distances = np.linalg.norm(points[:, None] - centroids[None], axis=2)  # [N, n_points]
+    right = distances.argmin(axis=1) == target
+    training = table.split == int(Split.TRAIN)
+    held_out = (table.split == int(Split.HELD_OUT_CELL)) & (target >= 0)
+    judged = held_out if held_out.any() else training
+    own = distances[np.arange(len(points)), target]
+    spreads = [
+        float(np.sqrt(np.mean(own[judged & (target == index)] ** 2)))
+        for index in range(len(centroids))
+        if (judged & (target == index)).any()
+    ]
+    spacing = chart.spacing
+    spread = float(np.median(spreads))
+    return MapFigures(
+        accuracy=float(right[judged].mean()),
+        training_accuracy=float(right[training].mean()),
+        spacing=spacing,
+        smallest_spacing=float(_nearest(centroids).min()) if len(centroids) > 1 else 1.0,
+        spread=spread,
+        separation=spacing / max(spread, 1e-9),
+        pitch_correlation=_pitch_correlation(points[judged] - centroids[target[judged]], table.pitch[judged]),
+    )
+
+
+def write_map(folder: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:
+    """Writes timbre_map.json, note_timbres.npy and, where matplotlib is installed, map.png into `folder`."""
+    temporary = folder / f".{NOTES_FILE}.{os.getpid()}.tmp"
+    with temporary.open("wb") as file:
+        np.save(file, points.astype(np.float32))
+    os.replace(temporary, folder / NOTES_FILE)
+    temporary = folder / f".{MAP_FILE}.{os.getpid()}.tmp"
+    temporary.write_text(json.dumps(chart.to_json(), indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, folder / MAP_FILE)
+    draw_map(folder / PICTURE_FILE, chart, points, table)
+
+
+def read_map(folder: Path) -> tuple[TimbreMap, Points]:
+    """The map and the notes' points of a stage-1 folder.
+
+    Raises:
+        CheckpointError: missing or damaged files.
+    """
+    try:
+        data = json.loads((folder / MAP_FILE).read_text(encoding="utf-8"))
+        chart = TimbreMap(tuple(MapPoint(**point) for point in data["points"]))
+        points = np.load(folder / NOTES_FILE).astype(np.float32)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{folder}: no timbre map ({error.filename}); train stage 1 first") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder}: damaged timbre map ({error})") from error
+    return chart, points
+
+
+def draw_map(path: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:
+    """A picture of the map: notes as dots, instruments by name, one colour per family."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    from matplotlib import colormaps
+
+    families = sorted({point.family for point in chart.points})
+    colours = {family: colormaps["tab20"](index % 20) for index, family in enumerate(families)}
+    figure = Figure(figsize=(10, 10), layout="constrained")
+    axes = figure.add_subplot(aspect="equal")
+    turn = np.linspace(0, 2 * np.pi, 200)
+    axes.plot(np.cos(turn), np.sin(turn), color="0.7", linewidth=1)
+    of_note = [colours.get(table.families[index], "0.5") for index in table.instrument]
+    axes.scatter(points[:, 0], points[:, 1], s=3, c=of_note, alpha=0.35, linewidths=0)
+    for point in chart.points:
+        axes.plot(point.x, point.y, "o", color=colours[point.family], markeredgecolor="black")
+        axes.annotate(point.instrument, (point.x, point.y), (3, 3), textcoords="offset points", fontsize=7)
+    for family in families:
+        axes.plot([], [], "o", color=colours[family], label=family)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+    axes.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), title="timbre map")
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    figure.savefig(temporary, dpi=100, format="png")
+    os.replace(temporary, path)
+
+
+def _into_disc(point: Points) -> tuple[float, float]:
+    """A point as two floats, moved to the unit disc's rim if it lies outside."""
+    radius = max(1.0, float(np.hypot(point[0], point[1])) * (1 + 1e-6))
+    return float(point[0]) / radius, float(point[1]) / radius
+
+
+def _nearest(centroids: Points) -> NDArray[np.float64]:
+    """Distance of each centroid [C, 2] to its nearest neighbour."""
+    distances = np.linalg.norm(centroids[:, None] - centroids[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    return distances.min(axis=1)
+
+
+def _median_spacing(centroids: Points) -> float:
+    return float(np.median(_nearest(centroids))) if len(centroids) > 1 else 1.0
+
+
+def _pitch_correlation(offsets: Points, pitch: NDArray[np.int64]) -> float:
+    """Largest absolute correlation of a coordinate of `offsets` [N, 2] with the pitch [N]."""
+    if len(pitch) < 3 or pitch.std() == 0 or (offsets.std(axis=0) == 0).any():
+        return 0.0
+    return max(abs(float(np.corrcoef(offsets[:, axis], pitch)[0, 1])) for axis in (0, 1))

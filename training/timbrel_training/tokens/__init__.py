@@ -1,0 +1,1 @@
+"""Codes as the decoder sees them, and where they are kept."""

@@ -1,0 +1,104 @@
+"""The delay pattern (Copet et al., 2023, "MusicGen"): codebook q runs q frames behind codebook 0.
+
+Step s predicts, for codebook q, the code of frame s - q, and reads that of frame s - 1 - q. So one step
+predicts all codebooks in parallel, and a frame's later codebooks still see its earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from timbrel_training.tokens.layout import TokenLayout
+
+IGNORED = -100
+"""Target of what is not trained: the default `ignore_index` of PyTorch's cross entropy."""
+
+Codes = NDArray[np.uint16] | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Notes side by side, padded to the longest."""
+
+    tokens: Tensor  # int64 [B, S, K], what each step reads
+    targets: Tensor  # int64 [B, S, K], what it should predict; IGNORED where nothing is asked
+    gate: Tensor  # int64 [B, S], 1 while the key is held
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same on another device."""
+        return Batch(self.tokens.to(device), self.targets.to(device), self.gate.to(device))
+
+
+def apply_delay(
+    codes: Codes, layout: TokenLayout, *, cut: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What a note's steps read and predict.
+
+    Args:
+        codes: [T, K].
+        layout: token ids; K codebooks.
+        cut: whether the note goes on beyond these codes, cut at the cap: then no step predicts EOS.
+
+    Returns:
+        inputs int64 [S, K] and targets int64 [S, K], S = layout.n_steps(T).
+
+    Raises:
+        ValueError: the codes have another number of codebooks than the layout.
+    """
+    if codes.ndim != 2 or codes.shape[1] != layout.n_codebooks:
+        raise ValueError(f"codes have shape {codes.shape}; expected [frames, {layout.n_codebooks}]")
+    n_frames = codes.shape[0]
+    n_steps = layout.n_steps(n_frames)
+    inputs = np.full((n_steps, layout.n_codebooks), layout.eos_id, dtype=np.int64)
+    targets = np.full((n_steps, layout.n_codebooks), IGNORED, dtype=np.int64)
+    for q in range(layout.n_codebooks):
+        inputs[: q + 1, q] = layout.bos_id
+        n_read = min(n_frames, n_steps - 1 - q)
+        inputs[q + 1 : q + 1 + n_read, q] = codes[:n_read, q]
+        targets[q : q + n_frames, q] = codes[:, q]
+    if not cut:
+        targets[n_frames, 0] = layout.eos_id
+    return inputs, targets
+
+
+def remove_delay(tokens: NDArray[np.int64], n_frames: int) -> NDArray[np.uint16]:
+    """Codes uint16 [n_frames, K] of predicted tokens [S, K], S >= n_frames + K - 1."""
+    return np.stack([tokens[q : q + n_frames, q] for q in range(tokens.shape[1])], axis=1).astype(np.uint16)
+
+
+def gate_steps(held_frames: int, n_steps: int) -> NDArray[np.int64]:
+    """Gate [n_steps]: 1 while the frame that codebook 0 predicts is held (at least one is), then 0."""
+    return (np.arange(n_steps) < max(held_frames, 1)).astype(np.int64)
+
+
+def collate(
+    notes: Sequence[Codes], held_frames: Sequence[int], layout: TokenLayout, *, max_frames: int
+) -> Batch:
+    """Batches notes for training; those longer than `max_frames` are cut there and get no EOS target.
+
+    Args:
+        notes: codes [T, K] of each note.
+        held_frames: frames for which each note's key is held.
+        layout: token ids; K codebooks.
+        max_frames: the cap.
+
+    Returns:
+        Tensors padded to the longest note's steps: the inputs with EOS, the targets with IGNORED.
+    """
+    longest = max(layout.n_steps(min(len(codes), max_frames)) for codes in notes)
+    shape = (len(notes), longest, layout.n_codebooks)
+    tokens = np.full(shape, layout.eos_id, dtype=np.int64)
+    targets = np.full(shape, IGNORED, dtype=np.int64)
+    gate = np.zeros(shape[:2], dtype=np.int64)
+    for row, (codes, held) in enumerate(zip(notes, held_frames, strict=True)):
+        inputs, wanted = apply_delay(codes[:max_frames], layout, cut=len(codes) > max_frames)
+        tokens[row, : len(inputs)] = inputs
+        targets[row, : len(wanted)] = wanted
+        gate[row] = gate_steps(held, longest)
+    return Batch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(gate))

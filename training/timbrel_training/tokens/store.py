@@ -1,0 +1,167 @@
+"""The store of tokenised notes: one memory-mapped file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.notes.split import Split
+from timbrel_training.tokens.store_format import (
+    MAGIC,
+    PREFIX,
+    ROW,
+    VERSION,
+    StoreError,
+    TokenHeader,
+    aligned,
+)
+from timbrel_training.tokens.store_writer import TokenStoreWriter
+
+__all__ = ["StoreError", "TokenHeader", "TokenStore", "TokenStoreWriter", "TokenisedNote"]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenisedNote:
+    """One note as codes."""
+
+    codes: NDArray[np.uint16]  # [frames, codebooks], a view of the file
+    instrument_id: int  # index into the store's instruments
+    pitch: int
+    velocity: int
+    held_frames: int
+    split: Split
+    cut: bool  # still sounding where the codes end
+    source: str
+
+
+class TokenStore:
+    """Notes by number; every column of the index is a numpy array [notes] for fast sampling.
+
+    Raises:
+        StoreError: the file is missing, not a token store, of another version, or truncated.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        document, start = _read_document(self.path)
+        try:
+            self.header = TokenHeader(**document["codec"])
+            self.instruments = [(str(name), str(family)) for name, family in document["instruments"]]
+            self.sources = [str(name) for name in document["sources"]]
+            n_notes, n_frames = int(document["n_notes"]), int(document["n_frames"])
+        except (KeyError, TypeError, ValueError):
+            raise StoreError(f"{self.path}: the header is damaged; tokenise the notes again") from None
+        codes_at = aligned(start + n_notes * ROW.itemsize)
+        self._check_size(codes_at + 2 * n_frames * self.header.n_codebooks)
+        self.index = self._map(ROW, start, (n_notes,))
+        self.codes: NDArray[np.uint16] = self._map(
+            np.dtype("<u2"), codes_at, (n_frames, self.header.n_codebooks)
+        )  # [frames of all notes, codebooks]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, i: int) -> TokenisedNote:
+        row = self.index[i]
+        start = int(row["offset"])
+        return TokenisedNote(
+            codes=self.codes[start : start + int(row["n_frames"])],
+            instrument_id=int(row["instrument"]),
+            pitch=int(row["pitch"]),
+            velocity=int(row["velocity"]),
+            held_frames=int(row["held_frames"]),
+            split=Split(int(row["split"])),
+            cut=bool(row["cut"]),
+            source=self.sources[int(row["source"])],
+        )
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """[notes + 1]: note i has the frames offsets[i] .. offsets[i + 1] - 1 of `codes`."""
+        return np.append(self.index["offset"], np.int64(len(self.codes)))
+
+    @property
+    def n_frames(self) -> NDArray[np.int64]:
+        """[notes]."""
+        return self._column("n_frames")
+
+    @property
+    def held_frames(self) -> NDArray[np.int64]:
+        """[notes], frames with the key down."""
+        return self._column("held_frames")
+
+    @property
+    def instrument(self) -> NDArray[np.int64]:
+        """[notes], index into `instruments`."""
+        return self._column("instrument")
+
+    @property
+    def pitch(self) -> NDArray[np.int64]:
+        """[notes], MIDI note numbers."""
+        return self._column("pitch")
+
+    @property
+    def velocity(self) -> NDArray[np.int64]:
+        """[notes], 1..127."""
+        return self._column("velocity")
+
+    @property
+    def split(self) -> NDArray[np.int64]:
+        """[notes], values of Split."""
+        return self._column("split")
+
+    @property
+    def cut(self) -> NDArray[np.bool_]:
+        """[notes], whether the note was still sounding where its codes end."""
+        return self.index["cut"] != 0
+
+    def of_split(self, *splits: Split) -> NDArray[np.intp]:
+        """Numbers of the notes in any of these splits."""
+        return np.flatnonzero(np.isin(self.index["split"], splits))
+
+    def _column(self, name: str) -> NDArray[np.int64]:
+        return self.index[name].astype(np.int64)
+
+    def _check_size(self, expected: int) -> None:
+        size = self.path.stat().st_size
+        if size != expected:
+            what = "truncated" if size < expected else "damaged (trailing bytes)"
+            raise StoreError(
+                f"{self.path}: {what}, {size} bytes where the header says {expected}; tokenise again"
+            )
+
+    def _map(self, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]) -> NDArray[Any]:
+        if not np.prod(shape):
+            return np.zeros(shape, dtype)
+        return np.memmap(self.path, dtype, "r", offset, shape)
+
+
+def _read_document(path: Path) -> tuple[dict[str, Any], int]:
+    """The JSON header and where the index starts."""
+    try:
+        with path.open("rb") as file:
+            prefix = file.read(PREFIX.size)
+            if prefix[: len(MAGIC)] != MAGIC:
+                raise StoreError(f"{path}: not a token store (it does not begin with {MAGIC.decode()})")
+            if len(prefix) < PREFIX.size:
+                raise StoreError(f"{path}: truncated within its header; tokenise the notes again")
+            _, version, length = PREFIX.unpack(prefix)
+            if version != VERSION:
+                raise StoreError(f"{path}: version {version}, this timbrel reads {VERSION}; tokenise again")
+            text = file.read(length)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}") from None
+    if len(text) < length:
+        raise StoreError(f"{path}: truncated within its header; tokenise the notes again")
+    try:
+        document = json.loads(text)
+    except ValueError:
+        raise StoreError(f"{path}: the header is damaged; tokenise the notes again") from None
+    if not isinstance(document, dict):
+        raise StoreError(f"{path}: the header is damaged; tokenise the notes again")
+    return document, aligned(PREFIX.size + length)
