@@ -16,6 +16,9 @@ from torch import nn
 from timbrel_bundle.graph_header import parse_graph_header
 from timbrel_export.sparse import store_sparsely
 
+FOLDED_AT_MOST = 16_384
+"""Elements of a constant that may be stored; a runtime computes larger ones as it loads the graph."""
+
 
 @torch.no_grad()
 def round_to_half(module: nn.Module) -> None:
@@ -77,7 +80,7 @@ def save_graph(program: Any, path: Path, *files: WeightFile) -> None:
             value.name = value.name.removeprefix(file.prefix)
             model.graph.inputs.append(value)
             locations[value.name] = file.name
-    onnxscript.optimizer.optimize_ir(model)
+    onnxscript.optimizer.optimize_ir(model, output_size_limit=FOLDED_AT_MOST)
     model.metadata_props.clear()
     for node in model.graph:
         node.metadata_props.clear()

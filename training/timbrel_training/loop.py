@@ -167,6 +167,7 @@ class Loop(Generic[Batch]):
             DivergedError: the gradients stayed infinite or NaN.
         """
         self.out_dir.mkdir(parents=True, exist_ok=True)
+        torch.set_flush_denormal(True)  # numbers near 0 that CPUs are slow with
         if self.checkpoint_path.exists():
             self._restore(load_checkpoint(self.checkpoint_path))
         else:
@@ -383,10 +384,16 @@ def _side_by_side(shards: int) -> Iterator[ThreadPoolExecutor]:
     if shards > 1:
         torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(shards, "shard", initializer=lambda: torch.set_num_threads(1)) as pool:
+        with ThreadPoolExecutor(shards, "shard", _prepare_shard) as pool:
             yield pool
     finally:
         torch.set_num_threads(n_threads)
+
+
+def _prepare_shard() -> None:
+    """Settings that each thread has for itself."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -10,15 +12,15 @@ from timbrel_training.codec.torchaudio_stand_in import import_encodec
 KMEANS_ITERATIONS = 5
 """The package's default of 50 takes over a minute on two cores; 5 are enough to start from."""
 DEAD_BELOW = 0.15
-"""A code is revived once its moving average falls below this many latents per batch. The package's default of 2 suits
-its large batches: with as many latents as codes it would restart half of a healthy codebook at every step."""
+"""A code is revived once its moving average falls below this many latents per batch. The package's default
+of 2 suits large batches: with as many latents as codes it would restart half a healthy codebook each step."""
 
 
 class ResidualQuantizer(nn.Module):
     """Each codebook codes what the ones before it left over (SoundStream, Zeghidour et al., 2021).
 
-    Codebooks follow an exponential moving average and are started by k-means on the first batch; codes that fall out
-    of use are replaced by latents of the current batch.
+    Codebooks follow an exponential moving average and are started by k-means on the first batch; codes that
+    fall out of use are replaced by latents of the current batch.
     """
 
     def __init__(self, dimension: int, n_codebooks: int, codebook_size: int) -> None:
@@ -38,16 +40,16 @@ class ResidualQuantizer(nn.Module):
         self.n_codebooks = n_codebooks
 
     def forward(self, latents: Tensor, n_codebooks: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Quantized latents [B, T, D] (straight-through), codes [B, T, K] and the commitment loss (scalar)."""
+        """Quantized latents [B, T, D] (straight-through), codes [B, T, K] and the commitment loss."""
         quantized, codes, losses = self.layers(latents.transpose(1, 2), n_q=n_codebooks or self.n_codebooks)
         return quantized.transpose(1, 2), codes.permute(1, 2, 0), losses.mean()
 
     def codebooks(self) -> Tensor:
         """[K, codebook_size, D]."""
-        return torch.stack([layer.codebook for layer in self.layers.layers])
+        return torch.stack([cast(Tensor, layer.codebook) for layer in self.layers.layers])
 
     def encode(self, latents: Tensor) -> Tensor:
-        """Codes int64 [B, T, K] of latents [B, T, D]: in each codebook the entry nearest to what is left over."""
+        """Codes int64 [B, T, K] of latents [B, T, D]: in each codebook the entry nearest to what is left."""
         residual, chosen = latents, []
         for codebook in self.codebooks():
             distance = codebook.pow(2).sum(dim=1) - 2 * residual @ codebook.T  # [B, T, size]

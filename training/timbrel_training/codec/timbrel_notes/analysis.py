@@ -1,4 +1,4 @@
-"""What the encoder sees of a note: spectra around each frame, finer ones around each control point, and its harmonics."""
+"""What the encoder sees of a note: spectra, coarse and fine in time, and the harmonics of its fundamental."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ N_HARMONICS_SEEN = 64
 class Analysis(nn.Module):
     """Audio [B, S] and nominal pitch [B] -> features [B, T, n_features] and fundamentals [B, T] (MIDI)."""
 
+    long_window: Tensor  # [LONG_WINDOW]
+    short_window: Tensor  # [SHORT_WINDOW]
+    long_bands: Tensor  # [LONG_TRANSFORM / 2 + 1, N_LONG_BANDS]
+    short_bands: Tensor  # [SHORT_WINDOW / 2 + 1, N_SHORT_BANDS]
+    harmonics: Tensor  # [N_HARMONICS_SEEN], 1, 2, 3, ...
+
     def __init__(self, config: TimbrelNotesConfig) -> None:
         super().__init__()
         self.config = config
@@ -48,7 +54,7 @@ class Analysis(nn.Module):
         return N_LONG_BANDS + self.config.n_subframes * N_SHORT_BANDS + N_HARMONICS_SEEN + N_PITCH_FEATURES
 
     def long_spectrum(self, audio: Tensor) -> Tensor:
-        """Magnitudes [B, T, F] around each frame's centre, scaled so that a sinusoid's peak is its amplitude."""
+        """Magnitudes [B, T, F] around the frames' centres; a sinusoid's peak is its amplitude."""
         hop = self.config.hop_length
         n_frames = (audio.shape[1] + hop - 1) // hop
         before = LONG_WINDOW // 2 - hop // 2

@@ -1,4 +1,4 @@
-"""The timbrel-notes codec: a harmonic and a noise source, driven by a coded fundamental and a quantized latent."""
+"""The timbrel-notes codec: harmonics and noise, driven by a coded fundamental and a quantized latent."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from timbrel_training.codec.timbrel_notes.fundamental import fundamental_to_code
 class TimbrelNotes(Codec):
     """Codebook 0 holds the fundamental, the others the residual quantizer's codes of the latent.
 
-    Phase is not coded: it is the running integral of the fundamental. So the codes of a steady tone stand still, and
-    a decoded note is as much in tune as its fundamental code.
+    Phase is not coded: it is the running integral of the fundamental. So the codes of a steady tone stand
+    still, and a decoded note is as much in tune as its fundamental code.
     """
 
     id = "timbrel-notes"
@@ -58,7 +58,9 @@ class TimbrelNotes(Codec):
 
     def decode(self, codes: Tensor) -> Tensor:
         flush = self.silence().expand(codes.shape[0], 1, -1)
-        audio, _ = self.decode_chunk(torch.cat([codes, flush], dim=1), self.decoder.initial_state(codes.shape[0]))
+        audio, _ = self.decode_chunk(
+            torch.cat([codes, flush], dim=1), self.decoder.initial_state(codes.shape[0])
+        )
         return audio[:, self.delay_samples : self.delay_samples + codes.shape[1] * self.hop_length]
 
     @torch.no_grad()

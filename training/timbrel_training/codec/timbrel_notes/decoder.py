@@ -1,4 +1,4 @@
-"""The decoder: latents and fundamental codes to what the two sources play. Causal, with the state a stream carries."""
+"""The decoder: codes to what the two sources play. Causal, with the state that a stream carries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,14 @@ class DecoderState:
 
     def tensors(self) -> list[Tensor]:
         """The fields in the order of `names`."""
-        rest = [self.last_hertz, self.table, self.last_frequency, self.phase, self.noise_position, self.noise_tail]
+        rest = [
+            self.last_hertz,
+            self.table,
+            self.last_frequency,
+            self.phase,
+            self.noise_position,
+            self.noise_tail,
+        ]
         return [*self.contexts, *rest]
 
     @staticmethod
@@ -61,7 +68,12 @@ class Controls:
 
 
 class Decoder(nn.Module):
-    """Latents [B, T, latent_dim] and fundamental codes [B, T] -> audio [B, T * hop], lagging by `delay_samples`."""
+    """Latents [B, T, latent_dim] and fundamental codes [B, T] -> audio [B, T * hop], `delay_samples` late."""
+
+    noise_spread: Tensor  # [n_noise_bands, sub_hop + 1]
+    midi_of_code: Tensor  # [codebook_size]
+    hertz_of_code: Tensor  # [codebook_size]
+    numbers: Tensor  # [n_harmonics], 1, 2, 3, ...
 
     def __init__(self, config: TimbrelNotesConfig) -> None:
         super().__init__()
@@ -75,7 +87,9 @@ class Decoder(nn.Module):
         self.envelope = nn.Linear(config.width, n * config.n_envelope_bands)
         self.free = nn.Linear(config.width, config.n_free_harmonics)
         self.noise_envelope = nn.Linear(config.width, n * config.n_noise_bands)
-        self.oscillator = Oscillator(config.sample_rate, config.sub_hop, config.n_harmonics, config.table_size)
+        self.oscillator = Oscillator(
+            config.sample_rate, config.sub_hop, config.n_harmonics, config.table_size
+        )
         self.noise = FilteredNoise(config.sub_hop, config.noise_period)
         spread = spread_matrix(config.n_noise_bands, config.sub_hop + 1, config.sample_rate)
         self.register_buffer("noise_spread", spread, persistent=False)
@@ -95,7 +109,8 @@ class Decoder(nn.Module):
         config, device = self.config, self.inlet.weight.device
         return DecoderState(
             contexts=[
-                torch.zeros(n_batch, config.decoder_kernel - 1, config.width, device=device) for _ in self.blocks
+                torch.zeros(n_batch, config.decoder_kernel - 1, config.width, device=device)
+                for _ in self.blocks
             ],
             last_hertz=torch.zeros(n_batch, 1, device=device),
             table=torch.zeros(n_batch, config.table_size + 1, device=device),
@@ -105,7 +120,9 @@ class Decoder(nn.Module):
             noise_tail=torch.zeros(n_batch, config.sub_hop, device=device),
         )
 
-    def forward(self, latents: Tensor, fundamental: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+    def forward(
+        self, latents: Tensor, fundamental: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
         """One chunk of frames, with the state carried from the chunk before."""
         controls, contexts = self.controls(latents, fundamental, state)
         return self.play(controls, contexts, self.hertz_of_code[fundamental[:, -1:]], state)
@@ -130,16 +147,22 @@ class Decoder(nn.Module):
         """Audio of the controls, and the state after it."""
         frequency = controls.frequency
         nyquist = self.config.sample_rate / 2
-        audible = torch.clamp((0.98 * nyquist - frequency[:, :, None] * self.numbers) / (0.05 * nyquist), 0.0, 1.0)
+        audible = torch.clamp(
+            (0.98 * nyquist - frequency[:, :, None] * self.numbers) / (0.05 * nyquist), 0.0, 1.0
+        )
         harmonic, table, last_frequency, phase = self.oscillator(
-            torch.exp(controls.log_amplitudes) * audible, frequency, state.table, state.last_frequency, state.phase
+            torch.exp(controls.log_amplitudes) * audible,
+            frequency,
+            state.table,
+            state.last_frequency,
+            state.phase,
         )
         noise, position, tail = self.noise(controls.noise_gains, state.noise_position, state.noise_tail)
         after = DecoderState(contexts, last_hertz, table, last_frequency, phase, position, tail)
         return harmonic + noise, after
 
     def _glide(self, hertz: Tensor, last_hertz: Tensor) -> Tensor:
-        """Fundamentals at control points [B, J]: each frame glides from the one before and ends on its own."""
+        """Fundamentals at control points [B, J]: each frame glides from the last and ends on its own."""
         n = self.config.n_subframes
         before = torch.cat([torch.where(last_hertz > 0, last_hertz, hertz[:, :1]), hertz[:, :-1]], dim=1)
         share = torch.arange(1, n + 1, device=hertz.device) / n
@@ -148,7 +171,7 @@ class Decoder(nn.Module):
     def _log_amplitudes(self, x: Tensor, frequency: Tensor) -> Tensor:
         """Natural logs of the harmonics' amplitudes at control points: [B, J, H]."""
         config = self.config
-        n_batch, n_frames, _ = x.shape
+        n_batch = x.shape[0]
         nyquist = config.sample_rate / 2
         envelope = 4.0 * self.envelope(x).reshape(n_batch, -1, config.n_envelope_bands) - 7.0  # [B, J, bands]
         harmonic_frequency = frequency[:, :, None] * self.numbers
@@ -158,7 +181,9 @@ class Decoder(nn.Module):
         high = torch.gather(envelope, 2, index + 1)
         log_gain = low + (high - low) * (position - index.float())
         free = nn.functional.pad(4.0 * self.free(x), (0, config.n_harmonics - config.n_free_harmonics))
-        free = free[:, :, None].expand(-1, -1, config.n_subframes, -1).reshape(n_batch, -1, config.n_harmonics)
+        free = (
+            free[:, :, None].expand(-1, -1, config.n_subframes, -1).reshape(n_batch, -1, config.n_harmonics)
+        )
         return torch.clamp(log_gain + free, max=MAX_LOG_GAIN)
 
     def _noise_gains(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The fundamental: measured around a note's pitch, coded in even steps of pitch, and described to the networks."""
+"""The fundamental: measured around a note's pitch, coded in even steps, and described to the networks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_spectrum(spectrum: Tensor, position: Tensor) -> Tensor:
 
 
 def read_peak(spectrum: Tensor, position: Tensor) -> Tensor:
-    """Like `read_spectrum`, by a parabola through the logs of the three nearest bins: exact enough near a Hann peak."""
+    """Like `read_spectrum`, by a parabola through the logs of the three nearest bins: made for Hann peaks."""
     middle = torch.clamp(torch.round(position).long(), 1, spectrum.shape[-1] - 2)
     shift = torch.clamp(position - middle.float(), -0.5, 0.5)
     left, centre, right = (torch.log(torch.gather(spectrum, 2, middle + i) + 1e-9) for i in (-1, 0, 1))
@@ -59,14 +59,17 @@ def read_peak(spectrum: Tensor, position: Tensor) -> Tensor:
 class FundamentalTracker(nn.Module):
     """Finds how far a note's fundamental lies from its nominal pitch, frame by frame.
 
-    The strength of a candidate is the sum of the magnitudes at its first harmonics; a parabola
-    through the best candidate and its neighbours gives the fraction, and the loudness-weighted mean over neighbouring
+    The strength of a candidate is the sum of the magnitudes at its first harmonics; a parabola through the
+    best candidate and its neighbours gives the fraction, and the loudness-weighted mean over neighbouring
     frames steadies it. Frames far below the note's strongest one take the note's mean.
     """
 
     offsets: Tensor  # [C], semitones
+    harmonics: Tensor  # [N], 1, 2, 3, ...
 
-    def __init__(self, bins_per_hertz: float, reach: float = 0.72, step: float = 0.06, n_harmonics: int = 12) -> None:
+    def __init__(
+        self, bins_per_hertz: float, reach: float = 0.72, step: float = 0.06, n_harmonics: int = 12
+    ) -> None:
         super().__init__()
         self.bins_per_hertz = bins_per_hertz
         self.step = step
@@ -103,7 +106,11 @@ class FundamentalTracker(nn.Module):
 class PitchEstimator(nn.Module):
     """Guesses the MIDI note number of a recording whose pitch nobody stated."""
 
-    def __init__(self, bins_per_hertz: float, lowest: int = 24, n_pitches: int = 86, per_semitone: int = 3) -> None:
+    position: Tensor  # fractional bins that the profile is read at
+
+    def __init__(
+        self, bins_per_hertz: float, lowest: int = 24, n_pitches: int = 86, per_semitone: int = 3
+    ) -> None:
         super().__init__()
         self.lowest = lowest
         midi = torch.arange((n_pitches + 24) * per_semitone) / per_semitone + lowest

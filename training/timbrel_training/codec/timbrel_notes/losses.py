@@ -31,7 +31,9 @@ class SpectralLoss(nn.Module):
     def forward(self, output: Tensor, target: Tensor, peak: Tensor) -> Tensor:
         """Loss of audio [B, S] against [B, S]; `peak` [B] is each whole note's peak amplitude."""
         floor = (peak * 10 ** (-FLOOR_DB / 20))[:, None, None]
-        chosen = torch.randperm(len(RESOLUTIONS))[:N_CHOSEN].tolist() if self.training else range(len(RESOLUTIONS))
+        chosen = (
+            torch.randperm(len(RESOLUTIONS))[:N_CHOSEN].tolist() if self.training else range(len(RESOLUTIONS))
+        )
         losses = []
         for window, _ in (RESOLUTIONS[i] for i in chosen):
             with torch.no_grad():

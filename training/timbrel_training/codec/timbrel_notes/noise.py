@@ -11,13 +11,14 @@ from torch import Tensor, nn
 class FilteredNoise(nn.Module):
     """Filters noise by gains [B, J, sub_hop + 1] given at control points `sub_hop` samples apart.
 
-    Windows of two segments, half overlapped: the output [B, J * sub_hop] lags one segment behind the points, like the
-    oscillator's. The noise repeats after `period` segments and starts where `position` says.
+    Windows of two segments, half overlapped: the output [B, J * sub_hop] lags one segment behind the points,
+    like the oscillator's. The noise repeats after `period` segments and starts where `position` says.
     """
 
     table: Tensor  # [period, sub_hop]
-    analysis: Tensor  # [2 * sub_hop, 2 * (sub_hop + 1)], windowed DFT: real parts, then imaginary parts
-    synthesis: Tensor  # [2 * (sub_hop + 1), 2 * sub_hop], its inverse
+    weight: Tensor  # [sub_hop + 1], of each bin in the inverse transform
+    wave: Tensor  # [2, 2 * sub_hop], one cycle of cosine and of minus sine
+    window: Tensor  # [2 * sub_hop]
 
     def __init__(self, sub_hop: int, period: int) -> None:
         super().__init__()
@@ -26,16 +27,22 @@ class FilteredNoise(nn.Module):
         noise = torch.randn(period, sub_hop, generator=torch.Generator().manual_seed(20260))
         self.register_buffer("table", noise.half().float())
         size = 2 * sub_hop
-        n = torch.arange(size, dtype=torch.float64)
-        k = torch.arange(sub_hop + 1, dtype=torch.float64)
-        angle = 2 * math.pi * torch.outer(n, k) / size
-        window = 0.5 - 0.5 * torch.cos(2 * math.pi * (n + 0.5) / size)
-        analysis = torch.cat([torch.cos(angle), -torch.sin(angle)], dim=1) * window[:, None]
-        weight = torch.full((sub_hop + 1,), 2.0, dtype=torch.float64)
-        weight[0] = weight[-1] = 1.0
-        synthesis = torch.cat([torch.cos(angle) * weight, -torch.sin(angle) * weight], dim=1).T / size
-        self.register_buffer("analysis", analysis.float(), persistent=False)
-        self.register_buffer("synthesis", synthesis.float(), persistent=False)
+        angle = 2 * math.pi * torch.arange(size, dtype=torch.float64) / size
+        wave = torch.stack([torch.cos(angle), -torch.sin(angle)])
+        self.register_buffer("wave", wave.float(), persistent=False)
+        window = 0.5 - 0.5 * torch.cos(angle + math.pi / size)
+        self.register_buffer("window", window.float(), persistent=False)
+        weight = torch.full((sub_hop + 1,), 2.0 / size)
+        weight[0] = weight[-1] = 1.0 / size
+        self.register_buffer("weight", weight, persistent=False)
+
+    def transform(self) -> Tensor:
+        """The DFT as a matrix [2 * sub_hop, 2 * (sub_hop + 1)]: real parts, then imaginary parts."""
+        size = 2 * self.sub_hop
+        sample = torch.arange(size, device=self.wave.device)
+        bin_number = torch.arange(self.sub_hop + 1, device=self.wave.device)
+        turn = torch.remainder(sample[:, None] * bin_number, size)
+        return torch.cat([self.wave[0][turn], self.wave[1][turn]], dim=1)
 
     def forward(self, gains: Tensor, position: Tensor, tail: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One chunk.
@@ -52,9 +59,11 @@ class FilteredNoise(nn.Module):
         steps = torch.arange(n_points + 1, device=gains.device)
         rows = torch.remainder(position[:, None] + steps, self.period)
         segments = self.table[rows]  # [B, J + 1, sub_hop]
-        windows = torch.cat([segments[:, :-1], segments[:, 1:]], dim=2)
-        spectrum = windows @ self.analysis
-        filtered = (spectrum * torch.cat([gains, gains], dim=2)) @ self.synthesis  # [B, J, 2 * sub_hop]
+        windows = torch.cat([segments[:, :-1], segments[:, 1:]], dim=2) * self.window
+        transform = self.transform()
+        weighted = gains * self.weight
+        shaped = (windows @ transform) * torch.cat([weighted, weighted], dim=2)
+        filtered = shaped @ transform.T  # [B, J, 2 * sub_hop]
         rising, falling = filtered[:, :, : self.sub_hop], filtered[:, :, self.sub_hop :]
         before = torch.cat([tail[:, None], falling[:, :-1]], dim=1)
         audio = (rising + before).flatten(1)

@@ -29,20 +29,22 @@ class SegmentBatch:
 
 
 class CodecObjective(nn.Module):
-    """The codec with its losses: spectra, commitment, steadiness of latents, and the pitch estimator's own."""
+    """The codec with its losses: spectra, harmonics, commitment, steadiness, the pitch estimator's own."""
 
     def __init__(self, codec: TimbrelNotes) -> None:
         super().__init__()
         self.codec = codec
         self.spectral = SpectralLoss(codec.sample_rate)
 
-    def forward(self, batch: SegmentBatch, n_codebooks: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(
+        self, batch: SegmentBatch, n_codebooks: int | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss (scalar) and its named parts.
 
         Args:
             batch: the segments.
-            n_codebooks: residual codebooks to use, None for all: training with fewer now and then (quantizer dropout,
-                SoundStream) puts the coarse shape into the first ones.
+            n_codebooks: residual codebooks to use, None for all: training with fewer now and then (quantizer
+                dropout, SoundStream) puts the coarse shape into the first ones.
         """
         codec, analysis = self.codec, self.codec.analysis
         with torch.autocast(batch.audio.device.type, enabled=False):
@@ -70,10 +72,18 @@ class CodecObjective(nn.Module):
             + STEADINESS_WEIGHT * steadiness
             + PITCH_WEIGHT * pitch
         )
-        parts = {"spectral": spectral, "harmonic": harmonic, "commitment": commitment, "steadiness": steadiness, "pitch": pitch}
+        parts = {
+            "spectral": spectral,
+            "harmonic": harmonic,
+            "commitment": commitment,
+            "steadiness": steadiness,
+            "pitch": pitch,
+        }
         return loss, {name: value.detach() for name, value in parts.items()}
 
-    def _harmonic_loss(self, log_amplitudes: Tensor, long: Tensor, fundamental: Tensor, peak: Tensor) -> Tensor:
+    def _harmonic_loss(
+        self, log_amplitudes: Tensor, long: Tensor, fundamental: Tensor, peak: Tensor
+    ) -> Tensor:
         """Mean difference in nepers between the harmonics told to sound and those measured in the spectrum.
 
         Without it training may settle where the noise imitates everything and the harmonics have died out: an

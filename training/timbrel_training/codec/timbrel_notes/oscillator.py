@@ -1,7 +1,7 @@
 """The harmonic source: a wavetable oscillator whose single cycle is redrawn at every control point.
 
-After differentiable wavetable synthesis (Shan et al., 2022) and DDSP (Engel et al., 2020): phase is never coded, it is the
-running integral of the fundamental, so a steady tone needs the same codes frame after frame.
+After differentiable wavetable synthesis (Shan et al., 2022) and DDSP (Engel et al., 2020): phase is never
+coded, it is the running integral of the fundamental, so a steady tone needs the same codes frame after frame.
 """
 
 from __future__ import annotations
@@ -13,26 +13,40 @@ from torch import Tensor, nn
 
 
 class Oscillator(nn.Module):
-    """Plays harmonic amplitudes [B, J, H] at fundamentals [B, J] Hz, given at control points `sub_hop` samples apart.
+    """Plays amplitudes [B, J, H] of harmonics of [B, J] Hz, given at control points `sub_hop` samples apart.
 
-    Point j is reached at the end of segment j: the output [B, J * sub_hop] lags one segment behind the points.
+    Point j is reached at the end of segment j: the output [B, J * sub_hop] lags one segment behind.
     """
 
-    cycle: Tensor  # [H, table_size + 1], cosines of each harmonic over one cycle; the last sample repeats the first
+    cosine: Tensor  # [table_size], one cycle
+    number: Tensor  # [H], int64, number of each harmonic
+    ramp: Tensor  # [sub_hop], rising to 1
+    turn: Tensor  # [H], int64, where in its cycle each harmonic starts
 
     def __init__(self, sample_rate: int, sub_hop: int, n_harmonics: int, table_size: int) -> None:
         super().__init__()
         self.sample_rate = sample_rate
         self.sub_hop = sub_hop
         self.table_size = table_size
-        number = torch.arange(1, n_harmonics + 1, dtype=torch.float64)
-        cycle_phase = torch.arange(table_size + 1, dtype=torch.float64) / table_size
+        cosine = torch.cos(2 * math.pi * torch.arange(table_size, dtype=torch.float64) / table_size)
+        self.register_buffer("cosine", cosine.float(), persistent=False)
+        number = torch.arange(1, n_harmonics + 1)
+        self.register_buffer("number", number, persistent=False)
         # Quadratic phases (Schroeder, 1970) spread the energy over the cycle: equal phases buzz.
-        offset = math.pi * number * number / n_harmonics
-        cycle = torch.cos(2 * math.pi * number[:, None] * cycle_phase[None, :] + offset[:, None])
-        self.register_buffer("cycle", cycle.float(), persistent=False)
+        turn = torch.round(number.double() ** 2 * table_size / (2 * n_harmonics)).long()
+        self.register_buffer("turn", turn, persistent=False)
         ramp = (torch.arange(sub_hop, dtype=torch.float64) + 1) / sub_hop
         self.register_buffer("ramp", ramp.float(), persistent=False)
+
+    def cycle(self) -> Tensor:
+        """Cosines of each harmonic over one cycle [H, table_size + 1]; the last sample repeats the first.
+
+        Read from one cosine by whole numbers: exact, and a bundle need not ship the megabytes.
+        """
+        sample = torch.arange(self.table_size + 1, device=self.number.device)
+        return self.cosine[
+            torch.remainder(self.number[:, None] * sample + self.turn[:, None], self.table_size)
+        ]
 
     def forward(
         self, amplitudes: Tensor, frequency: Tensor, table: Tensor, last_frequency: Tensor, phase: Tensor
@@ -49,7 +63,7 @@ class Oscillator(nn.Module):
         Returns:
             audio float32 [B, J * sub_hop], and the new table, last_frequency, phase.
         """
-        tables = torch.cat([table[:, None], amplitudes @ self.cycle], dim=1)  # [B, J + 1, table_size + 1]
+        tables = torch.cat([table[:, None], amplitudes @ self.cycle()], dim=1)  # [B, J + 1, table_size + 1]
         first = torch.where(last_frequency > 0, last_frequency, frequency[:, 0])
         points = torch.cat([first[:, None], frequency], dim=1)  # [B, J + 1]
         advance = (points[:, :-1] + points[:, 1:]) * (0.5 * self.sub_hop / self.sample_rate)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -85,11 +87,13 @@ def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Pat
     """Trains, or goes on training, the codec in `out_dir`.
 
     Returns:
-        The finished codec with averaged weights, saved as codec.safetensors and codec.json; None where the sitting
-        ended before the last step (run again to resume).
+        The finished codec with averaged weights, saved as codec.safetensors and codec.json; None where the
+        sitting ended before the last step (run again to resume).
     """
     device = pick_device(config.device)
-    torch.set_flush_denormal(True)  # silent passages leave denormal gradients, which are many times slower on CPUs
+    torch.set_flush_denormal(
+        True
+    )  # silent passages leave denormal gradients, which are many times slower on CPUs
     torch.manual_seed(config.loop.seed)
     objective = CodecObjective(TimbrelNotes(config.codec)).to(device)
     train = SegmentSampler(library, library.of_split(Split.TRAIN), config)
@@ -108,7 +112,7 @@ def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Pat
     loop.run()
     if not loop.finished:
         return None
-    trained: TimbrelNotes = loop.ema.model.codec
+    trained = cast(CodecObjective, loop.ema.model).codec
     figures = loop.history[-1] if loop.history else {}
     save_weights(
         out_dir, WEIGHTS_NAME, trained, {"id": trained.id, "config": asdict(config.codec), "figures": figures}
@@ -124,10 +128,21 @@ def load_codec(folder: Path) -> TimbrelNotes:
     """
     description = load_description(folder, WEIGHTS_NAME)
     if description.get("id") != TimbrelNotes.id:
-        raise CheckpointError(f"{folder}: holds codec {description.get('id')!r}, expected {TimbrelNotes.id!r}")
+        raise CheckpointError(
+            f"{folder}: holds codec {description.get('id')!r}, expected {TimbrelNotes.id!r}"
+        )
     codec = TimbrelNotes(TimbrelNotesConfig(**description["config"]))
     load_weights(folder, WEIGHTS_NAME, codec)
     return codec.eval().requires_grad_(False)
+
+
+def codec_hash(folder: Path) -> str:
+    """SHA-256, in hex, of the finished codec's weights: codes of another training are other codes."""
+    path = folder / f"{WEIGHTS_NAME}.safetensors"
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read; train it first ({error.strerror})") from error
 
 
 def _loss_function(
