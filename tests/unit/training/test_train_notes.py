@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,9 @@ def test_the_model_learns_and_can_be_loaded(config: Config, table: TokenTable, t
     model = load_model(tmp_path / "model")
     for name, tensor in loop.ema.model.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor)
+    best = json.loads((tmp_path / "model" / "best.json").read_text())
+    assert best["validation"]["held_out"] == min(entry["held_out"] for entry in loop.history)
+    assert load_model(tmp_path / "model", "best").config == config.model
     description = (tmp_path / "model" / "model.json").read_text()
     assert '"held_seconds"' in description and '"note_transformer"' in description
 

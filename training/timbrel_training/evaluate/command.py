@@ -22,6 +22,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="held-out",
         help="notes of held-out cells, or of training cells (default: held-out)",
     )
+    parser.add_argument(
+        "--weights",
+        choices=("model", "best"),
+        default="model",
+        help="the latest, or those that predicted held-out notes best (default: model)",
+    )
     parser.add_argument("--temperature", type=float, default=1.0, help="0 takes the likeliest token")
     parser.add_argument("--top-p", type=float, default=0.95, help="probability mass kept (default: 0.95)")
 
@@ -41,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     split = Split.HELD_OUT_CELL if args.split == "held-out" else Split.TRAIN
     rows = pick_notes(library, chart, split, args.count)
     sampling = Sampling(temperature=args.temperature, top_p=args.top_p)
-    report = judge_tuning(library, rows, load_codec(args.codec), chart, load_model(args.model), sampling)
+    model = load_model(args.model, args.weights)
+    report = judge_tuning(library, rows, load_codec(args.codec), chart, model, sampling)
     print(*report.lines(), sep="\n")
     return 0

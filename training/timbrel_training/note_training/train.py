@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,9 @@ from timbrel_training.token_table import TokenTable, require_training_notes
 from timbrel_training.tokens.delay import IGNORED, Batch, collate
 
 MODEL = "model"
-"""Name of the weights in a stage-2 folder."""
+"""Name of the latest averaged weights in a stage-2 folder."""
+BEST = "best"
+"""Name of those that predicted held-out notes best so far: in time a few notes are learned by heart."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,8 @@ def train_notes(
 ) -> Loop[NoteBatch]:
     """Trains stage 2 in `out_dir`, or resumes it.
 
-    Leaves model.safetensors (averaged weights, renewed at every validation) and model.json, whose
+    Leaves model.safetensors (averaged weights, renewed at every validation; best.safetensors: see BEST) and
+    model.json, whose
     "model" holds the ModelConfig's fields and "ranges" what the notes covered.
 
     Raises:
@@ -167,7 +171,11 @@ def train_notes(
 
     def validate(average: nn.Module) -> dict[str, float]:
         figures = trainer.validate(average)
-        save_weights(out_dir, MODEL, average, {**about, "steps": loop.step, "validation": figures})
+        description = {**about, "steps": loop.step, "validation": figures}
+        save_weights(out_dir, MODEL, average, description)
+        earlier = [entry["held_out"] for entry in loop.history if "held_out" in entry]
+        if figures.get("held_out", math.inf) < min(earlier, default=math.inf):
+            save_weights(out_dir, BEST, average, description)
         return figures
 
     fields = dataclasses.asdict(config)
@@ -192,14 +200,14 @@ def train_notes(
     return loop
 
 
-def load_model(folder: Path) -> NoteTransformer:
-    """The trained model of a stage-2 folder, in eval mode.
+def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
+    """The trained model of a stage-2 folder, in eval mode; `name` is MODEL or BEST.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
     """
-    model = NoteTransformer(ModelConfig(**load_description(folder, MODEL)["model"]))
-    load_weights(folder, MODEL, model)
+    model = NoteTransformer(ModelConfig(**load_description(folder, name)["model"]))
+    load_weights(folder, name, model)
     return model.eval()
 
 

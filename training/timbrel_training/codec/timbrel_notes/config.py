@@ -45,8 +45,8 @@ class TimbrelNotesConfig:
     """Bands of the noise's spectral envelope, evenly spaced in mel."""
     table_size: int = 2048
     """Samples of one cycle of the wavetable oscillator."""
-    noise_period: int = 1024
-    """Subframes after which the noise source repeats (5.12 s)."""
+    noise_period: int = 440
+    """Subframes after which the noise source repeats: 2.2 s, too long to be heard and short enough to ship."""
 
     @property
     def sub_hop(self) -> int:
