@@ -46,7 +46,7 @@ class TimbrelNotesConfig:
     table_size: int = 2048
     """Samples of one cycle of the wavetable oscillator."""
     noise_period: int = 440
-    """Subframes after which the noise source repeats: 2.2 s, too long to be heard and short enough to ship."""
+    """Subframes after which the noise source repeats: 2.2 s, too long to be heard, short enough to ship."""
 
     @property
     def sub_hop(self) -> int:
