@@ -90,10 +90,10 @@ class CodecObjective(nn.Module):
         amplitude far below what is heard leaves the spectral loss no gradient.
         """
         config, analysis = self.codec.config, self.codec.analysis
-        position = midi_to_hertz(fundamental)[:, :, None] * analysis.harmonics * analysis.bins_per_hertz
+        numbers = analysis.harmonics[: config.n_harmonics]  # N of them
+        position = midi_to_hertz(fundamental)[:, :, None] * numbers * analysis.bins_per_hertz
         measured = read_peak(long, position)  # [B, T, N]
-        n_seen = measured.shape[2]
-        told = log_amplitudes[:, config.n_subframes // 2 :: config.n_subframes, :n_seen]
+        told = log_amplitudes[:, config.n_subframes // 2 :: config.n_subframes, : len(numbers)]
         floor = torch.log(peak)[:, None, None] - HARMONIC_FLOOR_DB / 8.686
         log_measured = torch.log(measured + 1e-9)
         difference = torch.where(
