@@ -53,7 +53,7 @@ pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a 
 	[ -e $(RUN)/tokens.bin ] || $(TIMBREL) train tokens --notes $(RUN)/notes --codec $(RUN)/codec --out $(RUN)/tokens.bin
 	$(TIMBREL) train timbre --config $(CONFIG) --tokens $(RUN)/tokens.bin --codec $(RUN)/codec --out $(RUN)/timbre
 	$(TIMBREL) train model --config $(CONFIG) --tokens $(RUN)/tokens.bin --timbre $(RUN)/timbre --out $(RUN)/model
-	$(TIMBREL) export --model $(RUN)/model --timbre $(RUN)/timbre --codec $(RUN)/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --out $(RUN)/bundle
+	$(TIMBREL) export --model $(RUN)/model --timbre $(RUN)/timbre --codec $(RUN)/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
 
 acceptance: $(VENV)/.installed ## The full-size checks, on the default bundle
 	$(BIN)/python -m pytest -m acceptance $(PYTEST_ARGS)

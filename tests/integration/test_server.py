@@ -203,7 +203,7 @@ class TestDescription:
         assert reply.engine.decoder_graph in {file.name for file in bundle.manifest.files}
         assert reply.engine.server_version
         defaults = reply.engine.default_sampling
-        assert (defaults.temperature, defaults.top_k, defaults.top_p) == pytest.approx((0.7, 64, 0.95))
+        assert (defaults.temperature, defaults.top_k, defaults.top_p) == pytest.approx((1.0, 256, 0.95))
 
     def test_the_timbre_map_is_the_bundles(self, stub: Any, bundle: Bundle) -> None:
         reply = stub.GetTimbreMap(pb.GetTimbreMapRequest(), timeout=PATIENCE_SECONDS)
