@@ -15,7 +15,7 @@ from timbrel_export.parity import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.train import load_codec
+from timbrel_training.codec.timbrel_notes.train import codec_hash, load_codec
 from timbrel_training.model import NoteTransformer
 from timbrel_training.note_training.train import MODEL, load_model
 from timbrel_training.notes.library import AudioLibrary
@@ -62,6 +62,8 @@ def load_trained(
     store = TokenStore(tokens)
     if description.get("codec_hash") != store.header.codec_hash:
         raise ExportError(f"{model_dir}: the model was trained on other tokens than {tokens}")
+    if codec_hash(codec_dir) != store.header.codec_hash:
+        raise ExportError(f"{codec_dir}: the tokens in {tokens} were made by another codec")
     chart, points = read_map(timbre_dir)
     if len(points) != len(store):
         raise ExportError(f"{timbre_dir}: the map was made from other notes than {tokens}")

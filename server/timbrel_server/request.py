@@ -20,8 +20,8 @@ class SamplingSettings:
 
 
 DEFAULT_SAMPLING = SamplingSettings(temperature=1.0, top_k=256, top_p=0.95)
-"""Where the caller leaves it open. A cooler draw repeats the likeliest code, so that plucked notes never decay;
-a draw without `top_p` takes unlikely codes now and then, which are heard as jumps."""
+"""Where the caller leaves it open. A cooler draw repeats the likeliest code, so that plucked notes never
+decay; a draw without `top_p` takes unlikely codes now and then, which are heard as jumps."""
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import save_file
 
 from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
 from timbrel_export.git import git_revision
 from timbrel_training.checkpoint import save_weights
+from timbrel_training.codec.timbrel_notes.train import codec_hash
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.map import MapPoint, TimbreMap, write_map
 from timbrel_training.token_table import TokenTable
 from timbrel_training.tokens.store import TokenHeader, TokenStore, TokenStoreWriter
-
-CODEC_HASH = "00ff"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
     write_map(runs / "timbre", chart, points, TokenTable.from_store(TokenStore(runs / "tokens.bin")))
     about = {
         "model": dataclasses.asdict(recipe.MODEL),
-        "codec_hash": CODEC_HASH,
+        "codec_hash": codec_hash(runs / "codec"),
         "frame_rate": 50.0,
         "ranges": {"pitch": [36, 96], "velocity": [2, 126], "held_seconds": [0.1, 3.0]},
         "steps": 1200,
@@ -58,7 +58,7 @@ def _write_tokens(path: Path, tiny: Any, recipe: ModuleType) -> None:
     codec = recipe.CODEC
     header = TokenHeader(
         "timbrel-notes",
-        CODEC_HASH,
+        codec_hash(path.parent / "codec"),
         codec.sample_rate,
         codec.hop_length,
         codec.n_codebooks,
@@ -123,3 +123,13 @@ def test_stages_of_different_trainings_are_refused(
     path.write_text(json.dumps({**json.loads(path.read_text()), "codec_hash": "beef"}))
     assert export(runs, tmp_path / "mine") == 2
     assert "trained on other tokens" in capsys.readouterr().err
+
+
+def test_a_codec_that_did_not_make_the_tokens_is_refused(
+    runs: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = dict(tiny.codec.state_dict())
+    weights["encoder.outlet.bias"] = weights["encoder.outlet.bias"] + 1.0
+    save_file(weights, runs / "codec" / "codec.safetensors")
+    assert export(runs, tmp_path / "mine") == 2
+    assert "made by another codec" in capsys.readouterr().err

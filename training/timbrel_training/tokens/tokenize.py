@@ -47,7 +47,7 @@ def tokenize_library(library: AudioLibrary, codec: Codec, codec_hash: str, path:
                 pitch=int(row["pitch"]),
                 velocity=int(row["velocity"]),
                 held_frames=max(1, round(float(row["held_seconds"]) * codec.frame_rate)),
-                source=str(library.header["source"]),
+                source=library.source,
                 split=int(row["split"]),
                 cut=bool(row["cut"]),
             )

@@ -39,6 +39,8 @@ class AudioLibrary:
         self.index: NDArray[np.void] = _read_index(self.path)
         self.sample_rate = int(self.header["sample_rate"])
         self.licence = str(self.header["licence"])
+        font = self.header.get("settings", {}).get("font")
+        self.source = " ".join(str(part) for part in (self.header["source"], font) if part)
         self.instruments: list[str] = [entry["name"] for entry in self.header["instruments"]]
         self.instrument_families: list[str] = [entry["family"] for entry in self.header["instruments"]]
         self.families: list[str] = list(self.header["families"])
