@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +28,19 @@ class ResidualQuantizer(nn.Module):
         import_encodec()
         from encodec.quantization.core_vq import ResidualVectorQuantization
 
-        self.layers = ResidualVectorQuantization(
-            num_quantizers=n_codebooks,
-            dim=dimension,
-            codebook_size=codebook_size,
-            decay=0.99,
-            kmeans_init=True,
-            kmeans_iters=KMEANS_ITERATIONS,
-            threshold_ema_dead_code=DEAD_BELOW,
-        )
+        from timbrel_training.codec.codebook import Codebook
+
+        settings: dict[str, Any] = {
+            "dim": dimension,
+            "codebook_size": codebook_size,
+            "decay": 0.99,
+            "kmeans_init": True,
+            "kmeans_iters": KMEANS_ITERATIONS,
+            "threshold_ema_dead_code": DEAD_BELOW,
+        }
+        self.layers = ResidualVectorQuantization(num_quantizers=n_codebooks, **settings)
+        for layer in self.layers.layers:
+            layer._codebook = Codebook(**settings)
         self.n_codebooks = n_codebooks
 
     def forward(self, latents: Tensor, n_codebooks: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
