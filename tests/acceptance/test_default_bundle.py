@@ -55,9 +55,35 @@ def test_notes_end_by_themselves(demo_notes: list[dict[str, Any]]) -> None:
 
 
 def test_a_longer_hold_gives_a_longer_note(client: timbrel.Client) -> None:
-    for instrument in client.instruments()[:8]:
+    for instrument in sustained(client):
         short, long = (client.generate(instrument, 60, seconds=s, seed=3).duration for s in (0.5, 2.5))
         assert long > short + 1.0, f"{instrument}: {short:.2f} s, then {long:.2f} s"
+
+
+def test_the_release_follows_the_end_of_the_hold(client: timbrel.Client) -> None:
+    """Played until the key is released, and clearly quieter soon after."""
+    missed = []
+    names = sustained(client)
+    for instrument in names:
+        note = client.generate(instrument, 60, seconds=2.0, seed=5)
+        held = level(note.audio, note.sample_rate, 1.7, 1.95)
+        after = level(note.audio, note.sample_rate, 2.5, 2.75)
+        start = level(note.audio, note.sample_rate, 0.1, 0.6)
+        if held < start - 25 or after > held - 6:
+            missed.append(f"{instrument}: {start:.0f} dB, held {held:.0f} dB, after {after:.0f} dB")
+    assert len(missed) <= len(names) // 8, missed
+
+
+def sustained(client: timbrel.Client) -> list[str]:
+    """Instruments that sound for as long as they are held; plucked and struck ones die away before."""
+    families = {"Organ", "Brass", "Reed", "Pipe", "Synth Lead", "Ensemble"}
+    return [point.name for point in client.timbre_map() if point.family in families]
+
+
+def level(audio: np.ndarray, sample_rate: int, start: float, end: float) -> float:
+    """RMS in dB of a stretch given in seconds; what lies past the end is silent."""
+    piece = audio[int(start * sample_rate) : int(end * sample_rate)]
+    return float(10 * np.log10(np.mean(np.square(piece)) + 1e-12)) if len(piece) else -120.0
 
 
 def test_sixteen_notes_at_once_are_the_notes_alone(client: timbrel.Client) -> None:
