@@ -91,9 +91,6 @@ def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Pat
         sitting ended before the last step (run again to resume).
     """
     device = pick_device(config.device)
-    torch.set_flush_denormal(
-        True
-    )  # silent passages leave denormal gradients, which are many times slower on CPUs
     torch.manual_seed(config.loop.seed)
     objective = CodecObjective(TimbrelNotes(config.codec)).to(device)
     train = SegmentSampler(library, library.of_split(Split.TRAIN), config)
