@@ -4,14 +4,16 @@
 #   PIP_ARGS="..."        more arguments for pip, such as --extra-index-url
 #   RUNTIME=cpu|gpu       onnxruntime or onnxruntime-gpu
 #   CONFIG=cpu|gpu|tiny   the training configuration of `make pretrain`
-#   SOURCE=...            the notes it trains on (default: soundfont: with Debian's FluidR3)
+#   SOURCES="..."         the notes it trains on (default: soundfont: with Debian's FluidR3 and MuseScore General)
+#   COUNT=N               notes that the bundle is judged by in the end (default: 2000)
 #   PYTEST_ARGS="..."     more arguments for pytest
 
 PYTHON ?=
 PIP_ARGS ?=
 RUNTIME ?= cpu
 CONFIG ?= cpu
-SOURCE ?= soundfont:/usr/share/sounds/sf2/FluidR3_GM.sf2
+SOURCES ?= soundfont:/usr/share/sounds/sf2/FluidR3_GM.sf2 soundfont:/usr/share/sounds/sf3/MuseScore_General.sf3
+COUNT ?= 2000
 PYTEST_ARGS ?=
 RUN := runs/$(CONFIG)
 VENV := .venv
@@ -48,12 +50,14 @@ bench: $(VENV)/.demo-installed ## Measure latency and throughput of the default 
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
 pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
-	[ -e $(RUN)/notes ] || $(TIMBREL) train notes --config $(CONFIG) --source $(SOURCE) --out $(RUN)/notes
+	[ -e $(RUN)/notes ] || $(TIMBREL) train notes --config $(CONFIG) $(addprefix --source ,$(SOURCES)) --out $(RUN)/notes
 	$(TIMBREL) train codec --config $(CONFIG) --notes $(RUN)/notes --out $(RUN)/codec
 	[ -e $(RUN)/tokens.bin ] || $(TIMBREL) train tokens --notes $(RUN)/notes --codec $(RUN)/codec --out $(RUN)/tokens.bin
 	$(TIMBREL) train timbre --config $(CONFIG) --tokens $(RUN)/tokens.bin --codec $(RUN)/codec --out $(RUN)/timbre
 	$(TIMBREL) train model --config $(CONFIG) --tokens $(RUN)/tokens.bin --timbre $(RUN)/timbre --out $(RUN)/model
 	$(TIMBREL) export --model $(RUN)/model --timbre $(RUN)/timbre --codec $(RUN)/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
+	$(TIMBREL) train evaluate --bundle $(RUN)/bundle --notes $(RUN)/notes --count $(COUNT) --out $(RUN)/evaluation
+	$(TIMBREL) train card --bundle $(RUN)/bundle --evaluation $(RUN)/evaluation
 
 acceptance: $(VENV)/.installed ## The full-size checks, on the default bundle
 	$(BIN)/python -m pytest -m acceptance $(PYTEST_ARGS)

@@ -21,10 +21,16 @@ WAV_SUBTYPES = ("PCM_16", "PCM_24", "FLOAT")
 
 
 def read_audio(path: Path | str) -> tuple[npt.NDArray[np.float32], int]:
-    """Reads a WAV, FLAC or other file that libsndfile knows; several channels are averaged to one.
+    """Reads a sound file as `read_channels` does; several channels are averaged to one: float32 [S]."""
+    samples, sample_rate = read_channels(path)
+    return samples.mean(axis=1, dtype=np.float32), sample_rate
+
+
+def read_channels(path: Path | str) -> tuple[npt.NDArray[np.float32], int]:
+    """Reads a WAV, FLAC or other file that libsndfile knows.
 
     Returns:
-        Audio float32 [S], S >= 1, and its sample rate in Hz.
+        Audio float32 [S, channels], S >= 1, and its sample rate in Hz.
 
     Raises:
         AudioError: the file is missing, empty, cut short, damaged or in an unknown format.
@@ -45,7 +51,7 @@ def read_audio(path: Path | str) -> tuple[npt.NDArray[np.float32], int]:
         raise AudioError(f"{path}: holds no sound")
     if not np.isfinite(samples).all():
         raise AudioError(f"{path}: holds samples that are not numbers (NaN or infinity)")
-    return samples.mean(axis=1, dtype=np.float32), sample_rate
+    return samples, sample_rate
 
 
 def write_wav(

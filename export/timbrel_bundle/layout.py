@@ -35,6 +35,10 @@ CODEC_WEIGHTS = "codec.safetensors"
 TIMBRE_WEIGHTS = "timbre.safetensors"
 WEIGHTS = (MODEL_WEIGHTS, CODEC_WEIGHTS, TIMBRE_WEIGHTS)
 
+MODEL_CARD = "MODEL_CARD.md"
+MAP_PICTURE = "timbre_map.svg"
+"""For people: in the bundle's folder, but no part of what its hash names."""
+
 CLIENT_FETCHABLE = frozenset(
     {TIMBRE_MAP, CODEC_ENCODER, CODEC_DECODER, CODEC_WEIGHTS, TIMBRE_ENCODER, TIMBRE_WEIGHTS}
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral, Real
 from typing import NamedTuple, TypeAlias
 
+from timbrel_bundle.audio import MAX_SAMPLE_RATE
 from timbrel_bundle.randomness import MAX_SEED
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -16,6 +17,10 @@ Violation: TypeAlias = tuple[str, str]
 DISC_SLACK = 1e-6
 """How far outside the unit disc a point may lie: float32 cannot hold every point of the circle."""
 
+MIN_SAMPLE_RATE = 8000
+"""Hz. Of a recording to be located: below the telephone's, nothing of a timbre is left."""
+
+MAX_PITCH = 127
 MAX_TEMPERATURE = 2.0
 MAX_TOP_K = 256
 
@@ -73,6 +78,20 @@ def check_request(
     return [(field, fault) for field, fault in checks if fault]
 
 
+def check_recording(sample_rate: int, pitch: float | None) -> list[Violation]:
+    """What is wrong with a request to locate a recording, its sound aside: as `check_request` tells it.
+
+    Args:
+        sample_rate: of the recording, in Hz.
+        pitch: MIDI note number, fractions allowed; None where it is not known.
+    """
+    checks = (
+        ("sample_rate", _whole_fault(sample_rate, MIN_SAMPLE_RATE, MAX_SAMPLE_RATE, "rate in Hz")),
+        ("pitch", None if pitch is None else _hint_fault(pitch)),
+    )
+    return [(field, fault) for field, fault in checks if fault]
+
+
 def describe_violations(violations: Iterable[Violation]) -> str:
     """All violations in one line, for people: "pitch: 130 is ...; seconds: ..."."""
     return "; ".join(f"{field}: {description}" for field, description in violations)
@@ -88,6 +107,12 @@ def _timbre_fault(timbre: Sequence[float] | None) -> str | None:
     radius = math.hypot(timbre[0], timbre[1])
     if radius > 1.0 + DISC_SLACK:
         return f"{_show(tuple(timbre))} lies {radius:.7g} from the centre; x^2 + y^2 <= 1 is allowed"
+    return None
+
+
+def _hint_fault(pitch: float) -> str | None:
+    if not _is_finite(pitch) or not 0 < pitch <= MAX_PITCH:
+        return f"{_show(pitch)} is not a MIDI note number; above 0 and up to {MAX_PITCH} is, or none at all"
     return None
 
 

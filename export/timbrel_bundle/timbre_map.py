@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from pathlib import Path
 
 from timbrel_bundle.errors import UnknownInstrumentError
@@ -33,6 +34,12 @@ def find_instrument(timbre_map: pb.TimbreMap, name: str) -> pb.TimbrePoint:
     if point := points.get(_key(name)):
         return point
     raise UnknownInstrumentError(f"no instrument {name!r} on the timbre map; {_suggestion(points, name)}")
+
+
+def by_distance(timbre_map: pb.TimbreMap, x: float, y: float) -> list[tuple[float, pb.TimbrePoint]]:
+    """Every named point with its distance from (x, y), nearest first."""
+    distances = [(math.hypot(point.x - x, point.y - y), point) for point in timbre_map.points]
+    return sorted(distances, key=lambda pair: pair[0])
 
 
 def _key(name: str) -> str:

@@ -59,9 +59,7 @@ def check_bundle(
         ParityError: a graph computes something else than its module.
         BundleError: a graph or its weights cannot be loaded.
     """
-    decoders = [
-        _check_decoder(bundle, graph, model, notes) for graph in (DECODER_STEP, DECODER_STEP_PORTABLE)
-    ]
+    decoders = [check_decoder(bundle, graph, model, notes) for graph in (DECODER_STEP, DECODER_STEP_PORTABLE)]
     audio_difference = _check_codec(bundle, codec, timbre_encoder, notes)
     return pb.ParityReport(
         max_logit_difference=max(each.max_logit_difference for each in decoders),
@@ -72,9 +70,16 @@ def check_bundle(
     )
 
 
-def _check_decoder(
+def check_decoder(
     bundle: Bundle, graph: str, model: NoteTransformer, notes: Sequence[SampleNote]
 ) -> DecoderParity:
+    """Compares one of a bundle's decode graphs with the model it was made from.
+
+    Raises:
+        InterfaceError: the graph's inputs or outputs differ from the bundle format's.
+        ParityError: it computes something else than the model.
+        BundleError: the graph or its weights cannot be loaded.
+    """
     condition = bundle.session(CONDITION_ENCODER)
     decoder = bundle.session(graph)
     check_interface(CONDITION_ENCODER, condition, condition_interface(model.config))

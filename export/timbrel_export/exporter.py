@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import shutil
-import tempfile
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +31,7 @@ from timbrel_export.decoder_graph import export_decoder_step, export_decoder_ste
 from timbrel_export.errors import ExportError
 from timbrel_export.manifest import describe_bundle, describe_model
 from timbrel_export.parity import SampleNote
+from timbrel_export.publish import check_free, new_bundle
 from timbrel_export.timbre_graph import export_timbre_encoder
 from timbrel_export.weights import drop_unused_weights, round_to_half, save_weights, weights_in
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -82,9 +82,7 @@ def export_bundle(
     out_dir = Path(out_dir)
     _check_parts(model, codec, out_dir, sample_notes)
     model, codec, timbre_encoder = _as_shipped(model), _as_shipped(codec), _as_shipped(timbre_encoder)
-    out_dir.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", suffix=".tmp", dir=out_dir.parent))
-    try:
+    with new_bundle(out_dir) as folder:
         codec_spec = write_graphs(model, codec, timbre_encoder, folder)
         save_timbre_map(timbre_map, folder / TIMBRE_MAP)
         manifest = describe_bundle(folder, name, git_revision)
@@ -96,10 +94,6 @@ def export_bundle(
         parity = check_bundle(Bundle.open(folder), model, codec, timbre_encoder, sample_notes)
         manifest.parity.CopyFrom(parity)
         save_manifest(manifest, folder / MANIFEST)
-        _make_readable(folder)
-        _replace_folder(folder, out_dir)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return manifest
 
 
@@ -107,7 +101,7 @@ def write_graphs(
     model: NoteTransformer, codec: TimbrelNotes, timbre_encoder: nn.Module, folder: Path
 ) -> pb.CodecSpec:
     """Writes all graphs and weights of a bundle, unchecked, of modules rounded to fp16 already."""
-    weights = save_weights(model, folder / MODEL_WEIGHTS)
+    weights = save_weights(model, folder / MODEL_WEIGHTS, dataclasses.asdict(model.config))
     export_condition_encoder(model, folder / CONDITION_ENCODER, weights)
     export_decoder_step(model, folder / DECODER_STEP, weights)
     export_decoder_step_portable(model, folder / DECODER_STEP_PORTABLE, weights)
@@ -145,28 +139,4 @@ def _check_parts(
         )
     if not sample_notes:
         raise ExportError("no sample notes: the graphs are compared on real notes before a bundle is written")
-    if out_dir.is_file() or (out_dir.is_dir() and not _may_be_replaced(out_dir)):
-        raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder or empty it")
-
-
-def _may_be_replaced(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file() or not any(folder.iterdir())
-
-
-def _make_readable(folder: Path) -> None:
-    """Undoes the privacy of temporary files."""
-    folder.chmod(0o755)
-    for path in folder.iterdir():
-        path.chmod(0o644)
-
-
-def _replace_folder(folder: Path, out_dir: Path) -> None:
-    """Renames `folder` to `out_dir`, setting aside what was there until that has worked."""
-    if not out_dir.exists():
-        folder.rename(out_dir)
-        return
-    old = out_dir.with_name(f".{out_dir.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    out_dir.rename(old)
-    folder.rename(out_dir)
-    shutil.rmtree(old)
+    check_free(out_dir)

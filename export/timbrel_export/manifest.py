@@ -44,4 +44,6 @@ def describe_model(model: NoteTransformer) -> pb.ModelSpec:
         n_condition_positions=N_CONDITION_POSITIONS,
         conditioning=config.conditioning,
         n_parameters=model.n_parameters,
+        codes_per_semitone=config.codes_per_semitone,
+        code_offset=config.code_offset,
     )

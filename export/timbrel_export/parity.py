@@ -86,7 +86,7 @@ def compare_decoder(
     parity = DecoderParity()
     layout = model.config.layout
     cap = model.config.max_frames
-    given = [apply_delay(note.codes[:cap].astype(np.int64), layout)[0] for note in notes]
+    given = [apply_delay(layout.to_tokens(note.codes[:cap], note.pitch), layout)[0] for note in notes]
     _compare(parity, "sample note", model, decoder, notes, given)
     written = _write_greedily(decoder, notes)
     _compare(parity, "own output", model, decoder, notes, written)

@@ -96,7 +96,7 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
 
 
 def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
-    licence = AudioLibrary(notes).licence if notes is not None else UNKNOWN_LICENCE
+    licences = AudioLibrary(notes).licences if notes is not None else {}
     training = store.split == Split.TRAIN
     info = pb.TrainingInfo(
         n_steps=int(description.get("steps", 0)),
@@ -107,7 +107,7 @@ def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Pat
         own = training & (store.index["source"] == number)
         info.sources.add(
             name=name,
-            licence=licence,
+            licence=licences.get(name, UNKNOWN_LICENCE),
             n_instruments=len(np.unique(store.instrument[own])),
             n_notes=int(own.sum()),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,15 @@ import onnx
 import onnx_ir as ir
 import onnxscript.optimizer
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from timbrel_bundle.graph_header import parse_graph_header
 from timbrel_export.sparse import store_sparsely
 
+CONFIG_KEY = "config"
+"""Under which a weight file's header holds the config of its module."""
 FOLDED_AT_MOST = 16_384
 """Elements of a constant that may be stored; a runtime computes larger ones as it loads the graph."""
 
@@ -44,14 +49,14 @@ class WeightFile:
         return replace(self, prefix=prefix)
 
 
-def save_weights(module: nn.Module, path: Path) -> WeightFile:
-    """Writes the module's floating-point state as fp16."""
+def save_weights(module: nn.Module, path: Path, config: Mapping[str, object] | None = None) -> WeightFile:
+    """Writes the module's floating-point state as fp16; the file's header holds its config, as JSON."""
     state = {
         name: tensor.detach().half().contiguous().clone()
         for name, tensor in module.state_dict().items()
         if tensor.is_floating_point()
     }
-    save_file(state, path)
+    save_file(state, path, None if config is None else {CONFIG_KEY: json.dumps(config)})
     return weights_in(module, path.name)
 
 
@@ -98,8 +103,10 @@ def drop_unused_weights(folder: Path) -> None:
         for weight in parse_graph_header(path.read_bytes()).external_weights:
             used.setdefault(weight.location, set()).add(weight.name)
     for file, names in used.items():
+        with safe_open(folder / file, framework="pt") as opened:
+            about = opened.metadata()
         weights = load_file(folder / file)
-        save_file({name: weights[name] for name in sorted(names)}, folder / file)
+        save_file({name: weights[name] for name in sorted(names)}, folder / file, about)
 
 
 def _make_external(graph: onnx.GraphProto, locations: dict[str, str]) -> None:

@@ -120,6 +120,7 @@ class App:
         await asyncio.wait(enough)
         # Who watches the health service never hangs up: such calls are all that is left now, but for a hurry.
         await self._server.stop(0.0 if in_hurry else LINGER_SECONDS)
+        await self._service.close()
         if self._engine is not None:
             await asyncio.to_thread(self._engine.stop)
 

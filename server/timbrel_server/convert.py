@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from timbrel_bundle.ranges import check_request
+from timbrel_bundle.ranges import Violation, check_recording, check_request
+from timbrel_bundle.timbre_map import by_distance
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.progress import TokenLayout
-from timbrel_server.request import DEFAULT_SAMPLING, NoteRequest, SamplingSettings
+from timbrel_server.request import DEFAULT_SAMPLING, LocateRequest, NoteRequest, SamplingSettings
 from timbrel_server.ticket import Finish, Frame
 
 DEFAULT_VELOCITY = 100
@@ -21,6 +22,12 @@ DEFAULT_SECONDS = 2.0
 
 SEED_BITS = 32
 """Of a seed drawn here: few enough digits to be typed again."""
+
+MAX_AUDIO_BYTES = 3 << 20
+"""Of a recording: twice what the longest note takes at 48 kHz. gRPC refuses messages above 4 MiB."""
+
+SAMPLE = np.dtype("<f4")
+"""How a recording's samples travel."""
 
 _M = TypeVar("_M", bound=Message)
 
@@ -69,6 +76,29 @@ def note_request_from_pb(message: pb.GenerateRequest, manifest: pb.Manifest) -> 
     )
 
 
+def locate_request_from_pb(message: pb.LocateRequest) -> LocateRequest:
+    """Checks all of a request but what its sound holds.
+
+    Raises:
+        InvalidRequestError: naming every field that is missing or out of range.
+    """
+    pitch = message.pitch if message.HasField("pitch") else None
+    violations = [*_audio_faults(message.audio), *check_recording(message.sample_rate, pitch)]
+    if violations:
+        raise InvalidRequestError(violations)
+    audio = np.frombuffer(message.audio, SAMPLE).astype(np.float32, copy=False)
+    return LocateRequest(audio, message.sample_rate, pitch)
+
+
+def location_to_pb(timbre: tuple[float, float], timbre_map: pb.TimbreMap) -> pb.LocateResponse:
+    """A point and the named points around it."""
+    x, y = timbre
+    neighbours = [
+        pb.Neighbour(point=point, distance=distance) for distance, point in by_distance(timbre_map, x, y)
+    ]
+    return pb.LocateResponse(timbre=pb.Timbre(x=x, y=y), neighbours=neighbours)
+
+
 def sampling_to_pb(sampling: SamplingSettings) -> pb.Sampling:
     return pb.Sampling(temperature=sampling.temperature, top_k=sampling.top_k, top_p=sampling.top_p)
 
@@ -90,7 +120,18 @@ def token_layout(manifest: pb.Manifest) -> TokenLayout:
         bos_id=manifest.model.bos_id,
         eos_id=manifest.model.eos_id,
         max_frames=manifest.model.max_frames,
+        codes_per_semitone=manifest.model.codes_per_semitone,
+        code_offset=manifest.model.code_offset,
     )
+
+
+def _audio_faults(audio: bytes) -> Iterator[Violation]:
+    if not audio:
+        yield "audio", "is missing; little-endian float32 samples are needed"
+    elif len(audio) > MAX_AUDIO_BYTES:
+        yield "audio", f"{len(audio)} bytes are too many; up to {MAX_AUDIO_BYTES} are allowed"
+    elif len(audio) % SAMPLE.itemsize:
+        yield "audio", f"{len(audio)} bytes are no float32 samples; a multiple of {SAMPLE.itemsize} is needed"
 
 
 def _default_seconds(ranges: pb.RequestRanges) -> float:

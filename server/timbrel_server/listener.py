@@ -11,8 +11,8 @@ import grpc
 SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     # Otherwise two servers share a port without a word, and each gets some of the calls.
     ("grpc.so_reuseport", 0),
-    # Requests are small; replies are bounded by ourselves.
-    ("grpc.max_receive_message_length", 1 << 20),
+    # A recording to be located is the largest request, up to 3 MiB; replies are bounded by ourselves.
+    ("grpc.max_receive_message_length", 4 << 20),
     # A caller whose machine vanished is noticed, and its slot freed.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),

@@ -29,17 +29,30 @@ class TokenLayout:
     max_frames: int
     """A note that gets this long is cut."""
 
+    codes_per_semitone: int = 0
+    """Codebook 0's tokens are relative to the pitch asked: code = token + this * pitch - code_offset."""
+
+    code_offset: int = 0
+    """See `codes_per_semitone`."""
+
     @property
     def max_steps(self) -> int:
         """Steps of the longest note. A position of the cache per step is needed, and no more."""
         return self.max_frames + self.n_codebooks - 1
 
+    def code(self, token: int, pitch: int) -> int:
+        """The code that a token of codebook 0 stands for."""
+        code = token + self.codes_per_semitone * pitch - self.code_offset
+        return min(max(code, 0), self.bos_id - 1)
+
 
 class NoteProgress:
-    """How far a note has come: takes the tokens that each step draws, gives those that the next one reads."""
+    """How far a note has come: takes the tokens that each step draws, gives those that the next one reads and
+    the codes of finished frames."""
 
-    def __init__(self, layout: TokenLayout) -> None:
+    def __init__(self, layout: TokenLayout, pitch: int) -> None:
         self._layout = layout
+        self._pitch = pitch
         # What the last K steps drew, [K] each.
         self._recent: deque[Sequence[int]] = deque(maxlen=layout.n_codebooks)
         self._n_frames: int | None = None
@@ -67,7 +80,8 @@ class NoteProgress:
         first_frame_open = step - self._layout.n_codebooks + 1
         if first_frame_open < 0 or self._is_past_end(first_frame_open):
             return None
-        return tuple(drawn_then[q] for q, drawn_then in enumerate(self._recent))
+        first, *others = (drawn_then[q] for q, drawn_then in enumerate(self._recent))
+        return (self._layout.code(first, self._pitch), *others)
 
     def _look_for_end(self, step: int, token: int) -> None:
         if self._n_frames is not None:

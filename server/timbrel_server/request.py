@@ -1,8 +1,11 @@
-"""What the engine is asked for: a note, checked and in the engine's own units."""
+"""What is asked for, checked and in the engine's own units: a note, or the place of a recording."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,16 @@ class NoteRequest:
     """0..2^64-1."""
 
     sampling: SamplingSettings = DEFAULT_SAMPLING
+
+
+@dataclass(frozen=True, eq=False)
+class LocateRequest:
+    """A recording to be found on the timbre map. Whether there is a note in it is not known yet."""
+
+    audio: npt.NDArray[np.float32]  # [samples], at least 1
+
+    sample_rate: int
+    """Hz."""
+
+    pitch: float | None
+    """MIDI note number, fractions allowed; None where it is not known."""

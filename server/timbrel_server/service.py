@@ -11,10 +11,19 @@ import grpc
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.convert import codes_to_pb, finish_to_pb, note_request_from_pb, parse, sampling_to_pb
+from timbrel_server.convert import (
+    codes_to_pb,
+    finish_to_pb,
+    locate_request_from_pb,
+    location_to_pb,
+    note_request_from_pb,
+    parse,
+    sampling_to_pb,
+)
 from timbrel_server.engine import Engine
 from timbrel_server.errors import BundleMismatchError, InvalidRequestError, NotFoundError, UnavailableError
 from timbrel_server.grpc_types import Context, GenericHandler
+from timbrel_server.locator import Locator
 from timbrel_server.note_stream import NoteStream
 from timbrel_server.request import DEFAULT_SAMPLING
 from timbrel_server.sessions import PRECISION, DecoderSessions
@@ -27,12 +36,13 @@ FILE_CHUNK_BYTES = 1 << 20
 
 
 class SynthesizerService:
-    """The four methods. They take undecoded bodies, so that bytes that are no message get a proper status."""
+    """The five methods. They take undecoded bodies, so that bytes that are no message get a proper status."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
         self._manifest = bundle.manifest
         self._files = {file.name: file for file in bundle.manifest.files if file.client_fetchable}
+        self._locator = Locator(bundle)
         self._engine: Engine | None = None
         self._engine_info = pb.EngineInfo()
 
@@ -48,11 +58,18 @@ class SynthesizerService:
         )
         self._engine = engine
 
+    async def close(self) -> None:
+        """Ends what runs beside the engine."""
+        await asyncio.to_thread(self._locator.close)
+
     def handler(self) -> GenericHandler:
         """What to register with a gRPC server."""
         methods = {
             "Generate": grpc.unary_stream_rpc_method_handler(
                 self.generate, response_serializer=pb.GenerateResponse.SerializeToString
+            ),
+            "Locate": grpc.unary_unary_rpc_method_handler(
+                self.locate, response_serializer=pb.LocateResponse.SerializeToString
             ),
             "GetModel": grpc.unary_unary_rpc_method_handler(
                 self.get_model, response_serializer=pb.GetModelResponse.SerializeToString
@@ -82,6 +99,16 @@ class SynthesizerService:
                     reply.header.CopyFrom(header)
                     header = None
                 yield reply
+
+    async def locate(self, body: bytes, context: Context) -> pb.LocateResponse:
+        """Says where on the timbre map a recording lies, and what lies around."""
+        message = parse(pb.LocateRequest, body)
+        self._check_bundle(message.bundle, message.bundle_hash)
+        request = locate_request_from_pb(message)
+        self._require_engine()  # its start wants every core
+        reply = location_to_pb(await self._locator.locate(request), self._bundle.timbre_map)
+        reply.bundle_hash = self._manifest.bundle_hash
+        return reply
 
     async def get_model(self, body: bytes, context: Context) -> pb.GetModelResponse:
         """Describes the bundle and the engine that runs it."""

@@ -75,7 +75,7 @@ class Slot:
         """Begins a note."""
         self._become(SlotState.WRITING)
         self._ticket = ticket
-        self._progress = NoteProgress(layout)
+        self._progress = NoteProgress(layout, ticket.request.pitch)
 
     def advance(self, drawn: Sequence[int]) -> Frame | None:
         """Takes the tokens [K] that a step drew; returns the frame that they complete, if any."""

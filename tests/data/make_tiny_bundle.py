@@ -29,6 +29,7 @@ from timbrel_training.tokens.delay import collate
 CODEC = TimbrelNotesConfig(
     sample_rate=16_000,
     hop_length=320,
+    n_subframes=4,
     n_codebooks=4,
     codebook_size=64,
     fundamental_min=36.0,
@@ -47,10 +48,14 @@ CODEC = TimbrelNotesConfig(
 MODEL = ModelConfig(
     codebook_size=64,
     n_codebooks=4,
+    codes_per_semitone=1,
+    code_offset=36 + 32,
     d_model=32,
     n_heads=4,
     n_kv_heads=2,
     d_feed_forward=64,
+    n_timbre_waves=8,
+    n_velocity_waves=4,
     n_encoder_layers=1,
     n_decoder_layers=2,
     max_frames=120,
@@ -114,7 +119,7 @@ def train(rng: np.random.Generator) -> NoteTransformer:
     for step in range(N_STEPS):
         notes = [sample_note(rng, int(held)) for held in _holds(rng)]
         batch = collate(
-            [note.codes for note in notes],
+            [MODEL.layout.to_tokens(note.codes, note.pitch) for note in notes],
             [note.held_frames for note in notes],
             MODEL.layout,
             max_frames=MODEL.max_frames,

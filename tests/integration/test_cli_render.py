@@ -112,7 +112,7 @@ def test_without_a_timbre_or_a_file_the_option_is_named(run: Run) -> None:
 
 
 def test_help_teaches_by_example(run: Run) -> None:
-    for command in ("render", "info", "demo"):
+    for command in ("render", "info", "demo", "locate"):
         status, out, _ = run(command, "--help")
         assert status == 0
         assert "examples:" in out and f"timbrel {command}" in out

@@ -151,7 +151,7 @@ class TestFaults:
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert faulty_fields(error) == fields
 
-    @pytest.mark.parametrize("method", ["Generate", "GetModel", "GetTimbreMap", "GetFile"])
+    @pytest.mark.parametrize("method", ["Generate", "Locate", "GetModel", "GetTimbreMap", "GetFile"])
     def test_undecodable_bodies_are_invalid(self, channel: grpc.Channel, method: str) -> None:
         # Replies are left undecoded too: there are none.
         kind = channel.unary_stream if method in ("Generate", "GetFile") else channel.unary_unary
@@ -164,6 +164,7 @@ class TestFaults:
     def test_an_unknown_bundle_is_not_found(self, stub: Any) -> None:
         calls = [
             lambda: stub.Generate(request(bundle="other"), timeout=PATIENCE_SECONDS),
+            lambda: stub.Locate(pb.LocateRequest(bundle="other"), timeout=PATIENCE_SECONDS),
             lambda: stub.GetModel(pb.GetModelRequest(bundle="other"), timeout=PATIENCE_SECONDS),
             lambda: stub.GetTimbreMap(pb.GetTimbreMapRequest(bundle="other"), timeout=PATIENCE_SECONDS),
             lambda: stub.GetFile(pb.GetFileRequest(bundle="other"), timeout=PATIENCE_SECONDS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.model import NoteTransformer
+from timbrel_training.model import ModelConfig, NoteTransformer
 
 Export = Callable[..., pb.Manifest]
 Alter = Callable[[Path], None]
@@ -208,3 +210,5 @@ def test_graphs_made_anew_carry_no_weights(export: Export, tiny: Any, tmp_path: 
     assert stated["codec.safetensors"] == set(load_file(folder / "codec.safetensors"))
     assert stated["timbre.safetensors"] == set(load_file(folder / "timbre.safetensors"))
     assert all(weight.dtype == np.float16 for weight in weights.values())
+    with safe_open(folder / "model.safetensors", framework="numpy") as file:
+        assert ModelConfig(**json.loads(file.metadata()["config"])) == tiny.model.config

@@ -5,13 +5,26 @@ timbrel train codec --notes runs/notes --out runs/codec
 timbrel train tokens --notes runs/notes --codec runs/codec --out runs/tokens.bin
 timbrel train timbre --tokens runs/tokens.bin --codec runs/codec --out runs/timbre
 timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --out runs/model
-timbrel train evaluate --notes runs/notes --codec runs/codec --timbre runs/timbre --model runs/model
+timbrel export --model runs/model --timbre runs/timbre --codec runs/codec \\
+    --tokens runs/tokens.bin --out runs/b
+timbrel train evaluate --bundle runs/b --notes runs/notes --out runs/evaluation
+timbrel train card --bundle runs/b --evaluation runs/evaluation
+
+To teach a finished bundle instruments of your own:
+
+timbrel train finetune --from-bundle server/bundles/default --source folder:samples --out bundles/mine
+
+Beside the stages, for research: timbrel train compare-codecs --help
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any
 
 STAGES = {
     "notes": "timbrel_training.notes.command",
@@ -20,8 +33,15 @@ STAGES = {
     "timbre": "timbrel_training.timbre.command",
     "model": "timbrel_training.note_training.command",
     "evaluate": "timbrel_training.evaluate.command",
+    "card": "timbrel_training.card.command",
+    "compare-codecs": "timbrel_training.codec_comparison.command",
 }
 """Stage, in order, and the module with its `help`, `configure(parser)` and `run(args)`."""
+
+STAGE_GROUP = "timbrel.train_stages"
+"""Entry points of stages that other packages bring, modules like those above: export brings `finetune`, since
+training alone may not open bundles."""
+FROM_BUNDLE = "--from-bundle"
 
 
 class TrainCommand:
@@ -33,16 +53,52 @@ class TrainCommand:
         """Adds a subparser per stage."""
         parser.description = __doc__
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        stages = parser.add_subparsers(title="stages", dest="stage", metavar="STAGE", required=True)
-        for name, path in STAGES.items():
-            module = import_module(path)
+        stages = parser.add_subparsers(title="stages", dest="stage", metavar="STAGE")
+        for name, module in _stages():
             stage = stages.add_parser(name, help=module.help, description=module.help)
             module.configure(stage)
             stage.set_defaults(run_stage=module.run)
+        if "finetune" in stages.choices:
+            parser.add_argument(
+                FROM_BUNDLE,
+                nargs=argparse.REMAINDER,
+                action=_FineTune,
+                stages=stages,
+                metavar="...",
+                help=f"short for `finetune {FROM_BUNDLE} ...`",
+            )
+        parser.set_defaults(
+            run_stage=lambda args: parser.error("the following arguments are required: STAGE")
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Runs the stage; returns its exit status."""
         return int(args.run_stage(args))
+
+
+class _FineTune(argparse.Action):
+    """`train --from-bundle ...` stands for `train finetune --from-bundle ...`."""
+
+    def __init__(self, *, stages: argparse.Action, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._choose = stages
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        self._choose(parser, namespace, ["finetune", FROM_BUNDLE, *(values or ())])
+
+
+def _stages() -> Iterator[tuple[str, ModuleType]]:
+    """Every stage, by name: training's own, then those of other packages."""
+    for name, path in STAGES.items():
+        yield name, import_module(path)
+    for point in sorted(entry_points(group=STAGE_GROUP), key=lambda point: point.name):
+        yield point.name, point.load()
 
 
 command = TrainCommand()

@@ -16,6 +16,7 @@ from typing import Any
 
 from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig
 from timbrel_training.errors import ConfigError
+from timbrel_training.finetune.config import FineTuneConfig
 from timbrel_training.model.config import ModelConfig
 from timbrel_training.note_training.config import NoteTrainingConfig
 from timbrel_training.notes.config import NotesConfig
@@ -24,7 +25,7 @@ from timbrel_training.timbre.config import TimbreTrainingConfig
 
 NAMED = ("tiny", "cpu", "gpu")
 """Configs in the package: seconds for tests, about two hours on two cores, about 20 minutes on one H200."""
-PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 7}
+PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 3}
 """Of the model, until the token store is known: those of the timbrel-notes codec."""
 
 
@@ -42,6 +43,8 @@ class Config:
     """Sizes of the note transformer. Codebooks and their size are the token store's, whatever stands here."""
     note_training: NoteTrainingConfig = field(default_factory=NoteTrainingConfig)
     """Stage 2: training of the note transformer."""
+    finetune: FineTuneConfig = field(default_factory=FineTuneConfig)
+    """Fine-tuning of a bundle on further samples."""
 
 
 def load_config(name: str, overrides: Sequence[str] = ()) -> Config:

@@ -92,7 +92,8 @@ def generate(
             elif n_frames is not None and step - q >= n_frames:
                 read[q] = layout.eos_id
         inputs.append(read)
-    return _note(inputs, drawn, gate, logits[0], n_frames, truncated=n_frames == cap)
+    codes = layout.to_codes(remove_delay(np.stack(drawn), n_frames), pitch)
+    return _note(codes, inputs, drawn, gate, logits[0], truncated=n_frames == cap)
 
 
 def _draw(
@@ -116,18 +117,18 @@ def _draw(
 
 
 def _note(
+    codes: NDArray[np.uint16],
     inputs: list[NDArray[np.int64]],
     drawn: list[NDArray[np.int64]],
     gate: NDArray[np.int64],
     logits: Tensor,
-    n_frames: int,
     *,
     truncated: bool,
 ) -> OracleNote:
     tokens = np.stack(drawn)
     best = logits.topk(2, dim=2).values
     return OracleNote(
-        codes=remove_delay(tokens, n_frames),
+        codes=codes,
         truncated=truncated,
         inputs=np.stack(inputs),
         tokens=tokens,

@@ -30,6 +30,8 @@ class TokenTable:
     codebook_size: int
     frame_rate: float  # frames per second
     codec_hash: str = ""  # of the weights of the codec that made the codes
+    codes_per_semitone: int = 0  # of codebook 0; see TokenLayout
+    code_offset: int = 0
 
     @classmethod
     def from_store(cls, store: TokenStore) -> TokenTable:
@@ -48,6 +50,8 @@ class TokenTable:
             codebook_size=store.header.codebook_size,
             frame_rate=store.header.frame_rate,
             codec_hash=store.header.codec_hash,
+            codes_per_semitone=store.header.codes_per_semitone,
+            code_offset=store.header.code_offset,
         )
 
     @property

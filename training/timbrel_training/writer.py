@@ -68,7 +68,10 @@ def write_notes(
         tokens = torch.where(frame < 0, layout.bos_id, tokens)
         tokens = torch.where(frame >= n_frames[:, None], layout.eos_id, tokens)
     written = torch.stack(drawn, dim=1).numpy()  # [B, S, K]
-    return [remove_delay(written[row], int(frames)) for row, frames in enumerate(n_frames)]
+    return [
+        layout.to_codes(remove_delay(written[row], int(frames)), int(pitch[row]))
+        for row, frames in enumerate(n_frames)
+    ]
 
 
 def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:

@@ -9,6 +9,7 @@ with timbrel.Client() as client:
 
 from timbrel.client import Client
 from timbrel.core.instrument import Instrument
+from timbrel.core.location import Location, Neighbour
 from timbrel.core.model import Model
 from timbrel.errors import (
     AuthenticationError,
@@ -35,8 +36,10 @@ __all__ = [
     "FieldViolation",
     "Instrument",
     "InvalidRequestError",
+    "Location",
     "MissingExtraError",
     "Model",
+    "Neighbour",
     "NotFoundError",
     "Note",
     "OverloadedError",

@@ -7,12 +7,16 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy.typing as npt
 
 from timbrel.core.address import TOKEN_VARIABLE, find_server
 from timbrel.core.instrument import Instrument
+from timbrel.core.location import Location
 from timbrel.core.manifest import check_manifest
 from timbrel.core.model import Model
+from timbrel.core.recording import locate_request
 from timbrel.core.reply import NoteAssembler, WrittenNote
 from timbrel.core.request import NoteRequest
 from timbrel.core.retry import RetryPolicy
@@ -27,6 +31,9 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 DEFAULT_TIMEOUT_SECONDS = 120.0
 """A note takes a second or so; a busy server's queue and a slow processor are given time."""
+
+N_NEAREST = 5
+"""Instruments that `Client.locate` names where it is not told how many."""
 
 _Result = TypeVar("_Result")
 
@@ -147,6 +154,37 @@ class Client:
             sample_rate=manifest.codec.sample_rate,
             _decode=decode,
         )
+
+    def locate(
+        self,
+        audio: npt.NDArray[Any],
+        sample_rate: int,
+        pitch: float | None = None,
+        *,
+        n_nearest: int = N_NEAREST,
+    ) -> Location:
+        """Says where on the timbre map a recording of one note lies.
+
+            location = client.locate(audio, 44_100)
+            client.generate(location.timbre, pitch=48)
+
+        Args:
+            audio: [samples] or [samples, channels], at any level, with or without silence before and after.
+                What lies beyond the length of the bundle's longest note, `model().max_seconds`, is not heard.
+            sample_rate: its samples per second, 8000 to 768000.
+            pitch: MIDI note number, fractions allowed, where it is known: a hint.
+            n_nearest: how many instruments to name, the nearest first.
+
+        Raises:
+            InvalidRequestError: a field is out of range, or the audio is silent, too short, not finite or of
+                another shape; nothing was sent.
+        """
+        if n_nearest < 0:
+            raise InvalidRequestError.of([FieldViolation("n_nearest", f"must be 0 or more, got {n_nearest}")])
+        manifest = self._get_model().manifest
+        request = locate_request(audio, sample_rate, pitch, manifest)
+        reply = self._call(lambda transport, timeout: transport.locate(request, timeout))
+        return Location.from_pb(reply, manifest.bundle_hash, n_nearest)
 
     def model(self) -> Model:
         """What the server serves, and what runs it. Asked once and then remembered."""

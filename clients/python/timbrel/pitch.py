@@ -32,7 +32,8 @@ class PitchMeter:
             from swift_f0 import SwiftF0
         except ImportError as error:
             raise MissingExtraError("measuring pitch", "demo") from error
-        self._tracker: Any = SwiftF0()
+        # One thread: notes are short, and whoever measures many does so in several processes.
+        self._tracker: Any = SwiftF0(threads=1, spin=False)
 
     def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
         """The note's pitch as a fractional MIDI note number; None where nothing is voiced.

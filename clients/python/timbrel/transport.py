@@ -46,6 +46,9 @@ class Transport:
     def generate(self, request: pb.GenerateRequest, timeout: float | None) -> Iterator[pb.GenerateResponse]:
         return self._stream(self._stub.Generate, request, timeout)
 
+    def locate(self, request: pb.LocateRequest, timeout: float | None) -> pb.LocateResponse:
+        return cast(pb.LocateResponse, self._unary(self._stub.Locate, request, timeout))
+
     def get_file(self, name: str, offset: int, timeout: float | None) -> Iterator[pb.GetFileResponse]:
         return self._stream(self._stub.GetFile, pb.GetFileRequest(name=name, offset=offset), timeout)
 

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.convert import codes_to_pb, note_request_from_pb, parse
+from timbrel_server.convert import (
+    MAX_AUDIO_BYTES,
+    codes_to_pb,
+    locate_request_from_pb,
+    location_to_pb,
+    note_request_from_pb,
+    parse,
+)
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.request import DEFAULT_SAMPLING, SamplingSettings
 
@@ -111,3 +118,58 @@ def test_codes_travel_as_little_endian_uint16() -> None:
 def test_bytes_that_are_no_message_are_an_invalid_request() -> None:
     with pytest.raises(InvalidRequestError, match="GenerateRequest"):
         parse(pb.GenerateRequest, b"\xff\xff\xff")
+
+
+SAMPLES = np.array([0.5, -0.25, 1e-3], dtype="<f4")
+
+
+def test_a_recording_travels_as_little_endian_float32() -> None:
+    request = locate_request_from_pb(
+        pb.LocateRequest(audio=SAMPLES.tobytes(), sample_rate=44_100, pitch=60.5)
+    )
+    np.testing.assert_array_equal(request.audio, SAMPLES)
+    assert request.audio.dtype == np.float32
+    assert (request.sample_rate, request.pitch) == (44_100, 60.5)
+
+
+def test_a_pitch_that_is_not_said_is_not_known() -> None:
+    request = locate_request_from_pb(pb.LocateRequest(audio=SAMPLES.tobytes(), sample_rate=44_100))
+    assert request.pitch is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"audio": b""}, ["audio"]),
+        ({"audio": b"12345"}, ["audio"]),
+        ({"audio": bytes(MAX_AUDIO_BYTES + 4)}, ["audio"]),
+        ({"sample_rate": 0}, ["sample_rate"]),
+        ({"sample_rate": 7999}, ["sample_rate"]),
+        ({"sample_rate": 768_001}, ["sample_rate"]),
+        ({"pitch": 0.0}, ["pitch"]),
+        ({"pitch": 127.5}, ["pitch"]),
+        ({"pitch": math.nan}, ["pitch"]),
+        ({"audio": b"", "sample_rate": 1, "pitch": -1.0}, ["audio", "sample_rate", "pitch"]),
+    ],
+)
+def test_what_is_wrong_with_a_recording_is_named(changes: dict[str, object], fields: list[str]) -> None:
+    wanted: dict[str, object] = {"audio": SAMPLES.tobytes(), "sample_rate": 44_100, **changes}
+    with pytest.raises(InvalidRequestError) as caught:
+        locate_request_from_pb(pb.LocateRequest(**wanted))  # type: ignore[arg-type]
+    assert [field for field, _ in caught.value.violations] == fields
+
+
+def test_the_largest_recording_is_taken() -> None:
+    message = pb.LocateRequest(audio=bytes(MAX_AUDIO_BYTES), sample_rate=48_000)
+    assert len(locate_request_from_pb(message).audio) == MAX_AUDIO_BYTES // 4
+
+
+def test_neighbours_come_nearest_first() -> None:
+    points = [
+        pb.TimbrePoint(instrument=name, x=x, y=y)
+        for name, x, y in (("A", 0.0, 0.0), ("B", 0.3, 0.4), ("C", 1, 0))
+    ]
+    reply = location_to_pb((0.3, 0.3), pb.TimbreMap(points=points))
+    assert [each.point.instrument for each in reply.neighbours] == ["B", "A", "C"]
+    assert [each.distance for each in reply.neighbours] == pytest.approx([0.1, 0.18**0.5, 0.58**0.5])
+    assert (reply.timbre.x, reply.timbre.y) == pytest.approx((0.3, 0.3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +30,7 @@ def play(
 
     Returns the progress, the frames it gave, and the step at which each was given.
     """
-    progress = NoteProgress(layout)
+    progress = NoteProgress(layout, 60)
     frames, given_at = [], []
     while not progress.complete:
         step = progress.position
@@ -61,20 +62,28 @@ def test_cuts_a_note_at_the_cap(n_codebooks: int) -> None:
     assert progress.position == layout(n_codebooks).max_steps
 
 
+def test_gives_codes_where_tokens_are_relative_to_the_pitch() -> None:
+    relative = replace(layout(2), codes_per_semitone=3, code_offset=3 * 60)
+    progress = NoteProgress(relative, 61)
+    assert progress.advance([2, 0]) is None
+    assert progress.advance([EOS, 4]) == (5, 4)
+    assert progress.tokens == [EOS, EOS] or progress.complete
+
+
 def test_takes_no_step_more_than_the_note_needs() -> None:
     progress, _, _ = play(made_up_note(5, 4), layout(4))
     assert progress.position == 5 + 4 - 1
 
 
 def test_an_empty_note_ends_with_its_first_step() -> None:
-    progress = NoteProgress(layout(4))
+    progress = NoteProgress(layout(4), 60)
     assert progress.advance([EOS, 1, 2, 3]) is None
     assert progress.complete
     assert progress.finish is Finish.EOS
 
 
 def test_reads_bos_before_the_note_and_eos_behind_it() -> None:
-    progress = NoteProgress(layout(3))
+    progress = NoteProgress(layout(3), 60)
     read = [progress.tokens]
     for drawn in ([1, 9, 9], [2, 4, 9], [EOS, 5, 7], [9, 9, 8]):
         progress.advance(drawn)

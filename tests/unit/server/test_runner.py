@@ -41,7 +41,7 @@ class Singer:
 
     def __init__(self, bundle: Bundle, seed: int, held_frames: int) -> None:
         self.request = NoteRequest((0.3, -0.2), 40 + seed, 90, held_frames, seed, LIVELY)
-        self.progress = NoteProgress(token_layout(bundle.manifest))
+        self.progress = NoteProgress(token_layout(bundle.manifest), 60)
         self.frames: list[Frame] = []
 
     def step_row(self, row: int) -> StepRow:

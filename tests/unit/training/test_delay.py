@@ -49,6 +49,24 @@ def test_round_trip(n_codebooks: int, n_frames: int) -> None:
     assert (before == after)[before != IGNORED].all()
 
 
+def test_tokens_of_codebook_0_are_relative_to_the_pitch() -> None:
+    layout = TokenLayout(n_codebooks=2, codebook_size=100, codes_per_semitone=2, code_offset=2 * 40 + 50)
+    low, high = np.array([[40, 7], [41, 8]]), np.array([[64, 7], [65, 8]])  # the same note an octave apart
+    assert layout.to_tokens(low, 60).tolist() == layout.to_tokens(high, 72).tolist() == [[50, 7], [51, 8]]
+    for codes, pitch in ((low, 60), (high, 72)):
+        assert layout.to_codes(layout.to_tokens(codes, pitch), pitch).tolist() == codes.tolist()
+
+
+def test_a_code_too_far_from_the_pitch_asked_is_clamped() -> None:
+    layout = TokenLayout(n_codebooks=1, codebook_size=10, codes_per_semitone=1, code_offset=5)
+    assert layout.to_tokens(np.array([[9], [0]]), 3).tolist() == [[9], [2]]
+    assert layout.to_codes(np.array([[9], [0]]), 9).tolist() == [[9], [4]]
+
+
+def test_without_codes_per_semitone_tokens_are_the_codes() -> None:
+    assert (LAYOUT.to_tokens(CODES, 60) == CODES).all() and (LAYOUT.to_codes(CODES, 60) == CODES).all()
+
+
 def test_every_frame_is_held_that_begins_before_the_release() -> None:
     assert gate_steps(2, 5).tolist() == [1, 1, 0, 0, 0]
     assert gate_steps(0, 3).tolist() == [1, 0, 0]

@@ -32,7 +32,12 @@ VARIANTS = {
     "post-norm": {"norm": "post", "activation": "relu"},
     "learned positions": {"positions": "learned"},
     "biased": {"attention_bias": True, "head_dim": 16},
+    "prefix": {"conditioning": "prefix", "n_encoder_layers": 0},
+    "prefix, encoded": {"conditioning": "prefix"},
+    "prefix, grouped": {"conditioning": "prefix", "n_encoder_layers": 0, "n_kv_heads": 2},
+    "prefix, post-norm": {"conditioning": "prefix", "n_encoder_layers": 0, "norm": "post", "n_kv_heads": 1},
 }
+CONDITIONINGS = pytest.mark.parametrize("conditioning", ["cross", "prefix"])
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +82,9 @@ def test_steps_against_a_cache_give_the_logits_of_the_whole_sequence(variant: st
 
 
 @torch.no_grad()
-def test_rows_at_different_positions_do_not_disturb_each_other() -> None:
-    model = build(n_kv_heads=2)
+@CONDITIONINGS
+def test_rows_at_different_positions_do_not_disturb_each_other(conditioning: str) -> None:
+    model = build(conditioning=conditioning, n_kv_heads=2)
     given, (read, gate) = conditions(3), tokens(3, 12)
     expected = model(*given, read, gate)
     memories = model.cross_kv(model.condition(*given))
@@ -91,8 +97,10 @@ def test_rows_at_different_positions_do_not_disturb_each_other() -> None:
 
 
 @torch.no_grad()
-def test_no_step_sees_a_later_one() -> None:
-    model = build()
+@CONDITIONINGS
+@pytest.mark.parametrize("n_kv_heads", [4, 1])
+def test_no_step_sees_a_later_one(conditioning: str, n_kv_heads: int) -> None:
+    model = build(conditioning=conditioning, n_kv_heads=n_kv_heads)
     given, (read, gate) = conditions(), tokens()
     before = model(*given, read, gate)
     changed, opened = read.clone(), gate.clone()
@@ -104,9 +112,10 @@ def test_no_step_sees_a_later_one() -> None:
 
 
 @torch.no_grad()
+@CONDITIONINGS
 @pytest.mark.parametrize("changed", ["timbre", "pitch", "velocity", "gate"])
-def test_everything_asked_for_is_heard(changed: str) -> None:
-    model = build()
+def test_everything_asked_for_is_heard_from_the_first_step(changed: str, conditioning: str) -> None:
+    model = build(conditioning=conditioning)
     (timbre, pitch, velocity), (read, gate) = conditions(), tokens()
     before = model(timbre, pitch, velocity, read, gate)
     timbre = timbre + 0.3 if changed == "timbre" else timbre
@@ -114,7 +123,7 @@ def test_everything_asked_for_is_heard(changed: str) -> None:
     velocity = velocity / 2 if changed == "velocity" else velocity
     gate = 1 - gate if changed == "gate" else gate
     after = model(timbre, pitch, velocity, read, gate)
-    assert (after - before).abs().amax(dim=(1, 2, 3)).min() > 1e-3
+    assert (after - before).abs().amax(dim=(2, 3))[:, 0].min() > 1e-3
 
 
 @torch.no_grad()
@@ -128,8 +137,9 @@ def test_heads_never_choose_what_they_may_not() -> None:
     assert (logits[..., : layout.codebook_size] > MASKED_LOGIT / 2).all()
 
 
-def test_the_loss_is_the_cross_entropy_of_the_targets_alone() -> None:
-    model = build()
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_loss_is_the_cross_entropy_of_the_targets_alone(variant: str) -> None:
+    model = build(**VARIANTS[variant])
     given, (read, gate) = conditions(), tokens()
     targets = torch.randint(0, CONFIG.codebook_size, read.shape)
     targets[:, ::2, 1] = IGNORED
@@ -143,8 +153,10 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_alone() -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_bfloat16_autocast_trains_as_float32_does() -> None:
-    model = build(n_kv_heads=2)
+@CONDITIONINGS
+@pytest.mark.parametrize("n_kv_heads", [4, 2, 1])
+def test_bfloat16_autocast_trains_as_float32_does(conditioning: str, n_kv_heads: int) -> None:
+    model = build(conditioning=conditioning, n_kv_heads=n_kv_heads)
     given, (read, gate) = conditions(), tokens()
     batch = Batch(read, torch.randint(0, CONFIG.codebook_size, read.shape), gate)
     gradients = []
@@ -175,7 +187,9 @@ def test_embedding_and_heads_share_their_weights() -> None:
     [
         ({"n_kv_heads": 3}, "n_kv_heads"),
         ({"n_heads": 5, "n_kv_heads": 5}, "head_dim"),
-        ({"conditioning": "prefix"}, "conditioning"),
+        ({"conditioning": "adaptive"}, "conditioning is 'adaptive'; it must be one of cross, prefix"),
+        ({"n_encoder_layers": 0}, "n_encoder_layers is 0; with conditioning = cross it must be at least 1"),
+        ({"n_encoder_layers": -1, "conditioning": "prefix"}, "n_encoder_layers"),
         ({"norm": "none"}, "norm"),
         ({"n_decoder_layers": 0}, "n_decoder_layers"),
         ({"dropout": 1.0}, "dropout"),
@@ -184,3 +198,22 @@ def test_embedding_and_heads_share_their_weights() -> None:
 def test_shapes_that_cannot_be_built_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ModelConfigError, match=named):
         replace(CONFIG, **changes)
+
+
+def test_the_condition_tells_near_points_and_velocities_apart() -> None:
+    torch.manual_seed(0)
+    plain = NoteTransformer(CONFIG).eval()
+    waved = NoteTransformer(replace(CONFIG, n_timbre_waves=32, n_velocity_waves=16)).eval()
+
+    def moved(model: NoteTransformer, timbre: tuple[float, float], velocity: float) -> float:
+        """By how much of its length the memory changes between (0.4, 0.4) at 60 and this."""
+        pitch = torch.tensor([60])
+        here = model.condition(torch.tensor([[0.4, 0.4]]), pitch, torch.tensor([60.0]))
+        there = model.condition(torch.tensor([timbre]), pitch, torch.tensor([velocity]))
+        return float((here - there).norm() / here.norm())
+
+    with torch.no_grad():
+        # Farther out in the same direction; and a harder touch.
+        assert moved(waved, (0.6, 0.6), 60.0) > 2 * moved(plain, (0.6, 0.6), 60.0)
+        assert moved(waved, (0.4, 0.4), 90.0) > 2 * moved(plain, (0.4, 0.4), 90.0)
+        assert moved(waved, (0.401, 0.4), 60.0) < 0.02

@@ -28,8 +28,8 @@ def note(audio: NDArray[np.float32], instrument: str = "A", pitch: int = 60, cel
     ("audio", "fault"),
     [
         (tone(), None),
-        (tone(level=0.004), None),
-        (tone(level=0.002), Fault.SILENT),
+        (tone(level=0.0012), None),
+        (tone(level=0.0008), Fault.SILENT),
         (np.zeros(0, np.float32), Fault.SILENT),
         (tone(level=1.0), Fault.CLIPPED),
         (np.full(100, np.nan, np.float32), Fault.NOT_FINITE),

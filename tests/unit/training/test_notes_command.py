@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from timbrel_training.config import load_config
 from timbrel_training.errors import ConfigError
 from timbrel_training.notes import command
 from timbrel_training.notes.library import AudioLibrary
 from timbrel_training.notes.note import SourceError
-from timbrel_training.notes.programs import CPU_PROGRAMS
 from timbrel_training.notes.split import Split
 
 
@@ -28,7 +26,7 @@ def test_synthetic_notes_become_a_library(tmp_path: Path, capsys: pytest.Capture
     out = tmp_path / "notes"
     assert run("--config", "tiny", "--source", "synthetic", "--out", str(out), "--jobs", "1") == 0
     library = AudioLibrary(out)
-    assert library.sample_rate == 24_000 and library.licence == "CC0-1.0"
+    assert library.sample_rate == 24_000 and library.licences == {"synthetic": "CC0-1.0"}
     printed = capsys.readouterr().out
     assert f"{len(library)} notes of 4 instruments" in printed and "dropped: " in printed
 
@@ -42,7 +40,7 @@ def test_a_folder_of_recordings_becomes_a_library(tmp_path: Path) -> None:
     assert run("--source", f"folder:{tmp_path / 'Kora'}", *arguments) == 0
     library = AudioLibrary(tmp_path / "out")
     assert library.instruments == ["Kora"] and list(library.pitch) == [60, 61]
-    assert library.sample_rate == 24_000 and library.licence == "CC-BY-4.0"
+    assert library.sample_rate == 24_000 and library.licences == {"folder": "CC-BY-4.0"}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,3 @@ def test_a_bad_field_is_one_clear_line(tmp_path: Path, assignment: str, message:
             "--config", "tiny", "--source", "synthetic", "--out", str(tmp_path / "notes"), "--set", assignment
         )
     assert not list(tmp_path.iterdir())
-
-
-def test_the_config_for_two_cores_names_the_same_programs_as_the_list() -> None:
-    assert load_config("cpu").notes.programs == CPU_PROGRAMS

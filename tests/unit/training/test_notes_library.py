@@ -176,5 +176,5 @@ def test_a_damaged_library_is_one_clear_line(path: Path, tmp_path: Path) -> None
             AudioLibrary(tmp_path)
     header = json.loads((path / "library.json").read_text()) | {"version": 9}
     (tmp_path / "library.json").write_text(json.dumps(header))
-    with pytest.raises(LibraryError, match="library version 9, this timbrel reads 1"):
+    with pytest.raises(LibraryError, match="library version 9, this timbrel reads 2"):
         AudioLibrary(tmp_path)

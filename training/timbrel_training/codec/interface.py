@@ -21,6 +21,10 @@ class Codec(nn.Module):
     n_codebooks: int
     codebook_size: int
     latent_dim: int
+    codes_per_semitone: int = 0
+    """Of codebook 0 where it codes the fundamental, else 0."""
+    code_offset: int = 0
+    """Code - codes_per_semitone * pitch + code_offset is the middle of codebook 0 for a note in tune."""
 
     @property
     def frame_rate(self) -> float:

@@ -1,1 +1,1 @@
-"""How well trained models sound, before they are exported."""
+"""How good a finished bundle is, held against the notes it learnt from."""

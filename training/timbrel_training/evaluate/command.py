@@ -1,53 +1,76 @@
-"""`timbrel train evaluate`: are the notes in tune, and where is it lost?"""
+"""`timbrel train evaluate`: how good is a bundle?"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from timbrel_training.stage import add_folder
 
-help = "how many notes are in tune: source, codec and model"
+if TYPE_CHECKING:
+    from timbrel_training.evaluate.figure import Figure
+
+help = "judge a finished bundle against the notes it learnt from: report.json and report.html"
+
+_EXAMPLES = """\
+examples:
+  timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes
+  timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes --count 60     # a quick look
+  timbrel train evaluate --bundle DIR --notes LIBRARY --out runs/judged --jobs 8
+
+The notes are written by a private server with its default sampling, each once, with a seed made of what the
+note is. Every figure comes with a 95 % interval, and beside it stands the same figure of the source notes and
+of the codec's reconstruction. A run that was stopped goes on when it is started again.
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    add_folder(parser, "notes", "the library of notes")
-    add_folder(parser, "codec", "folder of the codec")
-    add_folder(parser, "timbre", "folder of stage 1")
-    add_folder(parser, "model", "folder of stage 2")
-    parser.add_argument("--count", type=int, default=60, metavar="N", help="notes to judge (default: 60)")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    add_folder(parser, "bundle", "the bundle to judge")
+    add_folder(parser, "notes", "the library of notes that it learnt from")
     parser.add_argument(
-        "--split",
-        choices=("held-out", "training"),
-        default="held-out",
-        help="notes of held-out cells, or of training cells (default: held-out)",
+        "--count",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="notes of the largest sections, which the others take a share of (default: 2000)",
     )
     parser.add_argument(
-        "--weights",
-        choices=("model", "best"),
-        default="model",
-        help="the latest, or those that predicted held-out notes best (default: model)",
+        "--out",
+        type=Path,
+        default=Path("runs/evaluation"),
+        metavar="DIR",
+        help="folder for the report, and for what was made so far (default: runs/evaluation/)",
     )
-    parser.add_argument("--temperature", type=float, default=1.0, help="0 takes the likeliest token")
-    parser.add_argument("--top-p", type=float, default=0.95, help="probability mass kept (default: 0.95)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes that measure (default: one per core)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judges, and prints shares."""
-    from timbrel_training.codec.timbrel_notes.train import load_codec
-    from timbrel_training.evaluate.tuning import judge_tuning, pick_notes
-    from timbrel_training.note_training.train import load_model
-    from timbrel_training.notes.library import AudioLibrary
-    from timbrel_training.notes.split import Split
-    from timbrel_training.timbre.map import read_map
-    from timbrel_training.writer import Sampling
+    """Judges, writes the report and prints the figures that have a bar."""
+    from timbrel_training.evaluate.evaluation import REPORT_HTML, REPORT_JSON, evaluate
+    from timbrel_training.evaluate.settings import Settings
 
-    library = AudioLibrary(args.notes)
-    chart, _ = read_map(args.timbre)
-    split = Split.HELD_OUT_CELL if args.split == "held-out" else Split.TRAIN
-    rows = pick_notes(library, chart, split, args.count)
-    sampling = Sampling(temperature=args.temperature, top_p=args.top_p)
-    model = load_model(args.model, args.weights)
-    report = judge_tuning(library, rows, load_codec(args.codec), chart, model, sampling)
-    print(*report.lines(), sep="\n")
+    settings = Settings(args.bundle, args.notes, args.out, args.count, args.jobs)
+    report = evaluate(settings, progress=sys.stderr.isatty())
+    print(*_lines(report.judged()), sep="\n")
+    print(f"{args.out / REPORT_JSON}\n{args.out / REPORT_HTML}")
     return 0
+
+
+def _lines(figures: Iterable[Figure]) -> Iterable[str]:
+    """One line per figure: name, value and interval, bar, verdict."""
+    verdicts = {True: "met", False: "MISSED", None: "not measured"}
+    for figure in figures:
+        yield f"{figure.name:32} {figure.shown:36} {figure.bar_shown:18} {verdicts[figure.met]}"

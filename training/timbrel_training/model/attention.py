@@ -45,6 +45,11 @@ class SelfAttention(nn.Module):
         )
         return self.out(merge_heads(attended))
 
+    def project_memory(self, memory: Tensor) -> KV:
+        """Keys and values [B, n_kv_heads, E, head_dim] that `forward` gives the positions [B, E, d]."""
+        _, key, value = self.qkv(memory).split(self.sizes, dim=2)
+        return split_heads(key, self.n_kv_heads), split_heads(value, self.n_kv_heads)
+
     def step(self, x: Tensor, cache: KV, position: Tensor, attention: CachedAttention) -> tuple[Tensor, KV]:
         """One position [B, 1, d] per row, `position` int32 [B] being how many its cache holds already."""
         query, key, value = self.qkv(x).split(self.sizes, dim=2)

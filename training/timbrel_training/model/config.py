@@ -1,4 +1,4 @@
-"""The shape of the encoder-decoder Transformer."""
+"""The shape of the Transformer that writes notes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from timbrel_training.tokens.layout import TokenLayout
 
 N_CONDITION_POSITIONS = 3
-"""Positions of the encoder's sequence: timbre, pitch, velocity."""
+"""Positions of the condition: timbre, pitch, velocity."""
 N_PITCHES = 128
 """MIDI note numbers."""
 
@@ -25,6 +25,10 @@ class ModelConfig:
     """Codes per codebook, as the codec has them; BOS and EOS are added to these."""
     n_codebooks: int
     """Codebooks of the codec: tokens predicted per step."""
+    codes_per_semitone: int = 0
+    """Of codebook 0, where the codec codes the fundamental there; see TokenLayout."""
+    code_offset: int = 0
+    """Shifts codebook 0's tokens; see TokenLayout."""
     d_model: int = 256
     """Width of the residual stream."""
     n_heads: int = 4
@@ -34,9 +38,13 @@ class ModelConfig:
     d_feed_forward: int = 1024
     """Width between the two layers of a feed-forward block."""
     n_encoder_layers: int = 2
-    """Layers over the condition's three positions: cheap, they run once a note."""
+    """Layers over the condition's three positions: cheap, they run once a note. `prefix` needs none: 0."""
     n_decoder_layers: int = 6
     """Layers over the note's tokens."""
+    n_timbre_waves: int = 0
+    """Fourier features of the timbre's point, beside the point itself; see FourierFeatures."""
+    n_velocity_waves: int = 0
+    """The same of the velocity."""
     max_frames: int = 300
     """Hard cap on a note's frames; longer notes are cut there."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
@@ -48,7 +56,9 @@ class ModelConfig:
     dropout: float = 0.0
     """Share of each block's output dropped in training; attention weights are left alone, to stay fast."""
     conditioning: Literal["cross", "prefix"] = "cross"
-    """How the decoder sees the condition; `prefix` (decoder-only) is not built yet."""
+    """How the decoder sees the condition. `cross`: by a cross-attention in every layer (encoder-decoder).
+    `prefix`: as positions before the note's tokens in the same masked self-attention (decoder-only, as GPT);
+    its step copies the cache, which that of `cross` need not."""
     head_dim: int | None = None
     """Width of one head; None: d_model / n_heads. The GroupQueryAttention kernel needs a multiple of 8."""
     attention_bias: bool = False
@@ -64,7 +74,6 @@ class ModelConfig:
             "n_heads",
             "n_kv_heads",
             "d_feed_forward",
-            "n_encoder_layers",
             "n_decoder_layers",
             "max_frames",
         ):
@@ -78,9 +87,8 @@ class ModelConfig:
             raise ModelConfigError(
                 f"d_model = {self.d_model} is no multiple of n_heads = {self.n_heads}; set head_dim"
             )
-        if self.conditioning != "cross":
-            raise ModelConfigError(f"conditioning is {self.conditioning!r}; only 'cross' is built")
         for field, choices in (
+            ("conditioning", ("cross", "prefix")),
             ("positions", ("sinusoidal", "learned")),
             ("norm", ("pre", "post")),
             ("activation", ("gelu", "relu")),
@@ -89,13 +97,27 @@ class ModelConfig:
                 raise ModelConfigError(
                     f"{field} is {getattr(self, field)!r}; it must be one of {', '.join(choices)}"
                 )
+        for field in ("n_timbre_waves", "n_velocity_waves"):
+            if getattr(self, field) < 0:
+                raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 0")
+        fewest = 1 if self.conditioning == "cross" else 0
+        if self.n_encoder_layers < fewest:
+            raise ModelConfigError(
+                f"n_encoder_layers is {self.n_encoder_layers}; with conditioning = {self.conditioning} "
+                f"it must be at least {fewest}"
+            )
         if not 0.0 <= self.dropout < 1.0:
             raise ModelConfigError(f"dropout is {self.dropout}; it must be in [0, 1)")
 
     @property
     def layout(self) -> TokenLayout:
         """How codes become tokens."""
-        return TokenLayout(n_codebooks=self.n_codebooks, codebook_size=self.codebook_size)
+        return TokenLayout(
+            n_codebooks=self.n_codebooks,
+            codebook_size=self.codebook_size,
+            codes_per_semitone=self.codes_per_semitone,
+            code_offset=self.code_offset,
+        )
 
     @property
     def width_per_head(self) -> int:

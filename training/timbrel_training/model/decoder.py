@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import cast
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,10 @@ from timbrel_training.model.positions import LearnedPositions, SinusoidalPositio
 from timbrel_training.model.vocabulary import OutputHeads, TokenEmbedding
 
 
-class Decoder(nn.Module):
+class Decoder(nn.Module, ABC):
     """Token embeddings summed over codebooks, plus the gate's and the position's, through the layers."""
+
+    layer_type: ClassVar[type[DecoderLayer]]
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -25,23 +28,30 @@ class Decoder(nn.Module):
         positions = SinusoidalPositions if config.positions == "sinusoidal" else LearnedPositions
         self.positions = positions(config.max_positions, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_decoder_layers))
+        self.layers = nn.ModuleList(self.layer_type(config) for _ in range(config.n_decoder_layers))
         self.norm = (
             nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
         )
         self.heads = OutputHeads(config.layout)
 
-    def each_layer(self) -> Iterator[DecoderLayer]:
-        """The layers, first to last."""
-        return cast("Iterator[DecoderLayer]", iter(self.layers))
+    @abstractmethod
+    def memories(self, condition: Tensor) -> list[KV]:
+        """What each layer reads of the condition [B, 3, d]: keys and values [B, n_kv_heads, 3, head_dim]."""
 
-    def hidden(self, tokens: Tensor, gate: Tensor, memories: Sequence[KV]) -> Tensor:
-        """[B, S, d], what the heads read, of tokens int64 [B, S, K] and gate int64 [B, S]."""
+    @abstractmethod
+    def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
+        """[B, S, d], what the heads read.
+
+        Args:
+            tokens: int64 [B, S, K].
+            gate: int64 [B, S].
+            condition: [B, 3, d].
+        """
+
+    def embed(self, tokens: Tensor, gate: Tensor) -> Tensor:
+        """[B, S, d] of tokens int64 [B, S, K] and gate int64 [B, S], from a note's first step on."""
         position = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.dropout(self._embed(tokens, gate, position))
-        for layer, memory in zip(self.each_layer(), memories, strict=True):
-            x = layer(x, memory)
-        return self.norm(x)
+        return self.dropout(self._embed(tokens, gate, position))
 
     def step(
         self,
@@ -58,8 +68,8 @@ class Decoder(nn.Module):
             tokens: int64 [B, K], read by this step.
             gate: int64 [B].
             position: int32 [B], this step's number: the positions that the row's cache holds already.
-            caches: each layer's keys and values [B, n_kv_heads, max_positions, head_dim].
-            memories: each layer's keys and values of the condition.
+            caches: each layer's keys and values of the tokens [B, n_kv_heads, max_positions, head_dim].
+            memories: each layer's keys and values of the condition, as `memories` gives them.
             attention: how a cache is written and read.
 
         Returns:
@@ -67,7 +77,8 @@ class Decoder(nn.Module):
         """
         x = self._embed(tokens, gate, position.long())[:, None]
         written: list[KV] = []
-        for layer, cache, memory in zip(self.each_layer(), caches, memories, strict=True):
+        layers = cast("Iterable[DecoderLayer]", self.layers)
+        for layer, cache, memory in zip(layers, caches, memories, strict=True):
             x, cache = layer.step(x, memory, cache, position, attention)
             written.append(cache)
         return self.heads(self.norm(x)[:, 0], self.tokens), written

@@ -1,7 +1,10 @@
-"""One layer of the encoder, one of the decoder."""
+"""One layer of the encoder, one of either decoder."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import torch
 from torch import Tensor, nn
 
 from timbrel_training.model.attention import KV, CachedAttention, CrossAttention, SelfAttention
@@ -13,9 +16,12 @@ from timbrel_training.model.residual import Residual
 class EncoderLayer(nn.Module):
     """Self-attention that sees all positions, then feed-forward: [B, E, d] -> [B, E, d]."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    n_blocks: ClassVar[int] = 2
+    """Additions to the residual stream."""
+
+    def __init__(self, config: ModelConfig, *, causal: bool = False) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config, causal=False)
+        self.self_attention = SelfAttention(config, causal=causal)
         self.self_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
@@ -25,8 +31,14 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_residual.join(x, self.feed_forward(self.feed_forward_residual.enter(x)))
 
 
-class DecoderLayer(nn.Module):
-    """Masked self-attention, cross-attention to the condition, feed-forward: [B, S, d] -> [B, S, d]."""
+class CrossLayer(nn.Module):
+    """A layer of the encoder-decoder model.
+
+    Masked self-attention, cross-attention to the condition, feed-forward: [B, S, d] -> [B, S, d].
+    """
+
+    n_blocks: ClassVar[int] = 3
+    """Additions to the residual stream."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -52,3 +64,33 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_residual.join(
             x, self.feed_forward(self.feed_forward_residual.enter(x))
         ), cache
+
+
+class PrefixLayer(EncoderLayer):
+    """A layer of the decoder-only model: an encoder's, but masked. The prefix stands first in its input."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config, causal=True)
+
+    def project_memory(self, prefix: Tensor) -> KV:
+        """Keys and values [B, n_kv_heads, E, head_dim] of the prefix [B, E, d] that enters this layer."""
+        return self.self_attention.project_memory(self.self_residual.enter(prefix))
+
+    def step(
+        self, x: Tensor, memory: KV, cache: KV, position: Tensor, attention: CachedAttention
+    ) -> tuple[Tensor, KV]:
+        """`forward` for one position [B, 1, d] per row: `memory` is the prefix, the cache what follows."""
+        n_prefix = memory[0].shape[2]
+        prefixed = (torch.cat([memory[0], cache[0]], dim=2), torch.cat([memory[1], cache[1]], dim=2))
+        attended, (keys, values) = self.self_attention.step(
+            self.self_residual.enter(x), prefixed, position + n_prefix, attention
+        )
+        x = self.self_residual.join(x, attended)
+        cache = (keys[:, :, n_prefix:], values[:, :, n_prefix:])
+        return self.feed_forward_residual.join(
+            x, self.feed_forward(self.feed_forward_residual.enter(x))
+        ), cache
+
+
+DecoderLayer = CrossLayer | PrefixLayer
+"""What a decoder is made of."""

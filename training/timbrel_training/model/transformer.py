@@ -1,9 +1,10 @@
-"""The model: an encoder-decoder Transformer that writes a note as codec tokens (after pGESAM)."""
+"""The model: a Transformer that writes a note as codec tokens (after pGESAM)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,10 @@ from torch import Tensor, nn
 from timbrel_training.model.attention import KV, CachedAttention, attend_cached
 from timbrel_training.model.condition import ConditionEncoder
 from timbrel_training.model.config import ModelConfig
+from timbrel_training.model.cross_decoder import CrossDecoder
 from timbrel_training.model.decoder import Decoder
+from timbrel_training.model.layers import CrossLayer, EncoderLayer
+from timbrel_training.model.prefix_decoder import PrefixDecoder
 
 
 class NoteTransformer(nn.Module):
@@ -21,7 +25,7 @@ class NoteTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.condition_encoder = ConditionEncoder(config)
-        self.decoder = Decoder(config)
+        self.decoder: Decoder = (CrossDecoder if config.conditioning == "cross" else PrefixDecoder)(config)
         self._initialise()
 
     @property
@@ -34,13 +38,15 @@ class NoteTransformer(nn.Module):
         return self.condition_encoder(timbre, pitch, velocity)
 
     def cross_kv(self, memory: Tensor) -> list[KV]:
-        """Each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory [B, 3, d]."""
-        return [layer.cross_attention.project_memory(memory) for layer in self.decoder.each_layer()]
+        """Each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory [B, 3, d].
+
+        Cross-attention reads them, or, in a decoder-only model, self-attention before the cache.
+        """
+        return self.decoder.memories(memory)
 
     def hidden(self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor) -> Tensor:
         """[B, S, d]: `forward` up to the output heads, for a loss that need not score every token."""
-        memories = self.cross_kv(self.condition(timbre, pitch, velocity))
-        return self.decoder.hidden(tokens, gate, memories)
+        return self.decoder.hidden(tokens, gate, self.condition(timbre, pitch, velocity))
 
     def forward(
         self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor
@@ -86,8 +92,11 @@ class NoteTransformer(nn.Module):
                     module.bias.zero_()
             elif isinstance(module, nn.Embedding):
                 module.weight.normal_(0.0, 0.5)
-        for stack, blocks_per_layer in ((self.condition_encoder.layers, 2), (self.decoder.layers, 3)):
-            shrink = 1.0 / math.sqrt(blocks_per_layer * len(stack))
+        for inlet in (self.condition_encoder.timbre, self.condition_encoder.velocity):
+            if inlet.in_features > 2:
+                inlet.weight.normal_(0.0, 0.5 * math.sqrt(2.0 / inlet.in_features))
+        for stack in (self.condition_encoder.layers, self.decoder.layers):
+            n_blocks = sum(layer.n_blocks for layer in cast("Iterable[EncoderLayer | CrossLayer]", stack))
             for name, parameter in stack.named_parameters():
                 if name.endswith(("attention.out.weight", "down.weight")):
-                    parameter.mul_(shrink)
+                    parameter.mul_(1.0 / math.sqrt(n_blocks))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from pathlib import Path
 
 from timbrel_training.stage import add_config_arguments, add_device_argument, add_folder, config_of
 
@@ -29,10 +30,16 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     table = TokenTable.from_store(TokenStore(args.tokens))
     model_config = dataclasses.replace(
-        config.model, codebook_size=table.codebook_size, n_codebooks=table.n_codebooks
+        config.model,
+        codebook_size=table.codebook_size,
+        n_codebooks=table.n_codebooks,
+        codes_per_semitone=table.codes_per_semitone,
+        code_offset=table.code_offset,
     )
     device = pick_device(args.device)
-    loop = train_notes(config.note_training, model_config, table, args.timbre, args.out, device)
+    loop = train_notes(
+        config.note_training, model_config, table, args.timbre, args.out, device, name=Path(args.config).stem
+    )
     figures = loop.history[-1] if loop.history else {}
     print(f"{args.out}: {loop.step} of {loop.config.n_steps} steps")
     for name, value in figures.items():

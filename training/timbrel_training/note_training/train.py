@@ -83,7 +83,7 @@ class NoteTrainer:
         """Notes [B] at points [B, 2] of the map."""
         table = self.table
         tokens = collate(
-            [table.note(note) for note in notes],
+            [self.layout.to_tokens(table.note(note), int(table.pitch[note])) for note in notes],
             table.held_frames[notes].tolist(),
             self.layout,
             max_frames=self.max_frames,
@@ -154,12 +154,13 @@ def train_notes(
     timbre_dir: Path,
     out_dir: Path,
     device: torch.device,
+    name: str = "",
 ) -> Loop[NoteBatch]:
     """Trains stage 2 in `out_dir`, or resumes it.
 
     Leaves model.safetensors (averaged weights, renewed at every validation; best.safetensors: see BEST) and
-    model.json, whose
-    "model" holds the ModelConfig's fields and "ranges" what the notes covered.
+    model.json, whose "model" holds the ModelConfig's fields, "ranges" what the notes covered and "config"
+    the `name` given.
 
     Raises:
         CheckpointError: stage 1's map is missing or of other notes, or the checkpoint is of another config.
@@ -167,7 +168,7 @@ def train_notes(
     chart, points = read_map(timbre_dir)
     conditions = TimbreConditions.from_map(chart, points, table, config.noise_fraction)
     trainer = NoteTrainer(config, model_config, table, conditions, device)
-    about = _about(model_config, table)
+    about = {**_about(model_config, table), "config": name}
 
     def validate(average: nn.Module) -> dict[str, float]:
         figures = trainer.validate(average)

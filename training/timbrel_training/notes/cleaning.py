@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from timbrel_training.notes.note import Note
 
-SILENCE_PEAK = 0.003
-"""A note that never gets louder than this (-50 dB of full scale) counts as silent."""
+SILENCE_PEAK = 0.001
+"""A note that never gets louder than this (-60 dB of full scale) counts as silent."""
 CLIP_PEAK = 0.9995
 """At or above this peak a note counts as clipped."""
 DUPLICATE_STEP = 1e-4

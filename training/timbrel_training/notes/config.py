@@ -17,12 +17,17 @@ class NotesConfig:
     """Hz. The codec is trained at this rate."""
     programs: tuple[int, ...] = MELODIC_PROGRAMS
     """General MIDI programs from 0."""
-    low_pitch: int = 36
-    """MIDI note number of C2."""
+    low_pitch: int = 33
+    """MIDI note number of A1."""
     high_pitch: int = 96
     """MIDI note number of C7: with `low_pitch` the five octaves that most instruments share."""
     n_draws: int = 4
-    """Notes per instrument and pitch, each with its own velocity and hold."""
+    """Notes per instrument and pitch, each with its own velocity, hold, onset. Several fonts share them."""
+    onset_seconds: float = 0.005
+    """The key goes down at a random time up to this: attacks fall anywhere within the codec's frames."""
+    max_font_distance: float = 3.0
+    """Two fonts' programs of one name count as one instrument up to this log-mel distance in dB; beyond it,
+    only the first font's is used."""
     max_seconds: float = 6.0
     """Longest recording: a hold of 4 s and 2 s of release."""
     cell_fraction: float = 0.08
@@ -42,6 +47,8 @@ class NotesConfig:
         for name in ("sample_rate", "n_draws", "max_seconds"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0.0 <= self.onset_seconds <= 0.02:
+            raise ConfigError(f"onset_seconds must be 0 to 0.02, got {self.onset_seconds}")
         _ = self.rule  # checks its fractions
 
     @property

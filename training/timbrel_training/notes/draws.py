@@ -13,6 +13,7 @@ class Draw:
 
     velocity: int  # 1..127
     held_seconds: float
+    onset: float  # in [0, 1): how far into the time allowed for it the key goes down
 
 
 def unit_interval(*parts: object) -> float:
@@ -22,7 +23,8 @@ def unit_interval(*parts: object) -> float:
 
 
 def draw_note(instrument: str, pitch: int, index: int, min_held: float = 0.1, max_held: float = 4.0) -> Draw:
-    """Draw number `index` of a cell: velocity uniform over 1..127, hold log-uniform in seconds."""
+    """Draw number `index` of a cell: velocity and onset uniform, hold log-uniform in seconds."""
     velocity = 1 + int(127 * unit_interval("velocity", instrument, pitch, index))
     spread = unit_interval("held", instrument, pitch, index)
-    return Draw(velocity, min_held * math.exp(spread * math.log(max_held / min_held)))
+    onset = unit_interval("onset", instrument, pitch, index)
+    return Draw(velocity, min_held * math.exp(spread * math.log(max_held / min_held)), onset)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from timbrel_training.notes.envelope import sounding_samples
 from timbrel_training.notes.folder_listing import Entry, list_folder
+from timbrel_training.notes.hold import Hold, find_hold
 from timbrel_training.notes.note import Note
 from timbrel_training.notes.recording import read_recording, trim_onset
 
@@ -17,8 +18,8 @@ class FolderSource:
     File names end in the MIDI number, and perhaps the velocity: `060.wav`, `piano_060.flac`,
     `piano_060_v100.wav`. What precedes the number is the instrument; without it, the folder's name is. One
     CSV file in the folder, if there is any, lists the files instead: columns file, pitch, velocity,
-    instrument, family, held_seconds, of which the first is required. Where no hold is stated the key counts
-    as held for as long as the file sounds, and silence before the sound is cut off.
+    instrument, family, held_seconds, of which the first is required. Where no hold is stated, silence before
+    the sound is cut off and `find_hold` looks for the release.
 
     Raises:
         SourceError: no such folder, no sound files, a name without a number, a bad CSV, a corrupt file.
@@ -33,6 +34,10 @@ class FolderSource:
         self._entries: dict[str, list[Entry]] = {}
         for entry in list_folder(self.folder):
             self._entries.setdefault(entry.instrument, []).append(entry)
+
+    @property
+    def licences(self) -> Mapping[str, str]:
+        return {self.name: self.licence}
 
     def settings(self) -> Mapping[str, object]:
         entries = [entry for group in self._entries.values() for entry in group]
@@ -57,7 +62,8 @@ class FolderSource:
         if entry.held_seconds is None:
             audio = trim_onset(audio, sample_rate)
         length = sounding_samples(audio, sample_rate)
-        held = entry.held_seconds if entry.held_seconds is not None else length / sample_rate
+        stated = entry.held_seconds
+        hold = find_hold(audio, sample_rate) if stated is None else Hold(stated, cut=False)
         return Note(
             audio=audio[:length],
             sample_rate=sample_rate,
@@ -65,6 +71,7 @@ class FolderSource:
             family=entry.family,
             pitch=entry.pitch,
             velocity=entry.velocity,
-            held_seconds=held,
+            held_seconds=hold.seconds,
             source=self.name,
+            cut=hold.cut,
         )

@@ -18,7 +18,7 @@ class SourceError(TrainingError):
 
 @dataclass(frozen=True, eq=False)
 class Note:
-    """One sounding of an instrument. The key goes down at sample 0.
+    """One sounding of an instrument. The key goes down at sample 0, or a few milliseconds later.
 
     A note whose sound has died away before the key is let go (a plucked string) is shorter than
     `held_seconds`.
@@ -30,7 +30,7 @@ class Note:
     family: str
     pitch: int  # MIDI note number
     velocity: int  # 1..127
-    held_seconds: float
+    held_seconds: float  # from sample 0 until the key is let go
     source: str  # name of the source it came from
     cut: bool = False  # still sounding where the audio ends: its true length is unknown
     cell_digest: bytes = b""  # equal for two instruments that are one sound under two names; b"" if unknown
@@ -53,8 +53,8 @@ class Source(Protocol):
         ...
 
     @property
-    def licence(self) -> str:
-        """Licence of the recordings, for the manifest; "unknown" where nothing says."""
+    def licences(self) -> Mapping[str, str]:
+        """Licence of the recordings by source name, for the manifest; "unknown" where nothing says."""
         ...
 
     @property

@@ -49,6 +49,10 @@ class NSynthSource:
         if not self._examples:
             raise SourceError(f"{self.folder / EXAMPLES_FILE}: lists no notes")
 
+    @property
+    def licences(self) -> Mapping[str, str]:
+        return {self.name: self.licence}
+
     def settings(self) -> Mapping[str, object]:
         examples = self.folder / EXAMPLES_FILE
         return {

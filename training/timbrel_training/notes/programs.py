@@ -77,14 +77,6 @@ DROPPED_PROGRAMS: dict[int, str] = {
 MELODIC_PROGRAMS = tuple(program for program in range(128) if program not in DROPPED_PROGRAMS)
 """All programs that play the pitch asked for."""
 
-# fmt: off
-CPU_PROGRAMS = (
-    0, 4, 6, 8, 11, 12, 20, 21, 24, 32, 40, 42, 46, 48, 52,
-    56, 57, 60, 64, 68, 71, 73, 75, 79, 80, 81, 89, 99, 104, 105,
-)
-# fmt: on
-"""Thirty clearly pitched programs, at least one of every melodic family: what two CPU cores can learn."""
-
 
 def family_of(program: int) -> str:
     """General MIDI family of a program number 0..127."""

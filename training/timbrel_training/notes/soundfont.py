@@ -17,12 +17,14 @@ from timbrel_training.notes.mono import MonoFold, choose_fold
 from timbrel_training.notes.note import Note, SourceError
 from timbrel_training.notes.programs import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
 
-PITCHES = range(36, 97)
-"""C2 to C7: five octaves."""
+PITCHES = range(33, 97)
+"""A1 to C7: more than five octaves."""
 GAIN = 0.8
 """FluidSynth's gain. The loudest program of FluidR3 peaks at 0.87 with a gain of 1 at velocity 127."""
 MAX_SECONDS = 6.0
 """Longest recording: a hold of 4 s and 2 s of release."""
+ONSET_SECONDS = 0.005
+"""The key goes down somewhere in the first 5 ms: attacks fall at different places within frames."""
 FADE_SECONDS = 0.02
 """A recording that is cut while it sounds fades over this much, so as not to click."""
 REFERENCE_VELOCITY = 100
@@ -35,15 +37,13 @@ CHUNK_BLOCKS = 150
 class SoundfontSource:
     """Every program, pitch and draw of a .sf2 or .sf3 font; one group per program.
 
-    Velocities are drawn over 1..127 and holds over 0.1..4 s (log-uniform) from a hash of instrument, pitch
-    and draw number. The release is recorded until it is 60 dB below the note's peak. Levels are the font's
-    own: one fixed gain, no normalisation.
+    Velocities are drawn over 1..127, holds over 0.1..4 s (log-uniform) and the onset over `onset_seconds`
+    from a hash of instrument, pitch and draw number. The release is recorded until it is 60 dB below the
+    note's peak. Levels are the font's own: one fixed gain, no normalisation.
 
     Raises:
         SourceError: no font, or not readable; FluidSynth is not installed; a program is on the drop list.
     """
-
-    name = "soundfont"
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class SoundfontSource:
         programs: Iterable[int] = MELODIC_PROGRAMS,
         pitches: Iterable[int] = PITCHES,
         n_draws: int = 4,
+        draws: Mapping[int, range] | None = None,
+        onset_seconds: float = ONSET_SECONDS,
         gain: float = GAIN,
         max_seconds: float = MAX_SECONDS,
         licence: str = "unknown",
@@ -62,7 +64,9 @@ class SoundfontSource:
         self.sample_rate = sample_rate
         self.programs = tuple(programs)
         self.pitches = tuple(pitches)
-        self.n_draws = n_draws
+        self.draws = {program: (draws or {}).get(program, range(n_draws)) for program in self.programs}
+        """Numbers of the draws of each cell, by program: several fonts may share a cell's draws."""
+        self.onset_seconds = onset_seconds
         self.gain = gain
         self.max_seconds = max_seconds
         self.licence = licence
@@ -71,6 +75,15 @@ class SoundfontSource:
                 name = PROGRAM_NAMES[program]
                 raise SourceError(f"program {program} ({name}) is dropped: {DROPPED_PROGRAMS[program]}")
 
+    @property
+    def name(self) -> str:
+        """What the font's notes are listed under."""
+        return f"soundfont {self.font.name}"
+
+    @property
+    def licences(self) -> Mapping[str, str]:
+        return {self.name: self.licence}
+
     def settings(self) -> Mapping[str, object]:
         return {
             "font": self.font.name,
@@ -78,7 +91,8 @@ class SoundfontSource:
             "sample_rate": self.sample_rate,
             "programs": list(self.programs),
             "pitches": list(self.pitches),
-            "n_draws": self.n_draws,
+            "draws": {str(program): [*draws] for program, draws in self.draws.items()},
+            "onset_seconds": self.onset_seconds,
             "gain": self.gain,
             "max_seconds": self.max_seconds,
         }
@@ -87,7 +101,7 @@ class SoundfontSource:
         return [str(program) for program in self.programs]
 
     def __len__(self) -> int:
-        return len(self.programs) * len(self.pitches) * self.n_draws
+        return len(self.pitches) * sum(len(draws) for draws in self.draws.values())
 
     def __iter__(self) -> Iterator[Note]:
         for group in self.groups():
@@ -100,7 +114,7 @@ class SoundfontSource:
         self._renderer.select(program)
         for pitch in self.pitches:
             fold, digest = self._reference(pitch)
-            for index in range(self.n_draws):
+            for index in self.draws[program]:
                 yield self._note(program, pitch, index, fold, digest)
 
     @cached_property
@@ -120,7 +134,10 @@ class SoundfontSource:
         instrument = PROGRAM_NAMES[program]
         draw = draw_note(instrument, pitch, index)
         held_samples = max(1, round(draw.held_seconds * self.sample_rate / BLOCK)) * BLOCK
-        audio, cut = self._record(pitch, draw.velocity, held_samples, fold)
+        onset = round(draw.onset * self.onset_seconds * self.sample_rate)
+        limit = int(self.max_seconds * self.sample_rate) - onset
+        audio, cut = self._record(pitch, draw.velocity, held_samples, limit, fold)
+        audio = np.concatenate([np.zeros(onset, np.float32), audio])
         return Note(
             audio=audio,
             sample_rate=self.sample_rate,
@@ -128,17 +145,17 @@ class SoundfontSource:
             family=family_of(program),
             pitch=pitch,
             velocity=draw.velocity,
-            held_seconds=held_samples / self.sample_rate,
+            held_seconds=(onset + held_samples) / self.sample_rate,
             source=self.name,
             cut=cut,
             cell_digest=digest,
         )
 
     def _record(
-        self, pitch: int, velocity: int, held_samples: int, fold: MonoFold
+        self, pitch: int, velocity: int, held_samples: int, limit: int, fold: MonoFold
     ) -> tuple[NDArray[np.float32], bool]:
-        """Audio [samples] of one note, and whether it had to be cut at `max_seconds`."""
-        limit = int(self.max_seconds * self.sample_rate) // BLOCK * BLOCK
+        """Audio [samples] of one note, and whether it had to be cut at `limit` samples."""
+        limit = limit // BLOCK * BLOCK
         self._renderer.press(pitch, velocity)
         pieces = [fold(self._renderer.read(min(held_samples, limit)))]
         self._renderer.let_go()

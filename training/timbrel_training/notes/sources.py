@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.notes.folder import FolderSource
+from timbrel_training.notes.fonts import plan_fonts
+from timbrel_training.notes.mixture import MixedSource
 from timbrel_training.notes.note import Source, SourceError
 from timbrel_training.notes.nsynth import NSynthSource
 from timbrel_training.notes.soundfont import SoundfontSource
@@ -18,9 +21,41 @@ FONT_LICENCES = {
     "FluidR3_GS": "MIT",
     "FluidR3Mono_GM": "MIT",
     "MuseScore_General": "MIT",
+    "MuseScore_General_Full": "MIT",
     "MuseScore_General_HQ": "MIT",
 }
 """Licences of well-known fonts, by the stem of the file's name."""
+
+
+def open_sources(
+    texts: Sequence[str],
+    config: NotesConfig,
+    licence: str | None = None,
+    tell: Callable[[str], object] = print,
+) -> Source:
+    """One source of all that the texts name, each one of FORMS.
+
+    Several soundfonts share the draws of each cell, where their programs of one name sound alike.
+
+    Args:
+        texts: at least one.
+        config: which notes.
+        licence: of the recordings; None where the sources say.
+        tell: receives a line for each program that is left out or held out.
+
+    Raises:
+        SourceError: as `open_source`.
+    """
+    sources = [open_source(text, config, licence) for text in texts]
+    fonts = [source for source in sources if isinstance(source, SoundfontSource)]
+    if len(fonts) > 1 or (fonts and config.held_out_instruments):
+        plan = plan_fonts(fonts, config)
+        for line in plan.report:
+            tell(line)
+        for font, draws in zip(fonts, plan.draws, strict=True):
+            font.draws = draws
+            font.programs = tuple(draws)
+    return sources[0] if len(sources) == 1 else MixedSource(sources)
 
 
 def open_source(text: str, config: NotesConfig, licence: str | None = None) -> Source:
@@ -42,6 +77,7 @@ def open_source(text: str, config: NotesConfig, licence: str | None = None) -> S
                 programs=config.programs,
                 pitches=config.pitches,
                 n_draws=config.n_draws,
+                onset_seconds=config.onset_seconds,
                 max_seconds=config.max_seconds,
                 licence=licence or FONT_LICENCES.get(Path(path).stem, "unknown"),
             )

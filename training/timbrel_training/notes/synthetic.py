@@ -43,6 +43,10 @@ class SyntheticSource:
         self.sample_rate = sample_rate
         self.max_held = max_held
 
+    @property
+    def licences(self) -> Mapping[str, str]:
+        return {self.name: self.licence}
+
     def settings(self) -> Mapping[str, object]:
         return {
             "n_instruments": self.n_instruments,

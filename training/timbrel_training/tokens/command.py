@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from timbrel_training.stage import add_folder
 
@@ -14,6 +15,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_folder(parser, "notes", "the library of notes")
     add_folder(parser, "codec", "folder of the finished codec")
     add_folder(parser, "out", "the store to make; an unfinished one is continued")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one per core)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from timbrel_training.tokens.tokenize import tokenize_library
 
     codec = load_codec(args.codec)
-    tokenize_library(AudioLibrary(args.notes), codec, codec_hash(args.codec), args.out)
+    tokenize_library(AudioLibrary(args.notes), codec, codec_hash(args.codec), args.out, args.jobs)
     store = TokenStore(args.out)
     seconds = len(store.codes) / store.header.frame_rate
     print(

@@ -53,6 +53,8 @@ class TokenHeader:
     hop_length: int  # samples a frame
     n_codebooks: int
     codebook_size: int
+    codes_per_semitone: int = 0  # of codebook 0, where it codes the fundamental; see TokenLayout
+    code_offset: int = 0
 
     @property
     def frame_rate(self) -> float:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import torch
 from tqdm import tqdm
 
-from timbrel_training.codec.interface import Codec, encode_note
+from timbrel_training.codec.interface import Codec
 from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.tokens.parallel import ParallelEncoder
 from timbrel_training.tokens.store_format import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 
 
-def tokenize_library(library: AudioLibrary, codec: Codec, codec_hash: str, path: Path) -> None:
+def tokenize_library(library: AudioLibrary, codec: Codec, codec_hash: str, path: Path, jobs: int = 1) -> None:
     """Codes every note of `library` into a store at `path`, in the library's order; continues a killed run.
+
+    Args:
+        library: the notes, at the codec's sample rate.
+        codec: in evaluation mode, on the CPU.
+        codec_hash: of the codec's weights.
+        path: the store to make.
+        jobs: processes, one thread each.
 
     Raises:
         StoreError: there is a store at `path` already, or unfinished work of another codec.
@@ -33,21 +39,27 @@ def tokenize_library(library: AudioLibrary, codec: Codec, codec_hash: str, path:
         hop_length=codec.hop_length,
         n_codebooks=codec.n_codebooks,
         codebook_size=codec.codebook_size,
+        codes_per_semitone=codec.codes_per_semitone,
+        code_offset=codec.code_offset,
     )
-    with TokenStoreWriter(path, header) as writer:
+    with TokenStoreWriter(path, header) as writer, ParallelEncoder(library, codec, jobs) as encoder:
         done = len(writer)
-        for note in tqdm(range(done, len(library)), "tokens", len(library), initial=done, dynamic_ncols=True):
+        rows = range(done, len(library))
+        for note, codes in zip(
+            tqdm(rows, "tokens", len(library), initial=done, dynamic_ncols=True),
+            encoder.encode(rows),
+            strict=True,
+        ):
             row = library.index[note]
-            codes = encode_note(codec, torch.from_numpy(library.audio(note)), float(row["pitch"]))
             instrument = int(row["instrument"])
             writer.add(
-                codes.numpy().astype(np.uint16),
+                codes,
                 instrument=library.instruments[instrument],
                 family=library.instrument_families[instrument],
                 pitch=int(row["pitch"]),
                 velocity=int(row["velocity"]),
                 held_frames=max(1, round(float(row["held_seconds"]) * codec.frame_rate)),
-                source=library.source,
+                source=library.sources[int(row["source"])],
                 split=int(row["split"]),
                 cut=bool(row["cut"]),
             )

@@ -84,6 +84,38 @@ class Codes(_message.Message):
     n_codebooks: int
     def __init__(self, data: _Optional[bytes] = ..., n_frames: _Optional[int] = ..., n_codebooks: _Optional[int] = ...) -> None: ...
 
+class LocateRequest(_message.Message):
+    __slots__ = ("audio", "sample_rate", "pitch", "bundle", "bundle_hash")
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
+    PITCH_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
+    audio: bytes
+    sample_rate: int
+    pitch: float
+    bundle: str
+    bundle_hash: str
+    def __init__(self, audio: _Optional[bytes] = ..., sample_rate: _Optional[int] = ..., pitch: _Optional[float] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ...) -> None: ...
+
+class LocateResponse(_message.Message):
+    __slots__ = ("timbre", "neighbours", "bundle_hash")
+    TIMBRE_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
+    timbre: Timbre
+    neighbours: _containers.RepeatedCompositeFieldContainer[Neighbour]
+    bundle_hash: str
+    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., neighbours: _Optional[_Iterable[_Union[Neighbour, _Mapping]]] = ..., bundle_hash: _Optional[str] = ...) -> None: ...
+
+class Neighbour(_message.Message):
+    __slots__ = ("point", "distance")
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    point: TimbrePoint
+    distance: float
+    def __init__(self, point: _Optional[_Union[TimbrePoint, _Mapping]] = ..., distance: _Optional[float] = ...) -> None: ...
+
 class GetModelRequest(_message.Message):
     __slots__ = ("bundle",)
     BUNDLE_FIELD_NUMBER: _ClassVar[int]

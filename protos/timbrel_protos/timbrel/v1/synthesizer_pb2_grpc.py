@@ -40,6 +40,11 @@ class SynthesizerStub(object):
                 request_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.Locate = channel.unary_unary(
+                '/timbrel.v1.Synthesizer/Locate',
+                request_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.LocateRequest.SerializeToString,
+                response_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.LocateResponse.FromString,
+                _registered_method=True)
         self.GetModel = channel.unary_unary(
                 '/timbrel.v1.Synthesizer/GetModel',
                 request_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GetModelRequest.SerializeToString,
@@ -64,6 +69,13 @@ class SynthesizerServicer(object):
     def Generate(self, request, context):
         """Generate writes one note and streams its codes as frames complete. The first reply carries the header, the
         last one the finish reason.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Locate(self, request, context):
+        """Locate says where on the timbre map a recording of one note lies.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,6 +109,11 @@ def add_SynthesizerServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateRequest.FromString,
                     response_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateResponse.SerializeToString,
+            ),
+            'Locate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Locate,
+                    request_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.LocateRequest.FromString,
+                    response_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.LocateResponse.SerializeToString,
             ),
             'GetModel': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModel,
@@ -142,6 +159,33 @@ class Synthesizer(object):
             '/timbrel.v1.Synthesizer/Generate',
             timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateRequest.SerializeToString,
             timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Locate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/timbrel.v1.Synthesizer/Locate',
+            timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.LocateRequest.SerializeToString,
+            timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.LocateResponse.FromString,
             options,
             channel_credentials,
             insecure,

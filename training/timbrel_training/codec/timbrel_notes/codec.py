@@ -31,6 +31,10 @@ class TimbrelNotes(Codec):
         self.n_codebooks = self.config.n_codebooks
         self.codebook_size = self.config.codebook_size
         self.latent_dim = self.config.latent_dim
+        self.codes_per_semitone = self.config.fundamental_steps_per_semitone
+        self.code_offset = (
+            round(self.config.fundamental_min * self.codes_per_semitone) + self.codebook_size // 2
+        )
         self.analysis = Analysis(self.config)
         self.encoder = Encoder(self.config, self.analysis.n_features)
         self.quantizer = ResidualQuantizer(

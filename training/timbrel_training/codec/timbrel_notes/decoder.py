@@ -74,6 +74,7 @@ class Decoder(nn.Module):
     midi_of_code: Tensor  # [codebook_size]
     hertz_of_code: Tensor  # [codebook_size]
     numbers: Tensor  # [n_harmonics], 1, 2, 3, ...
+    gain_of_harmonic: Tensor  # [n_harmonics], which of the gains is each harmonic's
 
     def __init__(self, config: TimbrelNotesConfig) -> None:
         super().__init__()
@@ -85,7 +86,7 @@ class Decoder(nn.Module):
         )
         self.norm = nn.LayerNorm(config.width)
         self.envelope = nn.Linear(config.width, n * config.n_envelope_bands)
-        self.free = nn.Linear(config.width, config.n_free_harmonics)
+        self.free = nn.Linear(config.width, config.n_harmonic_gains)
         self.noise_envelope = nn.Linear(config.width, n * config.n_noise_bands)
         self.oscillator = Oscillator(
             config.sample_rate, config.sub_hop, config.n_harmonics, config.table_size
@@ -98,6 +99,7 @@ class Decoder(nn.Module):
         # A table, not a formula: runtimes round exp2 differently, and a phase that sums it would drift apart.
         self.register_buffer("hertz_of_code", midi_to_hertz(midi.double()).float(), persistent=False)
         self.register_buffer("numbers", torch.arange(1, config.n_harmonics + 1).float(), persistent=False)
+        self.register_buffer("gain_of_harmonic", _gain_of_harmonic(config), persistent=False)
 
     @property
     def delay_samples(self) -> int:
@@ -180,7 +182,7 @@ class Decoder(nn.Module):
         low = torch.gather(envelope, 2, index)
         high = torch.gather(envelope, 2, index + 1)
         log_gain = low + (high - low) * (position - index.float())
-        free = nn.functional.pad(4.0 * self.free(x), (0, config.n_harmonics - config.n_free_harmonics))
+        free = 4.0 * self.free(x)[:, :, self.gain_of_harmonic]
         free = (
             free[:, :, None].expand(-1, -1, config.n_subframes, -1).reshape(n_batch, -1, config.n_harmonics)
         )
@@ -190,3 +192,11 @@ class Decoder(nn.Module):
         """Gains of the noise at control points: [B, J, sub_hop + 1]."""
         bands = 4.0 * self.noise_envelope(x).reshape(x.shape[0], -1, self.config.n_noise_bands) - 11.0
         return torch.exp(torch.clamp(bands, max=MAX_LOG_GAIN)) @ self.noise_spread
+
+
+def _gain_of_harmonic(config: TimbrelNotesConfig) -> Tensor:
+    """int64 [n_harmonics]: the lowest have a gain each, above, a run's odd ones share one."""
+    number = torch.arange(config.n_harmonics)
+    above = torch.clamp(number - config.n_free_harmonics, min=0)
+    shared = config.n_free_harmonics + 2 * (above // config.harmonics_per_group) + number % 2
+    return torch.where(number < config.n_free_harmonics, number, shared)

@@ -13,7 +13,6 @@ from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
 
 COMMITMENT_WEIGHT = 0.25
 PITCH_WEIGHT = 0.05
-STEADINESS_WEIGHT = 0.02
 HARMONIC_WEIGHT = 0.15
 HARMONIC_FLOOR_DB = 65.0
 """Depth below the note's peak from which on a harmonic only has to be quieter than that."""
@@ -29,10 +28,17 @@ class SegmentBatch:
 
 
 class CodecObjective(nn.Module):
-    """The codec with its losses: spectra, harmonics, commitment, steadiness, the pitch estimator's own."""
+    """The codec with its losses: spectra, harmonics, commitment, steadiness, the pitch estimator's own.
 
-    def __init__(self, codec: TimbrelNotes) -> None:
+    Args:
+        codec: is trained.
+        steadiness_weight: of the latents' change from frame to frame as a share of their spread: what stands
+            still in the sound should stand still in the codes, and the codes need not follow noise.
+    """
+
+    def __init__(self, codec: TimbrelNotes, steadiness_weight: float = 0.1) -> None:
         super().__init__()
+        self.steadiness_weight = steadiness_weight
         self.codec = codec
         self.spectral = SpectralLoss(codec.sample_rate)
 
@@ -62,14 +68,14 @@ class CodecObjective(nn.Module):
             harmonic = self._harmonic_loss(controls.log_amplitudes, long, fundamental, batch.peak)
             delay = codec.delay_samples
             spectral = self.spectral(audio[:, delay:], batch.audio[:, :-delay], batch.peak)
-            steadiness = (latents[:, 1:] - latents[:, :-1]).abs().mean()
+            steadiness = _steadiness(latents)
             classes = torch.round(batch.pitch).long() - analysis.pitch_estimator.lowest
             pitch = nn.functional.cross_entropy(analysis.pitch_estimator.logits(long), classes)
         loss = (
             spectral
             + HARMONIC_WEIGHT * harmonic
             + COMMITMENT_WEIGHT * commitment
-            + STEADINESS_WEIGHT * steadiness
+            + self.steadiness_weight * steadiness
             + PITCH_WEIGHT * pitch
         )
         parts = {
@@ -101,3 +107,13 @@ class CodecObjective(nn.Module):
         )
         below_nyquist = (position < long.shape[2] - 3).float()
         return (difference * below_nyquist).sum() / below_nyquist.sum()
+
+
+def _steadiness(latents: Tensor) -> Tensor:
+    """How much latents [B, T, D] change from frame to frame, relative to how far they spread.
+
+    Relative, since a network would otherwise just scale its latents down.
+    """
+    change = (latents[:, 1:] - latents[:, :-1]).abs().mean()
+    spread = (latents - latents.mean(dim=(0, 1))).abs().mean()
+    return change / (spread + 1e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -17,7 +17,7 @@ from timbrel_training.checkpoint import load_description, load_weights, save_wei
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.objective import CodecObjective, SegmentBatch
-from timbrel_training.errors import CheckpointError
+from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.library import AudioLibrary
 from timbrel_training.notes.split import Split
@@ -36,8 +36,10 @@ class CodecTrainingConfig:
     """Steps, rates, checkpoints."""
     batch_size: int = 12
     """Segments per step."""
-    segment_frames: int = 64
-    """Frames per segment: 1.28 s at 50 Hz, enough for an attack and its decay."""
+    segment_frames: int = 48
+    """Frames per segment: 1.28 s at 37.5 Hz, enough for an attack and its decay."""
+    steadiness_weight: float = 0.1
+    """Of the latents' change from frame to frame; see CodecObjective."""
     onset_share: float = 0.35
     """Share of segments that begin with the note: attacks are short but decide what one hears."""
     gain_db_min: float = -6.0
@@ -48,6 +50,9 @@ class CodecTrainingConfig:
     """Share of steps that use only the first few codebooks (quantizer dropout)."""
     dropout_after: int = 200
     """Steps before dropout begins: all codebooks must have been started."""
+    n_kept_codebooks: int = 0
+    """Codebooks that the finished codec keeps, 0 for all. Quantizer dropout trains every number of them:
+    where the last ones hardly improve the sound, a codec without them is far easier to predict."""
     validation_batches: int = 8
     """Batches of held-out cells per validation."""
     device: str = "auto"
@@ -92,7 +97,7 @@ def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Pat
     """
     device = pick_device(config.device)
     torch.manual_seed(config.loop.seed)
-    objective = CodecObjective(TimbrelNotes(config.codec)).to(device)
+    objective = CodecObjective(TimbrelNotes(config.codec), config.steadiness_weight).to(device)
     train = SegmentSampler(library, library.of_split(Split.TRAIN), config)
     held_out = library.of_split(Split.HELD_OUT_CELL)
     validation = SegmentSampler(library, held_out if len(held_out) else train.notes, config)
@@ -103,18 +108,41 @@ def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Pat
         lambda step: (step, train.draw(batch_seed(config.loop.seed, step), device)),
         out_dir,
         validate=lambda model: _validate(model, validation, config, device),
-        identity={"codec": asdict(config.codec), "batch_size": config.batch_size},
+        identity={
+            "codec": asdict(config.codec),
+            "batch_size": config.batch_size,
+            "steadiness_weight": config.steadiness_weight,
+        },
         name="codec",
     )
     loop.run()
     if not loop.finished:
         return None
     trained = cast(CodecObjective, loop.ema.model).codec
+    if config.n_kept_codebooks:
+        trained = keep_codebooks(trained, config.n_kept_codebooks)
     figures = loop.history[-1] if loop.history else {}
     save_weights(
-        out_dir, WEIGHTS_NAME, trained, {"id": trained.id, "config": asdict(config.codec), "figures": figures}
+        out_dir,
+        WEIGHTS_NAME,
+        trained,
+        {"id": trained.id, "config": asdict(trained.config), "figures": figures},
     )
     return trained
+
+
+def keep_codebooks(codec: TimbrelNotes, n_codebooks: int) -> TimbrelNotes:
+    """The codec with its first codebooks only, the fundamental's among them.
+
+    Raises:
+        ConfigError: it has fewer, or none of the quantizer's would be left.
+    """
+    if not 2 <= n_codebooks <= codec.n_codebooks:
+        raise ConfigError(f"n_kept_codebooks: {n_codebooks}, expected 2 to {codec.n_codebooks}, or 0 for all")
+    smaller = TimbrelNotes(replace(codec.config, n_codebooks=n_codebooks)).to(next(codec.parameters()).device)
+    wanted = smaller.state_dict()
+    smaller.load_state_dict({name: value for name, value in codec.state_dict().items() if name in wanted})
+    return smaller.eval()
 
 
 def load_codec(folder: Path) -> TimbrelNotes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 FORMAT = "timbrel-notes-library"
-VERSION = 1
+VERSION = 2
 AUDIO_FILE = "audio.i16"
 INDEX_FILE = "index.npy"
 HEADER_FILE = "library.json"
@@ -20,6 +20,7 @@ ROW = np.dtype(
         ("pitch", "u1"),  # MIDI note number
         ("velocity", "u1"),  # 1..127
         ("held_seconds", "<f4"),
+        ("source", "<i2"),  # index into the header's sources
         ("split", "u1"),  # timbrel_training.notes.split.Split
         ("cut", "?"),  # still sounding where the audio ends
     ]
@@ -39,6 +40,7 @@ PART_ROW = np.dtype(
         ("cut", "?"),
         ("instrument", f"U{MAX_NAME}"),
         ("family", f"U{MAX_NAME}"),
+        ("source", f"U{MAX_NAME}"),
         ("digest", "V16"),
         ("cell_digest", "V16"),
         ("has_cell_digest", "?"),

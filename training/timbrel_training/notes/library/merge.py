@@ -37,6 +37,7 @@ class Merger:
         self.rows: list[tuple[object, ...]] = []
         self.instruments: dict[tuple[str, str], int] = {}
         self.families: dict[str, int] = {}
+        self.sources: dict[str, int] = {}
         self.dropped: Counter[str] = Counter()
         self.n_samples = 0
 
@@ -69,6 +70,7 @@ class Merger:
             "offset": self.n_samples,
             "instrument": self.instruments.setdefault((instrument, family), len(self.instruments)),
             "family": self.families.setdefault(family, len(self.families)),
+            "source": self.sources.setdefault(str(part_row["source"]), len(self.sources)),
             "split": int(self.rule.split_of(instrument, pitch)),
         }
         self.rows.append(tuple(values[name] for name in ROW.names or ()))
@@ -91,8 +93,7 @@ class Merger:
             "version": VERSION,
             "sample_rate": source.sample_rate,
             "n_samples": self.n_samples,
-            "source": source.name,
-            "licence": source.licence,
+            "sources": [{"name": name, "licence": source.licences[name]} for name in self.sources],
             "settings": dict(source.settings()),
             "split": self.rule.to_json(),
             "instruments": [{"name": name, "family": family} for name, family in self.instruments],

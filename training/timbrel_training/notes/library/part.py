@@ -61,7 +61,7 @@ def render_part(source: Source, group: str, files: PartFiles, cleaner: Cleaner) 
 
 def part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float) -> tuple[object, ...]:
     """The PART_ROW of one note."""
-    for name in (note.instrument, note.family):
+    for name in (note.instrument, note.family, note.source):
         if len(name) > MAX_NAME:
             raise SourceError(f"{name[:20]}...: names have at most {MAX_NAME} characters, got {len(name)}")
     values = {
@@ -74,6 +74,7 @@ def part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float) 
         "cut": note.cut,
         "instrument": note.instrument,
         "family": note.family,
+        "source": note.source,
         "digest": audio_digest(audio),
         "cell_digest": note.cell_digest.ljust(16, b"\0"),
         "has_cell_digest": bool(note.cell_digest),

@@ -38,9 +38,8 @@ class AudioLibrary:
         self.header = _read_header(self.path)
         self.index: NDArray[np.void] = _read_index(self.path)
         self.sample_rate = int(self.header["sample_rate"])
-        self.licence = str(self.header["licence"])
-        font = self.header.get("settings", {}).get("font")
-        self.source = " ".join(str(part) for part in (self.header["source"], font) if part)
+        self.sources: list[str] = [entry["name"] for entry in self.header["sources"]]
+        self.licences: dict[str, str] = {entry["name"]: entry["licence"] for entry in self.header["sources"]}
         self.instruments: list[str] = [entry["name"] for entry in self.header["instruments"]]
         self.instrument_families: list[str] = [entry["family"] for entry in self.header["instruments"]]
         self.families: list[str] = list(self.header["families"])
@@ -85,6 +84,11 @@ class AudioLibrary:
     def family(self) -> NDArray[np.int16]:
         """[notes], index into `families`."""
         return self.column("family")
+
+    @property
+    def source(self) -> NDArray[np.int16]:
+        """[notes], index into `sources`."""
+        return self.column("source")
 
     @property
     def pitch(self) -> NDArray[np.uint8]:

@@ -1,0 +1,61 @@
+"""Where a recording lies on the timbre map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from timbrel.core.instrument import point_of
+from timbrel.errors import BundleMismatchError, ServerError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An instrument of the timbre map, and how far it lies from a point."""
+
+    name: str
+    """For example "Violin"."""
+
+    family: str
+    """For example "Strings"."""
+
+    timbre: tuple[float, float]
+    """Its own point (x, y)."""
+
+    distance: float
+    """On the map, whose disc has the radius 1."""
+
+    @classmethod
+    def from_pb(cls, neighbour: pb.Neighbour) -> Neighbour:
+        point = neighbour.point
+        return cls(point.instrument, point.family, point_of(point), neighbour.distance)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A point of the timbre map, and the instruments around it."""
+
+    timbre: tuple[float, float]
+    """The point (x, y): what `Client.generate` takes for a timbre."""
+
+    nearest: tuple[Neighbour, ...]
+    """The nearest first."""
+
+    @classmethod
+    def from_pb(cls, response: pb.LocateResponse, expected_hash: str, n_nearest: int) -> Location:
+        """
+        Raises:
+            BundleMismatchError: the point is of another bundle's map.
+            ServerError: there is no point of the disc in it.
+        """
+        if response.bundle_hash != expected_hash:
+            raise BundleMismatchError(
+                f"bundle {response.bundle_hash} located the recording, {expected_hash} was expected"
+            )
+        x, y = (float(str(np.float32(value))) for value in (response.timbre.x, response.timbre.y))
+        if not response.HasField("timbre") or not np.hypot(x, y) <= 1.0 + 1e-6:
+            raise ServerError(f"the server located the recording at ({x}, {y}), which is no point of the map")
+        nearest = response.neighbours[:n_nearest]
+        return cls((x, y), tuple(Neighbour.from_pb(neighbour) for neighbour in nearest))

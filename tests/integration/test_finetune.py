@@ -1,0 +1,224 @@
+"""`timbrel train --from-bundle`: recordings and a bundle become a bundle that plays them too."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+from safetensors.torch import load_file, save_file
+from server_process import ServerProcess
+
+import timbrel
+from timbrel.cli import main
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.manifest import bundle_hash, describe_file, save_manifest
+
+MAKE_SAMPLES = Path(__file__).parents[2] / "training" / "examples" / "make_samples.py"
+PITCHES = (48, 55, 60, 64, 67, 72)
+START_TIMEOUT_SECONDS = 300.0
+
+
+def record(folder: Path, name: str = "reed", pitches: tuple[int, ...] = PITCHES) -> Path:
+    """Some samples of the example's instrument in a folder."""
+    spec = importlib.util.spec_from_file_location("make_samples", MAKE_SAMPLES)
+    assert spec is not None and spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    folder.mkdir()
+    for pitch in pitches:
+        soundfile.write(folder / f"{name}_{pitch:03d}_v100.wav", example.fm_note(pitch, 100, 16_000), 16_000)
+    return folder
+
+
+def arguments(base: Path, samples: Path, out: Path, *more: str) -> list[str]:
+    given = ["--from-bundle", base, "--source", f"folder:{samples}", "--out", out, "--config", "tiny"]
+    return ["train", *map(str, given), "--licence", "CC0-1.0", *more]
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("samples") / "reeds")
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny_bundle: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny bundle after learning the samples."""
+    out = tmp_path_factory.mktemp("tuned") / "mine"
+    assert main(arguments(tiny_bundle, samples, out)) == 0
+    return out
+
+
+def test_the_new_instrument_joins_the_map(tiny_bundle: Path, tuned: Path) -> None:
+    old, new = Bundle.open(tiny_bundle), Bundle.open(tuned)
+    new.require()
+    assert list(new.timbre_map.points)[:-1] == list(old.timbre_map.points)
+    reed = new.timbre_map.points[-1]
+    assert (reed.instrument, reed.pitch_min, reed.pitch_max) == ("reed", 46, 74)
+    assert reed.x**2 + reed.y**2 <= 1.0
+    assert [path.name for path in tuned.parent.iterdir()] == ["mine"], "nothing unfinished is left behind"
+
+
+def test_only_the_decoders_weights_change(tiny_bundle: Path, tuned: Path) -> None:
+    old = {file.name: file.sha256 for file in Bundle.open(tiny_bundle).manifest.files}
+    new = {file.name: file.sha256 for file in Bundle.open(tuned).manifest.files}
+    assert {name for name in old if old[name] != new[name]} == {"model.safetensors", "timbre_map.json"}
+    assert new.keys() == old.keys()
+
+
+def test_the_manifest_tells_where_it_comes_from(tiny_bundle: Path, tuned: Path) -> None:
+    old, new = Bundle.open(tiny_bundle).manifest, Bundle.open(tuned).manifest
+    assert new.name == "mine" and new.ranges == old.ranges and new.codec == old.codec
+    *before, added = new.training.sources
+    assert before == list(old.training.sources)
+    assert (added.name, added.licence, added.n_instruments) == ("folder reeds", "CC0-1.0", 1)
+    assert 0 < added.n_notes <= len(PITCHES)
+    assert new.training.n_steps == old.training.n_steps + 20
+    assert f"fine-tuned from tiny {old.bundle_hash[:12]}" in new.training.config
+    assert new.parity.n_tokens > 0
+
+
+def test_a_server_plays_old_and_new(tuned: Path, start_server: Callable[..., ServerProcess]) -> None:
+    server = start_server(bundle=tuned)
+    with timbrel.Client(server.address) as client:
+        for instrument in ("reed", "Violin"):
+            note = client.generate(instrument, pitch=60, seconds=0.5, seed=1)
+            assert len(note.audio) > 0.3 * note.sample_rate
+
+
+def test_a_tuned_bundle_can_be_tuned_again(tuned: Path, tmp_path: Path) -> None:
+    more = record(tmp_path / "more", "second reed", (60,))
+    assert main(arguments(tuned, more, tmp_path / "again")) == 0
+    names = [point.instrument for point in Bundle.open(tmp_path / "again").timbre_map.points]
+    assert names[-2:] == ["reed", "second reed"]
+    points = Bundle.open(tmp_path / "again").timbre_map.points
+    gap = (points[-1].x - points[-2].x) ** 2 + (points[-1].y - points[-2].y) ** 2
+    assert gap > 0.1**2, "the same sound under another name is put beside the first"
+
+
+def test_a_killed_run_goes_on_to_the_same_bundle(
+    tiny_bundle: Path, samples: Path, tuned: Path, tmp_path: Path
+) -> None:
+    given = arguments(tiny_bundle, samples, tmp_path / "mine", "--set")
+    given.append("finetune.training.loop.checkpoint_every=1")
+    process = subprocess.Popen([sys.executable, "-m", "timbrel", *given], stderr=subprocess.DEVNULL)
+    checkpoint = tmp_path / "mine.partial" / "checkpoint.pt"
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL and checkpoint.exists() and not (tmp_path / "mine").exists()
+    assert main(given) == 0
+    assert (tmp_path / "mine" / "model.safetensors").read_bytes() == (
+        tuned / "model.safetensors"
+    ).read_bytes()
+    assert not checkpoint.parent.exists()
+
+
+def test_unfinished_work_on_something_else_is_not_touched(
+    tiny_bundle: Path, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.partial").mkdir()
+    (tmp_path / "mine.partial" / "plan.json").write_text("{}")
+    assert main(arguments(tiny_bundle, samples, tmp_path / "mine")) == 2
+    assert "mine.partial: unfinished work on another bundle" in capsys.readouterr().err
+
+
+def test_what_the_bundle_does_not_know_is_left_out(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = record(tmp_path / "low", "low", (20, 24, 60))
+    assert main(arguments(tiny_bundle, folder, tmp_path / "mine")) == 0
+    assert "left out: 2 of pitch outside the bundle's 36 to 96" in capsys.readouterr().out
+    assert Bundle.open(tmp_path / "mine").timbre_map.points[-1].pitch_min == 58
+
+
+def other_model(tiny_bundle: Path, folder: Path) -> Path:
+    """A bundle whose weights say that they are of another model than its graphs."""
+    shutil.copytree(tiny_bundle, folder)
+    manifest = Bundle.open(folder).manifest
+    spec, codec = manifest.model, manifest.codec
+    fields = ("d_model", "n_heads", "n_kv_heads", "d_feed_forward", "n_encoder_layers", "n_decoder_layers")
+    config = {name: getattr(spec, name) for name in (*fields, "max_frames")}
+    config |= {"codebook_size": codec.codebook_size, "n_codebooks": codec.n_codebooks, "activation": "relu"}
+    weights = folder / "model.safetensors"
+    save_file(load_file(weights), weights, {"config": json.dumps(config)})
+    for file in manifest.files:
+        if file.name == weights.name:
+            file.CopyFrom(describe_file(weights))
+    manifest.bundle_hash = bundle_hash(manifest.files)
+    save_manifest(manifest, folder / "manifest.json")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("no bundle", "holds no manifest.json"),
+        ("no such bundle", "there is no such folder"),
+        ("no kind", "expected folder:DIR"),
+        ("no samples", "no notes; expected WAV or FLAC files named by MIDI number"),
+        ("nameless", "no MIDI number at the end of its name"),
+        ("taken", "has an instrument 'Violin' already"),
+        ("outside", "no sample is left to train on"),
+        ("onto itself", "is the bundle to start from"),
+        ("onto a folder", "exists and is no bundle"),
+        ("other model", "its weights give another model here than in its graphs"),
+    ],
+)
+def test_mistakes_are_one_clear_line(
+    mistake: str,
+    message: str,
+    tiny_bundle: Path,
+    samples: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    base, out, source = tiny_bundle, tmp_path / "mine", samples
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "poem.txt").write_text("precious")
+    if mistake == "no bundle":
+        base = tmp_path / "folder"
+    elif mistake == "no such bundle":
+        base = tmp_path / "nowhere"
+    elif mistake == "no samples":
+        source = tmp_path / "folder"
+    elif mistake == "nameless":
+        source = record(tmp_path / "nameless")
+        (source / "reed_060_v100.wav").rename(source / "reed.wav")
+    elif mistake == "taken":
+        source = record(tmp_path / "violin", "violin")
+    elif mistake == "outside":
+        source = record(tmp_path / "low", "low", (20,))
+    elif mistake == "onto itself":
+        base = shutil.copytree(tiny_bundle, tmp_path / "mine")
+    elif mistake == "onto a folder":
+        out = tmp_path / "folder"
+    elif mistake == "other model":
+        base = other_model(tiny_bundle, tmp_path / "other")
+    given = arguments(base, source, out)
+    if mistake == "no kind":
+        given[given.index(f"folder:{source}")] = str(source)
+    assert main(given) == 2
+    error = capsys.readouterr().err
+    lines = [line for line in error.splitlines() if line.startswith("timbrel: ")]
+    assert len(lines) == 1 and message in lines[0]
+    assert (tmp_path / "folder" / "poem.txt").read_text() == "precious"
+    assert mistake == "onto itself" or not (tmp_path / "mine").exists()
+
+
+def test_a_missing_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "--from-bundle", "somewhere"])
+    assert "required: --source, --out" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["train"])
+    assert "required: STAGE" in capsys.readouterr().err

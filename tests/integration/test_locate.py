@@ -1,0 +1,235 @@
+"""Locating recordings: a real client, a real server, real files."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+import pytest
+import soundfile
+import soxr
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+import timbrel
+from timbrel.cli import main
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import CodecDecoder
+from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+RATE = 16_000
+PATIENCE_SECONDS = 60.0
+NEAR = 0.02
+"""On the map, where the two notes lie 0.2 apart."""
+
+
+@pytest.fixture(scope="module")
+def notes(tiny_bundle: Path) -> tuple[npt.NDArray[np.float32], ...]:
+    """Two steady sounds that the codec can make, whose estimated pitch stands firm."""
+    decoder = CodecDecoder(Bundle.open(tiny_bundle), n_threads=1)
+    frames = ([9, 34, 39, 8], [42, 5, 14, 54])
+    return tuple(decoder.decode(np.tile(np.array(frame, np.uint16), (40, 1))) for frame in frames)
+
+
+@pytest.fixture(scope="module")
+def client(server_address: str) -> Iterator[timbrel.Client]:
+    with timbrel.Client(server_address) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def stub(server_address: str) -> Iterator[Any]:
+    with grpc.insecure_channel(server_address) as channel:
+        yield pb_grpc.SynthesizerStub(channel)
+
+
+def recording_of(note: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The note as someone might have recorded it: stereo, 44.1 kHz, quieter, after half a second: [S, 2]."""
+    left = soxr.resample(0.02 * note, RATE, 44_100)
+    return np.pad(np.stack([left, 0.5 * left], axis=1), ((22_050, 11_025), (0, 0)))
+
+
+class TestClient:
+    def test_a_recording_lies_where_the_encoder_puts_it(
+        self, client: timbrel.Client, notes: Any, tiny_bundle: Path
+    ) -> None:
+        encoder = TimbreEncoder(Bundle.open(tiny_bundle), n_threads=1)
+        for note in notes:
+            located = client.locate(note, RATE)
+            assert math.dist(located.timbre, encoder.locate(note, RATE)) < 1e-4
+        assert math.dist(*(client.locate(note, RATE).timbre for note in notes)) > 10 * NEAR
+
+    def test_the_nearest_instruments_are_named(self, client: timbrel.Client, notes: Any) -> None:
+        located = client.locate(notes[0], RATE)
+        by_name = {instrument.name: instrument for instrument in client.timbre_map()}
+        assert {each.name for each in located.nearest} == set(by_name)
+        assert [each.distance for each in located.nearest] == sorted(
+            each.distance for each in located.nearest
+        )
+        for each in located.nearest:
+            assert (each.family, each.timbre) == (by_name[each.name].family, by_name[each.name].timbre)
+            assert each.distance == pytest.approx(math.dist(each.timbre, located.timbre), abs=1e-6)
+        assert client.locate(notes[0], RATE, n_nearest=2).nearest == located.nearest[:2]
+
+    def test_how_it_was_recorded_hardly_matters(self, client: timbrel.Client, notes: Any) -> None:
+        for note in notes:
+            located = client.locate(recording_of(note), 44_100)
+            assert math.dist(located.timbre, client.locate(note, RATE).timbre) < NEAR
+
+    def test_what_was_located_can_be_played(self, client: timbrel.Client, notes: Any) -> None:
+        note = client.generate(client.locate(notes[0], RATE).timbre, seconds=0.2, seed=1)
+        assert len(note.codes) > 0
+        assert math.hypot(*client.locate(note.audio, note.sample_rate, note.pitch).timbre) <= 1.0 + 1e-6
+
+    def test_a_pitch_is_passed_on(self, client: timbrel.Client, notes: Any) -> None:
+        low, high = (client.locate(notes[0], RATE, pitch).timbre for pitch in (60, 84))
+        assert math.dist(low, high) > 1e-3
+
+    def test_many_at_once_are_each_as_alone(self, client: timbrel.Client, notes: Any) -> None:
+        alone = [client.locate(note, RATE).timbre for note in notes]
+        with ThreadPoolExecutor(24) as pool:  # more than the server lets wait: some are told to come back
+            together = list(pool.map(lambda i: client.locate(notes[i % 2], RATE).timbre, range(24)))
+        assert together == [alone[i % 2] for i in range(24)]
+
+    def test_notes_go_on_while_recordings_are_located(self, client: timbrel.Client, notes: Any) -> None:
+        alone = client.generate("Violin", seconds=0.5, seed=1).codes
+        with ThreadPoolExecutor(4) as pool:
+            located = [pool.submit(client.locate, note, RATE) for note in notes * 2]
+            np.testing.assert_array_equal(client.generate("Violin", seconds=0.5, seed=1).codes, alone)
+            assert all(future.result().nearest for future in located)
+
+
+class TestWire:
+    def failure(self, stub: Any, **fields: Any) -> Any:
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Locate(pb.LocateRequest(**fields), timeout=PATIENCE_SECONDS)
+        return caught.value
+
+    def test_any_caller_may_send_any_rate(self, stub: Any, notes: Any, client: timbrel.Client) -> None:
+        sound = soxr.resample(notes[0], RATE, 44_100)
+        asked = pb.LocateRequest(audio=sound.astype("<f4").tobytes(), sample_rate=44_100)
+        reply = stub.Locate(asked, timeout=PATIENCE_SECONDS)
+        assert math.dist((reply.timbre.x, reply.timbre.y), client.locate(notes[0], RATE).timbre) < NEAR
+        assert reply.bundle_hash == client.model().bundle_hash
+        assert len(reply.neighbours) == len(client.instruments())
+
+    def test_the_largest_recording_is_taken_and_cut(self, stub: Any, notes: Any) -> None:
+        sound = np.tile(notes[0], 100)[: (3 << 20) // 4]
+        asked = pb.LocateRequest(audio=sound.astype("<f4").tobytes(), sample_rate=RATE)
+        assert stub.Locate(asked, timeout=PATIENCE_SECONDS).neighbours
+
+    @pytest.mark.parametrize(
+        ("changes", "fields", "word"),
+        [
+            ({"audio": b""}, ["audio"], "missing"),
+            ({"audio": b"abc"}, ["audio"], "multiple of 4"),
+            ({"audio": bytes((3 << 20) + 4)}, ["audio"], "too many"),
+            ({"audio": bytes(4 * RATE)}, ["audio"], "silent"),
+            ({"audio": np.full(100, 0.5, "<f4").tobytes()}, ["audio"], "0.05 s"),
+            ({"audio": np.full(RATE, np.nan, "<f4").tobytes()}, ["audio"], "NaN"),
+            ({"sample_rate": 0}, ["sample_rate"], "8000"),
+            ({"sample_rate": 2**32 - 1}, ["sample_rate"], "768000"),
+            ({"pitch": 0.0}, ["pitch"], "127"),
+            ({"pitch": float("nan"), "sample_rate": 1}, ["sample_rate", "pitch"], "nan"),
+        ],
+    )
+    def test_bad_fields_are_named(
+        self, stub: Any, changes: dict[str, Any], fields: list[str], word: str
+    ) -> None:
+        good = {"audio": np.full(RATE, 0.5, "<f4").tobytes(), "sample_rate": RATE}
+        error = self.failure(stub, **{**good, **changes})
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert word in error.details() and "\n" not in error.details()
+        detail = error_details_pb2.BadRequest()
+        assert rpc_status.from_call(error).details[0].Unpack(detail)
+        assert [violation.field for violation in detail.field_violations] == fields
+
+    def test_another_bundle_than_expected_is_a_failed_precondition(self, stub: Any) -> None:
+        error = self.failure(stub, bundle_hash="00" * 32)
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+class TestCommand:
+    @pytest.fixture(autouse=True)
+    def environment(self, server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("TIMBREL_TOKEN", "TIMBREL_BUNDLE", "TIMBREL_TRACEBACK"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("TIMBREL_SERVER", server_address)
+        monkeypatch.chdir(tmp_path)
+
+    @pytest.fixture
+    def run(self, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+        """Runs `timbrel locate` with these arguments: exit status, standard output, standard error."""
+
+        def call(*arguments: str) -> tuple[int, str, str]:
+            try:
+                status = main(["locate", *arguments])
+            except SystemExit as end:
+                status = int(end.code or 0)
+            captured = capsys.readouterr()
+            return status, captured.out, captured.err
+
+        return call
+
+    def test_prints_the_point_and_the_nearest(self, run: Any, notes: Any, client: timbrel.Client) -> None:
+        soundfile.write("note.wav", recording_of(notes[0]), 44_100, subtype="FLOAT")
+        status, out, error = run("note.wav", "--nearest", "2")
+        assert (status, error) == (0, "")
+        located = client.locate(recording_of(notes[0]), 44_100)
+        lines = out.splitlines()
+        assert lines[0] == "note.wav: ({:+.3f}, {:+.3f})".format(*located.timbre)
+        assert [line.split("  ")[1] for line in lines[1:]] == [each.name for each in located.nearest[:2]]
+
+    def test_prints_json(self, run: Any, notes: Any) -> None:
+        soundfile.write("note.flac", 0.02 * notes[0], RATE, subtype="PCM_24")
+        status, out, _ = run("note.flac", "--json", "--pitch", "60.5")
+        assert status == 0
+        found = json.loads(out)
+        assert len(found["timbre"]) == 2
+        assert {"name", "family", "timbre", "distance"} == found["nearest"][0].keys()
+
+    def test_channels_that_cancel_do_not_silence_a_file(self, run: Any, notes: Any) -> None:
+        soundfile.write("wide.wav", np.stack([notes[0], -notes[0]], axis=1), RATE, subtype="FLOAT")
+        assert run("wide.wav")[0] == 0
+
+    @pytest.mark.parametrize(
+        ("content", "arguments", "word"),
+        [
+            (None, [], "no such file"),
+            (b"", [], "empty"),
+            (b"this is no sound", [], "not an audio file"),
+            (np.zeros(RATE), [], "silent"),
+            (np.zeros(0), [], "holds no sound"),
+            (np.full(100, 0.5), [], "0.05 s"),
+            (np.full(RATE, np.nan), [], "NaN"),
+            (np.full(RATE, 0.5), ["--pitch", "200"], "pitch"),
+            (np.full(RATE, 0.5), ["--pitch", "C4"], "--pitch"),
+            (np.full(RATE, 0.5), ["--nearest", "-1"], "nearest"),
+        ],
+    )
+    def test_bad_input_is_one_line_and_status_2(
+        self, run: Any, content: Any, arguments: list[str], word: str
+    ) -> None:
+        if isinstance(content, bytes):
+            Path("note.wav").write_bytes(content)
+        elif content is not None:
+            soundfile.write("note.wav", content, RATE, subtype="FLOAT")
+        status, out, error = run("note.wav", *arguments)
+        assert (status, out) == (2, "")
+        assert error.startswith("timbrel: ") and error.count("\n") == 1
+        assert word in error
+
+    def test_a_sample_rate_out_of_range_is_refused(self, run: Any) -> None:
+        soundfile.write("slow.wav", np.full(4000, 0.5), 4000)
+        status, _, error = run("slow.wav")
+        assert status == 2
+        assert "sample_rate: 4000" in error and error.count("\n") == 1

@@ -1,0 +1,91 @@
+"""The request that locates a recording, and what is made of the answer."""
+
+from __future__ import annotations
+
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+
+from timbrel.core.location import Location
+from timbrel.core.recording import locate_request
+from timbrel.errors import BundleMismatchError, InvalidRequestError, ServerError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+RATE = 48_000
+MANIFEST = pb.Manifest(
+    bundle_hash="h",
+    codec=pb.CodecSpec(sample_rate=RATE, hop_length=960),
+    model=pb.ModelSpec(max_frames=300),
+)
+TONE = np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE).astype(np.float32)
+
+
+def test_only_what_is_listened_to_is_sent() -> None:
+    long_stereo = np.pad(np.stack([np.tile(TONE, 20)] * 2, axis=1), ((2 * RATE, 0), (0, 0)))
+    request = locate_request(long_stereo, 96_000, None, MANIFEST)
+    assert request.sample_rate == RATE
+    assert len(request.audio) == 4 * 6 * RATE  # 6 s of the bundle's longest note, in one channel
+    assert request.bundle_hash == "h"
+    assert not request.HasField("pitch")
+
+
+@pytest.mark.parametrize("pitch", [60, 60.25, np.float32(60.25), np.int64(60)])
+def test_a_pitch_travels_as_it_is(pitch: Any) -> None:
+    assert locate_request(TONE, RATE, pitch, MANIFEST).pitch == float(pitch)
+
+
+@pytest.mark.parametrize(
+    ("audio", "sample_rate", "pitch", "fields"),
+    [
+        (TONE, 0, None, ["sample_rate"]),
+        (TONE, 7999, None, ["sample_rate"]),
+        (TONE, 10**6, None, ["sample_rate"]),
+        (TONE, 44_100.5, None, ["sample_rate"]),
+        (TONE, None, None, ["sample_rate"]),
+        (TONE, RATE, 0, ["pitch"]),
+        (TONE, RATE, 128, ["pitch"]),
+        (TONE, RATE, nan, ["pitch"]),
+        (TONE, RATE, "C4", ["pitch"]),
+        (TONE, -1, inf, ["sample_rate", "pitch"]),
+        (0 * TONE, RATE, None, ["audio"]),
+        (TONE[:100], RATE, None, ["audio"]),
+        (TONE[:0], RATE, None, ["audio"]),
+        (TONE * nan, RATE, None, ["audio"]),
+        ("oboe.wav", RATE, None, ["audio"]),
+        (None, RATE, None, ["audio"]),
+    ],
+)
+def test_every_field_that_is_wrong_is_named(
+    audio: Any, sample_rate: Any, pitch: Any, fields: list[str]
+) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        locate_request(audio, sample_rate, pitch, MANIFEST)
+    assert [field.field for field in caught.value.fields] == fields
+    assert "\n" not in str(caught.value)
+
+
+def response(x: float = 0.1, y: float = 0.6) -> pb.LocateResponse:
+    points = [pb.TimbrePoint(instrument=name, family="Winds", x=0.5, y=0.6) for name in ("Oboe", "Flute")]
+    neighbours = [pb.Neighbour(point=point, distance=0.4) for point in points]
+    return pb.LocateResponse(timbre=pb.Timbre(x=x, y=y), neighbours=neighbours, bundle_hash="h")
+
+
+def test_an_answer_is_read_in_short_numbers() -> None:
+    location = Location.from_pb(response(), "h", 1)
+    assert location.timbre == (0.1, 0.6)
+    (nearest,) = location.nearest
+    assert (nearest.name, nearest.family, nearest.timbre) == ("Oboe", "Winds", (0.5, 0.6))
+    assert nearest.distance == pytest.approx(0.4)
+
+
+def test_another_bundle_s_answer_is_a_mismatch() -> None:
+    with pytest.raises(BundleMismatchError):
+        Location.from_pb(response(), "other", 5)
+
+
+@pytest.mark.parametrize("answer", [pb.LocateResponse(bundle_hash="h"), response(x=1.0), response(x=nan)])
+def test_an_answer_without_a_point_is_the_servers_fault(answer: pb.LocateResponse) -> None:
+    with pytest.raises(ServerError):
+        Location.from_pb(answer, "h", 5)

@@ -1,0 +1,106 @@
+"""The locator takes turns, bounds its queue and lets those go who no longer wait."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_server.errors import InvalidRequestError, OverloadedError
+from timbrel_server.locator import Locator
+from timbrel_server.request import LocateRequest
+
+RATE = 16_000
+CAPACITY = 3
+PATIENCE_SECONDS = 60.0
+
+
+def tone(hertz: float, seconds: float = 0.5) -> LocateRequest:
+    t = np.arange(int(seconds * RATE)) / RATE
+    return LocateRequest(np.sin(2 * np.pi * hertz * t).astype(np.float32), RATE, None)
+
+
+@pytest.fixture
+def locator(tiny_bundle: Path) -> Iterator[Locator]:
+    made = Locator(Bundle.open(tiny_bundle), CAPACITY)
+    yield made
+    made.close()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test(), PATIENCE_SECONDS)
+
+    asyncio.run(bounded())
+
+
+def test_together_they_lie_where_the_encoder_puts_each(locator: Locator, tiny_bundle: Path) -> None:
+    requests = [tone(hertz) for hertz in (110.0, 220.0, 440.0)]
+
+    async def test() -> None:
+        encoder = TimbreEncoder(Bundle.open(tiny_bundle), n_threads=1)
+        points = await asyncio.gather(*map(locator.locate, requests))
+        for request, point in zip(requests, points, strict=True):
+            assert math.dist(point, encoder.locate(request.audio, RATE)) == 0.0
+
+    run(test)
+
+
+def test_one_too_many_is_told_when_to_come_back(locator: Locator) -> None:
+    async def test() -> None:
+        tasks = [asyncio.create_task(locator.locate(tone(220.0))) for _ in range(CAPACITY)]
+        await asyncio.sleep(0)  # lets them queue; none can be done before the loop turns again
+        with pytest.raises(OverloadedError) as caught:
+            await locator.locate(tone(220.0))
+        assert caught.value.retry_seconds > 0
+        await asyncio.gather(*tasks)
+        await locator.locate(tone(220.0))
+
+    run(test)
+
+
+def test_who_gives_up_leaves_the_queue(locator: Locator) -> None:
+    async def test() -> None:
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(locator.locate(tone(220.0))) for _ in range(CAPACITY)
+        ]
+        await asyncio.sleep(0)
+        tasks[-1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[-1]
+        await asyncio.gather(*tasks[:-1], locator.locate(tone(220.0)))
+
+    run(test)
+
+
+def test_the_loop_goes_on_meanwhile(locator: Locator) -> None:
+    async def test() -> None:
+        located = asyncio.create_task(locator.locate(tone(220.0, 2.0)))
+        turns = 0
+        while not located.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 10
+
+    run(test)
+
+
+def test_a_fault_is_the_request_s_and_harms_nobody_else(locator: Locator) -> None:
+    async def test() -> None:
+        silent = LocateRequest(np.zeros(RATE, np.float32), RATE, None)
+        faulty, well = await asyncio.gather(
+            locator.locate(silent), locator.locate(tone(220.0)), return_exceptions=True
+        )
+        assert isinstance(faulty, InvalidRequestError)
+        ((field, description),) = faulty.violations
+        assert field == "audio" and "silent" in description
+        assert isinstance(well, tuple)
+
+    run(test)

@@ -1,0 +1,90 @@
+"""Several sources as one, and several fonts that share an instrument's notes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from requirements_gate import find_soundfont, require_module, require_system
+
+from timbrel_training.notes.agreement import distance, reference_soundings
+from timbrel_training.notes.config import NotesConfig
+from timbrel_training.notes.fonts import plan_fonts
+from timbrel_training.notes.library import AudioLibrary, render_library
+from timbrel_training.notes.mixture import MixedSource
+from timbrel_training.notes.note import SourceError
+from timbrel_training.notes.soundfont import SoundfontSource
+from timbrel_training.notes.sources import open_sources
+from timbrel_training.notes.synthetic import SyntheticSource
+
+PIANO, HARPSICHORD, TRUMPET, OBOE = 0, 6, 56, 68
+
+
+def fluid_r3() -> Path:
+    """FluidR3's file; skips where it, or what plays it, is not installed."""
+    require_system("fluidsynth", "soundfont")
+    require_module("fluidsynth", "train")
+    path = find_soundfont()
+    assert path is not None
+    return path
+
+
+def test_a_mixture_has_the_notes_of_all_its_sources(tmp_path: Path) -> None:
+    few = SyntheticSource(n_instruments=1, pitches=(60,), n_draws=2)
+    more = SyntheticSource(n_instruments=2, pitches=(62, 64), n_draws=1)
+    more.name, more.licence = "other", "MIT"
+    mixture = MixedSource([few, more])
+    assert len(mixture) == len(list(mixture)) == 6
+    assert [note.source for group in mixture.groups() for note in mixture.notes(group)] == [
+        note.source for note in mixture
+    ]
+    render_library(mixture, tmp_path / "notes", jobs=1)
+    library = AudioLibrary(tmp_path / "notes")
+    assert library.sources == ["synthetic", "other"]
+    assert library.licences == {"synthetic": "CC0-1.0", "other": "MIT"}
+    assert np.bincount(library.source).tolist() == [2, 4]
+    assert set(library.pitch[library.source == 1]) == {62, 64}
+
+
+def test_sources_that_cannot_be_mixed_are_one_clear_line() -> None:
+    with pytest.raises(SourceError, match="at least one source"):
+        MixedSource([])
+    with pytest.raises(SourceError, match="must agree in their sample rate"):
+        MixedSource([SyntheticSource(), SyntheticSource(sample_rate=48_000)])
+
+
+def test_one_program_is_nearer_to_itself_than_to_another() -> None:
+    heard = reference_soundings(fluid_r3(), (HARPSICHORD, TRUMPET, OBOE))
+    assert distance(heard[TRUMPET], heard[TRUMPET]) == 0.0
+    assert distance(heard[TRUMPET], heard[OBOE]) > 3.0
+
+
+def test_fonts_that_sound_alike_share_the_draws_of_a_cell() -> None:
+    font = fluid_r3()
+    config = NotesConfig(programs=(TRUMPET,), n_draws=5)
+    fonts = [SoundfontSource(font, programs=config.programs, n_draws=5) for _ in range(2)]
+    plan = plan_fonts(fonts, config)
+    assert [list(draws[TRUMPET]) for draws in plan.draws] == [[0, 2, 4], [1, 3]] and not plan.report
+
+
+def test_a_font_that_sounds_otherwise_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = NotesConfig(programs=(TRUMPET,), n_draws=3)
+    font = fluid_r3()
+    heard = reference_soundings(font, (TRUMPET, OBOE))
+    versions = iter([{TRUMPET: heard[TRUMPET]}, {TRUMPET: heard[OBOE]}])
+    monkeypatch.setattr("timbrel_training.notes.fonts.reference_soundings", lambda *_: next(versions))
+    plan = plan_fonts([SoundfontSource(font, programs=(TRUMPET,)) for _ in range(2)], config)
+    assert plan.draws == ({TRUMPET: range(3)}, {})
+    [line] = plan.report
+    assert line.startswith("Trumpet of ") and "left out: " in line
+
+
+def test_held_out_instruments_are_told_with_their_nearest_neighbour() -> None:
+    lines: list[str] = []
+    config = NotesConfig(
+        programs=(HARPSICHORD, TRUMPET, OBOE), held_out_instruments=("Oboe",), n_draws=1, low_pitch=60,
+        high_pitch=60,
+    )  # fmt: skip
+    open_sources([f"soundfont:{fluid_r3()}"], config, tell=lines.append)
+    assert len(lines) == 1 and lines[0].startswith("held out whole: Oboe, ") and "dB from Trumpet" in lines[0]

@@ -1,0 +1,114 @@
+"""Whether a note sounds at the pitch asked, by two trackers that have nothing in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel.pitch import IN_TUNE_CENTS, ONSET_SECONDS, PitchMeter, midi_pitch
+from timbrel_training.evaluate.measure.yin import PitchTrack, track_pitch
+
+WELL_IN_TUNE_CENTS = 15.0
+"""A listener begins to hear a held note as out of tune about here."""
+
+LOUD_DB = 30.0
+"""The spread and the jumps of the fundamental are those of frames at most this far below the loudest one."""
+
+LEAST_FRAMES = 3
+"""A spread needs as many."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Where a note sounds, beside the pitch asked."""
+
+    swift: float | None
+    """Pitch as a fractional MIDI note number by swift-f0, a neural tracker; None where it hears none."""
+
+    other: float | None
+    """The same by YIN."""
+
+    cents: float | None
+    """How far above the pitch asked, by whichever tracker is nearer to it; None where neither hears one."""
+
+    in_tune: bool
+    """Within 50 cents by either tracker. A note without a pitch is not."""
+
+    swift_in_tune: bool
+    """Within 50 cents by swift-f0."""
+
+    within_15: bool
+    """Within 15 cents by either tracker."""
+
+    octave_error: bool
+    """Not in tune, but within 50 cents of one or more whole octaves off by either tracker."""
+
+    spread_cents: float | None
+    """Half the width between the 10th and 90th percentile of the fundamental; None of too few frames."""
+
+    jump_cents: float
+    """The largest step between neighbouring frames, both voiced and loud; 0 where there is none."""
+
+
+class TuningMeter:
+    """Measures the tuning of notes. Build one and use it for all of them.
+
+    Raises:
+        MissingExtraError: swift-f0 is not installed.
+    """
+
+    def __init__(self) -> None:
+        self._swift = PitchMeter()
+
+    def measure(self, audio: NDArray[np.float32], sample_rate: int, asked: int) -> Tuning:
+        """The tuning of audio [samples] at `sample_rate` Hz, for the MIDI note number asked.
+
+        A tracker's pitch is its median over voiced frames from 50 ms on.
+        """
+        track = track_pitch(audio, sample_rate)
+        return tuning_of(asked, self._swift.measure(audio, sample_rate), track)
+
+
+def tuning_of(asked: int, swift: float | None, track: PitchTrack) -> Tuning:
+    """The tuning of a note for which swift-f0 found pitch `swift` and YIN found `track`."""
+    other = _median_pitch(track)
+    errors = [100.0 * (pitch - asked) for pitch in (swift, other) if pitch is not None]
+    in_tune = any(abs(error) <= IN_TUNE_CENTS for error in errors)
+    spread, jump = _steadiness(track)
+    return Tuning(
+        swift=swift,
+        other=other,
+        cents=min(errors, key=abs, default=None),
+        in_tune=in_tune,
+        swift_in_tune=swift is not None and abs(100.0 * (swift - asked)) <= IN_TUNE_CENTS,
+        within_15=any(abs(error) <= WELL_IN_TUNE_CENTS for error in errors),
+        octave_error=not in_tune and any(_is_octave_off(error) for error in errors),
+        spread_cents=spread,
+        jump_cents=jump,
+    )
+
+
+def _median_pitch(track: PitchTrack) -> float | None:
+    kept = track.voiced & (track.seconds >= ONSET_SECONDS)
+    return midi_pitch(float(np.median(track.hertz[kept]))) if kept.any() else None
+
+
+def _steadiness(track: PitchTrack) -> tuple[float | None, float]:
+    """Spread and largest step of the fundamental, both in cents."""
+    loud = track.power >= track.power.max(initial=0.0) * 10.0 ** (-LOUD_DB / 10.0)
+    kept = track.voiced & loud & (track.seconds >= ONSET_SECONDS)
+    cents = 1200.0 * np.log2(track.hertz)
+    neighbours = kept[1:] & kept[:-1]
+    jump = float(np.abs(np.diff(cents))[neighbours].max(initial=0.0))
+    if np.count_nonzero(kept) < LEAST_FRAMES:
+        return None, jump
+    low, high = np.percentile(cents[kept], (10.0, 90.0))
+    return float(high - low) / 2.0, jump
+
+
+def _is_octave_off(error_cents: float) -> bool:
+    """Whether the nearest whole number of octaves is not 0 and within 50 cents."""
+    octaves = round(error_cents / 1200.0)
+    return octaves != 0 and abs(error_cents - 1200.0 * octaves) <= IN_TUNE_CENTS

@@ -1,0 +1,100 @@
+"""Identity: is a note recognisably of the instrument that was asked for?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.evaluate import statistics
+from timbrel_training.evaluate.figure import Cell, Figure, SectionReport, Table
+from timbrel_training.evaluate.heard import Heard
+from timbrel_training.evaluate.material import Material
+from timbrel_training.evaluate.neighbours import unlikeness
+from timbrel_training.evaluate.sections.section import Wanted
+from timbrel_training.evaluate.take import Kind, Take
+from timbrel_training.notes.split import Split
+
+HOLD_SCALE = 1.0
+"""Notes are compared while held, so that of the candidates the velocity decides."""
+
+
+class Identity:
+    """Notes beside the source notes of every instrument at the same pitch."""
+
+    name = "identity"
+
+    def __init__(self, material: Material) -> None:
+        self.material = material
+        self.rows = [int(row) for row in material.pick(Split.TRAIN, max(1, material.count // 2))]
+        self.candidates = [candidates_of(material, row) for row in self.rows]
+        self.made = {
+            Kind.RECONSTRUCTION: [material.reconstruction(row) for row in self.rows],
+            Kind.GENERATED: [material.generated(row) for row in self.rows],
+        }
+
+    def wanted(self) -> Iterator[Wanted]:
+        for takes in self.made.values():
+            yield from ((take, False) for take in takes)
+        for rows in self.candidates:
+            yield from ((self.material.source(row), False) for row in rows)
+
+    def judge(self, heard: Heard) -> SectionReport:
+        heard_as = {kind: self._nearest(heard, takes) for kind, takes in self.made.items()}
+        asked = self.material.instrument_of[self.rows]
+        right = {kind: nearest == asked for kind, nearest in heard_as.items()}
+        figures = [
+            Figure(f"identity.{kind}", f"of the instrument asked: {kind}", statistics.share(flags), "%")
+            for kind, flags in right.items()
+        ]
+        ratio = statistics.joint(ratio_of_shares, right[Kind.GENERATED], right[Kind.RECONSTRUCTION])
+        figures.insert(
+            0, Figure("identity.ratio", "generated as a share of the reconstruction's", ratio, "%")
+        )
+        method = (
+            f"{len(self.rows)} notes, each against one source note of every instrument at the same pitch: "
+            "the instrument asked gives the very note, every other one the note of the library that is "
+            "nearest in velocity and hold (nothing is rendered anew). The nearest in log-mel distance, over "
+            "the time for which the key is held in both, tells the instrument."
+        )
+        table = self._confusions(heard_as[Kind.GENERATED], asked)
+        return SectionReport(self.name, "Identity", method, tuple(figures), (table,))
+
+    def _nearest(self, heard: Heard, takes: Sequence[Take]) -> NDArray[np.int64]:
+        """[takes], the instrument that each is nearest to."""
+        nearest = []
+        for take, rows in zip(takes, self.candidates, strict=True):
+            sources = [self.material.source(row) for row in rows]
+            distances = [heard.held_distance(source, take) for source in sources]
+            nearest.append(int(self.material.instrument_of[rows[int(np.argmin(distances))]]))
+        return np.array(nearest, dtype=np.int64)
+
+    def _confusions(self, heard_as: NDArray[np.int64], asked: NDArray[np.int64]) -> Table:
+        """Per instrument, how often it was recognised, and what it was most often taken for otherwise."""
+        rows: list[tuple[Cell, ...]] = []
+        for number, name in enumerate(self.material.instruments):
+            found = heard_as[asked == number]
+            if len(found):
+                wrong = found[found != number]
+                taken_for = (
+                    self.material.instruments[int(np.bincount(wrong).argmax())] if len(wrong) else None
+                )
+                rows.append((name, len(found), 100 * float((found == number).mean()), taken_for))
+        columns = ("instrument", "notes", "recognised: generated %", "else taken for")
+        return Table("By instrument", columns, tuple(rows))
+
+
+def candidates_of(material: Material, row: int) -> NDArray[np.int64]:
+    """Per instrument that has notes at this note's pitch, the one played most like it: of its own, itself."""
+    rows = np.flatnonzero(material.usable & (material.library.pitch == material.library.pitch[row]))
+    order = rows[np.argsort(unlikeness(material, row, rows, HOLD_SCALE), kind="stable")]
+    _, first = np.unique(material.instrument_of[order], return_index=True)
+    chosen = order[first]
+    chosen[material.instrument_of[chosen] == material.instrument_of[row]] = row
+    return chosen.astype(np.int64)
+
+
+def ratio_of_shares(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
+    """The one share as a share of the other; NaN where that is nothing."""
+    return float(part.mean() / whole.mean()) if whole.any() else float("nan")
