@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,15 +116,19 @@ def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Pat
 
 
 def _ranges(description: Mapping[str, Any], model: NoteTransformer) -> pb.RequestRanges:
-    """What the training notes covered, as far as the cap on a note's length allows."""
+    """What the training notes covered, as far as the cap on a note's length allows.
+
+    Holds were rounded to frames: the shortest ones asked for may be half a frame shorter than they came out.
+    """
     ranges, frame_rate = description["ranges"], float(description["frame_rate"])
-    seconds_min, seconds_max = ranges["held_seconds"]
+    shortest, seconds_max = ranges["held_seconds"]
+    seconds_min = math.ceil(100 * (shortest - 0.5 / frame_rate)) / 100
     return pb.RequestRanges(
         pitch_min=ranges["pitch"][0],
         pitch_max=ranges["pitch"][1],
         velocity_min=ranges["velocity"][0],
         velocity_max=ranges["velocity"][1],
-        seconds_min=round(seconds_min, 3),
+        seconds_min=max(seconds_min, 0.01),
         seconds_max=round(min(seconds_max, model.config.max_frames / frame_rate), 3),
     )
 

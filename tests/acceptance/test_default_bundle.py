@@ -24,7 +24,7 @@ SHARE_IN_TUNE = 0.85
 """Of the notes that `timbrel demo` renders, within 50 cents of the pitch asked."""
 
 LOGIT_TOLERANCE = 1e-3
-MAX_BUNDLE_BYTES = 20_000_000
+MAX_BUNDLE_BYTES = 60_000_000
 
 
 @pytest.fixture(scope="module")

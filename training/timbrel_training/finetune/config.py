@@ -15,7 +15,7 @@ class FineTuneConfig:
     training: NoteTrainingConfig = field(default_factory=NoteTrainingConfig)
     """Steps, rates and batches."""
     sample_share: float = 0.4
-    """Share of a batch that is new samples, and of the loss; the rest is rehearsal of what the model knows."""
+    """Share of a batch, and of the loss, that is new samples; the rest is rehearsal of what is known."""
     rehearsal_notes: int = 8
     """Notes rehearsed for each old instrument, spread over its pitches."""
     between_notes: int = 64
