@@ -122,7 +122,7 @@ def _ranges(description: Mapping[str, Any], model: NoteTransformer) -> pb.Reques
     """
     ranges, frame_rate = description["ranges"], float(description["frame_rate"])
     shortest, seconds_max = ranges["held_seconds"]
-    seconds_min = math.ceil(100 * (shortest - 0.5 / frame_rate)) / 100
+    seconds_min = math.ceil(round(100 * (shortest - 0.5 / frame_rate), 6)) / 100
     return pb.RequestRanges(
         pitch_min=ranges["pitch"][0],
         pitch_max=ranges["pitch"][1],

@@ -96,8 +96,13 @@ def _data(manifest: pb.Manifest) -> list[str]:
 
 
 def _verdict(report: Mapping[str, Any]) -> list[str]:
-    judged = [figure for figure in report["figures"].values() if figure["met"] is not None]
-    missed = [figure for figure in judged if not figure["met"]]
+    judged = [
+        (section["title"], report["figures"][name])
+        for section in report["sections"].values()
+        for name in section["figures"]
+        if report["figures"][name]["met"] is not None
+    ]
+    missed = [(title, figure) for title, figure in judged if not figure["met"]]
     count = report["settings"]["count"]
     lines = [
         "## How good it is",
@@ -108,12 +113,12 @@ def _verdict(report: Mapping[str, Any]) -> list[str]:
         f"{len(judged) - len(missed)} of {len(judged)} bars are met.",
     ]
     if missed:
-        lines += ["", "Missed:", "", *(f"- {_sentence(figure)}" for figure in missed)]
+        lines += ["", "Missed:", "", *(f"- {_sentence(title, figure)}" for title, figure in missed)]
     return lines
 
 
-def _sentence(figure: Mapping[str, Any]) -> str:
-    return f"{figure['label']}: {_value(figure)}; the bar is {_bar(figure)}."
+def _sentence(title: str, figure: Mapping[str, Any]) -> str:
+    return f"{title}, {figure['label']}: {_value(figure)}; the bar is {_bar(figure)}."
 
 
 def _figures(report: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,8 @@ class FineTuneConfig:
     """Steps, rates and batches."""
     sample_share: float = 0.4
     """Share of a batch, and of the loss, that is new samples; the rest is rehearsal of what is known."""
+    rehearsal_weight: float = 5.0
+    """Of the divergence from the old model: what is little at each step is much in a note."""
     rehearsal_notes: int = 8
     """Notes rehearsed for each old instrument, spread over its pitches."""
     between_notes: int = 64
@@ -43,6 +45,6 @@ class FineTuneConfig:
             raise ConfigError(f"cell_fraction: {self.cell_fraction}, expected at least 0 and below 1")
         if self.onset_variants < 1:
             raise ConfigError(f"onset_variants: {self.onset_variants}, expected at least 1")
-        for name in ("semitones", "rehearsal_notes", "between_notes", "distance"):
+        for name in ("semitones", "rehearsal_weight", "rehearsal_notes", "between_notes", "distance"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 0")

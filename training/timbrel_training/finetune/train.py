@@ -62,8 +62,8 @@ class FineTuner:
         if batch.rehearsal is None:
             return learnt, {"samples": learnt}
         moved = self._divergence(self.trainer.model, batch.rehearsal)
-        share = self.config.sample_share
-        return share * learnt + (1.0 - share) * moved, {"samples": learnt, "moved": moved}
+        share, weight = self.config.sample_share, self.config.rehearsal_weight
+        return share * learnt + (1.0 - share) * weight * moved, {"samples": learnt, "moved": moved}
 
     def validate(self, average: nn.Module) -> dict[str, float]:
         """Nats per token of samples, held out and trained on, and how far the rehearsal has moved."""
