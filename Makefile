@@ -20,6 +20,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt $(PIP_ARGS)
 TIMBREL := $(BIN)/timbrel
+EXPORT := $(TIMBREL) export --model $(RUN)/model --codec $(RUN)/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -55,7 +56,9 @@ pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a 
 	[ -e $(RUN)/tokens.bin ] || $(TIMBREL) train tokens --notes $(RUN)/notes --codec $(RUN)/codec --out $(RUN)/tokens.bin
 	$(TIMBREL) train timbre --config $(CONFIG) --tokens $(RUN)/tokens.bin --codec $(RUN)/codec --out $(RUN)/timbre
 	$(TIMBREL) train model --config $(CONFIG) --tokens $(RUN)/tokens.bin --timbre $(RUN)/timbre --out $(RUN)/model
-	$(TIMBREL) export --model $(RUN)/model --timbre $(RUN)/timbre --codec $(RUN)/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
+	$(EXPORT) --timbre $(RUN)/timbre
+	$(TIMBREL) train hearing --config $(CONFIG) --bundle $(RUN)/bundle --notes $(RUN)/notes --timbre $(RUN)/timbre --codec $(RUN)/codec --out $(RUN)/hearing
+	$(EXPORT) --timbre $(RUN)/hearing
 	$(TIMBREL) train evaluate --bundle $(RUN)/bundle --notes $(RUN)/notes --count $(COUNT) --out $(RUN)/evaluation
 	$(TIMBREL) train card --bundle $(RUN)/bundle --evaluation $(RUN)/evaluation
 

@@ -1,20 +1,29 @@
-"""How fast notes come: one after another, and many at once, through a real server and client.
+"""How fast notes come, from the call to decoded audio: one after another and many at once, over a server.
 
-Times are wall-clock, from the call to decoded audio. The last line printed is one JSON object.
+Examples:
+    python benchmarks/render_speed.py                        a private server with the bundle that ships
+    python benchmarks/render_speed.py --quick
+    python benchmarks/render_speed.py --server gpu-box:50051 --concurrency 64 256
+
+Times are wall-clock. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.pop(0)  # this folder, whose profile.py would stand before Python's own
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import timbrel
+from benchmarks.harness.report import Report
+from benchmarks.harness.table import print_table
 
 
 @dataclass(frozen=True)
@@ -57,25 +66,27 @@ def measure(client: timbrel.Client, concurrency: int, n_notes: int, hold: float)
 
 def main() -> None:
     """Measures and prints a table and one line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--server", help="HOST:PORT of a running server (default: a private one)")
-    parser.add_argument("--notes", type=int, default=16, help="notes of each measurement")
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long each note is held")
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="fewer and shorter notes")
+    add("--server", help="HOST:PORT of a running server (default: a private one)")
+    add("--notes", type=int, help="notes of each measurement (default: 16; --quick: 4)")
+    add("--seconds", type=float, help="how long each note is held (default: 1; --quick: 0.3)")
+    add("--concurrency", type=int, nargs="+", default=[1, 4, 16], help="at once (default: 1 4 16)")
     args = parser.parse_args()
+    n_notes, hold = args.notes or (4 if args.quick else 16), args.seconds or (0.3 if args.quick else 1.0)
 
+    report = Report("render_speed", quick=args.quick)
     with timbrel.Client(args.server) as client:
-        timed_note(client, 0, args.seconds)  # the first note also starts the server and loads the codec
-        results = [measure(client, n, args.notes, args.seconds) for n in args.concurrency]
-
-    print("at once   notes   median s   slowest s   notes/s   x real time")
-    for r in results:
-        print(
-            f"{r.concurrency:7d} {r.notes:7d} {r.median_seconds:10.3f} {r.slowest_seconds:11.3f}"
-            f" {r.notes_per_second:9.2f} {r.times_real_time:13.2f}"
-        )
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    print(json.dumps({"benchmark": "render_speed", **machine, "results": [asdict(r) for r in results]}))
+        timed_note(client, 0, hold)  # the first note also starts the server and loads the codec
+        results = [measure(client, n, n_notes, hold) for n in args.concurrency]
+    print_table(
+        ["at once", "notes", "median s", "slowest s", "notes/s", "x real time"],
+        [list(asdict(result).values()) for result in results],
+    )
+    report.finish({"seconds": hold, "results": [asdict(result) for result in results]})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ if [ "$found" != "$pinned" ]; then
     echo "generate.sh: needs grpcio-tools $pinned, found $found: $python -m pip install grpcio-tools==$pinned" >&2
     exit 2
 fi
-"$python" -m grpc_tools.protoc -Itimbrel_protos=. \
+# google/rpc/*.proto lie in googleapis-common-protos, beside their Python.
+common=$("$python" -c 'import os, google.rpc; print(os.path.dirname(os.path.dirname(list(google.rpc.__path__)[0])))')
+"$python" -m grpc_tools.protoc -Itimbrel_protos=. -I"$common" \
     --python_out=. --pyi_out=. --grpc_python_out=. timbrel/v1/*.proto
 touch timbrel_protos/__init__.py timbrel_protos/timbrel/__init__.py timbrel_protos/timbrel/v1/__init__.py

@@ -53,9 +53,10 @@ RULES = {
         "training/timbrel_training",
         ours=frozenset(),
         forbidden=frozenset({"onnx", "onnxscript", "onnxruntime"}),
-        exceptions={  # what judges and describes a finished bundle reads it as its users do
+        exceptions={  # what judges a finished bundle, describes it or learns from it uses it as others do
             "evaluate": frozenset({"timbrel", "timbrel_bundle", "timbrel_protos"}),
             "card": frozenset({"timbrel_bundle", "timbrel_protos"}),
+            "hearing": frozenset({"timbrel", "timbrel_bundle", "timbrel_protos"}),
         },
     ),
     "timbrel_export": Rule(

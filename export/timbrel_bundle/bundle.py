@@ -14,7 +14,7 @@ from timbrel_bundle.graph_header import ExternalWeight, GraphHeader, parse_graph
 from timbrel_bundle.layout import MANIFEST, TIMBRE_MAP
 from timbrel_bundle.manifest import load_manifest
 from timbrel_bundle.precision import load_weights, to_ort_values
-from timbrel_bundle.providers import CPU
+from timbrel_bundle.providers import CPU, Provider
 from timbrel_bundle.runtime import load_runtime, session_options
 from timbrel_bundle.timbre_map import load_timbre_map
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -65,6 +65,10 @@ class Bundle:
                 bundle.file(name)
         return bundle
 
+    def __contains__(self, name: str) -> bool:
+        """Whether the manifest lists a file of this name."""
+        return name in self._files
+
     def require(self, names: Iterable[str] | None = None) -> None:
         """Raises BundleError unless these files, by default all that the manifest lists, are there."""
         for name in self._files if names is None else names:
@@ -94,7 +98,7 @@ class Bundle:
     def session(
         self,
         graph: str,
-        providers: Sequence[str] = (CPU,),
+        providers: Sequence[Provider] = (CPU,),
         options: ort.SessionOptions | None = None,
         *,
         inputs: Iterable[str] = (),
@@ -106,7 +110,7 @@ class Bundle:
 
         Args:
             graph: file name, of `layout`.
-            providers: onnxruntime's names, as `providers.resolve_provider` gives them.
+            providers: onnxruntime's names, as `providers.resolve_provider` gives them, or with options.
             options: used for this one session: the weights are handed over in it.
             inputs, outputs: names that the graph must have.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Audio: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint16]
+State: TypeAlias = dict[str, npt.NDArray[Any]]
 
 TENSOR_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
 """onnxruntime's names of the dtypes that a state may have."""
@@ -64,22 +66,24 @@ class CodecDecoder:
         """A stream for one note, to be fed frames as they come."""
         return CodecStream(self)
 
-    def initial_state(self) -> dict[str, npt.NDArray[Any]]:
-        """The graph's state at the start of a note: zeros, by input name."""
+    def initial_state(self) -> State:
+        """The graph's state at the start of a note: zeros, by input name, each [1, ...]."""
         return {
             state.name: np.zeros((1, *state.shape), dtype=np.dtype(state.dtype))
             for state in self.spec.decoder_state
         }
 
-    def run(
-        self, codes: npt.NDArray[np.integer[Any]], state: dict[str, npt.NDArray[Any]]
-    ) -> tuple[Audio, dict[str, npt.NDArray[Any]]]:
-        """Runs the graph on codes [t, K], t >= 1: lagging audio [t * hop_length], and the state after."""
-        feeds = {"codes": codes.astype(np.int64)[None], **state}
+    def run(self, codes: npt.NDArray[np.integer[Any]], state: State) -> tuple[Audio, State]:
+        """Runs the graph on codes [B, t, K] of B notes, t >= 1, whose states are stacked: lagging audio
+        [B, t * hop_length], and the states after."""
+        feeds = {"codes": codes.astype(np.int64), **state}
         audio, *after = self._session.run(self._outputs, feeds)
-        if audio.shape != (1, len(codes) * self.spec.hop_length):
-            raise BundleError(self._path, f"gives audio of shape {list(audio.shape)} for {len(codes)} frames")
-        return audio[0], dict(zip(state, after, strict=True))
+        n_notes, n_frames, _ = codes.shape
+        if audio.shape != (n_notes, n_frames * self.spec.hop_length):
+            raise BundleError(
+                self._path, f"gives audio of shape {list(audio.shape)} for {n_notes} x {n_frames} frames"
+            )
+        return audio, dict(zip(state, after, strict=True))
 
     def _check_state_inputs(self) -> None:
         inputs = {given.name: given for given in self._session.get_inputs()}
@@ -113,28 +117,78 @@ class CodecStream:
         Raises:
             ValueError: the stream is finished, the codes have another shape or type, or one is out of range.
         """
-        if self._finished:
-            raise ValueError("the stream is finished: start another for the next note")
-        frames = checked_codes(codes, self._decoder.spec)
-        self._n_owed += len(frames) * self._decoder.spec.hop_length
-        return self._decode(frames)
+        return decode_together([CodecChunk(self, codes)])[0]
 
     def finish(self) -> Audio:
         """Ends the note and returns the rest of its audio: float32, any length from 0."""
-        spec = self._decoder.spec
-        self._finished = True
-        n_flush = -(-spec.delay_samples // spec.hop_length) if self._n_owed else 0
-        return self._decode(np.tile(np.array(spec.silence, dtype=np.uint16), (n_flush, 1)))
-
-    def _decode(self, frames: Codes) -> Audio:
-        if len(frames) == 0:
+        if self._finished:
             return np.zeros(0, dtype=np.float32)
-        audio, self._state = self._decoder.run(frames, self._state)
+        nothing = np.zeros((0, self._decoder.spec.n_codebooks), dtype=np.uint16)
+        return decode_together([CodecChunk(self, nothing, last=True)])[0]
+
+    def _begin(self, codes: npt.NDArray[np.integer[Any]], last: bool) -> Codes:
+        """The frames [t, K] to run for these: behind the last, silence that flushes the graph."""
+        if self._finished:
+            raise ValueError("the stream is finished: start another for the next note")
+        spec = self._decoder.spec
+        frames = checked_codes(codes, spec)
+        self._n_owed += len(frames) * spec.hop_length
+        self._finished = last
+        if not last or self._n_owed == 0:
+            return frames
+        n_flush = -(-spec.delay_samples // spec.hop_length)
+        silence = np.tile(np.array(spec.silence, dtype=np.uint16), (n_flush, 1))
+        return np.concatenate([frames, silence])
+
+    def _end(self, audio: Audio, state: State) -> Audio:
+        """What is ready of the lagging audio [t * hop_length] that a run gave."""
+        self._state = state
         n_dropped = min(self._n_to_drop, len(audio))
         self._n_to_drop -= n_dropped
         ready = audio[n_dropped:][: self._n_owed]
         self._n_owed -= len(ready)
         return ready
+
+
+class CodecChunk(NamedTuple):
+    """The next frames of a stream."""
+
+    stream: CodecStream
+    codes: npt.NDArray[np.integer[Any]]
+    """[t, K], t >= 0."""
+    last: bool = False
+    """Whether the note ends with them: `push` and `finish` in one."""
+
+
+def decode_together(chunks: Sequence[CodecChunk]) -> list[Audio]:
+    """Decodes chunks of several streams of one decoder, in one run for all that have equal numbers of frames.
+
+    Returns for each chunk what audio is ready: float32, any length from 0.
+
+    Raises:
+        ValueError: a stream comes twice, and as `CodecStream.push`; nothing is decoded then.
+    """
+    if len({id(chunk.stream) for chunk in chunks}) < len(chunks):
+        raise ValueError("a stream comes twice: its chunks have to be decoded one after the other")
+    frames = [chunk.stream._begin(chunk.codes, chunk.last) for chunk in chunks]
+    audio: list[Audio] = [np.zeros(0, dtype=np.float32) for _ in chunks]
+    for n_frames in sorted({len(each) for each in frames} - {0}):
+        group = [index for index, each in enumerate(frames) if len(each) == n_frames]
+        streams = [chunks[index].stream for index in group]
+        ready = _run_together(streams, np.stack([frames[index] for index in group]))
+        for index, samples in zip(group, ready, strict=True):
+            audio[index] = samples
+    return audio
+
+
+def _run_together(streams: Sequence[CodecStream], codes: Codes) -> list[Audio]:
+    """One run for codes [B, t, K] of B streams."""
+    names = streams[0]._state
+    stacked = {name: np.concatenate([stream._state[name] for stream in streams]) for name in names}
+    audio, after = streams[0]._decoder.run(codes, stacked)
+    # Copies, so that a stream does not keep what belongs to the others alive.
+    states = [{name: rows[[row]] for name, rows in after.items()} for row in range(len(streams))]
+    return [stream._end(*each) for stream, *each in zip(streams, audio, states, strict=True)]
 
 
 class CodecEncoder:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of the bundle's layout that this code writes and reads."""
 
 MANIFEST = "manifest.json"
 TIMBRE_MAP = "timbre_map.json"
 
 CONDITION_ENCODER = "condition_encoder.onnx"
+CONDITION_ENCODER_HALF = "condition_encoder_half.onnx"
+"""The same with outputs in fp16, for DECODER_STEP_HALF."""
+
 DECODER_STEP = "decoder_step.onnx"
-"""One step of the decoder, its attention as com.microsoft GroupQueryAttention."""
+"""One step of the decoder in onnxruntime's own operators, GroupQueryAttention among them."""
+
+DECODER_STEP_INT8 = "decoder_step_int8.onnx"
+"""The same with weights of 8 bits, which a runtime derives as it loads them."""
+
+DECODER_STEP_HALF = "decoder_step_half.onnx"
+"""The same in fp16, for CUDA."""
 
 DECODER_STEP_PORTABLE = "decoder_step_portable.onnx"
-"""The same in standard operators (TensorScatter and Attention, opset 24)."""
+"""The same as DECODER_STEP in standard operators (TensorScatter and Attention, opset 24)."""
 
 CODEC_ENCODER = "codec_encoder.onnx"
 CODEC_DECODER = "codec_decoder.onnx"
@@ -21,7 +30,10 @@ TIMBRE_ENCODER = "timbre_encoder.onnx"
 
 GRAPHS = (
     CONDITION_ENCODER,
+    CONDITION_ENCODER_HALF,
     DECODER_STEP,
+    DECODER_STEP_INT8,
+    DECODER_STEP_HALF,
     DECODER_STEP_PORTABLE,
     CODEC_ENCODER,
     CODEC_DECODER,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 
+Provider = str | tuple[str, dict[str, str]]
+"""onnxruntime's name of one, alone or with its options."""
+
 PROVIDERS: dict[str, tuple[str, ...]] = {
     "cpu": (CPU,),
     "cuda": (CUDA, CPU),

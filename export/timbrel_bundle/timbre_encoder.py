@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecEncoder
+from timbrel_bundle.codec import CodecEncoder, Codes
 from timbrel_bundle.layout import TIMBRE_ENCODER
 from timbrel_bundle.recording import longest_seconds, prepare_recording
 from timbrel_bundle.runtime import session_options
@@ -50,10 +50,14 @@ class TimbreEncoder:
             AudioError: of another shape, not finite, silent or too short (see `prepare_recording`).
             ValueError: the pitch is not a number above 0 and up to 127.
         """
-        spec = self._codec.spec
-        sound = prepare_recording(audio, sample_rate, spec, self._max_seconds)
-        codes = self._codec.encode(sound, spec.sample_rate, pitch)
+        codes = self.hear(audio, sample_rate, pitch)
         feeds = {"codes": codes.astype(np.int64)[None], "n_frames": np.array([len(codes)], dtype=np.int64)}
         (timbre,) = self._session.run(["timbre"], feeds)
         x, y = (float(value) for value in timbre[0])
         return x, y
+
+    def hear(self, audio: npt.NDArray[Any], sample_rate: int, pitch: float | None = None) -> Codes:
+        """What `locate` goes by: codes uint16 [T, K] of the sound alone; arguments and errors are its own."""
+        spec = self._codec.spec
+        sound = prepare_recording(audio, sample_rate, spec, self._max_seconds)
+        return self._codec.encode(sound, spec.sample_rate, pitch)

@@ -11,7 +11,10 @@ from timbrel_bundle.layout import (
     CODEC_DECODER,
     CODEC_ENCODER,
     CONDITION_ENCODER,
+    CONDITION_ENCODER_HALF,
     DECODER_STEP,
+    DECODER_STEP_HALF,
+    DECODER_STEP_INT8,
     DECODER_STEP_PORTABLE,
     TIMBRE_ENCODER,
 )
@@ -22,6 +25,8 @@ from timbrel_export.codec_parity import (
 )
 from timbrel_export.graph_decoder import GraphDecoder
 from timbrel_export.interface import (
+    FLOAT,
+    HALF,
     check_interface,
     codec_decoder_interface,
     codec_encoder_interface,
@@ -30,6 +35,7 @@ from timbrel_export.interface import (
     timbre_encoder_interface,
 )
 from timbrel_export.parity import DecoderParity, SampleNote, compare_decoder
+from timbrel_export.precision_parity import PrecisionParity
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
@@ -52,41 +58,83 @@ def check_bundle(
         notes: real notes.
 
     Returns:
-        The worst of both decode graphs, and of the codec's decoder.
+        What was found.
 
     Raises:
         InterfaceError: a graph's inputs or outputs differ from the bundle format's.
         ParityError: a graph computes something else than its module.
         BundleError: a graph or its weights cannot be loaded.
     """
-    decoders = [check_decoder(bundle, graph, model, notes) for graph in (DECODER_STEP, DECODER_STEP_PORTABLE)]
-    audio_difference = _check_codec(bundle, codec, timbre_encoder, notes)
-    return pb.ParityReport(
-        max_logit_difference=max(each.max_logit_difference for each in decoders),
-        n_tokens=sum(each.n_tokens for each in decoders),
-        n_flips_outside_margin=sum(each.n_flips_outside_margin for each in decoders),
-        n_flips_within_margin=sum(each.n_flips_within_margin for each in decoders),
-        max_audio_difference=audio_difference,
+    report = check_decoders(bundle, model, notes)
+    report.max_audio_difference = _check_codec(bundle, codec, timbre_encoder, notes)
+    return report
+
+
+def check_decoders(bundle: Bundle, model: NoteTransformer, notes: Sequence[SampleNote]) -> pb.ParityReport:
+    """Compares every decode graph that the bundle has with the model it was made from.
+
+    Returns:
+        The worst of the two graphs in fp32, and how far those of lower precision stray.
+
+    Raises:
+        As `check_decoder`.
+    """
+    found = [check_decoder(bundle, graph, model, notes) for graph in (DECODER_STEP, DECODER_STEP_PORTABLE)]
+    report = pb.ParityReport(
+        max_logit_difference=max(each.max_logit_difference for each in found),
+        n_tokens=sum(each.n_tokens for each in found),
+        n_flips_outside_margin=sum(each.n_flips_outside_margin for each in found),
+        n_flips_within_margin=sum(each.n_flips_within_margin for each in found),
     )
+    if DECODER_STEP_INT8 in bundle:
+        report.int8_mean_kl = _check_precision(
+            bundle, DECODER_STEP_INT8, CONDITION_ENCODER, FLOAT, model, notes
+        )
+    if DECODER_STEP_HALF in bundle:
+        report.fp16_mean_kl = _check_precision(
+            bundle, DECODER_STEP_HALF, CONDITION_ENCODER_HALF, HALF, model, notes
+        )
+    return report
 
 
 def check_decoder(
     bundle: Bundle, graph: str, model: NoteTransformer, notes: Sequence[SampleNote]
 ) -> DecoderParity:
-    """Compares one of a bundle's decode graphs with the model it was made from.
+    """Compares one of a bundle's fp32 decode graphs with the model it was made from.
 
     Raises:
         InterfaceError: the graph's inputs or outputs differ from the bundle format's.
         ParityError: it computes something else than the model.
         BundleError: the graph or its weights cannot be loaded.
     """
-    condition = bundle.session(CONDITION_ENCODER)
-    decoder = bundle.session(graph)
-    check_interface(CONDITION_ENCODER, condition, condition_interface(model.config))
-    check_interface(graph, decoder, decoder_interface(model.config))
-    parity = compare_decoder(model, GraphDecoder(condition, decoder, model.config), notes)
+    decoder = _open_decoder(bundle, graph, CONDITION_ENCODER, FLOAT, model)
+    parity = compare_decoder(model, decoder, notes, DecoderParity())
     parity.check(graph)
     return parity
+
+
+def _check_precision(
+    bundle: Bundle,
+    graph: str,
+    condition_graph: str,
+    kept: str,
+    model: NoteTransformer,
+    notes: Sequence[SampleNote],
+) -> float:
+    """Mean KL per token, in nats, of a graph of lower precision; `kept` is the type of its caches."""
+    decoder = _open_decoder(bundle, graph, condition_graph, kept, model)
+    parity = compare_decoder(model, decoder, notes, PrecisionParity())
+    parity.check(graph)
+    return parity.mean_kl
+
+
+def _open_decoder(
+    bundle: Bundle, graph: str, condition_graph: str, kept: str, model: NoteTransformer
+) -> GraphDecoder:
+    condition, decoder = bundle.session(condition_graph), bundle.session(graph)
+    check_interface(condition_graph, condition, condition_interface(model.config, kept))
+    check_interface(graph, decoder, decoder_interface(model.config, kept))
+    return GraphDecoder(condition, decoder, model.config)
 
 
 def _check_codec(

@@ -1,7 +1,6 @@
 """One position per row against its cache, as ONNX operators that write the cache in place.
 
-Both stand in for `timbrel_training.model.attention.attend_cached`, whose arithmetic they share; outside of an
-export they are that function.
+Both stand in for `timbrel_training.model.attention.attend_cached`, whose arithmetic they share.
 """
 
 from __future__ import annotations
@@ -14,23 +13,21 @@ from torch import Tensor
 from timbrel_training.model.attention import KV, attend_cached
 
 
-def group_query_attention(
-    query: Tensor, key: Tensor, value: Tensor, cache: KV, position: Tensor
-) -> tuple[Tensor, KV]:
+def group_query_attention(qkv: Tensor, n_heads: int, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
     """com.microsoft GroupQueryAttention: past and present may share one buffer, rows may stand anywhere.
+
+    For exports only. Takes queries, keys and values as one tensor [B, 1, (n_heads + 2 n_kv_heads) head_dim].
 
     `total_sequence_length` is the cache's whole length at every step; the value 1 would mean a prompt, which
     overwrites position 0. The kernel needs a head_dim that is a multiple of 8.
     """
-    if not torch.compiler.is_exporting():
-        return attend_cached(query, key, value, cache, position)
     n_kv_heads, n_positions, head_dim = cache[0].shape[1:]
     attended, keys, values = torch.onnx.ops.symbolic_multi_out(
         "com.microsoft::GroupQueryAttention",
-        (query, key, value, *cache, position, torch.tensor(n_positions, dtype=torch.int32)),
-        attrs={"num_heads": query.shape[2] // head_dim, "kv_num_heads": n_kv_heads, "do_rotary": 0},
-        dtypes=(query.dtype, query.dtype, query.dtype),
-        shapes=(query.shape, cache[0].shape, cache[1].shape),
+        (qkv, None, None, *cache, position, torch.tensor(n_positions, dtype=torch.int32)),
+        attrs={"num_heads": n_heads, "kv_num_heads": n_kv_heads, "do_rotary": 0},
+        dtypes=(qkv.dtype, qkv.dtype, qkv.dtype),
+        shapes=((*qkv.shape[:2], n_heads * head_dim), cache[0].shape, cache[1].shape),
         version=1,
     )
     return attended, (keys, values)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from timbrel_export.cached_attention import group_query_attention, standard_attention
+from timbrel_export.absorbed_attention import to_absorbed
+from timbrel_export.fused_step import FusedStep
+from timbrel_export.memories import memory_names, memory_shapes
 from timbrel_export.onnx_export import export_program
+from timbrel_export.prefix_step import PrefixStep
+from timbrel_export.quantized_linear import add_quantized_weights, derived_names
+from timbrel_export.step_operators import (
+    CudaOperators,
+    Int8Operators,
+    RuntimeOperators,
+    StandardOperators,
+    StepOperators,
+)
 from timbrel_export.weights import WeightFile, save_graph
 from timbrel_training.model import NoteTransformer
-from timbrel_training.model.attention import KV, CachedAttention
-from timbrel_training.model.config import N_CONDITION_POSITIONS
+from timbrel_training.model.attention import KV
 from timbrel_training.model.sampling import sample
 
 OPSET = 24
@@ -20,12 +32,12 @@ OPSET = 24
 
 
 class DecoderStepGraph(nn.Module):
-    """`NoteTransformer.step` and the draw of the next tokens, with keys and values as flat lists."""
+    """A step of the model and the draw of the next tokens, with keys and values as flat lists."""
 
-    def __init__(self, model: NoteTransformer, attention: CachedAttention) -> None:
+    def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
         super().__init__()
-        self.model = model
-        self.attention = attention
+        self.config = model.config
+        self.step = (FusedStep if model.config.conditioning == "cross" else PrefixStep)(model, operators)
 
     def forward(
         self,
@@ -39,69 +51,85 @@ class DecoderStepGraph(nn.Module):
         top_k: Tensor,
         top_p: Tensor,
     ) -> tuple[Tensor, ...]:
-        logits, written = self.model.step(
-            tokens, gate, seqlens_k, _pairs(caches), _pairs(memories), self.attention
-        )
+        cross = self.config.conditioning == "cross"
+        remembered = to_absorbed(memories, self.config) if cross else _pairs(memories)
+        logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), remembered)
         next_tokens = sample(logits, uniforms, temperature, top_k, top_p)
         return next_tokens, logits, *(tensor for cache in written for tensor in cache)
 
 
 def export_decoder_step(model: NoteTransformer, path: Path, weights: WeightFile) -> None:
-    """Writes the graph that servers run, with GroupQueryAttention.
+    """Writes the graph that servers run, in onnxruntime's own operators.
 
     Args:
         model: its weights rounded to fp16.
         path: the .onnx file.
         weights: the model's weights.
     """
-    _export(model, group_query_attention, path, weights)
+    _export(model, RuntimeOperators(), path, weights)
 
 
 def export_decoder_step_portable(model: NoteTransformer, path: Path, weights: WeightFile) -> None:
     """Writes the same step in operators of the ONNX standard alone."""
-    _export(model, standard_attention, path, weights)
+    _export(model, StandardOperators(), path, weights)
 
 
-def kv_names(kind: str, n_layers: int) -> list[str]:
-    """`<kind>_k_<layer>` and `<kind>_v_<layer>` of every layer, in the order of inputs and outputs."""
-    return [f"{kind}_{part}_{layer}" for layer in range(n_layers) for part in ("k", "v")]
+def export_decoder_step_int8(model: NoteTransformer, path: Path, weights: WeightFile) -> None:
+    """Writes the same step with weights that a runtime quantises to 8 bits as it loads them."""
+    model = copy.deepcopy(model)
+    for module in (model.decoder.tokens, *(m for m in model.decoder.modules() if isinstance(m, nn.Linear))):
+        add_quantized_weights(module)
+    _export(model, Int8Operators(), path, weights.with_derived(derived_names))
 
 
-def _export(model: NoteTransformer, attention: CachedAttention, path: Path, weights: WeightFile) -> None:
+def export_decoder_step_half(model: NoteTransformer, path: Path, weights: WeightFile) -> None:
+    """Writes the same step in fp16, for CUDA: caches and memories too; logits and the draw stay in fp32."""
+    _export(copy.deepcopy(model).half(), CudaOperators(), path, weights)
+
+
+def cache_names(n_layers: int) -> list[str]:
+    """`self_k_<layer>` and `self_v_<layer>` of every layer, in the order of inputs and outputs."""
+    return [f"self_{part}_{layer}" for layer in range(n_layers) for part in ("k", "v")]
+
+
+def _export(model: NoteTransformer, operators: StepOperators, path: Path, weights: WeightFile) -> None:
     config = model.config
-    n_layers, n_codebooks = config.n_decoder_layers, config.n_codebooks
-    rows = 2
-    memory = torch.zeros(rows, config.n_kv_heads, N_CONDITION_POSITIONS, config.width_per_head)
+    dtype = model.decoder.tokens.weight.dtype
+    rows, n_codebooks = 2, config.n_codebooks
+    caches = cache_names(config.n_decoder_layers)
+    memories = memory_names(config)
     inputs = (
         torch.zeros(rows, n_codebooks, dtype=torch.int64),
         torch.ones(rows, dtype=torch.int64),
         torch.arange(rows, dtype=torch.int32),
         [tensor for cache in model.empty_caches(rows) for tensor in cache],
-        [memory.clone() for _ in range(2 * n_layers)],
+        [torch.zeros(rows, *shape, dtype=dtype) for shape in memory_shapes(config)],
         torch.full((rows, n_codebooks), 0.5),
         torch.ones(rows),
         torch.full((rows,), 10, dtype=torch.int64),
         torch.ones(rows),
     )
     batch = {0: torch.export.Dim("batch")}
-    per_layer = [batch] * (2 * n_layers)
-    caches = kv_names("self", n_layers)
-    input_names = [
-        *("tokens", "gate", "seqlens_k"),
-        *caches,
-        *kv_names("cross", n_layers),
-        *("uniforms", "temperature", "top_k", "top_p"),
-    ]
+    shapes = (
+        *(batch, batch, batch),
+        *([batch] * len(caches), [batch] * len(memories)),
+        *(batch, batch, batch, batch),
+    )
     program = export_program(
-        DecoderStepGraph(model, attention),
+        DecoderStepGraph(model, operators),
         inputs,
-        input_names=input_names,
+        input_names=[
+            *("tokens", "gate", "seqlens_k"),
+            *caches,
+            *memories,
+            *("uniforms", "temperature", "top_k", "top_p"),
+        ],
         output_names=["next_tokens", "logits", *(f"{name}_out" for name in caches)],
-        dynamic_shapes=(batch, batch, batch, per_layer, per_layer, batch, batch, batch, batch),
+        dynamic_shapes=shapes,
         opset_version=OPSET,
     )
-    save_graph(program, path, weights.within("model."))
+    save_graph(program, path, weights.within("step.model."))
 
 
-def _pairs(tensors: list[Tensor]) -> list[KV]:
+def _pairs(tensors: Sequence[Tensor]) -> list[KV]:
     return list(zip(tensors[::2], tensors[1::2], strict=True))

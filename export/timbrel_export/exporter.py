@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from torch import nn
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import (
     CODEC_WEIGHTS,
     CONDITION_ENCODER,
+    CONDITION_ENCODER_HALF,
     DECODER_STEP,
+    DECODER_STEP_HALF,
+    DECODER_STEP_INT8,
     DECODER_STEP_PORTABLE,
     MANIFEST,
     MODEL_WEIGHTS,
@@ -27,7 +31,12 @@ from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export.bundle_parity import check_bundle
 from timbrel_export.codec_graph import export_codec
 from timbrel_export.condition_graph import export_condition_encoder
-from timbrel_export.decoder_graph import export_decoder_step, export_decoder_step_portable
+from timbrel_export.decoder_graph import (
+    export_decoder_step,
+    export_decoder_step_half,
+    export_decoder_step_int8,
+    export_decoder_step_portable,
+)
 from timbrel_export.errors import ExportError
 from timbrel_export.manifest import describe_bundle, describe_model
 from timbrel_export.parity import SampleNote
@@ -105,6 +114,10 @@ def write_graphs(
     export_condition_encoder(model, folder / CONDITION_ENCODER, weights)
     export_decoder_step(model, folder / DECODER_STEP, weights)
     export_decoder_step_portable(model, folder / DECODER_STEP_PORTABLE, weights)
+    if model.config.conditioning == "cross":
+        export_decoder_step_int8(model, folder / DECODER_STEP_INT8, weights)
+        export_condition_encoder(model, folder / CONDITION_ENCODER_HALF, weights, torch.float16)
+        export_decoder_step_half(model, folder / DECODER_STEP_HALF, weights)
     codec_spec = export_codec(codec, folder)
     codec_weights = weights_in(codec, CODEC_WEIGHTS)
     timbre_weights = save_weights(timbre_encoder, folder / TIMBRE_WEIGHTS)

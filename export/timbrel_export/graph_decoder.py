@@ -8,7 +8,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from timbrel_export.decoder_graph import kv_names
+from timbrel_export.decoder_graph import cache_names
+from timbrel_export.memories import memory_names
 from timbrel_training.model import ModelConfig
 
 Arrays = dict[str, NDArray[Any]]
@@ -23,9 +24,11 @@ class GraphDecoder:
         self.condition = condition
         self.decoder = decoder
         self.config = config
+        types = {each.name: each.type for each in decoder.get_inputs()}
+        self._dtype = np.float16 if types["self_k_0"] == "tensor(float16)" else np.float32
         self._caches: Arrays = {}
         self.memories: Arrays = {}
-        """Keys and values of the conditions, by input name."""
+        """What the decode graph knows of the conditions, by input name."""
 
     def begin(
         self, timbre: NDArray[np.float32], pitch: NDArray[np.int64], velocity: NDArray[np.float32]
@@ -37,9 +40,9 @@ class GraphDecoder:
         config = self.config
         shape = (len(pitch), config.n_kv_heads, config.max_positions, config.width_per_head)
         self._caches = {
-            name: np.full(shape, 7.0, dtype=np.float32) for name in kv_names("self", config.n_decoder_layers)
+            name: np.full(shape, 7.0, dtype=self._dtype) for name in cache_names(config.n_decoder_layers)
         }
-        names = kv_names("cross", config.n_decoder_layers)
+        names = memory_names(config)
         given = {"timbre": timbre, "pitch": pitch, "velocity": velocity}
         self.memories = dict(zip(names, self.condition.run(names, given), strict=True))
 

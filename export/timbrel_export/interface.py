@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import onnxruntime as ort
 
-from timbrel_export.decoder_graph import kv_names
+from timbrel_export.decoder_graph import cache_names
 from timbrel_export.errors import InterfaceError
+from timbrel_export.memories import memory_names, memory_shapes
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig
-from timbrel_training.model.config import N_CONDITION_POSITIONS
 
 ONNX_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
-FLOAT, INT64, INT32 = "tensor(float)", "tensor(int64)", "tensor(int32)"
+FLOAT, HALF, INT64, INT32 = "tensor(float)", "tensor(float16)", "tensor(int64)", "tensor(int32)"
 
 
 @dataclass(frozen=True)
@@ -40,28 +40,28 @@ class Interface:
     outputs: tuple[Port, ...]
 
 
-def condition_interface(config: ModelConfig) -> Interface:
-    """condition_encoder.onnx."""
+def condition_interface(config: ModelConfig, kept: str = FLOAT) -> Interface:
+    """condition_encoder.onnx, or, with memories `kept` in HALF, condition_encoder_half.onnx."""
     given = (
         Port("timbre", FLOAT, (None, 2)),
         Port("pitch", INT64, (None,)),
         Port("velocity", FLOAT, (None,)),
     )
-    return Interface(given, _memories(config))
+    return Interface(given, _memories(config, kept))
 
 
-def decoder_interface(config: ModelConfig) -> Interface:
-    """decoder_step.onnx and decoder_step_portable.onnx."""
+def decoder_interface(config: ModelConfig, kept: str = FLOAT) -> Interface:
+    """The decode graphs; `kept` is the type of caches and memories: HALF in decoder_step_half.onnx."""
     layout = config.layout
     per_codebook = (None, layout.n_codebooks)
     cache = (None, config.n_kv_heads, config.max_positions, config.width_per_head)
-    names = kv_names("self", config.n_decoder_layers)
+    names = cache_names(config.n_decoder_layers)
     inputs = (
         Port("tokens", INT64, per_codebook),
         Port("gate", INT64, (None,)),
         Port("seqlens_k", INT32, (None,)),
-        *(Port(name, FLOAT, cache) for name in names),
-        *_memories(config),
+        *(Port(name, kept, cache) for name in names),
+        *_memories(config, kept),
         Port("uniforms", FLOAT, per_codebook),
         Port("temperature", FLOAT, (None,)),
         Port("top_k", INT64, (None,)),
@@ -70,7 +70,7 @@ def decoder_interface(config: ModelConfig) -> Interface:
     outputs = (
         Port("next_tokens", INT64, per_codebook),
         Port("logits", FLOAT, (*per_codebook, layout.vocabulary_size)),
-        *(Port(f"{name}_out", FLOAT, cache) for name in names),
+        *(Port(f"{name}_out", kept, cache) for name in names),
     )
     return Interface(inputs, outputs)
 
@@ -129,6 +129,6 @@ def _axis(axis: int | str | None) -> int | None:
     return axis if isinstance(axis, int) else None
 
 
-def _memories(config: ModelConfig) -> tuple[Port, ...]:
-    shape = (None, config.n_kv_heads, N_CONDITION_POSITIONS, config.width_per_head)
-    return tuple(Port(name, FLOAT, shape) for name in kv_names("cross", config.n_decoder_layers))
+def _memories(config: ModelConfig, kept: str) -> tuple[Port, ...]:
+    named = zip(memory_names(config), memory_shapes(config), strict=True)
+    return tuple(Port(name, kept, (None, *shape)) for name, shape in named)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +30,22 @@ class SampleNote:
     velocity: float
     held_frames: int
     codes: NDArray[np.uint16]  # [T, K]
+
+
+class Findings(Protocol):
+    """Takes what a comparison finds, note by note."""
+
+    def add(
+        self,
+        where: str,
+        logits: NDArray[np.float32],
+        tokens: NDArray[np.int64],
+        oracle: NDArray[np.float32],
+    ) -> None:
+        """Compares one note: the graph's logits [S, K, V] and greedy tokens [S, K], the oracle's logits."""
+
+
+F = TypeVar("F", bound=Findings)
 
 
 @dataclass
@@ -77,13 +94,12 @@ class DecoderParity:
 
 
 def compare_decoder(
-    model: NoteTransformer, decoder: GraphDecoder, notes: Sequence[SampleNote]
-) -> DecoderParity:
+    model: NoteTransformer, decoder: GraphDecoder, notes: Sequence[SampleNote], parity: F
+) -> F:
     """Compares a decode graph with the model, teacher-forced on given notes, then on its own output.
 
-    All notes run as rows of one batch, each starting three steps after the one above it.
+    All notes run as rows of one batch, each starting three steps after the one above it. Returns `parity`.
     """
-    parity = DecoderParity()
     layout = model.config.layout
     cap = model.config.max_frames
     given = [apply_delay(layout.to_tokens(note.codes[:cap], note.pitch), layout)[0] for note in notes]
@@ -94,7 +110,7 @@ def compare_decoder(
 
 
 def _compare(
-    parity: DecoderParity,
+    parity: Findings,
     what: str,
     model: NoteTransformer,
     decoder: GraphDecoder,

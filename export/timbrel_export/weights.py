@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from timbrel_bundle.graph_header import parse_graph_header
+from timbrel_bundle.quantization import source_of
 from timbrel_export.sparse import store_sparsely
 
 CONFIG_KEY = "config"
 """Under which a weight file's header holds the config of its module."""
+OPTIONAL_OUTPUTS = frozenset({"SkipLayerNormalization"})
+"""Operators of which all outputs but the first may be left out."""
 FOLDED_AT_MOST = 16_384
 """Elements of a constant that may be stored; a runtime computes larger ones as it loads the graph."""
 
@@ -47,6 +50,10 @@ class WeightFile:
     def within(self, prefix: str) -> WeightFile:
         """The same file as seen by a wrapper that puts `prefix` before its names."""
         return replace(self, prefix=prefix)
+
+    def with_derived(self, names_of: Callable[[str], frozenset[str]]) -> WeightFile:
+        """The same file with what a runtime derives from its weights, by the names that `names_of` gives."""
+        return replace(self, weights=self.weights.union(*map(names_of, self.weights)))
 
 
 def save_weights(module: nn.Module, path: Path, config: Mapping[str, object] | None = None) -> WeightFile:
@@ -92,6 +99,7 @@ def save_graph(program: Any, path: Path, *files: WeightFile) -> None:
         node.doc_string = None
     proto = ir.to_proto(model)
     _make_external(proto.graph, locations)
+    _drop_unused_outputs(proto.graph)
     store_sparsely(proto.graph)
     path.write_bytes(proto.SerializeToString())
 
@@ -101,7 +109,7 @@ def drop_unused_weights(folder: Path) -> None:
     used: dict[str, set[str]] = {}
     for path in folder.glob("*.onnx"):
         for weight in parse_graph_header(path.read_bytes()).external_weights:
-            used.setdefault(weight.location, set()).add(weight.name)
+            used.setdefault(weight.location, set()).add(source_of(weight.name))
     for file, names in used.items():
         with safe_open(folder / file, framework="pt") as opened:
             about = opened.metadata()
@@ -119,3 +127,11 @@ def _make_external(graph: onnx.GraphProto, locations: dict[str, str]) -> None:
         tensor.data_location = onnx.TensorProto.EXTERNAL
         tensor.external_data.add(key="location", value=file)
         graph.input.remove(inputs[name])
+
+
+def _drop_unused_outputs(graph: onnx.GraphProto) -> None:
+    """Leaves unnamed what may be left out and nobody takes, so that it is not computed."""
+    taken = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    for node in graph.node:
+        if node.op_type in OPTIONAL_OUTPUTS:
+            node.output[1:] = [name if name in taken else "" for name in node.output[1:]]

@@ -11,12 +11,13 @@ from grpc_reflection.v1alpha import reflection
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_server.config import ServerConfig
-from timbrel_server.convert import token_layout
-from timbrel_server.engine import Engine
+from timbrel_server.convert import frame_rate, token_layout
+from timbrel_server.engine_pool import EnginePool
 from timbrel_server.grpc_types import Interceptor
 from timbrel_server.health import Health
 from timbrel_server.interceptors import CallsInProgress, ErrorInterceptor, TokenInterceptor
 from timbrel_server.listener import SERVER_OPTIONS, join_address, listen
+from timbrel_server.metronome import Metronome
 from timbrel_server.note_stream import post_to
 from timbrel_server.runner import Runner
 from timbrel_server.service import SERVICE_NAME, SynthesizerService
@@ -71,7 +72,7 @@ class App:
         self._health = Health(self._server, SERVICE_NAME)
         names = (SERVICE_NAME, "grpc.health.v1.Health", reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
-        self._engine: Engine | None = None
+        self._engine: EnginePool | None = None
         self._address = ""
         self._provider = ""
 
@@ -81,7 +82,7 @@ class App:
         return self._address
 
     @property
-    def engine(self) -> Engine | None:
+    def engine(self) -> EnginePool | None:
         """None until it has warmed up."""
         return self._engine
 
@@ -98,15 +99,16 @@ class App:
         port = listen(self._server, self._config.host, self._config.port)
         self._address = join_address(self._config.host, port)
         await self._server.start()
-        sessions, runner = await asyncio.to_thread(self._load)
+        sessions, runners = await asyncio.to_thread(self._load)
         self._provider = sessions.provider
-        self._engine = self._start_engine(runner)
+        self._engine = self._start_engine(runners)
         self._service.attach(self._engine, sessions)
         await self._health.set_serving(True)
 
     async def drain(self, stop: StopSignal) -> None:
         """Takes no more calls, gives those in hand the grace period, or none in a hurry; ends the engine."""
         await self._health.drain()
+        self._service.drain()
         closing = asyncio.create_task(self._server.stop(self._config.grace_seconds))
         enough = [
             closing,
@@ -124,18 +126,26 @@ class App:
         if self._engine is not None:
             await asyncio.to_thread(self._engine.stop)
 
-    def _load(self) -> tuple[DecoderSessions, Runner]:
+    def _load(self) -> tuple[DecoderSessions, list[Runner]]:
+        """The graphs, and a runner for each device: one."""
         sessions = open_sessions(self._bundle, self._config.provider, self._config.n_threads)
-        return sessions, Runner(sessions, self._bundle.manifest, self._config.n_slots)
+        return sessions, [Runner(sessions, self._bundle.manifest, self._config.n_slots)]
 
-    def _start_engine(self, runner: Runner) -> Engine:
+    def _start_engine(self, runners: list[Runner]) -> EnginePool:
         loop = asyncio.get_running_loop()
 
         def on_death() -> None:
             asyncio.run_coroutine_threadsafe(self._health.set_serving(False), loop)
 
-        layout = token_layout(self._bundle.manifest)
-        engine = Engine(runner, layout, self._config.queue_capacity, post_to(loop), on_death)
+        manifest = self._bundle.manifest
+        engine = EnginePool(
+            runners,
+            token_layout(manifest),
+            self._config.queue_capacity,
+            post_to(loop),
+            on_death,
+            metronome=Metronome(frame_rate(manifest)),
+        )
         engine.start()
         return engine
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +21,10 @@ from timbrel_server.ticket import Finish, Frame
 
 DEFAULT_VELOCITY = 100
 DEFAULT_SECONDS = 2.0
+
+DEFAULT_LEAD_SECONDS = 0.15
+SHORTEST_LEAD_SECONDS = 0.02
+LONGEST_LEAD_SECONDS = 60.0
 
 SEED_BITS = 32
 """Of a seed drawn here: few enough digits to be typed again."""
@@ -45,15 +51,20 @@ def parse(kind: type[_M], body: bytes) -> _M:
     return message
 
 
-def note_request_from_pb(message: pb.GenerateRequest, manifest: pb.Manifest) -> NoteRequest:
+def note_request_from_pb(
+    message: pb.GenerateRequest, manifest: pb.Manifest, default_seconds: float = DEFAULT_SECONDS
+) -> NoteRequest:
     """Checks a request against the bundle's ranges and fills in what it leaves open.
+
+    Args:
+        default_seconds: how long the key is held, within the bundle's range, where the request is silent.
 
     Raises:
         InvalidRequestError: naming every field that is missing or out of range.
     """
     ranges = manifest.ranges
     velocity = message.velocity if message.HasField("velocity") else DEFAULT_VELOCITY
-    seconds = message.seconds if message.HasField("seconds") else _default_seconds(ranges)
+    seconds = message.seconds if message.HasField("seconds") else _within(default_seconds, ranges)
     timbre = (message.timbre.x, message.timbre.y)
     violations = check_request(
         ranges,
@@ -63,16 +74,37 @@ def note_request_from_pb(message: pb.GenerateRequest, manifest: pb.Manifest) -> 
         seconds=seconds,
         sampling=message.sampling,
     )
+    if message.audio not in pb.AudioFormat.values():
+        violations.append(("audio", f"{message.audio} is no format; 0 to {max(pb.AudioFormat.values())} are"))
     if violations:
         raise InvalidRequestError(violations)
-    frame_rate = manifest.codec.sample_rate / manifest.codec.hop_length
     return NoteRequest(
         timbre=timbre,
         pitch=message.pitch,
         velocity=velocity,
-        held_frames=max(1, round(seconds * frame_rate)),
+        held_frames=max(1, round(seconds * frame_rate(manifest))),
         seed=message.seed if message.HasField("seed") else secrets.randbits(SEED_BITS),
         sampling=_sampling_from_pb(message.sampling),
+    )
+
+
+def live_request_from_pb(message: pb.NoteOn, manifest: pb.Manifest) -> NoteRequest:
+    """The same for a note whose key goes up while it sounds, or after the bundle's longest hold.
+
+    Raises:
+        InvalidRequestError: naming every field that is missing or out of range.
+    """
+    lead = message.lead_seconds if message.HasField("lead_seconds") else DEFAULT_LEAD_SECONDS
+    if not SHORTEST_LEAD_SECONDS <= lead <= LONGEST_LEAD_SECONDS:
+        allowed = f"{SHORTEST_LEAD_SECONDS:g} to {LONGEST_LEAD_SECONDS:g} seconds are"
+        raise InvalidRequestError([("lead_seconds", f"{lead:g} is not allowed; {allowed}")])
+    request = note_request_from_pb(message.note, manifest, default_seconds=math.inf)
+    rate = frame_rate(manifest)
+    return replace(
+        request,
+        least_held_frames=min(request.held_frames, math.ceil(manifest.ranges.seconds_min * rate)),
+        # A frame is complete as many steps after its first code as there are further codebooks.
+        lead_frames=math.ceil(lead * rate) + manifest.codec.n_codebooks - 1,
     )
 
 
@@ -113,6 +145,16 @@ def finish_to_pb(finish: Finish) -> pb.FinishReason:
     return _FINISH[finish]
 
 
+def held_seconds(held_frames: int, manifest: pb.Manifest) -> float:
+    """The seconds to ask for, so that a key is held for so many frames."""
+    return _within(held_frames / frame_rate(manifest), manifest.ranges)
+
+
+def frame_rate(manifest: pb.Manifest) -> float:
+    """Frames per second."""
+    return manifest.codec.sample_rate / manifest.codec.hop_length
+
+
 def token_layout(manifest: pb.Manifest) -> TokenLayout:
     """What the decoder's tokens mean, of this bundle."""
     return TokenLayout(
@@ -134,8 +176,8 @@ def _audio_faults(audio: bytes) -> Iterator[Violation]:
         yield "audio", f"{len(audio)} bytes are no float32 samples; a multiple of {SAMPLE.itemsize} is needed"
 
 
-def _default_seconds(ranges: pb.RequestRanges) -> float:
-    return min(max(DEFAULT_SECONDS, ranges.seconds_min), ranges.seconds_max)
+def _within(seconds: float, ranges: pb.RequestRanges) -> float:
+    return min(max(seconds, ranges.seconds_min), ranges.seconds_max)
 
 
 def _sampling_from_pb(message: pb.Sampling) -> SamplingSettings:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from timbrel_server.chunker import Chunker
 from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.metronome import Metronome
 from timbrel_server.progress import TokenLayout
 from timbrel_server.request import NoteRequest
-from timbrel_server.scheduler import QueueFull, Scheduler
+from timbrel_server.scheduler import Move, QueueFull, Scheduler
 from timbrel_server.slots import Slot
 from timbrel_server.ticket import Delivery, Ticket
 
@@ -20,6 +21,9 @@ _log = logging.getLogger(__name__)
 
 SHORTEST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 10.0
+
+UNTIMED_FRAME_RATE = 1e6
+"""So many frames a second that no note ever waits for its tick."""
 
 
 class StepRow(NamedTuple):
@@ -57,8 +61,9 @@ Post = Callable[[Sequence[tuple[Ticket, Delivery]]], None]
 class Engine:
     """Accepts requests from any thread, and writes their notes on its own.
 
-    Requests join and leave between steps. Once the thread has died or been stopped, requests in hand get
-    UnavailableError and new ones are refused with it.
+    Requests join, are released and leave between steps. Notes that are played live move on with the metronome
+    and wait between its ticks, while all others are written as fast as it goes. Once the thread has died or
+    been stopped, requests in hand get UnavailableError and new ones are refused with it.
     """
 
     def __init__(
@@ -68,13 +73,20 @@ class Engine:
         queue_capacity: int,
         post: Post,
         on_death: Callable[[], None] = lambda: None,
+        *,
+        metronome: Metronome | None = None,
+        on_room: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Args:
             queue_capacity: requests that may wait for a slot.
             on_death: called on the engine's thread when it ends by an error.
+            metronome: what notes with `lead_frames` keep to; without one, they too run as fast as it goes.
+            on_room: called on the engine's thread after each step that leaves slots free.
         """
         self._runner = runner
+        self._metronome = metronome or Metronome(UNTIMED_FRAME_RATE)
+        self._on_room = on_room
         self._scheduler = Scheduler(layout, runner.buckets, queue_capacity, compacts=runner.can_move)
         self._post = post
         self._on_death = on_death
@@ -101,6 +113,12 @@ class Engine:
         with self._changed:
             return self._scheduler.n_waiting
 
+    @property
+    def n_room(self) -> int:
+        """Further requests that would have a slot from the next step on."""
+        with self._changed:
+            return 0 if self._refusal is not None else self._scheduler.n_room
+
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
@@ -121,6 +139,11 @@ class Engine:
             UnavailableError: the engine has stopped.
         """
         ticket = Ticket(request, receive)
+        self.accept(ticket)
+        return ticket
+
+    def accept(self, ticket: Ticket) -> None:
+        """Takes a ticket that was made elsewhere; errors are those of `submit`."""
         with self._changed:
             if self._refusal is not None:
                 raise UnavailableError(self._refusal)
@@ -129,11 +152,21 @@ class Engine:
             except QueueFull:
                 waiting = self._scheduler.n_waiting
                 raise OverloadedError(
-                    f"{waiting} requests are waiting already", self._retry_seconds(request)
+                    f"{waiting} requests are waiting already", self.seconds_to_room(ticket.request)
                 ) from None
-            self._chunkers[ticket] = Chunker()
+            # A live note's next frame is a frame of real time away: nothing is gained by waiting for more.
+            self._chunkers[ticket] = Chunker() if ticket.request.lead_frames is None else Chunker(largest=1)
             self._changed.notify()
-        return ticket
+
+    def release(self, ticket: Ticket) -> None:
+        """The key goes up: the gate of every frame that no step has begun yet is closed.
+
+        The note has then exactly the codes of a request for `ticket.held_frames`. A key that is up already,
+        or whose note has ended, is let be; a note that still waits for its slot is held as shortly as may be.
+        """
+        with self._changed:
+            self._scheduler.release(ticket)
+            self._changed.notify()
 
     def cancel(self, ticket: Ticket) -> None:
         """Gives a request up: nothing more is delivered from the next step on. Finished ones are let be."""
@@ -142,41 +175,62 @@ class Engine:
             self._chunkers.pop(ticket, None)
             self._changed.notify()
 
-    def step(self) -> None:
-        """Moves every running note on by one frame position."""
-        active = self._admit()
-        drawn = self._run(active)
-        self._publish(active, drawn)
+    def seconds_to_room(self, request: NoteRequest) -> float:
+        """When a place in the queue should be free, if the notes ahead are about as long as this one."""
+        seconds = self._step_seconds * request.held_frames / self.n_slots
+        return min(max(seconds, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)
 
-    def _admit(self) -> list[Slot]:
+    def step(self) -> None:
+        """Moves every running note that is due on by one frame position."""
+        due, rows = self._admit()
+        drawn = self._run(rows)
+        self._publish(due, drawn)
+
+    def _admit(self) -> tuple[list[Slot], list[StepRow]]:
+        """The slots that are to move on, by row, and what the step reads."""
         with self._changed:
-            admission = self._scheduler.admit()
+            tick = self._metronome.tick
+            admission = self._scheduler.admit(tick)
             active = self._scheduler.active
+            due = [slot for slot in active if slot.is_due(tick)]
+            for slot in due:
+                slot.begin_step()
+            rows = [_step_row(slot) for slot in active] if due else []
             begun = [(slot.row, slot.ticket.request) for slot in admission.begun]
+        self._prepare(begun, admission.moves)
+        return due, rows
+
+    def _prepare(self, begun: Sequence[tuple[int, NoteRequest]], moves: Sequence[Move]) -> None:
         for row, request in begun:
             self._runner.admit(row, request)
-        for move in admission.moves:
+        for move in moves:
             self._runner.move(move.source, move.target)
-        return active
 
-    def _run(self, active: Sequence[Slot]) -> list[list[int]]:
-        if not active:
-            return []
+    def _run(self, rows: Sequence[StepRow]) -> dict[int, list[int]]:
+        """Tokens [K] by row.
+
+        Notes that are not due run along, and what they draw is dropped: their next step does the same again
+        at the same position, to the same effect. Left out, they would lose what their cache holds.
+        """
+        if not rows:
+            return {}
         started = time.monotonic()
-        rows = [StepRow(slot.row, slot.progress.position, slot.progress.tokens, slot.held) for slot in active]
         drawn = self._runner.step(rows)
         self._step_seconds += 0.1 * (time.monotonic() - started - self._step_seconds)
-        return drawn
+        return {row.row: tokens for row, tokens in zip(rows, drawn, strict=True)}
 
-    def _publish(self, slots: Sequence[Slot], drawn: Sequence[Sequence[int]]) -> None:
+    def _publish(self, due: Sequence[Slot], drawn: Mapping[int, Sequence[int]]) -> None:
         with self._changed:
             deliveries = [
                 (slot.ticket, delivery)
-                for slot, tokens in zip(slots, drawn, strict=True)
-                if slot.active and (delivery := self._advance(slot, tokens))
+                for slot in due
+                if slot.active and (delivery := self._advance(slot, drawn[slot.row]))
             ]
+            has_room = self._scheduler.n_room > 0
         if deliveries:
             self._post(deliveries)
+        if has_room:
+            self._on_room()
 
     def _advance(self, slot: Slot, tokens: Sequence[int]) -> Delivery | None:
         """What there is to deliver of this slot's note after a step that drew these tokens."""
@@ -202,7 +256,9 @@ class Engine:
     def _wait_for_work(self) -> bool:
         """Sleeps until there is something to do; returns False once it is time to end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._refusal is not None or self._scheduler.has_work)
+            while self._refusal is None and not self._scheduler.has_work(self._metronome.tick):
+                # Only notes that wait for their tick are here, if any.
+                self._changed.wait(self._metronome.seconds_to_next if self._scheduler.n_occupied else None)
             return self._refusal is None
 
     def _give_up(self, reason: str) -> None:
@@ -214,7 +270,7 @@ class Engine:
         if given_up:
             self._post([(ticket, Delivery(error=UnavailableError(reason))) for ticket in given_up])
 
-    def _retry_seconds(self, request: NoteRequest) -> float:
-        """When a place in the queue should be free, if the notes ahead are about as long as this one."""
-        seconds = self._step_seconds * request.held_frames / self.n_slots
-        return min(max(seconds, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)
+
+def _step_row(slot: Slot) -> StepRow:
+    progress = slot.progress
+    return StepRow(slot.row, progress.position, progress.tokens, progress.position < slot.ticket.held_frames)

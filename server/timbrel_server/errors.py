@@ -6,6 +6,7 @@ ServiceError
 ├── BundleMismatchError    FAILED_PRECONDITION  ErrorInfo with both hashes
 ├── OverloadedError        RESOURCE_EXHAUSTED   RetryInfo
 ├── UnavailableError       UNAVAILABLE          starting, shutting down, engine dead
+├── NoteCancelledError     CANCELLED            a note of a Play stream, at its caller's wish
 ├── UnauthenticatedError   UNAUTHENTICATED      no token, or a wrong one
 └── InternalError          INTERNAL             ErrorInfo with an id that is in the log
 """
@@ -98,6 +99,12 @@ class UnavailableError(ServiceError):
     """Nothing is written here now."""
 
     code = grpc.StatusCode.UNAVAILABLE
+
+
+class NoteCancelledError(ServiceError):
+    """The caller has cancelled this note."""
+
+    code = grpc.StatusCode.CANCELLED
 
 
 class UnauthenticatedError(ServiceError):

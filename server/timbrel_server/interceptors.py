@@ -74,14 +74,19 @@ class ErrorInterceptor(Interceptor):
                     return await _call(behaviour, request, context)
                 except (grpc.aio.AbortError, asyncio.CancelledError):
                     raise
-                except ServiceError as error:
-                    await _abort(context, error)
-                except Exception:
-                    hidden = InternalError(secrets.token_hex(6))
-                    _log.exception("internal error %s in %s", hidden.error_id, method)
-                    await _abort(context, hidden)
+                except Exception as error:
+                    await _abort(context, presentable(error, method))
 
         return _wrap(await continuation(handler_call_details), guarded)
+
+
+def presentable(error: Exception, method: str) -> ServiceError:
+    """The error that a caller may see. One that nobody foresaw goes to the log in full, under an id."""
+    if isinstance(error, ServiceError):
+        return error
+    hidden = InternalError(secrets.token_hex(6))
+    _log.error("internal error %s in %s", hidden.error_id, method, exc_info=error)
+    return hidden
 
 
 class TokenInterceptor(Interceptor):

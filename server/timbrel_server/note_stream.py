@@ -7,7 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 
-from timbrel_server.engine import Engine, Post
+from timbrel_server.engine import Post
+from timbrel_server.engine_pool import EnginePool
+from timbrel_server.errors import NoteCancelledError
 from timbrel_server.request import NoteRequest
 from timbrel_server.ticket import Delivery, Ticket
 
@@ -30,12 +32,13 @@ class NoteStream:
     written waits here.
     """
 
-    def __init__(self, engine: Engine, request: NoteRequest) -> None:
+    def __init__(self, engine: EnginePool, request: NoteRequest) -> None:
         """
         Raises:
             OverloadedError: the queue is full.
             UnavailableError: the engine has stopped.
         """
+        self.request = request
         self._engine = engine
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
         self._ticket = engine.submit(request, self._deliveries.put_nowait)
@@ -48,8 +51,25 @@ class NoteStream:
     ) -> None:
         self._engine.cancel(self._ticket)
 
+    @property
+    def held_frames(self) -> int:
+        """Frames for which the key is held; final once the note has ended."""
+        return self._ticket.held_frames
+
+    def release(self) -> None:
+        """The key goes up. Harmless where it is up, or where the note has ended."""
+        self._engine.release(self._ticket)
+
+    def cancel(self) -> None:
+        """Ends the note at once: its reader gets NoteCancelledError, and none of what still waits for it."""
+        self._engine.cancel(self._ticket)
+        while not self._deliveries.empty():
+            self._deliveries.get_nowait()
+        self._deliveries.put_nowait(Delivery(error=NoteCancelledError("the note was cancelled")))
+
     async def __aiter__(self) -> AsyncIterator[Delivery]:
-        """Raises UnavailableError where the engine ends before the note does."""
+        """Raises UnavailableError where the engine ends before the note does, NoteCancelledError after
+        `cancel`."""
         finish = None
         while finish is None:
             delivery = await self._deliveries.get()

@@ -58,7 +58,7 @@ class NoteProgress:
         self._n_frames: int | None = None
         self.position = 0
         """The step to take next, from 0; also how many positions the cache holds."""
-        self.tokens: list[int] = [layout.bos_id] * layout.n_codebooks
+        self.tokens: Sequence[int] = [layout.bos_id] * layout.n_codebooks
         """[K], what that step reads."""
         self.finish: Finish | None = None
         """Set as soon as the note's length is known: its last frames are complete K - 1 steps after that."""
@@ -75,17 +75,19 @@ class NoteProgress:
         step = self.position
         self.position += 1
         self._recent.append(drawn)
-        self._look_for_end(step, drawn[0])
-        self.tokens = [self._next_token(step - q, token) for q, token in enumerate(drawn)]
+        if self._n_frames is None:
+            self._look_for_end(step, drawn[0])
         first_frame_open = step - self._layout.n_codebooks + 1
+        if self._n_frames is None and first_frame_open >= 0:  # nearly always: every codebook goes on
+            self.tokens = drawn
+        else:
+            self.tokens = [self._next_token(step - q, token) for q, token in enumerate(drawn)]
         if first_frame_open < 0 or self._is_past_end(first_frame_open):
             return None
-        first, *others = (drawn_then[q] for q, drawn_then in enumerate(self._recent))
+        first, *others = [drawn_then[q] for q, drawn_then in enumerate(self._recent)]
         return (self._layout.code(first, self._pitch), *others)
 
     def _look_for_end(self, step: int, token: int) -> None:
-        if self._n_frames is not None:
-            return
         if token == self._layout.eos_id:
             self._n_frames, self.finish = step, Finish.EOS
         elif step + 1 == self._layout.max_frames:

@@ -41,12 +41,19 @@ class NoteRequest:
     """MIDI velocity, 1..127."""
 
     held_frames: int
-    """Frames for which the key is held, at least 1."""
+    """Frames for which the key is held, at least 1; where it is released while the note sounds, at most."""
 
     seed: int
     """0..2^64-1."""
 
     sampling: SamplingSettings = DEFAULT_SAMPLING
+
+    least_held_frames: int = 1
+    """A key that is released earlier goes up after so many frames. At least 1."""
+
+    lead_frames: int | None = None
+    """Frames that may be written ahead of real time while the key is held, at least 1: what has been written
+    can no longer be released. None writes as fast as it goes."""
 
 
 @dataclass(frozen=True, eq=False)

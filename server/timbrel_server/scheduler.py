@@ -72,9 +72,14 @@ class Scheduler:
         return sum(slot.state is not SlotState.FREE for slot in self._slots)
 
     @property
-    def has_work(self) -> bool:
-        """Whether there is anything to admit, run or free."""
-        return bool(self._waiting) or self.n_occupied > 0
+    def n_room(self) -> int:
+        """Further requests that would have a slot from the next admission on."""
+        n_active = sum([slot.active for slot in self._slots])
+        return max(0, len(self._slots) - n_active - len(self._waiting))
+
+    def has_work(self, tick: int) -> bool:
+        """Whether there is anything to admit, run or free at this tick."""
+        return any(self._wants_step(slot, tick) for slot in self._slots)
 
     def enqueue(self, ticket: Ticket) -> None:
         """Puts a request at the end of the queue. Raises QueueFull."""
@@ -94,12 +99,22 @@ class Scheduler:
             if slot.state is not SlotState.FREE and slot.ticket is ticket:
                 slot.abandon()
 
-    def admit(self) -> Admission:
+    def release(self, ticket: Ticket) -> None:
+        """Its key goes up with the next step. One that waits has its key up as early as may be; one that has
+        ended is let be."""
+        if ticket in self._waiting:
+            ticket.release(0)
+            return
+        for slot in self._slots:
+            if slot.active and slot.ticket is ticket:
+                slot.release()
+
+    def admit(self, tick: int = 0) -> Admission:
         """Frees the slots that are done, fills them from the queue, closes gaps."""
         for slot in self._slots:
             if slot.state is SlotState.DONE:
-                slot.release()
-        return Admission(begun=self._fill(), moves=self._close_gaps())
+                slot.vacate()
+        return Admission(begun=self._fill(tick), moves=self._close_gaps())
 
     def drain(self) -> list[Ticket]:
         """Gives up every request, waiting or running, and returns them."""
@@ -110,13 +125,18 @@ class Scheduler:
         self._waiting.clear()
         return running + waiting
 
-    def _fill(self) -> list[Slot]:
+    def _wants_step(self, slot: Slot, tick: int) -> bool:
+        if slot.state is SlotState.FREE:
+            return bool(self._waiting)
+        return slot.state is SlotState.DONE or slot.is_due(tick)
+
+    def _fill(self, tick: int) -> list[Slot]:
         begun = []
         for slot in self._slots:
             if not self._waiting:
                 break
             if slot.state is SlotState.FREE:
-                slot.occupy(self._waiting.popleft(), self._layout)
+                slot.occupy(self._waiting.popleft(), self._layout, tick)
                 begun.append(slot)
         return begun
 

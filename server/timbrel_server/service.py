@@ -11,23 +11,24 @@ import grpc
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.codec_decoding import CodecDecoding
 from timbrel_server.convert import (
-    codes_to_pb,
-    finish_to_pb,
+    live_request_from_pb,
     locate_request_from_pb,
     location_to_pb,
     note_request_from_pb,
     parse,
     sampling_to_pb,
 )
-from timbrel_server.engine import Engine
+from timbrel_server.engine_pool import EnginePool
 from timbrel_server.errors import BundleMismatchError, InvalidRequestError, NotFoundError, UnavailableError
 from timbrel_server.grpc_types import Context, GenericHandler
 from timbrel_server.locator import Locator
+from timbrel_server.note_replies import note_replies
 from timbrel_server.note_stream import NoteStream
+from timbrel_server.play import MAX_LIVE_NOTES, PlaySession
 from timbrel_server.request import DEFAULT_SAMPLING
-from timbrel_server.sessions import PRECISION, DecoderSessions
-from timbrel_server.ticket import Delivery
+from timbrel_server.sessions import DecoderSessions
 
 SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["Synthesizer"].full_name
 
@@ -36,37 +37,48 @@ FILE_CHUNK_BYTES = 1 << 20
 
 
 class SynthesizerService:
-    """The five methods. They take undecoded bodies, so that bytes that are no message get a proper status."""
+    """Its methods. They take undecoded bodies, so that bytes that are no message get a proper status."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
         self._manifest = bundle.manifest
         self._files = {file.name: file for file in bundle.manifest.files if file.client_fetchable}
         self._locator = Locator(bundle)
-        self._engine: Engine | None = None
+        self._decoding = CodecDecoding(bundle)
+        self._closing = asyncio.Event()
+        self._engine: EnginePool | None = None
         self._engine_info = pb.EngineInfo()
 
-    def attach(self, engine: Engine, sessions: DecoderSessions) -> None:
+    def attach(self, engine: EnginePool, sessions: DecoderSessions) -> None:
         """Gives the service its engine. Calls that need one are refused until then."""
         self._engine_info = pb.EngineInfo(
             provider=sessions.provider,
-            precision=PRECISION,
+            precision=sessions.precision,
             n_slots=engine.n_slots,
             server_version=_own_version(),
             default_sampling=sampling_to_pb(DEFAULT_SAMPLING),
             decoder_graph=sessions.decoder_graph,
+            max_live_notes=MAX_LIVE_NOTES,
         )
         self._engine = engine
+
+    def drain(self) -> None:
+        """Has the streams that could go on for ever end with what sounds on them."""
+        self._closing.set()
 
     async def close(self) -> None:
         """Ends what runs beside the engine."""
         await asyncio.to_thread(self._locator.close)
+        await asyncio.to_thread(self._decoding.close)
 
     def handler(self) -> GenericHandler:
         """What to register with a gRPC server."""
         methods = {
             "Generate": grpc.unary_stream_rpc_method_handler(
                 self.generate, response_serializer=pb.GenerateResponse.SerializeToString
+            ),
+            "Play": grpc.stream_stream_rpc_method_handler(
+                self.play, response_serializer=pb.PlayResponse.SerializeToString
             ),
             "Locate": grpc.unary_unary_rpc_method_handler(
                 self.locate, response_serializer=pb.LocateResponse.SerializeToString
@@ -84,21 +96,27 @@ class SynthesizerService:
         return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
     async def generate(self, body: bytes, context: Context) -> AsyncIterator[pb.GenerateResponse]:
-        """Writes one note and streams its codes as frames complete."""
+        """Writes one note and streams its codes or its audio as frames complete."""
         message = parse(pb.GenerateRequest, body)
         self._check_bundle(message.bundle, message.bundle_hash)
         request = note_request_from_pb(message, self._manifest)
-        header: pb.GenerateHeader | None = pb.GenerateHeader(
-            seed=request.seed, bundle_hash=self._manifest.bundle_hash, codec_id=self._manifest.codec.id
-        )
-        with NoteStream(self._require_engine(), request) as deliveries:
+        with NoteStream(self._require_engine(), request) as note:
             await context.send_initial_metadata(())  # tells the caller that the request is accepted
-            async for delivery in deliveries:
-                reply = self._reply(delivery)
-                if header is not None:
-                    reply.header.CopyFrom(header)
-                    header = None
+            async for reply in self._replies(note, message):
                 yield reply
+
+    async def play(self, bodies: AsyncIterator[bytes], context: Context) -> None:
+        """Plays many notes on one stream, whose keys go up while they sound."""
+        self._require_engine()
+        await context.send_initial_metadata(())
+        await PlaySession(self._begin_live, self._replies, context.write).run(bodies, self._closing)
+
+    def _begin_live(self, message: pb.NoteOn) -> NoteStream:
+        self._check_bundle(message.note.bundle, message.note.bundle_hash)
+        return NoteStream(self._require_engine(), live_request_from_pb(message, self._manifest))
+
+    def _replies(self, note: NoteStream, message: pb.GenerateRequest) -> AsyncIterator[pb.GenerateResponse]:
+        return note_replies(note, message.audio, self._manifest, self._decoding)
 
     async def locate(self, body: bytes, context: Context) -> pb.LocateResponse:
         """Says where on the timbre map a recording lies, and what lies around."""
@@ -139,14 +157,6 @@ class SynthesizerService:
             yield pb.GetFileResponse(data=data, total_size=total_size)
             total_size = None
 
-    def _reply(self, delivery: Delivery) -> pb.GenerateResponse:
-        reply = pb.GenerateResponse()
-        if delivery.frames:
-            reply.codes.CopyFrom(codes_to_pb(delivery.frames, self._manifest.codec.n_codebooks))
-        if delivery.finish is not None:
-            reply.finish_reason = finish_to_pb(delivery.finish)
-        return reply
-
     def _check_bundle(self, name: str, bundle_hash: str = "") -> None:
         served = self._manifest
         if name not in ("", served.name):
@@ -154,7 +164,7 @@ class SynthesizerService:
         if bundle_hash not in ("", served.bundle_hash):
             raise BundleMismatchError(expected=bundle_hash, served=served.bundle_hash)
 
-    def _require_engine(self) -> Engine:
+    def _require_engine(self) -> EnginePool:
         if self._engine is None:
             raise UnavailableError("the server is starting")
         return self._engine

@@ -1,4 +1,4 @@
-"""The two graphs that write notes, opened on the provider that is asked for."""
+"""The two graphs that write notes, opened on the provider and in the precision that are asked for."""
 
 from __future__ import annotations
 
@@ -9,21 +9,35 @@ from typing import Any
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError, ProviderError
-from timbrel_bundle.layout import CONDITION_ENCODER, DECODER_STEP, DECODER_STEP_PORTABLE
-from timbrel_bundle.providers import CPU, CUDA, provider_in_use, resolve_provider
-from timbrel_bundle.runtime import session_options
+from timbrel_bundle.layout import (
+    CONDITION_ENCODER,
+    CONDITION_ENCODER_HALF,
+    DECODER_STEP,
+    DECODER_STEP_HALF,
+    DECODER_STEP_INT8,
+    DECODER_STEP_PORTABLE,
+)
+from timbrel_bundle.providers import CPU, CUDA, Provider, provider_in_use, resolve_provider
+from timbrel_bundle.runtime import load_runtime, session_options
 
 _log = logging.getLogger(__name__)
 
-DECODER_GRAPHS: Mapping[str, Sequence[str]] = {
-    CPU: (DECODER_STEP, DECODER_STEP_PORTABLE),
-    # GroupQueryAttention on CUDA knows fp16 and bf16 only, and the decoder runs in fp32.
-    CUDA: (DECODER_STEP_PORTABLE,),
-}
-"""Decode graphs by provider, best first."""
+FP32, FP16, INT8 = "fp32", "fp16", "int8"
+AUTO = "auto"
 
-PRECISION = "fp32"
-"""Of the decoder's arithmetic."""
+PRECISIONS = (AUTO, FP32, FP16, INT8)
+"""What the decoder's arithmetic may be asked to be. AUTO is a provider's first in DECODER_GRAPHS."""
+
+DECODER_GRAPHS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    CPU: {
+        FP32: (DECODER_STEP, DECODER_STEP_PORTABLE),
+        INT8: (DECODER_STEP_INT8,),
+        FP16: (DECODER_STEP_HALF,),
+    },
+    # GroupQueryAttention on CUDA knows fp16 and bf16 only.
+    CUDA: {FP16: (DECODER_STEP_HALF,), FP32: (DECODER_STEP_PORTABLE,)},
+}
+"""Decode graphs by provider and precision, best first."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +47,17 @@ class DecoderSessions:
     provider: str
     """The one really in use, in onnxruntime's name."""
 
+    precision: str
+    """Of the decoder's arithmetic: one of PRECISIONS, never AUTO."""
+
     decoder_graph: str
     """File name of the decode graph in use."""
 
     decoder: Any
     condition_encoder: Any
+
+    captures: bool = False
+    """Whether the decoder's runs are captured as CUDA graphs, one for each batch size."""
 
     @property
     def memory(self) -> str:
@@ -45,38 +65,68 @@ class DecoderSessions:
         return "cuda" if self.provider == CUDA else "cpu"
 
 
-def open_sessions(bundle: Bundle, provider: str, n_threads: int) -> DecoderSessions:
+def open_sessions(bundle: Bundle, provider: str, n_threads: int, precision: str = AUTO) -> DecoderSessions:
     """Opens the best decode graph that loads, and the condition encoder.
 
     Args:
         provider: "auto", "cpu" or "cuda".
         n_threads: threads of a step; 0 leaves it to the runtime.
+        precision: one of PRECISIONS; it is the whole engine's, whatever the batch size.
 
     Raises:
-        ProviderError: the provider is unknown or cannot be used here.
+        ProviderError: the provider is unknown or cannot be used here, or has no graph of that precision.
         BundleError: a file is missing or damaged, or no decode graph loads.
     """
     providers = resolve_provider(provider)
-    graphs = DECODER_GRAPHS[providers[0]]
+    by_precision = DECODER_GRAPHS[providers[0]]
+    precision = next(iter(by_precision)) if precision == AUTO else precision
+    if precision not in by_precision:
+        allowed = ", ".join((AUTO, *by_precision))
+        raise ProviderError(f"precision {precision!r} cannot be had on {providers[0]}; allowed: {allowed}")
+    graphs = by_precision[precision]
     for graph in graphs[:-1]:
         try:
-            return _open(bundle, graph, providers, n_threads)
+            return _open(bundle, graph, providers, n_threads, precision)
         except BundleError as error:
             _log.warning("falling back to %s: %s", graphs[-1], error)
-    return _open(bundle, graphs[-1], providers, n_threads)
+    return _open(bundle, graphs[-1], providers, n_threads, precision)
 
 
-def _open(bundle: Bundle, graph: str, providers: Sequence[str], n_threads: int) -> DecoderSessions:
-    decoder = _session(bundle, graph, providers, n_threads)
+def _open(
+    bundle: Bundle, graph: str, providers: Sequence[str], n_threads: int, precision: str
+) -> DecoderSessions:
+    decoder, captures = _open_decoder(bundle, graph, providers, n_threads)
     # One run a note, of three positions: not worth a second pool of threads.
-    condition_encoder = _session(bundle, CONDITION_ENCODER, providers, 1)
-    return DecoderSessions(providers[0], graph, decoder, condition_encoder)
+    condition_graph = CONDITION_ENCODER_HALF if precision == FP16 else CONDITION_ENCODER
+    condition_encoder = _session(bundle, condition_graph, providers, 1)
+    return DecoderSessions(providers[0], precision, graph, decoder, condition_encoder, captures)
 
 
-def _session(bundle: Bundle, graph: str, providers: Sequence[str], n_threads: int) -> Any:
+def run_options(graph_id: int | None = None) -> Any:
+    """Of a run that is captured as the CUDA graph of this number, then replayed; None: of any other run.
+
+    A step of few rows is bound by its launches, and a captured graph is one launch.
+    """
+    options = load_runtime().RunOptions()
+    if graph_id is not None:
+        options.add_run_config_entry("gpu_graph_id", str(graph_id))
+    return options
+
+
+def _open_decoder(bundle: Bundle, graph: str, providers: Sequence[str], n_threads: int) -> tuple[Any, bool]:
+    """The decode graph's session, and whether its runs are captured: where the device can, they are."""
+    if providers[0] == CUDA:
+        capturing: list[Provider] = [(CUDA, {"enable_cuda_graph": "1"}), *providers[1:]]
+        try:
+            return _session(bundle, graph, capturing, n_threads), True
+        except BundleError as error:
+            _log.warning("%s runs without CUDA graphs: %s", graph, error)
+    return _session(bundle, graph, providers, n_threads), False
+
+
+def _session(bundle: Bundle, graph: str, providers: Sequence[Provider], n_threads: int) -> Any:
     session = bundle.session(graph, providers, session_options(n_threads))
-    if (used := provider_in_use(session)) != providers[0]:
-        raise ProviderError(
-            f"{graph} runs on {used}, {providers[0]} was asked for; use --provider cpu or auto"
-        )
+    wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    if (used := provider_in_use(session)) != wanted:
+        raise ProviderError(f"{graph} runs on {used}, {wanted} was asked for; use --provider cpu or auto")
     return session

@@ -39,13 +39,13 @@ class Slot:
     def __init__(self, row: int) -> None:
         self.row = row
         self.state = SlotState.FREE
+        self.active = False
+        """Whether the next step moves this slot's note on. Asked for often, so it is no property."""
         self._ticket: Ticket | None = None
         self._progress: NoteProgress | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether the next step moves this slot's note on."""
-        return self.state in (SlotState.WRITING, SlotState.FLUSHING)
+        self._n_begun = 0  # steps that are being run or have been
+        self._lead_frames: int | None = None
+        self._first_tick = 0
 
     @property
     def ticket(self) -> Ticket:
@@ -64,18 +64,31 @@ class Slot:
     @property
     def held(self) -> bool:
         """The gate of the frame that codebook 0 predicts next."""
-        return self.progress.position < self.ticket.request.held_frames
+        return self.progress.position < self.ticket.held_frames
 
     @property
     def finish(self) -> Finish | None:
         """Why the note ended, once every frame is complete."""
         return self._progress.finish if self._progress and self._progress.complete else None
 
-    def occupy(self, ticket: Ticket, layout: TokenLayout) -> None:
-        """Begins a note."""
+    def is_due(self, tick: int) -> bool:
+        """Whether the note may move on now. One that is played live waits while it is ahead of real time;
+        once its key is up, nothing is left to wait for."""
+        lead = self._lead_frames
+        return lead is None or self.progress.position < tick - self._first_tick + lead or not self.held
+
+    def occupy(self, ticket: Ticket, layout: TokenLayout, tick: int = 0) -> None:
+        """Begins a note, in the frame of real time that `tick` counts."""
         self._become(SlotState.WRITING)
         self._ticket = ticket
         self._progress = NoteProgress(layout, ticket.request.pitch)
+        self._n_begun = 0
+        self._lead_frames = ticket.request.lead_frames
+        self._first_tick = tick
+
+    def begin_step(self) -> None:
+        """A step reads this slot's gate from now on: its frame can no longer be released."""
+        self._n_begun = self.progress.position + 1
 
     def advance(self, drawn: Sequence[int]) -> Frame | None:
         """Takes the tokens [K] that a step drew; returns the frame that they complete, if any."""
@@ -93,6 +106,11 @@ class Slot:
             self._become(SlotState.DONE)
 
     def release(self) -> None:
+        """The key goes up: from the next step on, if one is being run."""
+        if self.active:
+            self.ticket.release(self._n_begun)
+
+    def vacate(self) -> None:
         """Makes room for the next note."""
         self._become(SlotState.FREE)
         self._ticket = None
@@ -102,3 +120,4 @@ class Slot:
         if state not in _NEXT[self.state]:
             raise RuntimeError(f"slot {self.row} cannot go from {self.state.name} to {state.name}")
         self.state = state
+        self.active = state in (SlotState.WRITING, SlotState.FLUSHING)

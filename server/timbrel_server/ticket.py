@@ -31,10 +31,30 @@ class Delivery:
     error: Exception | None = None
 
 
-@dataclass(frozen=True, eq=False)
 class Ticket:
-    """An accepted request. Each is itself alone: two tickets for equal requests differ."""
+    """An accepted request, and when its key goes up. Each is itself alone: two for equal requests differ."""
 
-    request: NoteRequest
-    receive: Callable[[Delivery], None]
-    """Takes each delivery, on whatever thread the engine's `post` calls it; must not block."""
+    def __init__(self, request: NoteRequest, receive: Callable[[Delivery], None]) -> None:
+        """
+        Args:
+            receive: takes each delivery, on whatever thread the engine's `post` calls it; must not block.
+        """
+        self.request = request
+        self.receive = receive
+        self._held_frames = request.held_frames
+
+    @property
+    def held_frames(self) -> int:
+        """Frames for which the key is held, as far as is known by now. Final once the note has ended: then a
+        request for so many gives the very same codes."""
+        return self._held_frames
+
+    def release(self, n_begun: int) -> None:
+        """The key goes up: the first frame that nobody has begun to write is the first released one.
+
+        A note is held for `least_held_frames` at least, and a key that is up already stays up.
+
+        Args:
+            n_begun: frames whose gate the decoder has read.
+        """
+        self._held_frames = min(self._held_frames, max(n_begun, self.request.least_held_frames))

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
+from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -26,30 +26,7 @@ from timbrel_server.runner import Runner
 from timbrel_server.service import SynthesizerService
 from timbrel_server.stop_signal import StopSignal
 
-PATIENCE_SECONDS = 60.0
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
-
-
-@contextlib.asynccontextmanager
-async def serving(bundle: Path, **options: Any) -> AsyncIterator[tuple[App, Any, grpc.aio.Channel]]:
-    """A running server, and a stub and channel to it."""
-    config = ServerConfig(bundle=bundle, port=0, n_threads=1, grace_seconds=PATIENCE_SECONDS, **options)
-    app = App(config, Bundle.open(bundle))
-    try:
-        await app.start()
-        async with grpc.aio.insecure_channel(app.address) as channel:
-            yield app, pb_grpc.SynthesizerStub(channel), channel
-    finally:
-        await app.drain(StopSignal())
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Runs an asynchronous test, for a minute at most."""
-
-    async def bounded() -> None:
-        await asyncio.wait_for(test(), PATIENCE_SECONDS)
-
-    asyncio.run(bounded())
 
 
 def request(seed: int, seconds: float = 0.5) -> pb.GenerateRequest:
@@ -70,12 +47,6 @@ async def outcome(call: Any) -> grpc.StatusCode:
             pass
     code: grpc.StatusCode = await call.code()
     return code
-
-
-async def wait_until_idle(app: App) -> None:
-    assert app.engine is not None
-    while app.engine.n_occupied or app.engine.n_waiting:
-        await asyncio.sleep(0.005)
 
 
 async def health_status(channel: grpc.aio.Channel) -> int:

@@ -44,7 +44,8 @@ class Tiny:
 
     def decoder(self, graph: str) -> GraphDecoder:
         """Runs one of the decode graphs."""
-        condition = self.bundle.session("condition_encoder.onnx", options=session_options(1))
+        suffix = "_half" if "half" in graph else ""
+        condition = self.bundle.session(f"condition_encoder{suffix}.onnx", options=session_options(1))
         return GraphDecoder(condition, self.session(graph), self.model.config)
 
     def session(self, graph: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from timbrel_bundle.randomness import uniforms_batch
-from timbrel_export.decoder_graph import kv_names
+from timbrel_export.decoder_graph import cache_names
 from timbrel_export.graph_decoder import GraphDecoder
 from timbrel_training.oracle import OracleNote, generate
 from timbrel_training.tokens.delay import gate_steps
@@ -159,7 +159,7 @@ def test_the_cache_may_be_written_in_place_and_by_a_part_of_the_rows(tiny: Any, 
         name: np.full(
             (5, config.n_kv_heads, config.max_positions, config.width_per_head), 3.0, dtype=np.float32
         )
-        for name in kv_names("self", config.n_decoder_layers)
+        for name in cache_names(config.n_decoder_layers)
     }
     decoder = tiny.decoder(graph)
     begin(decoder, ASKED[:2])

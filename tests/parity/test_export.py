@@ -16,6 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.quantization import source_of
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -204,7 +205,7 @@ def test_graphs_made_anew_carry_no_weights(export: Export, tiny: Any, tmp_path: 
         for tensor in onnx.load(path, load_external_data=False).graph.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 location = next(entry.value for entry in tensor.external_data if entry.key == "location")
-                stated.setdefault(location, set()).add(tensor.name)
+                stated.setdefault(location, set()).add(source_of(tensor.name))
     weights = load_file(folder / "model.safetensors")
     assert stated["model.safetensors"] == set(weights) == {name for name, _ in tiny.model.named_parameters()}
     assert stated["codec.safetensors"] == set(load_file(folder / "codec.safetensors"))

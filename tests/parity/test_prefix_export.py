@@ -50,6 +50,5 @@ def test_a_decoder_only_model_is_exported(recipe: ModuleType, tmp_path: Path) ->
     config = model.config
     for graph in ("decoder_step.onnx", "decoder_step_portable.onnx"):
         shapes = {value.name: value.shape[1:] for value in Bundle.open(out_dir).session(graph).get_inputs()}
-        # Those of an encoder-decoder bundle: a server need not know which of the two it runs.
         assert shapes["self_k_0"] == [config.n_kv_heads, config.max_positions, config.width_per_head]
-        assert shapes["cross_k_0"] == [config.n_kv_heads, 3, config.width_per_head]
+        assert shapes["prefix_k_0"] == [config.n_kv_heads, 3, config.width_per_head]

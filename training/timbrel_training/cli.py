@@ -7,6 +7,10 @@ timbrel train timbre --tokens runs/tokens.bin --codec runs/codec --out runs/timb
 timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --out runs/model
 timbrel export --model runs/model --timbre runs/timbre --codec runs/codec \\
     --tokens runs/tokens.bin --out runs/b
+timbrel train hearing --bundle runs/b --notes runs/notes --timbre runs/timbre --codec runs/codec \\
+    --out runs/hearing
+timbrel export --model runs/model --timbre runs/hearing --codec runs/codec \\
+    --tokens runs/tokens.bin --out runs/b
 timbrel train evaluate --bundle runs/b --notes runs/notes --out runs/evaluation
 timbrel train card --bundle runs/b --evaluation runs/evaluation
 
@@ -32,6 +36,7 @@ STAGES = {
     "tokens": "timbrel_training.tokens.command",
     "timbre": "timbrel_training.timbre.command",
     "model": "timbrel_training.note_training.command",
+    "hearing": "timbrel_training.hearing.command",
     "evaluate": "timbrel_training.evaluate.command",
     "card": "timbrel_training.card.command",
     "compare-codecs": "timbrel_training.codec_comparison.command",
@@ -47,7 +52,7 @@ FROM_BUNDLE = "--from-bundle"
 class TrainCommand:
     """The `train` entry of `timbrel.commands`."""
 
-    help = "train on notes of your own: notes, codec, tokens, timbre, model, evaluate"
+    help = "train on notes of your own: notes, codec, tokens, timbre, model, hearing, evaluate"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds a subparser per stage."""

@@ -17,6 +17,7 @@ from typing import Any
 from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig
 from timbrel_training.errors import ConfigError
 from timbrel_training.finetune.config import FineTuneConfig
+from timbrel_training.hearing.config import HearingConfig
 from timbrel_training.model.config import ModelConfig
 from timbrel_training.note_training.config import NoteTrainingConfig
 from timbrel_training.notes.config import NotesConfig
@@ -43,6 +44,8 @@ class Config:
     """Sizes of the note transformer. Codebooks and their size are the token store's, whatever stands here."""
     note_training: NoteTrainingConfig = field(default_factory=NoteTrainingConfig)
     """Stage 2: training of the note transformer."""
+    hearing: HearingConfig = field(default_factory=HearingConfig)
+    """The timbre encoder's second training, on what `locate` hears."""
     finetune: FineTuneConfig = field(default_factory=FineTuneConfig)
     """Fine-tuning of a bundle on further samples."""
 

@@ -26,6 +26,7 @@ from timbrel.errors import (
     UnavailableError,
 )
 from timbrel.note import Note
+from timbrel.player import PlayedNote, Player
 
 __all__ = [
     "AuthenticationError",
@@ -43,6 +44,8 @@ __all__ = [
     "NotFoundError",
     "Note",
     "OverloadedError",
+    "PlayedNote",
+    "Player",
     "ServerError",
     "TimbrelError",
     "UnavailableError",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -24,8 +26,10 @@ from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
 from timbrel.errors import FieldViolation, InvalidRequestError, OverloadedError
 from timbrel.files import FileCache
-from timbrel.note import Decode, Note
+from timbrel.note import Note
+from timbrel.player import Player
 from timbrel.private_server import PrivateServer
+from timbrel.sound import Audio, decode_as_it_comes
 from timbrel.transport import Transport
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -86,7 +90,7 @@ class Client:
         self._transport: Transport | None = None
         self._model: pb.GetModelResponse | None = None
         self._map: pb.TimbreMap | None = None
-        self._decode: Decode | None = None
+        self._decoder: Decoder | None = None
 
     def __enter__(self) -> Client:
         self._connect()
@@ -137,12 +141,11 @@ class Client:
             InvalidRequestError: naming every field that is out of range; nothing was sent.
             MissingExtraError: no ONNX runtime is installed to decode with (raised by `Note.audio`).
         """
+        request = self._make_request(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
         manifest = self._get_model().manifest
-        point = instrument_point(self._get_map(), timbre) if isinstance(timbre, str) else timbre
-        wanted = NoteRequest(point, pitch, velocity, seconds, seed, temperature, top_k, top_p)
-        request = wanted.to_pb(manifest)
-        decode = self._get_decode()
+        decoder = self._get_decoder()
         written = self._call(lambda transport, timeout: _write(transport, manifest, request, timeout))
+        point = self._point(timbre)
         return Note(
             timbre=(float(point[0]), float(point[1])),
             pitch=int(pitch),
@@ -152,8 +155,65 @@ class Client:
             truncated=written.truncated,
             codes=written.codes,
             sample_rate=manifest.codec.sample_rate,
-            _decode=decode,
+            _decode=decoder,
         )
+
+    def stream(
+        self,
+        timbre: tuple[float, float] | str,
+        pitch: int = 60,
+        velocity: int = 100,
+        seconds: float = 2.0,
+        seed: int | None = None,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> Iterator[Audio]:
+        """Renders one note and yields its sound as it comes: float32 [samples] at `model().sample_rate`.
+
+            for chunk in client.stream("Violin", 60):
+                loudspeaker.write(chunk)
+
+        The first chunk is there as soon as the first frame is; joined, the chunks are the note's `audio`,
+        within 1e-4. Who stops iterating early gives the note up, and the server writes no more of it.
+
+        Arguments are those of `generate`; so are the errors, which iterating raises too.
+
+        Raises:
+            MissingExtraError: no ONNX runtime is installed to decode with.
+        """
+        request = self._make_request(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        assembler = NoteAssembler(self._get_model().manifest)
+        stream = self._get_decoder().stream()
+        first, replies = self._call(lambda transport, timeout: _opened(transport.generate(request, timeout)))
+
+        def chunks() -> Iterator[Audio]:
+            with contextlib.closing(replies):
+                yield from decode_as_it_comes(itertools.chain(first, replies), assembler, stream)
+
+        return chunks()
+
+    def play(self, lead_seconds: float | None = None) -> Player:
+        """Opens an instrument to be played live: keys go down and up while notes sound.
+
+            with client.play() as player:
+                note = player.note_on("Violin", 60)
+                loudspeaker.write(next(note))
+                note.off()
+                for chunk in note: loudspeaker.write(chunk)
+
+        Args:
+            lead_seconds: how far ahead of real time the server may write a note whose key is down: what is
+                written can no longer be released. 0.02 to 60; None: the server's default, 0.15.
+
+        Raises:
+            MissingExtraError: no ONNX runtime is installed to decode with.
+        """
+        decoder = self._get_decoder()
+        decoder.stream()  # loaded now, not with the first note
+        manifest = self._get_model().manifest
+        return Player(self._connect().play, self._make_request, manifest, decoder, lead_seconds)
 
     def locate(
         self,
@@ -200,7 +260,7 @@ class Client:
 
     def prepare(self) -> None:
         """Does now what the first note would otherwise wait for: asks for the model, fetches the codec."""
-        self._get_decode()
+        self._get_decoder()
 
     def _connect(self) -> Transport:
         with self._lock:
@@ -228,18 +288,36 @@ class Client:
                 self._map = self._call(Transport.get_timbre_map)
             return self._map
 
-    def _get_decode(self) -> Decode:
+    def _point(self, timbre: tuple[float, float] | str) -> tuple[float, float]:
+        return instrument_point(self._get_map(), timbre) if isinstance(timbre, str) else timbre
+
+    def _make_request(
+        self,
+        timbre: tuple[float, float] | str,
+        pitch: int,
+        velocity: int,
+        seconds: float,
+        seed: int | None,
+        temperature: float | None,
+        top_k: int | None,
+        top_p: float | None,
+    ) -> pb.GenerateRequest:
+        """Raises InvalidRequestError, naming every field that is out of range."""
+        wanted = NoteRequest(self._point(timbre), pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        return wanted.to_pb(self._get_model().manifest)
+
+    def _get_decoder(self) -> Decoder:
         """The codec of the bundle, its files fetched; its sessions are made when first used."""
         with self._lock:
-            if self._decode is None:
+            if self._decoder is None:
                 transport = self._connect()
                 cache = FileCache(
                     self._get_model().manifest,
                     lambda name, offset: transport.get_file(name, offset, self._timeout),
                     show_progress=self._progress,
                 )
-                self._decode = Decoder(cache.require(CODEC_FILES))
-            return self._decode
+                self._decoder = Decoder(cache.require(CODEC_FILES))
+            return self._decoder
 
     def _call(self, action: Callable[[Transport, float | None], _Result]) -> _Result:
         """Runs one call within the time allowed, again where the server is overloaded."""
@@ -269,3 +347,10 @@ def _write(
     for reply in transport.generate(request, timeout):
         assembler.feed(reply)
     return assembler.finish()
+
+
+def _opened(
+    replies: Generator[pb.GenerateResponse, None, None],
+) -> tuple[Iterable[pb.GenerateResponse], Generator[pb.GenerateResponse, None, None]]:
+    """The first reply, waited for, and the rest: an overloaded server says so before it."""
+    return list(itertools.islice(replies, 1)), replies

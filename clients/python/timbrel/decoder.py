@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from timbrel.errors import BundleMismatchError, MissingExtraError
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecDecoder
+from timbrel_bundle.codec import CodecDecoder, CodecStream
 from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
 
@@ -42,6 +42,10 @@ class Decoder:
         if len(codes) == 0:
             return np.zeros(0, dtype=np.float32)
         return self._load().decode(codes)
+
+    def stream(self) -> CodecStream:
+        """A stream for one note, to be fed codes as they come; errors are those of a call."""
+        return self._load().stream()
 
     def _load(self) -> CodecDecoder:
         with self._lock:

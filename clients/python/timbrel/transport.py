@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Protocol, TypeVar, cast
 
 import grpc
@@ -21,6 +21,25 @@ class _Stream(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
     def cancel(self) -> bool: ...
+
+
+class PlayCall:
+    """A Play stream: iterating gives its responses, and raises the subclasses of TimbrelError."""
+
+    def __init__(self, call: _Stream, translate: Callable[[grpc.RpcError], TimbrelError]) -> None:
+        """Use `Transport.play`."""
+        self._call = call
+        self._translate = translate
+
+    def __iter__(self) -> Iterator[pb.PlayResponse]:
+        try:
+            yield from self._call
+        except grpc.RpcError as error:
+            raise self._translate(error) from None
+
+    def cancel(self) -> None:
+        """Ends it, and every note on it, at once. From any thread."""
+        self._call.cancel()
 
 
 class Transport:
@@ -43,8 +62,14 @@ class Transport:
         reply = self._unary(self._stub.GetTimbreMap, pb.GetTimbreMapRequest(), timeout)
         return cast(pb.GetTimbreMapResponse, reply).timbre_map
 
-    def generate(self, request: pb.GenerateRequest, timeout: float | None) -> Iterator[pb.GenerateResponse]:
+    def generate(
+        self, request: pb.GenerateRequest, timeout: float | None
+    ) -> Generator[pb.GenerateResponse, None, None]:
         return self._stream(self._stub.Generate, request, timeout)
+
+    def play(self, requests: Iterator[pb.PlayRequest]) -> PlayCall:
+        """Opens a stream, which lasts for as long as it is wanted."""
+        return PlayCall(self._stub.Play(requests, metadata=self._metadata), self._translate)
 
     def locate(self, request: pb.LocateRequest, timeout: float | None) -> pb.LocateResponse:
         return cast(pb.LocateResponse, self._unary(self._stub.Locate, request, timeout))
@@ -61,7 +86,7 @@ class Transport:
         except grpc.RpcError as error:
             raise self._translate(error) from None
 
-    def _stream(self, method: Any, request: object, timeout: float | None) -> Iterator[Any]:
+    def _stream(self, method: Any, request: object, timeout: float | None) -> Generator[Any, None, None]:
         """Yields the replies; a caller that leaves early cancels the call."""
         call: _Stream = method(request, timeout=timeout, metadata=self._metadata)
         try:

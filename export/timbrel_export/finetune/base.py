@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import CODEC_WEIGHTS, DECODER_STEP, GRAPHS, MODEL_WEIGHTS, TIMBRE_MAP, WEIGHTS
+from timbrel_bundle.layout import CODEC_WEIGHTS, DECODER_STEP, MODEL_WEIGHTS, TIMBRE_MAP, WEIGHTS
 from timbrel_export.bundle_parity import check_decoder
 from timbrel_export.errors import ExportError
 from timbrel_export.parity import SampleNote
@@ -40,7 +40,7 @@ class Base:
             ExportError: its weights do not fit any model that this timbrel can build.
         """
         bundle = Bundle.open(folder)
-        bundle.require((*GRAPHS, *WEIGHTS, TIMBRE_MAP))
+        bundle.require((DECODER_STEP, *WEIGHTS, TIMBRE_MAP))
         points = tuple(
             MapPoint(p.instrument, p.family, p.x, p.y, p.pitch_min, p.pitch_max)
             for p in bundle.timbre_map.points

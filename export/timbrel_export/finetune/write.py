@@ -10,8 +10,6 @@ from pathlib import Path
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import (
-    DECODER_STEP,
-    DECODER_STEP_PORTABLE,
     GRAPHS,
     MANIFEST,
     MODEL_WEIGHTS,
@@ -20,7 +18,7 @@ from timbrel_bundle.layout import (
 )
 from timbrel_bundle.manifest import save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
-from timbrel_export.bundle_parity import check_decoder
+from timbrel_export.bundle_parity import check_decoders
 from timbrel_export.finetune.base import Base
 from timbrel_export.git import git_revision
 from timbrel_export.manifest import describe_bundle
@@ -63,7 +61,7 @@ def write_bundle(
     round_to_half(shipped)
     with new_bundle(out_dir) as folder:
         for file in (*GRAPHS, *WEIGHTS):
-            if file != MODEL_WEIGHTS:
+            if file in base.bundle and file != MODEL_WEIGHTS:
                 shutil.copyfile(base.bundle.file(file), folder / file)
         save_weights(shipped, folder / MODEL_WEIGHTS, dataclasses.asdict(shipped.config))
         save_timbre_map(_longer_map(base, points), folder / TIMBRE_MAP)
@@ -87,12 +85,7 @@ def _longer_map(base: Base, points: Sequence[MapPoint]) -> pb.TimbreMap:
 def _parity(
     bundle: Bundle, base: Base, model: NoteTransformer, notes: Sequence[SampleNote]
 ) -> pb.ParityReport:
-    """Of both decode graphs; the codec's figure is the base's, as the codec is."""
-    found = [check_decoder(bundle, graph, model, notes) for graph in (DECODER_STEP, DECODER_STEP_PORTABLE)]
-    return pb.ParityReport(
-        max_logit_difference=max(each.max_logit_difference for each in found),
-        n_tokens=sum(each.n_tokens for each in found),
-        n_flips_outside_margin=sum(each.n_flips_outside_margin for each in found),
-        n_flips_within_margin=sum(each.n_flips_within_margin for each in found),
-        max_audio_difference=base.bundle.manifest.parity.max_audio_difference,
-    )
+    """Of the decode graphs; the codec's figure is the base's, as the codec is."""
+    report = check_decoders(bundle, model, notes)
+    report.max_audio_difference = base.bundle.manifest.parity.max_audio_difference
+    return report

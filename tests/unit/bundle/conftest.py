@@ -82,7 +82,7 @@ def _save_decoder(path: Path) -> None:
         _constant("minus_1", [-1], np.int64),
         _constant("minus_delay", [-DELAY], np.int64),
         _constant("end", [2**31], np.int64),
-        _constant("flat", [1, -1], np.int64),
+        _constant("flat", [0, -1], np.int64),
         _constant("scale", 1e-3, np.float64),
     ]
     _save_graph(

@@ -95,7 +95,7 @@ EVIL_FILE = {"name": "../evil", "sha256": "", "size": "1"}
         (_write(layout.MANIFEST, b"\xff\xfe\x00"), layout.MANIFEST, "not valid JSON"),
         (_write(layout.MANIFEST, b"[1]"), layout.MANIFEST, "holds a JSON list"),
         (_write(layout.MANIFEST, b"[" * 100_000), layout.MANIFEST, "not valid JSON"),
-        (_rewrite_manifest(format_version=2), layout.MANIFEST, "format_version 2, this timbrel reads 1"),
+        (_rewrite_manifest(format_version=1), layout.MANIFEST, "format_version 1, this timbrel reads 2"),
         (_rewrite_manifest(format_version="one"), layout.MANIFEST, "format_version 'one'"),
         (_rewrite_manifest(codec={"sample_rate": "high"}), layout.MANIFEST, "does not describe a Manifest"),
         (_rewrite_manifest(codec={}), layout.MANIFEST, r"gives no codec\.sample_rate"),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from timbrel_bundle.codec import CodecDecoder, CodecEncoder
+from timbrel_bundle.codec import CodecChunk, CodecDecoder, CodecEncoder, decode_together
 from timbrel_bundle.errors import AudioError
 
 HOP = 4
@@ -54,6 +54,32 @@ def test_streams_do_not_disturb_one_another(decoder: CodecDecoder, codes: np.nda
     first, second = decoder.stream(), decoder.stream()
     heard = [np.concatenate([first.push(frame[None]), second.push(frame[None])[:0]]) for frame in codes]
     np.testing.assert_allclose(np.concatenate([*heard, first.finish()]), decoder.decode(codes), atol=1e-4)
+
+
+def test_streams_decoded_together_are_as_alone(decoder: CodecDecoder, codes: np.ndarray[Any, Any]) -> None:
+    """Three notes of other lengths, in chunks that are now equal and now not."""
+    rng = np.random.default_rng(0)
+    notes = [codes, codes[::-1], codes[:7]]
+    streams, heard = [decoder.stream() for _ in notes], [[np.zeros(0, np.float32)] for _ in notes]
+    places = [0] * len(notes)
+    while any(place is not None for place in places):
+        turn = [index for index, place in enumerate(places) if place is not None]
+        ends = [places[index] + int(rng.integers(0, 4)) for index in turn]
+        chunks = [
+            CodecChunk(streams[index], notes[index][places[index] : end], end >= len(notes[index]))
+            for index, end in zip(turn, ends, strict=True)
+        ]
+        for index, end, audio in zip(turn, ends, decode_together(chunks), strict=True):
+            heard[index].append(audio)
+            places[index] = end if end < len(notes[index]) else None  # type: ignore[call-overload]
+    for note, parts in zip(notes, heard, strict=True):
+        np.testing.assert_allclose(np.concatenate(parts), decoder.decode(note), atol=1e-4)
+
+
+def test_a_stream_cannot_be_decoded_together_with_itself(decoder: CodecDecoder, codes: Any) -> None:
+    stream = decoder.stream()
+    with pytest.raises(ValueError, match="comes twice"):
+        decode_together([CodecChunk(stream, codes), CodecChunk(stream, codes)])
 
 
 def test_a_finished_stream_takes_no_more(decoder: CodecDecoder, codes: np.ndarray[Any, Any]) -> None:

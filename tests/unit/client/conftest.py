@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 
+from timbrel_bundle.layout import FORMAT_VERSION
 from timbrel_bundle.manifest import bundle_hash
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -34,7 +35,7 @@ def make_manifest(files: dict[str, bytes]) -> pb.Manifest:
         for name, data in files.items()
     ]
     return pb.Manifest(
-        format_version=1,
+        format_version=FORMAT_VERSION,
         name="scripted",
         bundle_hash=bundle_hash(described),
         codec=pb.CodecSpec(

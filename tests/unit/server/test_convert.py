@@ -11,6 +11,8 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.convert import (
     MAX_AUDIO_BYTES,
     codes_to_pb,
+    held_seconds,
+    live_request_from_pb,
     locate_request_from_pb,
     location_to_pb,
     note_request_from_pb,
@@ -43,6 +45,40 @@ def test_what_is_left_open_takes_the_defaults() -> None:
     assert request.timbre == pytest.approx((0.2, -0.4))
     assert (request.pitch, request.velocity, request.held_frames) == (60, 100, 100)
     assert request.sampling == DEFAULT_SAMPLING
+
+
+def test_a_live_note_is_held_for_the_longest_unless_it_says_less() -> None:
+    open_ended = live_request_from_pb(pb.NoteOn(note=message()), MANIFEST)
+    assert (open_ended.held_frames, open_ended.least_held_frames) == (200, 5)
+    assert live_request_from_pb(pb.NoteOn(note=message(seconds=1.0)), MANIFEST).held_frames == 50
+
+
+@pytest.mark.parametrize(("lead_seconds", "lead_frames"), [(None, 8 + 3), (0.02, 1 + 3), (0.5, 25 + 3)])
+def test_a_live_note_has_its_lead_in_complete_frames(lead_seconds: float | None, lead_frames: int) -> None:
+    note_on = pb.NoteOn(note=message(), lead_seconds=lead_seconds)
+    assert live_request_from_pb(note_on, MANIFEST).lead_frames == lead_frames
+
+
+@pytest.mark.parametrize("lead_seconds", [0.0, -1.0, 61.0, math.nan, math.inf])
+def test_a_lead_out_of_range_is_refused(lead_seconds: float) -> None:
+    with pytest.raises(InvalidRequestError, match="lead_seconds"):
+        live_request_from_pb(pb.NoteOn(note=message(), lead_seconds=lead_seconds), MANIFEST)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.104, 0.1199, 1.0, 2.409, 2.41])
+def test_the_seconds_told_ask_for_the_same_hold(seconds: float) -> None:
+    """Also where the bundle's bounds are no whole number of frames."""
+    manifest = pb.Manifest()
+    manifest.CopyFrom(MANIFEST)
+    manifest.codec.hop_length = 430
+    manifest.ranges.seconds_max = 2.41
+    held = note_request_from_pb(message(seconds=seconds), manifest).held_frames
+    told = held_seconds(held, manifest)
+    assert note_request_from_pb(message(seconds=told), manifest).held_frames == held
+
+
+def test_an_unknown_format_of_audio_is_refused() -> None:
+    assert faulty_fields(message(audio=77)) == ["audio"]
 
 
 def test_zero_is_a_value_and_not_left_open() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from timbrel_server.engine import Engine, StepRow
 from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.metronome import Metronome
 from timbrel_server.progress import TokenLayout
 from timbrel_server.request import NoteRequest
 from timbrel_server.ticket import Delivery, Finish, Frame, Ticket
@@ -145,6 +146,130 @@ def test_a_request_joins_between_steps(engine: Engine, runner: CountingRunner) -
     assert second.whole()[0] == expected(2, 2)
     assert first.whole()[0] == expected(1, 10)
     assert [len(rows) for rows in runner.steps] == [1] * 5 + [2] * 4 + [1] * 3
+
+
+def test_the_key_can_go_up_while_a_note_sounds(engine: Engine, runner: CountingRunner) -> None:
+    listener = Listener()
+    tickets: list[Ticket] = []
+    runner.during[4] = lambda: engine.release(tickets[0])
+    runner.gate.clear()
+    tickets.append(engine.submit(request(seed=1, held_frames=50), listener.receive))
+    runner.gate.set()
+    assert listener.whole()[0] == expected(1, 5)  # frame 4 was being written
+    assert tickets[0].held_frames == 5
+    engine.release(tickets[0])
+    wait_until_idle(engine)
+
+
+def test_a_key_that_goes_up_before_its_note_has_a_slot(engine: Engine, runner: CountingRunner) -> None:
+    runner.gate.clear()
+    listeners = [Listener() for _ in range(4)]
+    tickets = [engine.submit(request(seed, 30), each.receive) for seed, each in enumerate(listeners)]
+    engine.release(tickets[3])
+    runner.gate.set()
+    assert [len(listener.whole()[0]) for listener in listeners] == [30, 30, 30, 1]
+
+
+def test_waiting_requests_get_their_slots_in_the_order_they_came(
+    engine: Engine, runner: CountingRunner
+) -> None:
+    begun: list[int] = []
+    admit = runner.admit
+    runner.admit = lambda row, one: (begun.append(one.seed), admit(row, one))[1]  # type: ignore[method-assign]
+    listeners: list[Listener] = []
+    for seed in range(40):
+        listeners.append(Listener())
+        while True:
+            try:
+                engine.submit(request(seed, held_frames=1 if seed % 2 else 40), listeners[-1].receive)
+                break
+            except OverloadedError:
+                threading.Event().wait(0.001)
+    for listener in listeners:
+        listener.whole()
+    assert begun == list(range(40))
+
+
+class Clock:
+    """Real time, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class LiveEngine:
+    """An engine whose steps are taken by hand, at ten frames a second of a clock moved by hand."""
+
+    def __init__(self, runner: CountingRunner) -> None:
+        self.clock = Clock()
+        self.engine = Engine(
+            runner, LAYOUT, queue_capacity=4, post=hand_out, metronome=Metronome(10.0, self.clock)
+        )
+
+    def play(self, listener: Listener, seed: int, lead_frames: int | None = None) -> Ticket:
+        wanted = NoteRequest((0.0, 0.0), 60, 100, held_frames=50, seed=seed, lead_frames=lead_frames)
+        return self.engine.submit(wanted, listener.receive)
+
+    def steps(self, n: int) -> None:
+        for _ in range(n):
+            self.engine.step()
+
+
+def test_a_live_note_keeps_to_real_time_until_its_key_is_up(runner: CountingRunner) -> None:
+    live, listener = LiveEngine(runner), Listener()
+    ticket = live.play(listener, seed=3, lead_frames=4)
+    live.steps(20)
+    assert len(runner.steps) == 4
+    live.clock.now += 0.3
+    live.steps(20)
+    assert len(runner.steps) == 7
+    live.engine.release(ticket)
+    live.steps(20)
+    frames, last = listener.whole()
+    assert (frames, last.finish) == (expected(3, 7), Finish.EOS)
+    assert ticket.held_frames == 7
+
+
+def test_live_notes_move_on_in_the_same_steps(runner: CountingRunner) -> None:
+    live, listeners = LiveEngine(runner), [Listener() for _ in range(3)]
+    for seed, listener in enumerate(listeners):
+        live.clock.now += 0.033
+        live.play(listener, seed, lead_frames=2)
+        live.steps(5)
+    runner.steps.clear()
+    for _ in range(10):
+        live.clock.now += 0.1
+        live.steps(5)
+    assert runner.steps == [[0, 1, 2]] * 10
+
+
+def test_a_live_note_is_the_same_in_hurried_company(runner: CountingRunner) -> None:
+    live, slow, fast = LiveEngine(runner), Listener(), Listener()
+    ticket = live.play(slow, seed=1, lead_frames=2)
+    live.play(fast, seed=2)
+    live.steps(60)
+    assert fast.whole()[0] == expected(2, 50)
+    live.clock.now += 0.5
+    live.steps(5)
+    live.engine.release(ticket)
+    live.steps(10)
+    assert slow.whole()[0] == expected(1, 7)
+    assert live.engine.n_occupied == 0
+
+
+def test_a_thread_that_waits_for_a_tick_hears_the_release(runner: CountingRunner) -> None:
+    engine = Engine(runner, LAYOUT, queue_capacity=4, post=hand_out, metronome=Metronome(0.01))
+    engine.start()
+    listener = Listener()
+    held = NoteRequest((0.0, 0.0), 60, 100, held_frames=50, seed=1, lead_frames=3)
+    ticket = engine.submit(held, listener.receive)
+    listener.next()  # frame 0 is complete: three steps have been taken, and the next tick is 100 s away
+    engine.release(ticket)
+    assert len(listener.whole()[0]) == 2
+    engine.stop()
 
 
 def test_cancelling_frees_the_slot_and_nothing_more_comes(engine: Engine, runner: CountingRunner) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.errors import ProviderError
 from timbrel_bundle.layout import DECODER_STEP, DECODER_STEP_PORTABLE
 from timbrel_bundle.providers import CPU, CUDA, obstacle
 from timbrel_server import sessions
@@ -32,8 +33,9 @@ def runner(bundle: Bundle) -> Runner:
     return open_runner(bundle)
 
 
-def open_runner(bundle: Bundle, provider: str = "cpu") -> Runner:
-    return Runner(sessions.open_sessions(bundle, provider, n_threads=1), bundle.manifest, N_SLOTS)
+def open_runner(bundle: Bundle, provider: str = "cpu", precision: str = "auto") -> Runner:
+    opened = sessions.open_sessions(bundle, provider, n_threads=1, precision=precision)
+    return Runner(opened, bundle.manifest, N_SLOTS)
 
 
 class Singer:
@@ -130,7 +132,7 @@ def test_a_position_beyond_the_cache_is_refused(runner: Runner, bundle: Bundle) 
 def test_the_portable_graph_writes_the_same_notes(
     bundle: Bundle, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "DECODER_GRAPHS", {CPU: (DECODER_STEP_PORTABLE,)})
+    monkeypatch.setattr(sessions, "DECODER_GRAPHS", {CPU: {"fp32": (DECODER_STEP_PORTABLE,)}})
     portable = open_runner(bundle)
     for seed in (1, 2, 3):
         assert alone(portable, bundle, seed, 30) == alone(runner, bundle, seed, 30)
@@ -139,7 +141,7 @@ def test_the_portable_graph_writes_the_same_notes(
 def test_a_decode_graph_that_does_not_load_falls_back(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "DECODER_GRAPHS", {CPU: ("no_such.onnx", DECODER_STEP)})
+    monkeypatch.setattr(sessions, "DECODER_GRAPHS", {CPU: {"fp32": ("no_such.onnx", DECODER_STEP)}})
     assert sessions.open_sessions(bundle, "cpu", 1).decoder_graph == DECODER_STEP
 
 
@@ -149,6 +151,29 @@ def test_rows_whose_last_bits_differ_pin_the_bucket(runner: Runner, monkeypatch:
 
     monkeypatch.setattr(runner, "_probe", probe)
     assert list(runner._find_agreeing([1, 2, 4, 5])) == [4, 5]
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_each_precision_writes_the_same_note_in_every_row_and_company(bundle: Bundle, precision: str) -> None:
+    runner = open_runner(bundle, precision=precision)
+    expected = alone(runner, bundle, seed=1, held_frames=20)
+    assert len(expected) > 5
+    singers = {row: Singer(bundle, 1, 20) for row in range(N_SLOTS)}
+    for row, singer in singers.items():
+        runner.admit(row, singer.request)
+    sing(runner, singers)
+    assert all(singer.frames == expected for singer in singers.values())
+
+
+def test_the_precision_asked_for_is_the_one_in_use(bundle: Bundle) -> None:
+    opened = sessions.open_sessions(bundle, "cpu", 1, "int8")
+    assert (opened.precision, opened.decoder_graph) == ("int8", "decoder_step_int8.onnx")
+    assert sessions.open_sessions(bundle, "cpu", 1).precision == "fp32"
+
+
+def test_a_precision_that_is_none_is_refused_in_one_line(bundle: Bundle) -> None:
+    with pytest.raises(ProviderError, match=r"'int4' cannot be had .* allowed: auto, fp32, int8, fp16"):
+        sessions.open_sessions(bundle, "cpu", 1, "int4")
 
 
 @pytest.mark.gpu

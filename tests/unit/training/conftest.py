@@ -1,6 +1,9 @@
-"""Synthetic tokenised notes and a codec without audio, for tests of stages 1 and 2."""
+"""Synthetic notes: tokenised ones with a codec without audio, and a library of the tiny bundle's names."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,11 +11,15 @@ import torch
 from torch import Tensor
 
 from timbrel_training.codec.interface import Codec
-from timbrel_training.notes.split import Split
+from timbrel_training.notes.library import render_library
+from timbrel_training.notes.split import Split, SplitRule
+from timbrel_training.notes.synthetic import SyntheticSource
 from timbrel_training.token_table import TokenTable, from_notes
 
 N_CODEBOOKS = 3
 CODEBOOK_SIZE = 16
+INSTRUMENTS = ("Grand Piano", "Violin", "Flute", "Trumpet")
+"""On the tiny bundle's map."""
 
 
 class LatentsOnlyCodec(Codec):
@@ -85,3 +92,19 @@ def table() -> TokenTable:
 def latents_codec() -> LatentsOnlyCodec:
     """Its codes fit `table`."""
     return LatentsOnlyCodec()
+
+
+class NamedSource(SyntheticSource):
+    """Synthetic notes under the names that the tiny bundle's map has."""
+
+    def groups(self) -> Sequence[str]:
+        return INSTRUMENTS
+
+
+@pytest.fixture(scope="session")
+def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of 4 instruments at 8 pitches, 6 notes a cell, some cells held out."""
+    path = tmp_path_factory.mktemp("library") / "notes"
+    source = NamedSource(pitches=range(57, 65), n_draws=6, sample_rate=16_000, max_held=1.0)
+    render_library(source, path, jobs=1, rule=SplitRule(cell_fraction=0.25))
+    return path

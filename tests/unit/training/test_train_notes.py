@@ -91,10 +91,24 @@ def test_conditions_stay_in_the_disc_and_mix_own_points_with_centroids(table: To
     assert (at_centroid | at_own).all()
     assert 0.35 < at_centroid.mean() < 0.65
     noisy = TimbreConditions.from_map(chart, points, table, noise_fraction=0.25)
-    assert noisy.noise == pytest.approx(0.25 * chart.spacing)
+    assert noisy.noise.shape == (table.n_notes, 1) and noisy.noise.dtype == np.float32
     spread = noisy.draw(notes, 1.0, np.random.default_rng(0))
     assert np.linalg.norm(spread, axis=1).max() <= 1 + 1e-6
     assert (spread - noisy.centroid).std() > 0.1
+
+
+def test_crowded_instruments_get_less_noise_and_none_more_than_the_median(table: TokenTable) -> None:
+    corners = np.array([[0.0, 0.0], [0.1, 0.0], [0.5, 0.0], [-0.9, 0.0]], dtype=np.float32)
+    points = corners[table.instrument]
+    chart = TimbreMap.from_points(points, table)
+    assert chart.spacings == pytest.approx([0.1, 0.1, 0.4, 0.9])
+    conditions = TimbreConditions.from_map(chart, points, table, noise_fraction=0.2)
+    expected = 0.2 * np.array([0.1, 0.1, 0.25, 0.25])  # the median spacing is 0.25
+    assert conditions.noise[:, 0] == pytest.approx(expected[table.instrument])
+    notes = np.repeat(np.arange(table.n_notes), 50)
+    moved = conditions.draw(notes, 1.0, np.random.default_rng(0)) - points[notes]
+    for instrument, deviation in enumerate(expected):
+        assert moved[table.instrument[notes] == instrument].std() == pytest.approx(deviation, rel=0.05)
 
 
 def test_a_map_of_other_notes_is_refused(table: TokenTable) -> None:
@@ -208,3 +222,45 @@ def test_notes_written_together_are_those_of_the_oracle() -> None:
     drawn = [write_notes(model, timbre, pitch, velocity, held, Sampling(seed=seed)) for seed in (1, 1, 2)]
     assert all(np.array_equal(a, b) for a, b in zip(drawn[0], drawn[1], strict=True))
     assert any(not np.array_equal(a, b) for a, b in zip(drawn[0], drawn[2], strict=True))
+
+
+def test_a_run_can_begin_from_the_weights_of_another(
+    config: Config, table: TokenTable, tmp_path: Path
+) -> None:
+    timbre = stage_1(tmp_path / "timbre", table)
+
+    def train(out: str, init: str | None = None, *, n_steps: int = 20, minutes: float = 0.0) -> Path:
+        loop = dataclasses.replace(config.note_training.loop, n_steps=n_steps, max_minutes=minutes)
+        training = dataclasses.replace(config.note_training, loop=loop)
+        start = None if init is None else tmp_path / init
+        train_notes(training, config.model, table, timbre, tmp_path / out, CPU, init=start)
+        return tmp_path / out
+
+    first = train("first", n_steps=60)
+    fresh, further = train("fresh"), train("further", "first")
+    scores = {
+        folder.name: json.loads((folder / "model.json").read_text())["validation"]["training"]
+        for folder in (first, fresh, further)
+    }
+    assert scores["further"] < scores["first"] < scores["fresh"]
+    train("parts", "first", minutes=1e-9)  # a sitting of one step
+    parts = train("parts", "first")
+    assert (parts / "model.safetensors").read_bytes() == (further / "model.safetensors").read_bytes()
+    with pytest.raises(CheckpointError, match="another"):
+        train("further", "fresh")
+
+
+def test_a_run_begins_from_no_other_model(config: Config, table: TokenTable, tmp_path: Path) -> None:
+    timbre = stage_1(tmp_path / "timbre", table)
+    training, out = config.note_training, tmp_path / "out"
+    train_notes(training, config.model, table, timbre, tmp_path / "first", CPU)
+    first = tmp_path / "first"
+    deeper = dataclasses.replace(config.model, n_decoder_layers=3, d_feed_forward=96)
+    with pytest.raises(CheckpointError, match="differs in d_feed_forward, n_decoder_layers"):
+        train_notes(training, deeper, table, timbre, out, CPU, init=first)
+    other_codec = dataclasses.replace(table, codec_hash="another")
+    with pytest.raises(CheckpointError, match="codes of another codec"):
+        train_notes(training, config.model, other_codec, timbre, out, CPU, init=first)
+    with pytest.raises(CheckpointError, match="train it first"):
+        train_notes(training, config.model, table, timbre, out, CPU, init=tmp_path / "nowhere")
+    assert not out.exists()

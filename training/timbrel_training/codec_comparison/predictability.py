@@ -136,7 +136,8 @@ def note_trainer(table: TokenTable, config: ComparisonConfig) -> NoteTrainer:
         n_decoder_layers=config.n_decoder_layers,
         max_frames=math.floor(config.note_seconds * table.frame_rate),
     )
-    conditions = TimbreConditions(own=points, centroid=points, noise=0.0)
+    still = np.zeros((len(points), 1), np.float32)
+    conditions = TimbreConditions(own=points, centroid=points, noise=still)
     return NoteTrainer(training, model, table, conditions, torch.device("cpu"))
 
 

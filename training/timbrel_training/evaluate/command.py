@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from timbrel_training.stage import add_folder
 
 if TYPE_CHECKING:
-    from timbrel_training.evaluate.figure import Figure
+    from timbrel_training.evaluate.figure import Figure, SectionReport
 
 help = "judge a finished bundle against the notes it learnt from: report.json and report.html"
 
@@ -21,6 +21,7 @@ examples:
   timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes
   timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes --count 60     # a quick look
   timbrel train evaluate --bundle DIR --notes LIBRARY --out runs/judged --jobs 8
+  timbrel train evaluate --bundle DIR --notes LIBRARY --section locate --count 600     # one section's figures
 
 The notes are written by a private server with its default sampling, each once, with a seed made of what the
 note is. Every figure comes with a 95 % interval, and beside it stands the same figure of the source notes and
@@ -49,6 +50,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder for the report, and for what was made so far (default: runs/evaluation/)",
     )
     parser.add_argument(
+        "--section",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="judge this section alone, may be given several times: prints all its figures, writes no report",
+    )
+    parser.add_argument(
         "--jobs",
         type=int,
         default=os.cpu_count() or 1,
@@ -59,10 +67,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judges, writes the report and prints the figures that have a bar."""
-    from timbrel_training.evaluate.evaluation import REPORT_HTML, REPORT_JSON, evaluate
+    from timbrel_training.evaluate.evaluation import REPORT_HTML, REPORT_JSON, evaluate, judge_sections
     from timbrel_training.evaluate.settings import Settings
 
-    settings = Settings(args.bundle, args.notes, args.out, args.count, args.jobs)
+    settings = Settings(args.bundle, args.notes, args.out, args.count, args.jobs, tuple(args.section))
+    if settings.sections:
+        for section in judge_sections(settings, progress=sys.stderr.isatty()):
+            print(f"{section.title}. {section.method}", *_lines(section.figures), *_rows(section), sep="\n")
+        return 0
     report = evaluate(settings, progress=sys.stderr.isatty())
     print(*_lines(report.judged()), sep="\n")
     print(f"{args.out / REPORT_JSON}\n{args.out / REPORT_HTML}")
@@ -70,7 +82,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(figures: Iterable[Figure]) -> Iterable[str]:
-    """One line per figure: name, value and interval, bar, verdict."""
+    """One line per figure: name, value and interval; where there is a bar, that and the verdict."""
     verdicts = {True: "met", False: "MISSED", None: "not measured"}
     for figure in figures:
-        yield f"{figure.name:32} {figure.shown:36} {figure.bar_shown:18} {verdicts[figure.met]}"
+        verdict = verdicts[figure.met] if figure.has_bar else ""
+        yield f"{figure.name:32} {figure.shown:36} {figure.bar_shown:18} {verdict}".rstrip()
+
+
+def _rows(section: SectionReport) -> Iterable[str]:
+    """The section's tables, a line per row."""
+    for table in section.tables:
+        yield f"{table.title} ({', '.join(table.columns)}):"
+        yield from (f"  {', '.join(map(str, row))}" for row in table.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from timbrel.demo.picture import require_matplotlib
 from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import atomic_write
+from timbrel_training.errors import ConfigError
 from timbrel_training.evaluate.cache import TakeCache
 from timbrel_training.evaluate.examples import examples_of
 from timbrel_training.evaluate.figure import SectionReport
@@ -58,25 +59,14 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
         MissingExtraError: an optional part of timbrel is not installed.
     """
     require_matplotlib()
-    TuningMeter()  # what is not installed is told before the long work
-    bundle = Bundle.open(settings.bundle)
-    bundle.require()
-    library = AudioLibrary(settings.notes)
-    material = Material(bundle, library, settings.count)
-    cache = TakeCache.open(settings.out, bundle, library)
-    cells = (
-        Cells(material, Split.TRAIN, "trained", "Trained cells"),
-        Cells(material, Split.HELD_OUT_CELL, "held_out", "Held-out cells"),
-    )
+    material, cache = _open(settings)
+    cells = _cells(material)
     sections = (*cells, *_further_sections(material))
-    wanted = merge(sections)
-    write_takes(settings.bundle, wanted, cache, progress=progress)
-    measure_takes(settings.bundle, settings.notes, wanted, cache, settings.jobs, progress=progress)
-    heard = Heard(cache)
+    heard = _hear(settings, sections, cache, progress=progress)
     report = Report(
-        bundle_name=bundle.manifest.name,
-        bundle_hash=bundle.manifest.bundle_hash,
-        library=", ".join(library.sources),
+        bundle_name=material.bundle.manifest.name,
+        bundle_hash=material.bundle.manifest.bundle_hash,
+        library=", ".join(material.library.sources),
         settings={"count": settings.count, "pitches": f"{LOWEST} to {HIGHEST}", "sampling": "server default"},
         sections=tuple(_judge(sections, heard, progress=progress)),
     )
@@ -84,6 +74,46 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
     page = render_page(report, picture, list(examples_of(material, cells, heard)))
     _write(settings.out, report, page, picture)
     return report
+
+
+def judge_sections(settings: Settings, *, progress: bool = False) -> tuple[SectionReport, ...]:
+    """Judges the sections that `settings` names, and writes no report; what was made is kept for one.
+
+    Raises:
+        ConfigError: there is no section of a name; others as `evaluate`.
+    """
+    material, cache = _open(settings)
+    known = {section.name: section for section in (*_cells(material), *_further_sections(material))}
+    for name in settings.sections:
+        if name not in known:
+            raise ConfigError(f"--section {name}: there is none of that name; choose of {', '.join(known)}")
+    sections = tuple(known[name] for name in settings.sections)
+    heard = _hear(settings, sections, cache, progress=progress)
+    return tuple(_judge(sections, heard, progress=progress))
+
+
+def _open(settings: Settings) -> tuple[Material, TakeCache]:
+    """What is judged, and what was made of it before."""
+    TuningMeter()  # what is not installed is told before the long work
+    bundle = Bundle.open(settings.bundle)
+    bundle.require()
+    library = AudioLibrary(settings.notes)
+    return Material(bundle, library, settings.count), TakeCache.open(settings.out, bundle, library)
+
+
+def _cells(material: Material) -> tuple[Cells, Cells]:
+    return (
+        Cells(material, Split.TRAIN, "trained", "Trained cells"),
+        Cells(material, Split.HELD_OUT_CELL, "held_out", "Held-out cells"),
+    )
+
+
+def _hear(settings: Settings, sections: Sequence[Section], cache: TakeCache, *, progress: bool) -> Heard:
+    """Makes and measures what the sections want."""
+    wanted = merge(sections)
+    write_takes(settings.bundle, wanted, cache, progress=progress)
+    measure_takes(settings.bundle, settings.notes, wanted, cache, settings.jobs, progress=progress)
+    return Heard(cache)
 
 
 def merge(sections: Iterable[Section]) -> dict[Take, bool]:
@@ -112,7 +142,7 @@ def _further_sections(material: Material) -> tuple[Section, ...]:
     )
 
 
-def _judge(sections: tuple[Section, ...], heard: Heard, *, progress: bool) -> Iterable[SectionReport]:
+def _judge(sections: Sequence[Section], heard: Heard, *, progress: bool) -> Iterable[SectionReport]:
     with bar("judging", len(sections), "section", shown=progress) as shown:
         for section in sections:
             yield section.judge(heard)

@@ -26,6 +26,8 @@ class Settings:
     """Notes of the largest sections; the others take a share of it."""
     jobs: int = 1
     """Processes that measure."""
+    sections: tuple[str, ...] = ()
+    """Names of the sections to judge; all of them, and a report, where none is named."""
 
     def __post_init__(self) -> None:
         for name in ("count", "jobs"):

@@ -71,7 +71,7 @@ def gather(
         conditions=TimbreConditions(
             own=np.concatenate([own, points]).astype(np.float32),
             centroid=np.concatenate([where[samples.instrument], points]).astype(np.float32),
-            noise=noise,
+            noise=np.full((samples.n_notes + len(points), 1), noise, dtype=np.float32),
         ),
         n_samples=samples.n_notes,
     )

@@ -37,9 +37,8 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor,
     reached = torch.cumsum(weights, dim=2)
     before = reached - weights
     nucleus = before < top_p[:, None, None] * reached[:, :, -1:]
-    weights = torch.where(nucleus, weights, 0.0)
-    reached = torch.cumsum(weights, dim=2)
-    target = uniforms[:, :, None] * reached[:, :, -1:]
-    passed = (reached <= target) & (reached < reached[:, :, -1:])
+    total = torch.where(nucleus, reached, 0.0).amax(dim=2, keepdim=True)
+    target = uniforms[:, :, None] * total
+    passed = (reached <= target) & (reached < total)
     choice = passed.long().sum(dim=2, keepdim=True)
     return torch.gather(tokens, 2, choice)[:, :, 0]

@@ -18,6 +18,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_folder(parser, "tokens", "the token store")
     add_folder(parser, "timbre", "folder of stage 1")
     add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
+    parser.add_argument(
+        "--init",
+        type=Path,
+        metavar="PATH",
+        help="folder of another `train model` of the same sizes: begin from its weights, on a new schedule",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,7 +44,14 @@ def run(args: argparse.Namespace) -> int:
     )
     device = pick_device(args.device)
     loop = train_notes(
-        config.note_training, model_config, table, args.timbre, args.out, device, name=Path(args.config).stem
+        config.note_training,
+        model_config,
+        table,
+        args.timbre,
+        args.out,
+        device,
+        name=Path(args.config).stem,
+        init=args.init,
     )
     figures = loop.history[-1] if loop.history else {}
     print(f"{args.out}: {loop.step} of {loop.config.n_steps} steps")

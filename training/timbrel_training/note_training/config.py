@@ -19,7 +19,8 @@ class NoteTrainingConfig:
     centroid_share: float = 0.5
     """Share of notes conditioned on their instrument's point; the others are on their own."""
     noise_fraction: float = 0.25
-    """Standard deviation of the noise on points, in median distances between neighbouring instruments."""
+    """Standard deviation of the noise on points, as a share of the distance from the note's instrument to its
+    nearest neighbour; of the median of these distances at most."""
     input_corruption: float = 0.0
     """Share of input codes replaced by random ones: a model that writes reads its own mistakes."""
     validation_notes: int = 400

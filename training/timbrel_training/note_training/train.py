@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
+from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.model.config import ModelConfig
 from timbrel_training.model.loss import TokenLoss, token_loss
@@ -155,20 +157,23 @@ def train_notes(
     out_dir: Path,
     device: torch.device,
     name: str = "",
+    init: Path | None = None,
 ) -> Loop[NoteBatch]:
-    """Trains stage 2 in `out_dir`, or resumes it.
+    """Trains stage 2 in `out_dir`, or resumes it; from the weights in `init`, where that is given.
 
     Leaves model.safetensors (averaged weights, renewed at every validation; best.safetensors: see BEST) and
     model.json, whose "model" holds the ModelConfig's fields, "ranges" what the notes covered and "config"
     the `name` given.
 
     Raises:
-        CheckpointError: stage 1's map is missing or of other notes, or the checkpoint is of another config.
+        CheckpointError: stage 1's map is missing or of other notes, `init` holds another model or that of
+            another codec, or the checkpoint is of another config.
     """
     chart, points = read_map(timbre_dir)
     conditions = TimbreConditions.from_map(chart, points, table, config.noise_fraction)
     trainer = NoteTrainer(config, model_config, table, conditions, device)
-    about = {**_about(model_config, table), "config": name}
+    start = {} if init is None else {"init": start_from(init, trainer.model, table.codec_hash)}
+    about = {**_about(model_config, table), "config": name, **start}
 
     def validate(average: nn.Module) -> dict[str, float]:
         figures = trainer.validate(average)
@@ -188,7 +193,12 @@ def train_notes(
         trainer.batch,
         out_dir,
         validate=validate,
-        identity={"model": dataclasses.asdict(model_config), **fields, "codec_hash": table.codec_hash},
+        identity={
+            "model": dataclasses.asdict(model_config),
+            **fields,
+            "codec_hash": table.codec_hash,
+            **start,
+        },
         name="model",
     )
     print(
@@ -199,6 +209,25 @@ def train_notes(
     if not loop.finished:
         validate(loop.ema.model)
     return loop
+
+
+def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> str:
+    """Gives `model` the weights of another stage-2 folder; returns their SHA-256, in hex.
+
+    Raises:
+        CheckpointError: there are none, they are damaged, or of a model or codes unlike these.
+    """
+    description = load_description(folder, MODEL)
+    found, wanted = description.get("model"), dataclasses.asdict(model.config)
+    if not isinstance(found, dict) or ModelConfig(**found) != model.config:
+        unlike = [key for key in wanted if not isinstance(found, dict) or found.get(key) != wanted[key]]
+        raise CheckpointError(
+            f"{folder}: its model differs in {', '.join(unlike)}; choose the config that it was made with"
+        )
+    if description.get("codec_hash") != codec_hash:
+        raise CheckpointError(f"{folder}: its model writes codes of another codec than the tokens are of")
+    load_weights(folder, MODEL, model)
+    return hashlib.sha256((folder / f"{MODEL}.safetensors").read_bytes()).hexdigest()
 
 
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:

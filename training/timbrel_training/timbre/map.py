@@ -68,7 +68,12 @@ class TimbreMap:
     @property
     def spacing(self) -> float:
         """Median over instruments of the distance to the nearest other one; 1 for a single instrument."""
-        return _median_spacing(self.centroids)
+        return float(np.median(self.spacings))
+
+    @property
+    def spacings(self) -> NDArray[np.float64]:
+        """[n_points], from each point to the nearest other one; 1 for a single instrument."""
+        return _nearest(self.centroids) if len(self.points) > 1 else np.ones(len(self.points))
 
     def index_of(self, table: TokenTable) -> NDArray[np.int64]:
         """int64 [M]: the point of each of the table's instruments, -1 where the map has none."""
@@ -197,10 +202,6 @@ def _nearest(centroids: Points) -> NDArray[np.float64]:
     distances = np.linalg.norm(centroids[:, None] - centroids[None], axis=2)
     np.fill_diagonal(distances, np.inf)
     return distances.min(axis=1)
-
-
-def _median_spacing(centroids: Points) -> float:
-    return float(np.median(_nearest(centroids))) if len(centroids) > 1 else 1.0
 
 
 def _pitch_correlation(offsets: Points, pitch: NDArray[np.int64]) -> float:

@@ -78,6 +78,9 @@ class Model:
     n_slots: int
     """Notes that can be written at once."""
 
+    max_live_notes: int
+    """Notes that may live at once on one connection of `Client.play`."""
+
     decoder_graph: str
     """File name of the decode graph in use."""
 
@@ -111,6 +114,7 @@ class Model:
             provider=engine.provider,
             precision=engine.precision,
             n_slots=engine.n_slots,
+            max_live_notes=engine.max_live_notes,
             decoder_graph=engine.decoder_graph,
             server_version=engine.server_version,
             default_sampling=SamplingDefaults(sampling.temperature, sampling.top_k, sampling.top_p),

@@ -1,3 +1,4 @@
+from google.rpc import status_pb2 as _status_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -7,11 +8,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AudioFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    AUDIO_FORMAT_UNSPECIFIED: _ClassVar[AudioFormat]
+    AUDIO_FORMAT_PCM16: _ClassVar[AudioFormat]
+    AUDIO_FORMAT_FLOAT32: _ClassVar[AudioFormat]
+    AUDIO_FORMAT_WAV: _ClassVar[AudioFormat]
+    AUDIO_FORMAT_FLAC: _ClassVar[AudioFormat]
+
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
     FINISH_REASON_EOS: _ClassVar[FinishReason]
     FINISH_REASON_CAP: _ClassVar[FinishReason]
+AUDIO_FORMAT_UNSPECIFIED: AudioFormat
+AUDIO_FORMAT_PCM16: AudioFormat
+AUDIO_FORMAT_FLOAT32: AudioFormat
+AUDIO_FORMAT_WAV: AudioFormat
+AUDIO_FORMAT_FLAC: AudioFormat
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_EOS: FinishReason
 FINISH_REASON_CAP: FinishReason
@@ -35,7 +49,7 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("timbre", "pitch", "velocity", "seconds", "seed", "sampling", "bundle", "bundle_hash")
+    __slots__ = ("timbre", "pitch", "velocity", "seconds", "seed", "sampling", "bundle", "bundle_hash", "audio")
     TIMBRE_FIELD_NUMBER: _ClassVar[int]
     PITCH_FIELD_NUMBER: _ClassVar[int]
     VELOCITY_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +58,7 @@ class GenerateRequest(_message.Message):
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
     timbre: Timbre
     pitch: int
     velocity: int
@@ -52,27 +67,74 @@ class GenerateRequest(_message.Message):
     sampling: Sampling
     bundle: str
     bundle_hash: str
-    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., pitch: _Optional[int] = ..., velocity: _Optional[int] = ..., seconds: _Optional[float] = ..., seed: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ...) -> None: ...
+    audio: AudioFormat
+    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., pitch: _Optional[int] = ..., velocity: _Optional[int] = ..., seconds: _Optional[float] = ..., seed: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ..., audio: _Optional[_Union[AudioFormat, str]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("header", "codes", "finish_reason")
+    __slots__ = ("header", "codes", "finish_reason", "audio", "held_seconds")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CODES_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    HELD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     header: GenerateHeader
     codes: Codes
     finish_reason: FinishReason
-    def __init__(self, header: _Optional[_Union[GenerateHeader, _Mapping]] = ..., codes: _Optional[_Union[Codes, _Mapping]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ...) -> None: ...
+    audio: bytes
+    held_seconds: float
+    def __init__(self, header: _Optional[_Union[GenerateHeader, _Mapping]] = ..., codes: _Optional[_Union[Codes, _Mapping]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., audio: _Optional[bytes] = ..., held_seconds: _Optional[float] = ...) -> None: ...
 
 class GenerateHeader(_message.Message):
-    __slots__ = ("seed", "bundle_hash", "codec_id")
+    __slots__ = ("seed", "bundle_hash", "codec_id", "sample_rate")
     SEED_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
     CODEC_ID_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
     seed: int
     bundle_hash: str
     codec_id: str
-    def __init__(self, seed: _Optional[int] = ..., bundle_hash: _Optional[str] = ..., codec_id: _Optional[str] = ...) -> None: ...
+    sample_rate: int
+    def __init__(self, seed: _Optional[int] = ..., bundle_hash: _Optional[str] = ..., codec_id: _Optional[str] = ..., sample_rate: _Optional[int] = ...) -> None: ...
+
+class PlayRequest(_message.Message):
+    __slots__ = ("id", "note_on", "note_off", "cancel")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOTE_ON_FIELD_NUMBER: _ClassVar[int]
+    NOTE_OFF_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    note_on: NoteOn
+    note_off: NoteOff
+    cancel: NoteCancel
+    def __init__(self, id: _Optional[int] = ..., note_on: _Optional[_Union[NoteOn, _Mapping]] = ..., note_off: _Optional[_Union[NoteOff, _Mapping]] = ..., cancel: _Optional[_Union[NoteCancel, _Mapping]] = ...) -> None: ...
+
+class NoteOn(_message.Message):
+    __slots__ = ("note", "lead_seconds")
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    LEAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    note: GenerateRequest
+    lead_seconds: float
+    def __init__(self, note: _Optional[_Union[GenerateRequest, _Mapping]] = ..., lead_seconds: _Optional[float] = ...) -> None: ...
+
+class NoteOff(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NoteCancel(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PlayResponse(_message.Message):
+    __slots__ = ("id", "reply", "error", "refusal")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    reply: GenerateResponse
+    error: _status_pb2.Status
+    refusal: _status_pb2.Status
+    def __init__(self, id: _Optional[int] = ..., reply: _Optional[_Union[GenerateResponse, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., refusal: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class Codes(_message.Message):
     __slots__ = ("data", "n_frames", "n_codebooks")
@@ -131,20 +193,22 @@ class GetModelResponse(_message.Message):
     def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ..., engine: _Optional[_Union[EngineInfo, _Mapping]] = ...) -> None: ...
 
 class EngineInfo(_message.Message):
-    __slots__ = ("provider", "precision", "n_slots", "server_version", "default_sampling", "decoder_graph")
+    __slots__ = ("provider", "precision", "n_slots", "server_version", "default_sampling", "decoder_graph", "max_live_notes")
     PROVIDER_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
     N_SLOTS_FIELD_NUMBER: _ClassVar[int]
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_SAMPLING_FIELD_NUMBER: _ClassVar[int]
     DECODER_GRAPH_FIELD_NUMBER: _ClassVar[int]
+    MAX_LIVE_NOTES_FIELD_NUMBER: _ClassVar[int]
     provider: str
     precision: str
     n_slots: int
     server_version: str
     default_sampling: Sampling
     decoder_graph: str
-    def __init__(self, provider: _Optional[str] = ..., precision: _Optional[str] = ..., n_slots: _Optional[int] = ..., server_version: _Optional[str] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., decoder_graph: _Optional[str] = ...) -> None: ...
+    max_live_notes: int
+    def __init__(self, provider: _Optional[str] = ..., precision: _Optional[str] = ..., n_slots: _Optional[int] = ..., server_version: _Optional[str] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., decoder_graph: _Optional[str] = ..., max_live_notes: _Optional[int] = ...) -> None: ...
 
 class GetTimbreMapRequest(_message.Message):
     __slots__ = ("bundle",)
@@ -345,15 +409,19 @@ class DataSource(_message.Message):
     def __init__(self, name: _Optional[str] = ..., licence: _Optional[str] = ..., n_instruments: _Optional[int] = ..., n_notes: _Optional[int] = ...) -> None: ...
 
 class ParityReport(_message.Message):
-    __slots__ = ("max_logit_difference", "n_tokens", "n_flips_outside_margin", "n_flips_within_margin", "max_audio_difference")
+    __slots__ = ("max_logit_difference", "n_tokens", "n_flips_outside_margin", "n_flips_within_margin", "max_audio_difference", "int8_mean_kl", "fp16_mean_kl")
     MAX_LOGIT_DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
     N_TOKENS_FIELD_NUMBER: _ClassVar[int]
     N_FLIPS_OUTSIDE_MARGIN_FIELD_NUMBER: _ClassVar[int]
     N_FLIPS_WITHIN_MARGIN_FIELD_NUMBER: _ClassVar[int]
     MAX_AUDIO_DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    INT8_MEAN_KL_FIELD_NUMBER: _ClassVar[int]
+    FP16_MEAN_KL_FIELD_NUMBER: _ClassVar[int]
     max_logit_difference: float
     n_tokens: int
     n_flips_outside_margin: int
     n_flips_within_margin: int
     max_audio_difference: float
-    def __init__(self, max_logit_difference: _Optional[float] = ..., n_tokens: _Optional[int] = ..., n_flips_outside_margin: _Optional[int] = ..., n_flips_within_margin: _Optional[int] = ..., max_audio_difference: _Optional[float] = ...) -> None: ...
+    int8_mean_kl: float
+    fp16_mean_kl: float
+    def __init__(self, max_logit_difference: _Optional[float] = ..., n_tokens: _Optional[int] = ..., n_flips_outside_margin: _Optional[int] = ..., n_flips_within_margin: _Optional[int] = ..., max_audio_difference: _Optional[float] = ..., int8_mean_kl: _Optional[float] = ..., fp16_mean_kl: _Optional[float] = ...) -> None: ...

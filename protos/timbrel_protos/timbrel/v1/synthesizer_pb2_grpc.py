@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SynthesizerStub(object):
-    """Synthesizer writes notes as neural-codec codes.
+    """Synthesizer writes notes as neural-codec codes, or as audio.
     """
 
     def __init__(self, channel):
@@ -39,6 +39,11 @@ class SynthesizerStub(object):
                 '/timbrel.v1.Synthesizer/Generate',
                 request_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateResponse.FromString,
+                _registered_method=True)
+        self.Play = channel.stream_stream(
+                '/timbrel.v1.Synthesizer/Play',
+                request_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.PlayRequest.SerializeToString,
+                response_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.PlayResponse.FromString,
                 _registered_method=True)
         self.Locate = channel.unary_unary(
                 '/timbrel.v1.Synthesizer/Locate',
@@ -63,12 +68,24 @@ class SynthesizerStub(object):
 
 
 class SynthesizerServicer(object):
-    """Synthesizer writes notes as neural-codec codes.
+    """Synthesizer writes notes as neural-codec codes, or as audio.
     """
 
     def Generate(self, request, context):
-        """Generate writes one note and streams its codes as frames complete. The first reply carries the header, the
-        last one the finish reason.
+        """Generate writes one note and streams its codes, or its audio, as frames complete. The first reply carries the
+        header, the last one the finish reason.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Play(self, request_iterator, context):
+        """Play is an instrument played live: keys go down and up while notes sound, many notes at once on one stream.
+
+        Each note has an id of the caller's choice. What is wrong with one note concerns that note only. Where the
+        caller half-closes the stream, the keys that are still down go up, what sounds is finished, and the call ends
+        with OK. Where the caller cancels it, every note of it ends within one step. A message that cannot be decoded
+        ends the call with INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,6 +127,11 @@ def add_SynthesizerServicer_to_server(servicer, server):
                     request_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateRequest.FromString,
                     response_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateResponse.SerializeToString,
             ),
+            'Play': grpc.stream_stream_rpc_method_handler(
+                    servicer.Play,
+                    request_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.PlayRequest.FromString,
+                    response_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.PlayResponse.SerializeToString,
+            ),
             'Locate': grpc.unary_unary_rpc_method_handler(
                     servicer.Locate,
                     request_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.LocateRequest.FromString,
@@ -139,7 +161,7 @@ def add_SynthesizerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Synthesizer(object):
-    """Synthesizer writes notes as neural-codec codes.
+    """Synthesizer writes notes as neural-codec codes, or as audio.
     """
 
     @staticmethod
@@ -159,6 +181,33 @@ class Synthesizer(object):
             '/timbrel.v1.Synthesizer/Generate',
             timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateRequest.SerializeToString,
             timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Play(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/timbrel.v1.Synthesizer/Play',
+            timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.PlayRequest.SerializeToString,
+            timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.PlayResponse.FromString,
             options,
             channel_credentials,
             insecure,

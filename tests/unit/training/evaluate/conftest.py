@@ -1,4 +1,4 @@
-"""A library whose instruments are on the tiny bundle's map, and measurements made up as a test needs them."""
+"""The tiny bundle beside a library of its instruments, and measurements made up as a test needs them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,7 @@ from timbrel_training.evaluate.heard import Heard
 from timbrel_training.evaluate.material import Material
 from timbrel_training.evaluate.record import Record
 from timbrel_training.evaluate.take import Take
-from timbrel_training.notes.library import AudioLibrary, render_library
-from timbrel_training.notes.split import SplitRule
-from timbrel_training.notes.synthetic import SyntheticSource
-
-INSTRUMENTS = ("Grand Piano", "Violin", "Flute", "Trumpet")
-
-
-class NamedSource(SyntheticSource):
-    """Synthetic notes under the names that the tiny bundle's map has."""
-
-    def groups(self) -> Sequence[str]:
-        return INSTRUMENTS
-
-
-@pytest.fixture(scope="session")
-def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library of 4 instruments at 8 pitches, 6 notes a cell, some cells held out."""
-    path = tmp_path_factory.mktemp("library") / "notes"
-    source = NamedSource(pitches=range(57, 65), n_draws=6, sample_rate=16_000, max_held=1.0)
-    render_library(source, path, jobs=1, rule=SplitRule(cell_fraction=0.25))
-    return path
+from timbrel_training.notes.library import AudioLibrary
 
 
 @pytest.fixture

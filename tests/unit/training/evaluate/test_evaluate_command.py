@@ -151,3 +151,31 @@ def times_of(judged: Path) -> dict[Path, int]:
 def test_a_count_of_nothing_is_refused(tiny_bundle: Path, library_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--count must be at least 1"):
         evaluate(tiny_bundle, library_dir, tmp_path, "--count", "0")
+
+
+def test_a_section_alone_prints_its_figures_and_writes_no_report(
+    judged: Path,
+    tiny_bundle: Path,
+    library_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["--bundle", tiny_bundle, "--notes", library_dir, "--count", COUNT, "--jobs", 1]
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    chosen = [*given, "--out", tmp_path, "--section", "locate"]
+    assert command.run(parser.parse_args(list(map(str, chosen)))) == 0
+    printed = capsys.readouterr().out
+    figures = json.loads((judged / "report.json").read_text())["figures"]
+    whole = {name: figure for name, figure in figures.items() if name.startswith("locate.")}
+    found = {line.split()[0]: line.split()[1] for line in printed.splitlines() if line.startswith("locate.")}
+    assert found.keys() == whole.keys()
+    for name, figure in whole.items():
+        scale, digits = (100, 1) if figure["unit"] == "%" else (1, 3)
+        assert float(found[name]) == pytest.approx(scale * figure["value"], abs=0.6 * 10**-digits), name
+    assert "Overlaps" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+    with pytest.raises(
+        TrainingError, match="--section loudness: there is none of that name; choose of trained,"
+    ):
+        command.run(parser.parse_args(list(map(str, [*chosen, "--section", "loudness"]))))

@@ -16,6 +16,9 @@ Wanted = tuple[Take, bool]
 class Section(Protocol):
     """Chooses its takes when it is made, always the same ones of the same material."""
 
+    name: str
+    """As figures and the command line have it."""
+
     def wanted(self) -> Iterable[Wanted]:
         """The takes to make and measure."""
         ...

@@ -1,0 +1,115 @@
+"""Models of the shapes that are measured, with random weights: speed does not depend on what they say."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import (
+    CONDITION_ENCODER,
+    DECODER_STEP,
+    DECODER_STEP_INT8,
+    DECODER_STEP_PORTABLE,
+    MANIFEST,
+    MODEL_WEIGHTS,
+)
+from timbrel_bundle.manifest import save_manifest
+from timbrel_export.condition_graph import export_condition_encoder
+from timbrel_export.decoder_graph import (
+    export_decoder_step,
+    export_decoder_step_int8,
+    export_decoder_step_portable,
+)
+from timbrel_export.manifest import describe_bundle, describe_model
+from timbrel_export.weights import round_to_half, save_weights
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.model import ModelConfig, NoteTransformer
+
+SHIPPED = ModelConfig(
+    codebook_size=1024,
+    n_codebooks=3,
+    codes_per_semitone=12,
+    code_offset=800,
+    d_model=256,
+    n_heads=4,
+    n_kv_heads=2,
+    d_feed_forward=1024,
+    n_encoder_layers=2,
+    n_decoder_layers=5,
+    max_frames=640,
+)
+"""That of the bundle that ships, but for longer notes."""
+
+LARGE = ModelConfig(
+    codebook_size=1024,
+    n_codebooks=3,
+    codes_per_semitone=12,
+    code_offset=800,
+    d_model=512,
+    n_heads=8,
+    n_kv_heads=4,
+    d_feed_forward=2048,
+    n_encoder_layers=2,
+    n_decoder_layers=8,
+    max_frames=640,
+)
+
+TINY = ModelConfig(
+    codebook_size=64,
+    n_codebooks=4,
+    d_model=32,
+    n_heads=4,
+    n_kv_heads=2,
+    d_feed_forward=64,
+    n_encoder_layers=1,
+    n_decoder_layers=2,
+    max_frames=120,
+)
+"""To try the benchmarks themselves on."""
+
+SHAPES = {"shipped": SHIPPED, "large": LARGE, "tiny": TINY}
+
+
+def random_model(config: ModelConfig, seed: int = 0) -> NoteTransformer:
+    """A model whose weights are rounded as a bundle's are."""
+    torch.manual_seed(seed)
+    model = NoteTransformer(config).eval()
+    round_to_half(model)
+    return model
+
+
+def write_model_bundle(model: NoteTransformer, folder: Path, *, portable: bool = True) -> Bundle:
+    """A bundle with the model's graphs alone: enough for the runner, no codec and no map.
+
+    Args:
+        portable: whether the step in operators of the ONNX standard is among them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = save_weights(model, folder / MODEL_WEIGHTS, dataclasses.asdict(model.config))
+    export_condition_encoder(model, folder / CONDITION_ENCODER, weights)
+    export_decoder_step(model, folder / DECODER_STEP, weights)
+    export_decoder_step_int8(model, folder / DECODER_STEP_INT8, weights)
+    if portable:
+        export_decoder_step_portable(model, folder / DECODER_STEP_PORTABLE, weights)
+    manifest = describe_bundle(folder, "random", "")
+    manifest.model.CopyFrom(describe_model(model))
+    config = model.config
+    manifest.codec.CopyFrom(
+        pb.CodecSpec(
+            id="none",
+            sample_rate=48_000,
+            hop_length=1280,
+            n_codebooks=config.n_codebooks,
+            codebook_size=config.codebook_size,
+            silence=[0] * config.n_codebooks,
+        )
+    )
+    manifest.ranges.CopyFrom(
+        pb.RequestRanges(pitch_min=0, pitch_max=127, velocity_min=1, velocity_max=127, seconds_max=1.0)
+    )
+    manifest.training.config = "random weights"
+    save_manifest(manifest, folder / MANIFEST)
+    return Bundle.open(folder)

@@ -1,0 +1,40 @@
+"""`timbrel serve` with a runner that computes nothing: what gRPC and Python alone let through.
+
+python -m benchmarks.harness.null_server --bundle DIR ...
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import timbrel_server.__main__
+import timbrel_server.app
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.engine import StepRow
+from timbrel_server.request import NoteRequest
+from timbrel_server.sessions import DecoderSessions
+
+
+class NullRunner:
+    """Draws token 0 for everybody at once: notes last until the cap."""
+
+    def __init__(self, sessions: DecoderSessions, manifest: pb.Manifest, n_slots: int) -> None:
+        self.buckets: Sequence[int] = [n_slots]
+        self.can_move = True
+        self._tokens = [0] * manifest.codec.n_codebooks
+
+    def admit(self, row: int, request: NoteRequest) -> None:
+        """Nothing to prepare."""
+
+    def move(self, source: int, target: int) -> None:
+        """Nothing to move."""
+
+    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
+        """Token 0 for every row and codebook."""
+        return [self._tokens for _ in rows]
+
+
+if __name__ == "__main__":
+    vars(timbrel_server.app)["Runner"] = NullRunner
+    sys.exit(timbrel_server.__main__.main())

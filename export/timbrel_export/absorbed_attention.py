@@ -1,0 +1,87 @@
+"""Cross-attention with its projections absorbed into what it attends to.
+
+A note's condition has three positions and never changes. So the products of its keys with the query
+projection, and of its values with the output projection, are made once, at admission: a step then needs
+neither projection. (DeepSeek-V2, 2024, absorbs projections into the weights of latent attention likewise.)
+
+    scores = (x W_q) K^T / sqrt(head_dim)  =  x (W_q K^T / sqrt(head_dim))  =  x read
+    change = (softmax(scores) V) W_o       =  softmax(scores) (V W_o)       =  softmax(scores) write
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from torch import Tensor
+
+from timbrel_training.model.attention import KV, CrossAttention
+from timbrel_training.model.config import N_CONDITION_POSITIONS, ModelConfig
+
+
+class Absorbed(NamedTuple):
+    """What one layer keeps of a note's condition; E positions, H heads."""
+
+    read: Tensor  # [B, d, H * E]
+    write: Tensor  # [B, H * E, d]
+    bias: Tensor | None = None
+    """[B, 1, H * E], where the query projection has a bias."""
+
+
+def absorb(attention: CrossAttention, memory: KV) -> Absorbed:
+    """The condition's keys and values [B, n_kv_heads, E, head_dim] with the projections around them."""
+    keys, values = (_per_head(attention, each) for each in memory)  # [B, H, E, head_dim]
+    head_dim = keys.shape[3]
+    query = attention.query.weight.unflatten(0, (attention.n_heads, head_dim))  # [H, head_dim, d]
+    out = attention.out.weight.unflatten(1, (attention.n_heads, head_dim)).permute(
+        1, 2, 0
+    )  # [H, head_dim, d]
+    scaled = keys / math.sqrt(head_dim)
+    read = (scaled @ query).flatten(1, 2).transpose(1, 2)
+    write = (values @ out).flatten(1, 2)
+    bias = None
+    if attention.query.bias is not None:
+        per_head = attention.query.bias.unflatten(0, (attention.n_heads, head_dim, 1))
+        bias = (scaled @ per_head).flatten(1)[:, None]
+    return Absorbed(read.contiguous(), write.contiguous(), bias)
+
+
+def attend_absorbed(x: Tensor, absorbed: Absorbed, n_heads: int) -> Tensor:
+    """One position [B, 1, d] per row; returns the change [B, 1, d], without the output projection's bias."""
+    scores = x @ absorbed.read
+    if absorbed.bias is not None:
+        scores = scores + absorbed.bias
+    n_positions = scores.shape[2] // n_heads
+    weights = scores.reshape(-1, n_heads, n_positions).softmax(dim=2)
+    return weights.reshape(-1, 1, n_heads * n_positions) @ absorbed.write
+
+
+def absorbed_names(config: ModelConfig) -> list[str]:
+    """Of all layers' tensors, in the order of inputs and outputs."""
+    return [f"cross_{part}_{layer}" for layer in range(config.n_decoder_layers) for part in _parts(config)]
+
+
+def absorbed_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
+    """Shapes of the same behind the batch axis."""
+    n_columns = config.n_heads * N_CONDITION_POSITIONS
+    shapes = {
+        "read": (config.d_model, n_columns),
+        "write": (n_columns, config.d_model),
+        "bias": (1, n_columns),
+    }
+    return [shapes[part] for _ in range(config.n_decoder_layers) for part in _parts(config)]
+
+
+def to_absorbed(tensors: list[Tensor], config: ModelConfig) -> list[Absorbed]:
+    """One per layer, of tensors in the order of `absorbed_names`."""
+    n_parts = len(_parts(config))
+    return [Absorbed(*tensors[first : first + n_parts]) for first in range(0, len(tensors), n_parts)]
+
+
+def _parts(config: ModelConfig) -> tuple[str, ...]:
+    return ("read", "write", "bias") if config.attention_bias else ("read", "write")
+
+
+def _per_head(attention: CrossAttention, tensor: Tensor) -> Tensor:
+    """[B, n_kv_heads, E, head_dim] -> [B, n_heads, E, head_dim]: query heads share keys and values."""
+    return tensor.repeat_interleave(attention.n_heads // attention.n_kv_heads, dim=1)

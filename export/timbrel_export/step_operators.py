@@ -1,0 +1,84 @@
+"""What the decode step is made of: the same arithmetic in onnxruntime's own operators or in the standard's.
+
+Outside of an export all of them are plain PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_export.cached_attention import group_query_attention, standard_attention
+from timbrel_export.quantized_linear import quantized_linear
+from timbrel_training.model.attention import KV, SelfAttention, attend_cached
+
+
+class StepOperators(Protocol):
+    """The operators that the two graphs differ in."""
+
+    def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
+        """Queries, keys and values [B, 1, (n_heads + 2 n_kv_heads) * head_dim] against the cache.
+
+        Returns what was attended to, [B, 1, n_heads * head_dim], and the cache with keys and values written.
+        """
+
+    def join(self, x: Tensor, change: Tensor, bias: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
+        """norm(x + change + bias), and the sum itself: [B, 1, d] each."""
+
+    def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
+        """[..., n_in] times the layer's weight [n_out, n_in], without a bias."""
+
+
+class StandardOperators:
+    """The ONNX standard's, opset 24."""
+
+    def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
+        query, key, value = qkv.split(attention.sizes, dim=2)
+        return standard_attention(query, key, value, cache, position)
+
+    def join(self, x: Tensor, change: Tensor, bias: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
+        total = x + (change if bias is None else change + bias)
+        return norm(total), total
+
+    def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
+        return nn.functional.linear(x, weight)
+
+
+class RuntimeOperators(StandardOperators):
+    """onnxruntime's for the CPU: com.microsoft GroupQueryAttention.
+
+    Its SkipLayerNormalization is not used: on the CPU it takes twice as long as Add and LayerNormalization.
+    """
+
+    def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
+        if not torch.compiler.is_exporting():
+            query, key, value = qkv.split(attention.sizes, dim=2)
+            return attend_cached(query, key, value, cache, position)
+        return group_query_attention(qkv, attention.n_heads, cache, position)
+
+
+class Int8Operators(RuntimeOperators):
+    """The same with 8-bit weights: com.microsoft MatMulNBits (see `quantized_linear`)."""
+
+    def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
+        return quantized_linear(x, weight, layer)
+
+
+class CudaOperators(RuntimeOperators):
+    """onnxruntime's for CUDA: SkipLayerNormalization too, since there every node is a launch."""
+
+    def join(self, x: Tensor, change: Tensor, bias: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
+        if not torch.compiler.is_exporting() or not isinstance(norm, nn.LayerNorm):
+            return super().join(x, change, bias, norm)
+        statistics = (*x.shape[:-1], 1)
+        normed, _, _, total = torch.onnx.ops.symbolic_multi_out(
+            "com.microsoft::SkipLayerNormalization",
+            (x, change, norm.weight, norm.bias, *(() if bias is None else (bias,))),
+            attrs={"epsilon": norm.eps},
+            dtypes=(x.dtype, torch.float32, torch.float32, x.dtype),
+            shapes=(x.shape, statistics, statistics, x.shape),
+            version=1,
+        )
+        return normed, total

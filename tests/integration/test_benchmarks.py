@@ -1,0 +1,119 @@
+"""The benchmarks at tiny sizes: each ends in one line of JSON with the figures that it promises.
+
+They judge nothing here: a tiny model's figures on a busy machine say nothing, but they are there and sound.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timbrel_bundle.providers import CUDA, obstacle
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLE = ROOT / "tests" / "data" / "tiny_bundle"
+SCRIPTS = ("decode", "profile", "codec", "serve", "gpu", "render_speed")
+
+
+def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs a benchmark from a folder that is not the repository's."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{script}.py"), *options]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd="/", env=environment, timeout=500
+    )
+
+
+def figures(script: str, *options: str) -> dict[str, Any]:
+    """The last line of a benchmark that ends well."""
+    done = run(script, *options)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert found["benchmark"] == script
+    assert len(found["load_average"]["start"]) == len(found["load_average"]["end"]) == 3
+    assert found["machine"]["cores"] == os.cpu_count()
+    return found
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_teaches_by_example(script: str) -> None:
+    done = run(script, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"python benchmarks/{script}.py --quick" in done.stdout
+
+
+@pytest.mark.slow
+def test_decode_compares_all_sides() -> None:
+    found = figures(
+        "decode",
+        *("--quick", "--shapes", "tiny", "--batches", "1", "2", "--positions", "50"),
+        *("--bundle", str(BUNDLE), "--stream-seconds", "1"),
+    )
+    for name in ("vs_best_torch", "vs_concat", "vs_best_torch_8bit", "roofline"):
+        assert set(found[name]) == {"1", "2"}
+        assert all(ratio > 0 for ratio in found[name].values()), name
+    assert found["worst_ratio"] == min(found["vs_best_torch"].values())
+    assert found["single_stream_real_time"] > 0
+    assert found["real_time_streams"] >= 1
+
+
+def test_profile_names_every_node_and_the_bound() -> None:
+    found = figures("profile", "--quick", "--bundle", str(BUNDLE), "--batches", "1", "2", "--position", "20")
+    assert set(found["roofline"]) == {"1", "2"}
+    for batch in found["batches"].values():
+        assert 0 < batch["roofline"] < 1.2
+        assert batch["nodes"]["GroupQueryAttention"] == 2  # of two layers
+        assert batch["nodes"]["TopK"] == 1
+
+
+def test_profile_refuses_a_position_beyond_the_cache() -> None:
+    done = run("profile", "--bundle", str(BUNDLE), "--position", "5000")
+    assert done.returncode == 1
+    assert "position 5000 is beyond the cache" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_codec_reports_real_time_by_chunk() -> None:
+    found = figures("codec", "--quick", "--bundle", str(BUNDLE), "--chunks", "1", "4", "--batches", "1", "2")
+    assert set(found["real_time"]) == {"1", "4", "whole"}
+    for by_batch in found["real_time"].values():
+        assert set(by_batch) == {"1", "2"}
+        assert all(factor > 0 for factor in by_batch.values())
+
+
+def test_serve_measures_a_real_server_beside_the_bare_engine() -> None:
+    found = figures(
+        "serve",
+        *("--quick", "--bundle", str(BUNDLE), "--seconds", "0.5", "--rounds", "1", "--clients", "1"),
+    )
+    assert 0 < found["server_over_engine"] < 3
+    assert found["idle_first_chunk_over_compute"] > 0.5
+    latencies = found["first_chunk_ms"]
+    assert 0 < latencies["p50"] <= latencies["p95"] <= latencies["p99"]
+    assert found["notes_per_second"] > 0
+
+
+@pytest.mark.slow
+def test_the_gpu_benchmark_runs_dry() -> None:
+    found = figures("gpu", "--dry-run", "--bundle", str(BUNDLE))
+    assert found["gpu"] is False and found["dry_run"] is True
+    assert found["correctness"]["fp32"]["mean_kl"] < 1e-6
+    assert found["correctness"]["fp32"]["agreement"] == 1.0
+    assert found["real_time_streams"] >= 1
+    assert found["grpc_ceiling_streams"] > 0
+    assert set(found["step_ms"]) == set(found["correctness"])
+
+
+@pytest.mark.skipif(obstacle(CUDA) is None, reason="there is a GPU here")
+def test_the_gpu_benchmark_says_that_there_is_no_gpu() -> None:
+    done = run("gpu")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("no GPU here: ")]
+    assert len(lines) == 1
+    assert json.loads(done.stdout.splitlines()[-1])["gpu"] is False

@@ -1,0 +1,169 @@
+"""The client's streams and its player, with a real server inside the test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from in_process_server import PATIENCE_SECONDS, serving
+
+import timbrel
+from timbrel_server.app import App
+from timbrel_server.runner import Runner
+
+
+class ServerThread:
+    """A server on an event loop of its own, so that a blocking client can be tested beside it."""
+
+    def __init__(self, bundle: Path) -> None:
+        self._bundle = bundle
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        assert self._started.wait(PATIENCE_SECONDS)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        async with serving(self._bundle, n_slots=4) as (self.app, _, _channel):
+            self._started.set()
+            await self._stop.wait()
+
+    def wait_until(self, happened: Callable[[App], bool]) -> None:
+        patience = time.monotonic() + PATIENCE_SECONDS
+        while not happened(self.app):
+            assert time.monotonic() < patience
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def server(tiny_bundle: Path) -> Iterator[ServerThread]:
+    made = ServerThread(tiny_bundle)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(server: ServerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[timbrel.Client]:
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+    with timbrel.Client(server.app.address) as opened:
+        yield opened
+
+
+def n_occupied(app: App) -> int:
+    assert app.engine is not None
+    return app.engine.n_occupied
+
+
+def slow_steps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Makes every step take a while; returns where the times of the steps will be."""
+    times: list[float] = []
+    step = Runner.step
+
+    def slow(self: Runner, rows: object) -> list[list[int]]:
+        times.append(time.monotonic())
+        time.sleep(0.02)
+        return step(self, rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Runner, "step", slow)
+    return times
+
+
+def test_a_stream_is_the_note_that_generate_gives(client: timbrel.Client) -> None:
+    for seed in range(4):
+        note = client.generate("Violin", 60, 90, seconds=0.3 * seed + 0.2, seed=seed, temperature=1.0)
+        chunks = list(client.stream("Violin", 60, 90, seconds=0.3 * seed + 0.2, seed=seed, temperature=1.0))
+        assert all(chunk.dtype == np.float32 and len(chunk) for chunk in chunks)
+        assert len(chunks) > 3
+        assert len(chunks[0]) <= note.sample_rate / client.model().frame_rate
+        np.testing.assert_allclose(np.concatenate(chunks), note.audio, atol=1e-4)
+
+
+def test_who_stops_listening_frees_the_slot(
+    client: timbrel.Client, server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.prepare()
+    times = slow_steps(monkeypatch)
+    for leave in (lambda chunks: chunks.close(), lambda chunks: None):
+        chunks = client.stream("Violin", seconds=2.4, seed=1)
+        next(chunks)
+        leave(chunks)  # type: ignore[no-untyped-call]
+        del chunks
+        server.wait_until(lambda app: n_occupied(app) == 0)
+        assert len(times) < 60, "the note, of 123 steps, was written on"
+        times.clear()
+
+
+def test_a_bad_stream_is_refused_at_once(client: timbrel.Client) -> None:
+    with pytest.raises(timbrel.InvalidRequestError, match="pitch"):
+        client.stream("Violin", pitch=200)
+
+
+def test_a_played_note_is_the_note_of_its_hold(client: timbrel.Client) -> None:
+    with client.play(lead_seconds=0.05) as player:
+        note = player.note_on("Flute", 64, seed=5, temperature=1.0)
+        chunks = [next(note) for _ in range(6)]
+        note.off()
+        note.off()
+        chunks += note
+        note.off()
+    assert note.seed == 5 and note.held_seconds is not None
+    assert 0.1 <= note.held_seconds < 2.0
+    again = client.generate("Flute", 64, seconds=note.held_seconds, seed=5, temperature=1.0)
+    np.testing.assert_allclose(np.concatenate(chunks), again.audio, atol=1e-4)
+
+
+def test_many_notes_sound_at_once_and_leaving_lets_go_of_them(client: timbrel.Client) -> None:
+    with client.play(lead_seconds=0.05) as player:
+        notes = [player.note_on("Violin", 50 + number, seed=number) for number in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            heads = list(pool.map(next, notes))
+    for number, (head, note) in enumerate(zip(heads, notes, strict=True)):
+        audio = np.concatenate([head, *note])  # what is left can be read after the stream has ended
+        assert note.held_seconds is not None and note.held_seconds < 2.0
+        again = client.generate("Violin", 50 + number, seconds=note.held_seconds, seed=number)
+        np.testing.assert_allclose(audio, again.audio, atol=1e-4)
+
+
+def test_what_is_wrong_with_one_note_leaves_the_others_alone(client: timbrel.Client) -> None:
+    with client.play(lead_seconds=0.05) as player:
+        note = player.note_on("Violin", seed=1)
+        with pytest.raises(timbrel.InvalidRequestError, match="velocity"):
+            player.note_on("Violin", velocity=500)
+        gone = player.note_on("Violin", seed=2)
+        gone.cancel()
+        with pytest.raises(timbrel.CancelledError):
+            list(gone)
+        note.off()
+        assert sum(map(len, note)) > 0
+
+
+def test_an_exception_ends_every_note_at_once(client: timbrel.Client, server: ServerThread) -> None:
+    with pytest.raises(KeyboardInterrupt), client.play(lead_seconds=0.05) as player:
+        note = player.note_on("Violin", seed=1)
+        next(note)
+        raise KeyboardInterrupt
+    server.wait_until(lambda app: n_occupied(app) == 0)
+    with pytest.raises(timbrel.CancelledError):
+        list(note)
+    with pytest.raises(timbrel.CancelledError):
+        player.note_on("Violin")
+
+
+def test_a_lead_out_of_range_is_told_by_the_note(client: timbrel.Client) -> None:
+    with client.play(lead_seconds=100.0) as player:
+        note = player.note_on("Violin")
+        with pytest.raises(
+            timbrel.InvalidRequestError, match=r"lead_seconds: 100 is not allowed; 0\.02 to 60"
+        ):
+            next(note)

@@ -1,0 +1,237 @@
+"""Notes that the server decodes: as the client would, whatever the chunks and the company."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+import pytest
+import soundfile
+from in_process_server import run, serving, wait_until_idle
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import CodecDecoder
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.codec_decoding import CodecDecoding
+from timbrel_server.config import default_bundle_path
+from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.note_replies import AUDIO_CHUNK_BYTES
+
+LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
+TOLERANCE = 1e-4
+
+default_bundle = pytest.param(default_bundle_path(), id="default", marks=pytest.mark.acceptance)
+
+
+@pytest.fixture(params=["tiny", default_bundle])
+def bundle(request: pytest.FixtureRequest, tiny_bundle: Path) -> Bundle:
+    return Bundle.open(tiny_bundle if request.param == "tiny" else request.param)
+
+
+def note(seed: int, **fields: Any) -> pb.GenerateRequest:
+    chosen = {"timbre": pb.Timbre(x=0.1, y=0.2), "pitch": 48 + seed % 40, "seed": seed, "seconds": 0.5}
+    return pb.GenerateRequest(sampling=LIVELY, **{**chosen, **fields})
+
+
+async def generate(stub: Any, asked: pb.GenerateRequest) -> list[pb.GenerateResponse]:
+    return [reply async for reply in stub.Generate(asked)]
+
+
+async def audio_of(stub: Any, asked: pb.GenerateRequest, audio: pb.AudioFormat) -> bytes:
+    asked.audio = audio
+    replies = await generate(stub, asked)
+    assert not any(reply.HasField("codes") for reply in replies)
+    assert [bool(reply.finish_reason) for reply in replies] == [False] * (len(replies) - 1) + [True]
+    assert all(len(reply.audio) <= AUDIO_CHUNK_BYTES for reply in replies)
+    return b"".join(reply.audio for reply in replies)
+
+
+async def expected_audio(stub: Any, bundle: Bundle, asked: pb.GenerateRequest) -> npt.NDArray[np.float32]:
+    data = b"".join(reply.codes.data for reply in await generate(stub, asked))
+    codes = np.frombuffer(data, "<u2").reshape(-1, bundle.manifest.codec.n_codebooks)
+    return CodecDecoder(bundle, n_threads=1).decode(codes)
+
+
+def test_streamed_samples_are_the_whole_note_decoded_in_any_company(bundle: Bundle) -> None:
+    async def test() -> None:
+        async with serving(bundle.path, n_slots=8) as (app, stub, _):
+            asked = [note(seed, seconds=0.1 + 0.27 * seed) for seed in range(6)]
+            expected = [await expected_audio(stub, bundle, one) for one in asked]
+            for audio in await asyncio.gather(
+                *(audio_of(stub, one, pb.AUDIO_FORMAT_FLOAT32) for one in asked)
+            ):
+                whole = expected.pop(0)
+                heard = np.frombuffer(audio, "<f4")
+                assert len(heard) == len(whole) > 0
+                np.testing.assert_allclose(heard, whole, atol=TOLERANCE)
+            await wait_until_idle(app)
+
+    run(test)
+
+
+def test_every_format_holds_the_same_sound(tiny_bundle: Path) -> None:
+    bundle = Bundle.open(tiny_bundle)
+
+    async def test() -> None:
+        async with serving(tiny_bundle) as (_, stub, _channel):
+            whole = await expected_audio(stub, bundle, note(3))
+            pcm = np.frombuffer(await audio_of(stub, note(3), pb.AUDIO_FORMAT_PCM16), "<i2")
+            np.testing.assert_allclose(pcm / 32768, np.clip(whole, -1, 1), atol=TOLERANCE + 1 / 32768)
+            for kind, name in ((pb.AUDIO_FORMAT_WAV, "WAV"), (pb.AUDIO_FORMAT_FLAC, "FLAC")):
+                content = io.BytesIO(await audio_of(stub, note(3), kind))
+                facts = soundfile.info(content)
+                assert (facts.format, facts.subtype) == (name, "PCM_24")
+                content.seek(0)
+                samples, sample_rate = soundfile.read(content)
+                assert sample_rate == bundle.manifest.codec.sample_rate
+                np.testing.assert_allclose(samples, np.clip(whole, -1, 1), atol=TOLERANCE)
+
+    run(test)
+
+
+def test_the_first_sound_comes_before_the_note_is_finished_and_the_header_with_it(tiny_bundle: Path) -> None:
+    async def test() -> None:
+        async with serving(tiny_bundle) as (_, stub, _channel):
+            asked = note(2, seconds=1.5, audio=pb.AUDIO_FORMAT_PCM16)
+            first, *others = await generate(stub, asked)
+            assert first.header.seed == 2 and first.header.sample_rate == 16000
+            assert 0 < len(first.audio) <= 2 * 320
+            assert len(others) > 5
+            assert others[-1].held_seconds == 1.5
+
+    run(test)
+
+
+def test_an_unknown_format_is_refused(tiny_bundle: Path) -> None:
+    async def test() -> None:
+        async with serving(tiny_bundle) as (_, stub, _channel):
+            call = stub.Generate(note(1, audio=99))
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "audio: 99 is no format" in await call.details()
+
+    run(test)
+
+
+def test_callers_who_do_not_read_hold_nobody_up(tiny_bundle: Path) -> None:
+    """Their samples, more than a connection takes in advance, wait for them; the slots do not."""
+
+    async def test() -> None:
+        async with serving(tiny_bundle, n_slots=2) as (app, stub, _):
+            asked = [note(seed, seconds=2.0, audio=pb.AUDIO_FORMAT_FLOAT32) for seed in range(6)]
+            silent = [stub.Generate(one) for one in asked]
+            await asyncio.gather(*(call.initial_metadata() for call in silent))
+            assert await audio_of(stub, note(7), pb.AUDIO_FORMAT_PCM16)
+            await wait_until_idle(app)
+            assert not any(call.done() for call in silent)
+            for call, one in zip(silent, asked, strict=True):
+                late = np.frombuffer(b"".join([reply.audio async for reply in call]), "<f4")
+                again = np.frombuffer(await audio_of(stub, one, pb.AUDIO_FORMAT_FLOAT32), "<f4")
+                np.testing.assert_allclose(late, again, atol=TOLERANCE)
+
+    run(test)
+
+
+def test_a_caller_that_leaves_gives_its_place_up(tiny_bundle: Path) -> None:
+    async def test() -> None:
+        async with serving(tiny_bundle, n_slots=2) as (app, stub, _):
+            for seed in range(6):
+                call = stub.Generate(note(seed, seconds=2.0, audio=pb.AUDIO_FORMAT_PCM16))
+                await call.read()
+                call.cancel()
+            await wait_until_idle(app)
+            while app._service._decoding._n_streams:
+                await asyncio.sleep(0.005)
+
+    run(test)
+
+
+@pytest.fixture
+def decoding(bundle: Bundle) -> Iterator[CodecDecoding]:
+    made = CodecDecoding(bundle, capacity=8)
+    yield made
+    made.close()
+
+
+async def decode(
+    decoding: CodecDecoding, codes: npt.NDArray[np.uint16], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float32]:
+    """A note, in chunks of these sizes; the last is said to be so with the last codes or after them."""
+    chunks = np.split(codes, np.cumsum(sizes)[np.cumsum(sizes) < len(codes)])
+    heard = []
+    with decoding.stream() as stream:
+        for number, chunk in enumerate(chunks):
+            last = number == len(chunks) - 1 and len(codes) % 2 == 0
+            heard.append(await stream.decode([tuple(frame) for frame in chunk], last))
+        if len(codes) % 2:
+            heard.append(await stream.decode([], last=True))
+    return np.concatenate(heard)
+
+
+@pytest.mark.parametrize("largest", [1, 9])
+def test_chunks_of_any_size_join_without_a_click(
+    bundle: Bundle, decoding: CodecDecoding, largest: int
+) -> None:
+    """Eight notes at once, each in its own chunks. A click would be a difference at a joint, a lost tail one
+    at the end."""
+    rng = np.random.default_rng(largest)
+    codec = bundle.manifest.codec
+    shapes = [(int(rng.integers(1, 60)), codec.n_codebooks) for _ in range(8)]
+    notes = [rng.integers(0, codec.codebook_size, shape).astype(np.uint16) for shape in shapes]
+
+    async def test() -> None:
+        sizes = [rng.integers(1, largest + 1, 100) for _ in notes]
+        heard = await asyncio.gather(*(decode(decoding, *each) for each in zip(notes, sizes, strict=True)))
+        for codes, audio in zip(notes, heard, strict=True):
+            np.testing.assert_allclose(audio, CodecDecoder(bundle, 1).decode(codes), atol=TOLERANCE)
+
+    run(test)
+
+
+def test_chunks_that_wait_together_are_decoded_in_one_run(
+    bundle: Bundle, decoding: CodecDecoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+    plain = CodecDecoder.run
+
+    def counted(self: CodecDecoder, codes: Any, state: Any) -> Any:
+        runs.append(len(codes))
+        return plain(self, codes, state)
+
+    monkeypatch.setattr(CodecDecoder, "run", counted)
+    frames = [(0,) * bundle.manifest.codec.n_codebooks] * 4
+
+    async def test() -> None:
+        streams = [decoding.stream() for _ in range(8)]
+        for _ in range(3):
+            await asyncio.gather(*(stream.decode(frames, last=False) for stream in streams))
+
+    run(test)
+    assert sum(runs) == 24
+    assert max(runs) > 4
+
+
+def test_there_are_only_so_many_places(tiny_bundle: Path) -> None:
+    decoding = CodecDecoding(Bundle.open(tiny_bundle), capacity=2)
+    full = pytest.raises(OverloadedError, match="2 notes are being decoded")
+    with decoding.stream(), decoding.stream(), full:
+        decoding.stream()
+    with decoding.stream():  # their places are free again
+        decoding.close()
+
+
+def test_a_closed_decoding_gives_up_what_waits(tiny_bundle: Path) -> None:
+    async def test() -> None:
+        decoding = CodecDecoding(Bundle.open(tiny_bundle))
+        stream = decoding.stream()
+        assert len(await stream.decode([(0, 0, 0, 0)], last=False)) > 0
+        decoding.close()
+        with pytest.raises(UnavailableError):
+            await stream.decode([(0, 0, 0, 0)], last=False)
+
+    run(test)

@@ -1,0 +1,173 @@
+"""Random requests to a real engine, and what each of them gives when it is alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_server.convert import token_layout
+from timbrel_server.engine import Engine
+from timbrel_server.engine_pool import EnginePool
+from timbrel_server.errors import OverloadedError
+from timbrel_server.metronome import Metronome
+from timbrel_server.request import NoteRequest, SamplingSettings
+from timbrel_server.runner import Runner
+from timbrel_server.sessions import open_sessions
+from timbrel_server.ticket import Delivery, Finish, Frame, Ticket
+
+PATIENCE_SECONDS = 120.0
+
+
+def hand_out(deliveries: Sequence[tuple[Ticket, Delivery]]) -> None:
+    """Delivers at once, on the engine's thread."""
+    for ticket, delivery in deliveries:
+        ticket.receive(delivery)
+
+
+def open_runner(bundle: Bundle, n_slots: int) -> Runner:
+    """A runner on the CPU, with one thread."""
+    return Runner(open_sessions(bundle, "cpu", n_threads=1), bundle.manifest, n_slots)
+
+
+def frame_rate(bundle: Bundle) -> float:
+    codec = bundle.manifest.codec
+    return codec.sample_rate / codec.hop_length
+
+
+@dataclass
+class Player:
+    """Whoever asked for one note: lets the key go, or leaves, after so many frames have come."""
+
+    engine: Engine | EnginePool
+    request: NoteRequest
+    releases_after: int | None = None
+    leaves_after: int | None = None
+    frames: list[Frame] = field(default_factory=list)
+    last: Delivery | None = None
+    gone: threading.Event = field(default_factory=threading.Event)
+    ticket: Ticket | None = None
+
+    def play(self) -> None:
+        """Asks, and asks again where the queue is full."""
+        while self.ticket is None:
+            try:
+                self.ticket = self.engine.submit(self.request, self._receive)
+            except OverloadedError:
+                threading.Event().wait(0.002)
+        self._act()
+
+    @property
+    def finished(self) -> bool:
+        return self.last is not None and self.last.finish is not None
+
+    def _receive(self, delivery: Delivery) -> None:
+        self.frames += delivery.frames
+        if delivery.finish is not None or delivery.error is not None:
+            self.last = delivery
+            self.gone.set()
+        else:
+            self._act()
+
+    def _act(self) -> None:
+        if self.ticket is None:  # its first frame came before `submit` returned
+            return
+        if self.releases_after is not None and len(self.frames) >= self.releases_after:
+            self.engine.release(self.ticket)
+        if self.leaves_after is not None and len(self.frames) >= self.leaves_after and not self.gone.is_set():
+            self.engine.cancel(self.ticket)
+            self.gone.set()
+
+
+def random_player(rng: random.Random, engine: Engine | EnginePool, bundle: Bundle) -> Player:
+    """A request within the bundle's ranges; a third let the key go while it sounds, a sixth leave."""
+    ranges, rate = bundle.manifest.ranges, frame_rate(bundle)
+    longest = int(ranges.seconds_max * rate)
+    radius, held = rng.random(), rng.randint(1, longest)
+    timbre = (radius * rng.uniform(-0.7, 0.7), radius * rng.uniform(-0.7, 0.7))
+    sampling = SamplingSettings(
+        temperature=rng.choice([0.0, 0.7, 1.0, 1.3]),
+        top_k=rng.choice([1, 5, 40, 256]),
+        top_p=rng.choice([0.5, 0.95, 1.0]),
+    )
+    request = NoteRequest(
+        timbre,
+        pitch=rng.randint(ranges.pitch_min, ranges.pitch_max),
+        velocity=rng.randint(ranges.velocity_min, ranges.velocity_max),
+        held_frames=held,
+        seed=rng.getrandbits(64),
+        sampling=sampling,
+        # Some are played live: they wait for real time now and then while others go on.
+        lead_frames=rng.choice([None, None, None, 5]) if held < rate / 2 else None,
+    )
+    fate = rng.random()
+    return Player(
+        engine,
+        request,
+        releases_after=rng.randint(0, held) if fate < 1 / 3 else None,
+        leaves_after=rng.randint(0, held) if fate > 5 / 6 else None,
+    )
+
+
+def alone(engine: Engine, request: NoteRequest, held_frames: int) -> tuple[list[Frame], Finish]:
+    """A note of the engine while it has no other, held for so long from the start."""
+    wanted = NoteRequest(
+        request.timbre, request.pitch, request.velocity, held_frames, request.seed, request.sampling
+    )
+    player = Player(engine, wanted)
+    player.play()
+    assert player.gone.wait(PATIENCE_SECONDS)
+    assert player.last is not None and player.last.finish is not None
+    return player.frames, player.last.finish
+
+
+def start_engine(bundle: Bundle, n_slots: int, queue_capacity: int = 8) -> Engine:
+    """A running engine of its own."""
+    engine = Engine(
+        open_runner(bundle, n_slots),
+        token_layout(bundle.manifest),
+        queue_capacity,
+        hand_out,
+        metronome=Metronome(frame_rate(bundle)),
+    )
+    engine.start()
+    return engine
+
+
+def start_pool(bundle: Bundle, n_slots: int, n_engines: int) -> EnginePool:
+    """A running pool of several engines on the CPU."""
+    pool = EnginePool(
+        [open_runner(bundle, n_slots) for _ in range(n_engines)],
+        token_layout(bundle.manifest),
+        8,
+        hand_out,
+        metronome=Metronome(frame_rate(bundle)),
+    )
+    pool.start()
+    return pool
+
+
+def check_crowd(bundle: Bundle, crowd: Engine | EnginePool, solo: Engine, n_requests: int) -> None:
+    """Plays random notes together, then each that finished alone: the codes are the same, no slot is left."""
+    rng = random.Random(0)
+    players = [random_player(rng, crowd, bundle) for _ in range(n_requests)]
+    for player in players:
+        player.play()
+    for player in players:
+        assert player.gone.wait(PATIENCE_SECONDS)
+    for _ in range(1000):
+        if crowd.n_occupied == 0 and crowd.n_waiting == 0:
+            break
+        threading.Event().wait(0.01)
+    assert (crowd.n_occupied, crowd.n_waiting) == (0, 0)
+    finished = [player for player in players if player.finished]
+    assert n_requests // 2 < len(finished) < n_requests
+    released = 0
+    for player in finished:
+        assert player.ticket is not None and player.last is not None
+        held = player.ticket.held_frames
+        released += held < player.request.held_frames
+        assert (player.frames, player.last.finish) == alone(solo, player.request, held), player.request
+    assert released > n_requests // 20

@@ -1,0 +1,177 @@
+"""Several engines behind one queue, over runners that write a note of as many frames as are held."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from timbrel_server.engine import StepRow
+from timbrel_server.engine_pool import EnginePool
+from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.progress import TokenLayout
+from timbrel_server.request import NoteRequest
+from timbrel_server.ticket import Delivery, Frame, Ticket
+
+EOS = 1001
+LAYOUT = TokenLayout(n_codebooks=1, bos_id=1000, eos_id=EOS, max_frames=60)
+PATIENCE_SECONDS = 30.0
+
+
+class SeedRunner:
+    """Writes the seed in every frame. Steps only while `gate` is set."""
+
+    buckets: Sequence[int] = (1, 2)
+    can_move = True
+
+    def __init__(self) -> None:
+        self.seeds = [0, 0]
+        self.begun: list[int] = []
+        self.gate = threading.Event()
+        self.failure: Exception | None = None
+
+    def admit(self, row: int, request: NoteRequest) -> None:
+        self.seeds[row] = request.seed
+        self.begun.append(request.seed)
+
+    def move(self, source: int, target: int) -> None:
+        self.seeds[target] = self.seeds[source]
+
+    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
+        assert self.gate.wait(PATIENCE_SECONDS)
+        if self.failure is not None:
+            raise self.failure
+        return [[self.seeds[row.row] if row.held else EOS] for row in rows]
+
+
+def hand_out(deliveries: Sequence[tuple[Ticket, Delivery]]) -> None:
+    for ticket, delivery in deliveries:
+        ticket.receive(delivery)
+
+
+class Pool:
+    """Three engines of two slots, and what their notes deliver."""
+
+    def __init__(self) -> None:
+        self.runners = [SeedRunner() for _ in range(3)]
+        self.dead = threading.Event()
+        self.pool = EnginePool(self.runners, LAYOUT, queue_capacity=5, post=hand_out, on_death=self.dead.set)
+        self._heard: list[queue.Queue[Delivery]] = []
+
+    def submit(self, seed: int, held_frames: int = 5) -> Ticket:
+        self._heard.append(queue.Queue())
+        return self.pool.submit(NoteRequest((0.0, 0.0), 60, 100, held_frames, seed), self._heard[-1].put)
+
+    def whole(self, number: int) -> tuple[list[Frame], Delivery]:
+        frames: list[Frame] = []
+        while True:
+            delivery = self._heard[number].get(timeout=PATIENCE_SECONDS)
+            frames += delivery.frames
+            if delivery.finish is not None or delivery.error is not None:
+                return frames, delivery
+
+    def open(self) -> None:
+        for runner in self.runners:
+            runner.gate.set()
+
+    def wait_until_idle(self) -> None:
+        for _ in range(1000):
+            if self.pool.n_occupied == 0 and self.pool.n_waiting == 0:
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError("a slot has leaked")
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    made = Pool()
+    yield made
+    made.open()
+    made.pool.stop()
+
+
+def test_requests_go_where_there_is_most_room(pool: Pool) -> None:
+    for seed in range(6):
+        pool.submit(seed)
+    assert (pool.pool.n_slots, pool.pool.n_waiting) == (6, 6)
+    pool.pool.start()
+    pool.open()
+    for number in range(6):
+        assert pool.whole(number)[0] == [(number,)] * 5
+    assert [sorted(runner.begun) for runner in pool.runners] == [[0, 3], [1, 4], [2, 5]]
+    pool.wait_until_idle()
+
+
+def test_what_waits_is_taken_by_whichever_has_room_first(pool: Pool) -> None:
+    pool.pool.start()
+    for seed in range(11):
+        pool.submit(seed)
+    pool.runners[1].gate.set()
+    for number in (6, 7, 8, 9, 10):
+        assert pool.whole(number)[0] == [(number,)] * 5
+    assert pool.runners[1].begun == [1, 4, 6, 7, 8, 9, 10]
+    pool.open()
+    for number in range(6):
+        pool.whole(number)
+    pool.wait_until_idle()
+
+
+def test_a_full_queue_refuses(pool: Pool) -> None:
+    for seed in range(11):
+        pool.submit(seed)
+    with pytest.raises(OverloadedError, match="5 requests are waiting") as caught:
+        pool.submit(11)
+    assert caught.value.retry_seconds > 0
+
+
+def test_releases_and_cancels_find_their_notes(pool: Pool) -> None:
+    tickets = [pool.submit(seed, held_frames=40) for seed in range(11)]
+    pool.pool.cancel(tickets[2])
+    pool.pool.cancel(tickets[9])
+    pool.pool.release(tickets[4])
+    pool.pool.release(tickets[10])
+    pool.pool.start()
+    pool.open()
+    lengths = [len(pool.whole(number)[0]) for number in range(11) if number not in (2, 9)]
+    assert lengths == [40, 40, 40, 1, 40, 40, 40, 40, 1]
+    pool.wait_until_idle()
+
+
+def test_where_one_engine_dies_the_others_go_on(pool: Pool) -> None:
+    pool.runners[0].failure = OSError("the device is gone")
+    for seed in range(11):
+        pool.submit(seed)
+    pool.pool.start()
+    pool.open()
+    ends = [pool.whole(number)[1] for number in range(11)]
+    assert [number for number, end in enumerate(ends) if end.error is not None] == [0, 3]
+    assert not pool.dead.is_set()
+    pool.submit(11)
+    assert pool.whole(11)[1].error is None
+
+
+def test_where_all_die_nothing_is_accepted_any_more(pool: Pool) -> None:
+    for runner in pool.runners:
+        runner.failure = OSError("the device is gone")
+    for seed in range(11):
+        pool.submit(seed)
+    pool.pool.start()
+    pool.open()
+    assert all(isinstance(pool.whole(number)[1].error, UnavailableError) for number in range(11))
+    assert pool.dead.wait(PATIENCE_SECONDS)
+    with pytest.raises(UnavailableError, match="died"):
+        pool.submit(11)
+
+
+def test_a_stopped_pool_gives_up_what_waits(pool: Pool) -> None:
+    for seed in range(11):
+        pool.submit(seed)
+    pool.pool.start()
+    pool.open()
+    pool.pool.stop()
+    with pytest.raises(UnavailableError, match="shutting down"):
+        pool.submit(11)
+    assert pool.pool.n_occupied == 0
+    assert pool.pool.n_waiting == 0

@@ -1,0 +1,67 @@
+"""How the timbre encoder is taught to hear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from timbrel_training.errors import ConfigError
+from timbrel_training.loop import LoopConfig
+
+
+@dataclass(frozen=True)
+class HearingConfig:
+    """Which notes are heard, how many, and the weight of each loss."""
+
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps and rates."""
+    batch_size: int = 256
+    """Notes."""
+    source_notes: int = 6000
+    """Source notes of training cells, shared evenly among the instruments."""
+    own_notes: int = 6000
+    """Notes that the bundle writes at its instruments' points, shared alike."""
+    between_notes: int = 2000
+    """Notes that it writes between them, whose place is the point asked: the map stays even there."""
+    between_distance: float = 0.5
+    """How far those keep from every point, in median distances between neighbouring instruments: twice the
+    noise that stage 2 was trained with."""
+    hinted_share: float = 0.1
+    """Share of notes whose pitch the codec is told, as `locate` may be, somewhat off."""
+    hint_semitones: float = 0.3
+    """Standard deviation of how far off."""
+    cut_share: float = 0.15
+    """Share of notes that begin a little late, or end too early, as recordings do."""
+    source_share: float = 0.4
+    """Share of a batch that is source notes."""
+    between_share: float = 0.1
+    """Share of a batch that is notes from between instruments; the rest are at their points."""
+    crop_share: float = 0.25
+    """Share of a batch of which only the first frames are shown, random many."""
+    name_weight: float = 1.0
+    """Of telling the instrument by its distance among all."""
+    pull_weight: float = 2.0
+    """Of the distance from the point that is asked for."""
+    softness: float = 0.15
+    """How much nearer one point has to be than another to be e times as likely, in median distances between
+    neighbours: more would push notes past the points of crowded instruments."""
+    validation_share: float = 0.1
+    """Share of the notes kept back, to see whether the encoder learns more than them."""
+
+    def __post_init__(self) -> None:
+        for name in ("hinted_share", "cut_share", "crop_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"{name}: {getattr(self, name)}, expected 0..1")
+        if self.hinted_share + self.cut_share > 1.0:
+            raise ConfigError("hinted_share and cut_share: more than 1 together")
+        if not 0.0 < self.source_share + self.between_share < 1.0:
+            raise ConfigError("source_share and between_share: expected above 0 and below 1 together")
+        if not 0.0 <= self.validation_share < 1.0:
+            raise ConfigError(f"validation_share: {self.validation_share}, expected at least 0 and below 1")
+        if self.softness <= 0:
+            raise ConfigError(f"softness: {self.softness}, expected above 0")
+        for name in ("source_notes", "own_notes", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 1")
+        for name in ("between_notes", "between_distance", "hint_semitones", "name_weight", "pull_weight"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 0")
