@@ -41,6 +41,7 @@ from benchmarks.harness.timing import FULL, QUICK, Plan, Times, Work, interleave
 from benchmarks.harness.torch_step import TorchStep, allow_recompiling, compiler_missing
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.randomness import uniforms_batch
+from timbrel_export.finetune.base import Base
 from timbrel_server.config import default_bundle_path
 from timbrel_server.sessions import FP32, INT8
 
@@ -48,6 +49,9 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 POSITIONS = (100, 300, 600)
 REPORTED_POSITION = 300
 REPORTED_SHAPE = "shipped"
+BUNDLE_SHAPE = "bundle"
+"""The bundle's own model, which spares exporting one, and ends at its longest note."""
+QUICK_POSITION = 200
 
 OURS, OURS_8BIT = "ours", "ours int8"
 EAGER, EAGER_FUSED, COMPILED = "torch eager", "torch sdpa", "torch.compile"
@@ -104,11 +108,29 @@ class Contest:
     """All ways of running one model."""
 
     def __init__(
-        self, shape: str, folder: Path, n_slots: int, n_threads: int, *, compiles: bool, thorough: bool
+        self,
+        shape: str,
+        bundle: Path,
+        folder: Path,
+        n_slots: int,
+        n_threads: int,
+        *,
+        compiles: bool,
+        thorough: bool,
     ) -> None:
+        """
+        Args:
+            shape: of SHAPES, or BUNDLE_SHAPE for the model of `bundle`.
+            folder: for the graphs that are exported.
+            thorough: with the portable graph and the second way of concatenating.
+        """
         self._n_threads, self._compiles = n_threads, compiles
-        self.model = random_model(SHAPES[shape])
-        self.bundle = write_model_bundle(self.model, folder, portable=thorough)
+        if shape in SHAPES:
+            self.model = random_model(SHAPES[shape])
+            self.bundle = write_model_bundle(self.model, folder, portable=thorough)
+        else:
+            self.model, self.bundle = Base.open(bundle).model, Bundle.open(bundle)
+            folder.mkdir(parents=True)
         self.ours = {
             name: OurStep(open_at(self.bundle, n_threads, precision), self.bundle, n_slots)
             for name, precision in ((OURS, FP32), (OURS_8BIT, INT8))
@@ -237,6 +259,7 @@ def run_grid(args: argparse.Namespace, plan: Plan, folder: Path) -> list[Cell]:
     for shape in args.shapes:
         contest = Contest(
             shape,
+            args.bundle,
             folder / shape,
             max(args.batches),
             args.threads,
@@ -365,7 +388,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="under a minute: fewer cells, short runs, no torch.compile")
-    add("--shapes", nargs="+", choices=sorted(SHAPES), help="models to measure (default: shipped large)")
+    add("--shapes", nargs="+", choices=[*SHAPES, BUNDLE_SHAPE], help="models (default: shipped large)")
     add("--batches", nargs="+", type=int, help=f"batch sizes (default: {' '.join(map(str, BATCHES))})")
     add("--positions", nargs="+", type=int, help=f"positions (default: {' '.join(map(str, POSITIONS))})")
     add("--threads", type=int, default=1, help="threads of a step, on every side (default %(default)s)")
@@ -380,9 +403,9 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add("--stream-precision", choices=(FP32, INT8), default=FP32, help="of the streams' engine")
     args = parser.parse_args(argv)
-    args.shapes = args.shapes or (["shipped"] if args.quick else ["shipped", "large"])
+    args.shapes = args.shapes or ([BUNDLE_SHAPE] if args.quick else ["shipped", "large"])
     args.batches = sorted(args.batches or ((1, 8) if args.quick else BATCHES))
-    args.positions = sorted(args.positions or ((REPORTED_POSITION,) if args.quick else POSITIONS))
+    args.positions = sorted(args.positions or ((QUICK_POSITION,) if args.quick else POSITIONS))
     args.no_compile = args.no_compile or args.quick
     args.bundle = args.bundle or default_bundle_path()
     return args

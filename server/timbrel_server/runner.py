@@ -17,8 +17,10 @@ import numpy.typing as npt
 from timbrel_bundle.layout import state_output
 from timbrel_bundle.randomness import uniforms_batch
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.arena import Arena, HostInput, HostOutput
+from timbrel_server.arena import Arena
 from timbrel_server.engine import StepRow
+from timbrel_server.host_tensors import HostInput, HostOutput
+from timbrel_server.memory import HOST
 from timbrel_server.request import NoteRequest
 from timbrel_server.sessions import DecoderSessions, run_options
 
@@ -55,7 +57,7 @@ class Runner:
         self.buckets: Sequence[int] = sizes if fast else self._find_agreeing(sizes)
         self._run_options = {size: run_options(size if sessions.captures else None) for size in self.buckets}
         self._warm_up()
-        self.can_move = sessions.memory == "cpu"
+        self.can_move = sessions.memory == HOST
 
     def admit(self, row: int, request: NoteRequest) -> None:
         """Prepares a row for a new note.

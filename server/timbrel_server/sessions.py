@@ -19,6 +19,7 @@ from timbrel_bundle.layout import (
 )
 from timbrel_bundle.providers import CPU, CUDA, Provider, provider_in_use, resolve_provider
 from timbrel_bundle.runtime import load_runtime, session_options
+from timbrel_server.memory import HOST, Memory
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ DECODER_GRAPHS: Mapping[str, Mapping[str, Sequence[str]]] = {
     CUDA: {FP16: (DECODER_STEP_HALF,), FP32: (DECODER_STEP_PORTABLE,)},
 }
 """Decode graphs by provider and precision, best first."""
+
+CAPTURES: Mapping[str, Sequence[bool]] = {CPU: (False,), CUDA: (True, False)}
+"""By provider: whether the decoder's runs are captured as CUDA graphs, best first."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +63,25 @@ class DecoderSessions:
     captures: bool = False
     """Whether the decoder's runs are captured as CUDA graphs, one for each batch size."""
 
+    device_id: int = 0
+    """Which of several devices of the provider's kind, from 0."""
+
     @property
-    def memory(self) -> str:
-        """onnxruntime's name for the memory that the graphs work in: "cpu" or "cuda"."""
-        return "cuda" if self.provider == CUDA else "cpu"
+    def memory(self) -> Memory:
+        """What the graphs work in."""
+        return Memory("cuda", self.device_id) if self.provider == CUDA else HOST
 
 
-def open_sessions(bundle: Bundle, provider: str, n_threads: int, precision: str = AUTO) -> DecoderSessions:
+def open_sessions(
+    bundle: Bundle, provider: str, n_threads: int, precision: str = AUTO, device_id: int = 0
+) -> DecoderSessions:
     """Opens the best decode graph that loads, and the condition encoder.
 
     Args:
         provider: "auto", "cpu" or "cuda".
         n_threads: threads of a step; 0 leaves it to the runtime.
         precision: one of PRECISIONS; it is the whole engine's, whatever the batch size.
+        device_id: which of several CUDA devices; the CPU is one.
 
     Raises:
         ProviderError: the provider is unknown or cannot be used here, or has no graph of that precision.
@@ -83,23 +93,44 @@ def open_sessions(bundle: Bundle, provider: str, n_threads: int, precision: str 
     if precision not in by_precision:
         allowed = ", ".join((AUTO, *by_precision))
         raise ProviderError(f"precision {precision!r} cannot be had on {providers[0]}; allowed: {allowed}")
-    graphs = by_precision[precision]
-    for graph in graphs[:-1]:
+    attempts = [(graph, captures) for graph in by_precision[precision] for captures in CAPTURES[providers[0]]]
+    for graph, captures in attempts[:-1]:
         try:
-            return _open(bundle, graph, providers, n_threads, precision)
+            return _open(bundle, graph, providers, n_threads, precision, device_id, captures)
         except BundleError as error:
-            _log.warning("falling back to %s: %s", graphs[-1], error)
-    return _open(bundle, graphs[-1], providers, n_threads, precision)
+            _log.warning("falling back from %s%s: %s", graph, " with CUDA graphs" * captures, error)
+    graph, captures = attempts[-1]
+    return _open(bundle, graph, providers, n_threads, precision, device_id, captures)
 
 
 def _open(
-    bundle: Bundle, graph: str, providers: Sequence[str], n_threads: int, precision: str
+    bundle: Bundle,
+    graph: str,
+    providers: Sequence[str],
+    n_threads: int,
+    precision: str,
+    device_id: int,
+    captures: bool,
 ) -> DecoderSessions:
-    decoder, captures = _open_decoder(bundle, graph, providers, n_threads)
+    decoder = _session(bundle, graph, _with_options(providers, device_id, captures), n_threads)
     # One run a note, of three positions: not worth a second pool of threads.
     condition_graph = CONDITION_ENCODER_HALF if precision == FP16 else CONDITION_ENCODER
-    condition_encoder = _session(bundle, condition_graph, providers, 1)
-    return DecoderSessions(providers[0], precision, graph, decoder, condition_encoder, captures)
+    condition_encoder = _session(bundle, condition_graph, _with_options(providers, device_id, False), 1)
+    return DecoderSessions(
+        providers[0],
+        precision,
+        graph,
+        decoder,
+        condition_encoder,
+        captures,
+        device_id if providers[0] == CUDA else 0,
+    )
+
+
+def _with_options(providers: Sequence[str], device_id: int, captures: bool) -> list[Provider]:
+    """The same providers; CUDA with what it is to be told."""
+    options = {"device_id": str(device_id), "enable_cuda_graph": str(int(captures))}
+    return [(name, options) if name == CUDA else name for name in providers]
 
 
 def run_options(graph_id: int | None = None) -> Any:
@@ -111,17 +142,6 @@ def run_options(graph_id: int | None = None) -> Any:
     if graph_id is not None:
         options.add_run_config_entry("gpu_graph_id", str(graph_id))
     return options
-
-
-def _open_decoder(bundle: Bundle, graph: str, providers: Sequence[str], n_threads: int) -> tuple[Any, bool]:
-    """The decode graph's session, and whether its runs are captured: where the device can, they are."""
-    if providers[0] == CUDA:
-        capturing: list[Provider] = [(CUDA, {"enable_cuda_graph": "1"}), *providers[1:]]
-        try:
-            return _session(bundle, graph, capturing, n_threads), True
-        except BundleError as error:
-            _log.warning("%s runs without CUDA graphs: %s", graph, error)
-    return _session(bundle, graph, providers, n_threads), False
 
 
 def _session(bundle: Bundle, graph: str, providers: Sequence[Provider], n_threads: int) -> Any:
