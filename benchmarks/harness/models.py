@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from timbrel_bundle.bundle import Bundle
@@ -17,6 +18,7 @@ from timbrel_bundle.layout import (
     MODEL_WEIGHTS,
 )
 from timbrel_bundle.manifest import save_manifest
+from timbrel_export.cache_scales import find_cache_scales
 from timbrel_export.condition_graph import export_condition_encoder
 from timbrel_export.decoder_graph import (
     export_decoder_step,
@@ -24,6 +26,7 @@ from timbrel_export.decoder_graph import (
     export_decoder_step_portable,
 )
 from timbrel_export.manifest import describe_bundle, describe_model
+from timbrel_export.sample_note import SampleNote
 from timbrel_export.weights import round_to_half, save_weights
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig, NoteTransformer
@@ -81,6 +84,13 @@ def random_model(config: ModelConfig, seed: int = 0) -> NoteTransformer:
     return model
 
 
+def _noise(model: NoteTransformer) -> list[SampleNote]:
+    """Notes of random codes, to play to a model with random weights."""
+    config, random = model.config, np.random.default_rng(0)
+    codes = random.integers(0, config.codebook_size, (4, min(64, config.max_frames), config.n_codebooks))
+    return [SampleNote((0.1, 0.2), 60, 100.0, 40, each.astype(np.uint16)) for each in codes]
+
+
 def write_model_bundle(model: NoteTransformer, folder: Path, *, portable: bool = True) -> Bundle:
     """A bundle with the model's graphs alone: enough for the runner, no codec and no map.
 
@@ -91,7 +101,9 @@ def write_model_bundle(model: NoteTransformer, folder: Path, *, portable: bool =
     weights = save_weights(model, folder / MODEL_WEIGHTS, dataclasses.asdict(model.config))
     export_condition_encoder(model, folder / CONDITION_ENCODER, weights)
     export_decoder_step(model, folder / DECODER_STEP, weights)
-    export_decoder_step_int8(model, folder / DECODER_STEP_INT8, weights)
+    export_decoder_step_int8(
+        model, folder / DECODER_STEP_INT8, weights, find_cache_scales(model, _noise(model))
+    )
     if portable:
         export_decoder_step_portable(model, folder / DECODER_STEP_PORTABLE, weights)
     manifest = describe_bundle(folder, "random", "")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import timbrel_server.__main__
-import timbrel_server.app
+import timbrel_server.engine_setup
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine import StepRow
 from timbrel_server.request import NoteRequest
@@ -19,7 +19,9 @@ from timbrel_server.sessions import DecoderSessions
 class NullRunner:
     """Draws token 0 for everybody at once: notes last until the cap."""
 
-    def __init__(self, sessions: DecoderSessions, manifest: pb.Manifest, n_slots: int) -> None:
+    def __init__(
+        self, sessions: DecoderSessions, manifest: pb.Manifest, n_slots: int, *, fast: bool = False
+    ) -> None:
         self.buckets: Sequence[int] = [n_slots]
         self.can_move = True
         self._tokens = [0] * manifest.codec.n_codebooks
@@ -36,5 +38,5 @@ class NullRunner:
 
 
 if __name__ == "__main__":
-    vars(timbrel_server.app)["Runner"] = NullRunner
+    vars(timbrel_server.engine_setup)["Runner"] = NullRunner
     sys.exit(timbrel_server.__main__.main())

@@ -27,6 +27,7 @@ from timbrel_export.graph_decoder import GraphDecoder
 from timbrel_export.interface import (
     FLOAT,
     HALF,
+    INT8,
     check_interface,
     codec_decoder_interface,
     codec_encoder_interface,
@@ -34,8 +35,9 @@ from timbrel_export.interface import (
     decoder_interface,
     timbre_encoder_interface,
 )
-from timbrel_export.parity import DecoderParity, SampleNote, compare_decoder
+from timbrel_export.parity import DecoderParity, compare_decoder
 from timbrel_export.precision_parity import PrecisionParity
+from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
@@ -88,11 +90,11 @@ def check_decoders(bundle: Bundle, model: NoteTransformer, notes: Sequence[Sampl
     )
     if DECODER_STEP_INT8 in bundle:
         report.int8_mean_kl = _check_precision(
-            bundle, DECODER_STEP_INT8, CONDITION_ENCODER, FLOAT, model, notes
+            bundle, DECODER_STEP_INT8, CONDITION_ENCODER, (FLOAT, INT8), model, notes
         )
     if DECODER_STEP_HALF in bundle:
         report.fp16_mean_kl = _check_precision(
-            bundle, DECODER_STEP_HALF, CONDITION_ENCODER_HALF, HALF, model, notes
+            bundle, DECODER_STEP_HALF, CONDITION_ENCODER_HALF, (HALF, HALF), model, notes
         )
     return report
 
@@ -107,7 +109,7 @@ def check_decoder(
         ParityError: it computes something else than the model.
         BundleError: the graph or its weights cannot be loaded.
     """
-    decoder = _open_decoder(bundle, graph, CONDITION_ENCODER, FLOAT, model)
+    decoder = _open_decoder(bundle, graph, CONDITION_ENCODER, (FLOAT, FLOAT), model)
     parity = compare_decoder(model, decoder, notes, DecoderParity())
     parity.check(graph)
     return parity
@@ -117,23 +119,23 @@ def _check_precision(
     bundle: Bundle,
     graph: str,
     condition_graph: str,
-    kept: str,
+    types: tuple[str, str],
     model: NoteTransformer,
     notes: Sequence[SampleNote],
 ) -> float:
-    """Mean KL per token, in nats, of a graph of lower precision; `kept` is the type of its caches."""
-    decoder = _open_decoder(bundle, graph, condition_graph, kept, model)
+    """Mean KL per token, in nats, of a graph of lower precision; `types` of its memories and its cache."""
+    decoder = _open_decoder(bundle, graph, condition_graph, types, model)
     parity = compare_decoder(model, decoder, notes, PrecisionParity())
     parity.check(graph)
     return parity.mean_kl
 
 
 def _open_decoder(
-    bundle: Bundle, graph: str, condition_graph: str, kept: str, model: NoteTransformer
+    bundle: Bundle, graph: str, condition_graph: str, types: tuple[str, str], model: NoteTransformer
 ) -> GraphDecoder:
     condition, decoder = bundle.session(condition_graph), bundle.session(graph)
-    check_interface(condition_graph, condition, condition_interface(model.config, kept))
-    check_interface(graph, decoder, decoder_interface(model.config, kept))
+    check_interface(condition_graph, condition, condition_interface(model.config, types[0]))
+    check_interface(graph, decoder, decoder_interface(model.config, *types))
     return GraphDecoder(condition, decoder, model.config)
 
 

@@ -6,6 +6,7 @@ Both stand in for `timbrel_training.model.attention.attend_cached`, whose arithm
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,20 +14,30 @@ from torch import Tensor
 from timbrel_training.model.attention import KV, attend_cached
 
 
-def group_query_attention(qkv: Tensor, n_heads: int, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
+def group_query_attention(
+    qkv: Tensor, n_heads: int, cache: KV, position: Tensor, scales: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, KV]:
     """com.microsoft GroupQueryAttention: past and present may share one buffer, rows may stand anywhere.
 
     For exports only. Takes queries, keys and values as one tensor [B, 1, (n_heads + 2 n_kv_heads) head_dim].
+
+    With scales [n_kv_heads * head_dim] of keys and values, by channel, the cache holds int8.
 
     `total_sequence_length` is the cache's whole length at every step; the value 1 would mean a prompt, which
     overwrites position 0. The kernel needs a head_dim that is a multiple of 8.
     """
     n_kv_heads, n_positions, head_dim = cache[0].shape[1:]
+    length = torch.tensor(n_positions, dtype=torch.int32)
+    inputs: tuple[Tensor | None, ...] = (qkv, None, None, *cache, position, length)
+    attributes: dict[str, Any] = {"num_heads": n_heads, "kv_num_heads": n_kv_heads, "do_rotary": 0}
+    if scales is not None:
+        inputs = (*inputs, *[None] * 5, *scales)
+        attributes |= {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
     attended, keys, values = torch.onnx.ops.symbolic_multi_out(
         "com.microsoft::GroupQueryAttention",
-        (qkv, None, None, *cache, position, torch.tensor(n_positions, dtype=torch.int32)),
-        attrs={"num_heads": n_heads, "kv_num_heads": n_kv_heads, "do_rotary": 0},
-        dtypes=(qkv.dtype, qkv.dtype, qkv.dtype),
+        inputs,
+        attrs=attributes,
+        dtypes=(qkv.dtype, cache[0].dtype, cache[1].dtype),
         shapes=((*qkv.shape[:2], n_heads * head_dim), cache[0].shape, cache[1].shape),
         version=1,
     )

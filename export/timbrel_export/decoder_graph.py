@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from timbrel_export.absorbed_attention import to_absorbed
+from timbrel_export.cache_scales import CacheScales
 from timbrel_export.fused_step import FusedStep
 from timbrel_export.memories import memory_names, memory_shapes
 from timbrel_export.onnx_export import export_program
@@ -25,6 +27,7 @@ from timbrel_export.step_operators import (
 from timbrel_export.weights import WeightFile, save_graph
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV
+from timbrel_training.model.layers import CrossLayer
 from timbrel_training.model.sampling import sample
 
 OPSET = 24
@@ -74,12 +77,25 @@ def export_decoder_step_portable(model: NoteTransformer, path: Path, weights: We
     _export(model, StandardOperators(), path, weights)
 
 
-def export_decoder_step_int8(model: NoteTransformer, path: Path, weights: WeightFile) -> None:
-    """Writes the same step with weights that a runtime quantises to 8 bits as it loads them."""
+def export_decoder_step_int8(
+    model: NoteTransformer, path: Path, weights: WeightFile, scales: Sequence[CacheScales]
+) -> None:
+    """Writes the same step with a cache of 8 bits, and weights that a runtime quantises as it loads them.
+
+    Args:
+        model: its weights rounded to fp16.
+        path: the .onnx file.
+        weights: the model's weights.
+        scales: of each layer's cache; they stay in the graph.
+    """
     model = copy.deepcopy(model)
+    layers = cast("Iterable[CrossLayer]", model.decoder.layers)
+    for layer, (keys, values) in zip(layers, scales, strict=True):
+        layer.self_attention.register_buffer("key_scales", keys, persistent=False)
+        layer.self_attention.register_buffer("value_scales", values, persistent=False)
     for module in (model.decoder.tokens, *(m for m in model.decoder.modules() if isinstance(m, nn.Linear))):
         add_quantized_weights(module)
-    _export(model, Int8Operators(), path, weights.with_derived(derived_names))
+    _export(model, Int8Operators(), path, weights.with_derived(derived_names), torch.int8)
 
 
 def export_decoder_step_half(model: NoteTransformer, path: Path, weights: WeightFile) -> None:
@@ -92,7 +108,14 @@ def cache_names(n_layers: int) -> list[str]:
     return [f"self_{part}_{layer}" for layer in range(n_layers) for part in ("k", "v")]
 
 
-def _export(model: NoteTransformer, operators: StepOperators, path: Path, weights: WeightFile) -> None:
+def _export(
+    model: NoteTransformer,
+    operators: StepOperators,
+    path: Path,
+    weights: WeightFile,
+    cache_type: torch.dtype | None = None,
+) -> None:
+    """`cache_type`: of keys and values; None: the weights'."""
     config = model.config
     dtype = model.decoder.tokens.weight.dtype
     rows, n_codebooks = 2, config.n_codebooks
@@ -102,7 +125,7 @@ def _export(model: NoteTransformer, operators: StepOperators, path: Path, weight
         torch.zeros(rows, n_codebooks, dtype=torch.int64),
         torch.ones(rows, dtype=torch.int64),
         torch.arange(rows, dtype=torch.int32),
-        [tensor for cache in model.empty_caches(rows) for tensor in cache],
+        [tensor.to(cache_type or dtype) for cache in model.empty_caches(rows) for tensor in cache],
         [torch.zeros(rows, *shape, dtype=dtype) for shape in memory_shapes(config)],
         torch.full((rows, n_codebooks), 0.5),
         torch.ones(rows),

@@ -29,6 +29,7 @@ from timbrel_bundle.layout import (
 from timbrel_bundle.manifest import save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export.bundle_parity import check_bundle
+from timbrel_export.cache_scales import find_cache_scales
 from timbrel_export.codec_graph import export_codec
 from timbrel_export.condition_graph import export_condition_encoder
 from timbrel_export.decoder_graph import (
@@ -39,8 +40,8 @@ from timbrel_export.decoder_graph import (
 )
 from timbrel_export.errors import ExportError
 from timbrel_export.manifest import describe_bundle, describe_model
-from timbrel_export.parity import SampleNote
 from timbrel_export.publish import check_free, new_bundle
+from timbrel_export.sample_note import SampleNote
 from timbrel_export.timbre_graph import export_timbre_encoder
 from timbrel_export.weights import drop_unused_weights, round_to_half, save_weights, weights_in
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -92,7 +93,7 @@ def export_bundle(
     _check_parts(model, codec, out_dir, sample_notes)
     model, codec, timbre_encoder = _as_shipped(model), _as_shipped(codec), _as_shipped(timbre_encoder)
     with new_bundle(out_dir) as folder:
-        codec_spec = write_graphs(model, codec, timbre_encoder, folder)
+        codec_spec = write_graphs(model, codec, timbre_encoder, sample_notes, folder)
         save_timbre_map(timbre_map, folder / TIMBRE_MAP)
         manifest = describe_bundle(folder, name, git_revision)
         manifest.codec.CopyFrom(codec_spec)
@@ -107,15 +108,23 @@ def export_bundle(
 
 
 def write_graphs(
-    model: NoteTransformer, codec: TimbrelNotes, timbre_encoder: nn.Module, folder: Path
+    model: NoteTransformer,
+    codec: TimbrelNotes,
+    timbre_encoder: nn.Module,
+    notes: Sequence[SampleNote],
+    folder: Path,
 ) -> pb.CodecSpec:
-    """Writes all graphs and weights of a bundle, unchecked, of modules rounded to fp16 already."""
+    """Writes all graphs and weights of a bundle, unchecked, of modules rounded to fp16 already.
+
+    The notes tell how large the numbers in a cache of 8 bits get.
+    """
     weights = save_weights(model, folder / MODEL_WEIGHTS, dataclasses.asdict(model.config))
     export_condition_encoder(model, folder / CONDITION_ENCODER, weights)
     export_decoder_step(model, folder / DECODER_STEP, weights)
     export_decoder_step_portable(model, folder / DECODER_STEP_PORTABLE, weights)
     if model.config.conditioning == "cross":
-        export_decoder_step_int8(model, folder / DECODER_STEP_INT8, weights)
+        scales = find_cache_scales(model, notes)
+        export_decoder_step_int8(model, folder / DECODER_STEP_INT8, weights, scales)
         export_condition_encoder(model, folder / CONDITION_ENCODER_HALF, weights, torch.float16)
         export_decoder_step_half(model, folder / DECODER_STEP_HALF, weights)
     codec_spec = export_codec(codec, folder)

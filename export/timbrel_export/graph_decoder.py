@@ -12,6 +12,8 @@ from timbrel_export.decoder_graph import cache_names
 from timbrel_export.memories import memory_names
 from timbrel_training.model import ModelConfig
 
+CACHE_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int8)": np.int8}
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -25,7 +27,7 @@ class GraphDecoder:
         self.decoder = decoder
         self.config = config
         types = {each.name: each.type for each in decoder.get_inputs()}
-        self._dtype = np.float16 if types["self_k_0"] == "tensor(float16)" else np.float32
+        self._dtype = CACHE_TYPES[types["self_k_0"]]
         self._caches: Arrays = {}
         self.memories: Arrays = {}
         """What the decode graph knows of the conditions, by input name."""

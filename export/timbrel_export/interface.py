@@ -14,7 +14,8 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig
 
 ONNX_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
-FLOAT, HALF, INT64, INT32 = "tensor(float)", "tensor(float16)", "tensor(int64)", "tensor(int32)"
+FLOAT, HALF = "tensor(float)", "tensor(float16)"
+INT8, INT32, INT64 = "tensor(int8)", "tensor(int32)", "tensor(int64)"
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ def condition_interface(config: ModelConfig, kept: str = FLOAT) -> Interface:
     return Interface(given, _memories(config, kept))
 
 
-def decoder_interface(config: ModelConfig, kept: str = FLOAT) -> Interface:
-    """The decode graphs; `kept` is the type of caches and memories: HALF in decoder_step_half.onnx."""
+def decoder_interface(config: ModelConfig, kept: str = FLOAT, cached: str = FLOAT) -> Interface:
+    """The decode graphs, with memories `kept` and keys and values `cached` in these types."""
     layout = config.layout
     per_codebook = (None, layout.n_codebooks)
     cache = (None, config.n_kv_heads, config.max_positions, config.width_per_head)
@@ -60,7 +61,7 @@ def decoder_interface(config: ModelConfig, kept: str = FLOAT) -> Interface:
         Port("tokens", INT64, per_codebook),
         Port("gate", INT64, (None,)),
         Port("seqlens_k", INT32, (None,)),
-        *(Port(name, kept, cache) for name in names),
+        *(Port(name, cached, cache) for name in names),
         *_memories(config, kept),
         Port("uniforms", FLOAT, per_codebook),
         Port("temperature", FLOAT, (None,)),
@@ -70,7 +71,7 @@ def decoder_interface(config: ModelConfig, kept: str = FLOAT) -> Interface:
     outputs = (
         Port("next_tokens", INT64, per_codebook),
         Port("logits", FLOAT, (*per_codebook, layout.vocabulary_size)),
-        *(Port(f"{name}_out", kept, cache) for name in names),
+        *(Port(f"{name}_out", cached, cache) for name in names),
     )
     return Interface(inputs, outputs)
 

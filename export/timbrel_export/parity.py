@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from timbrel_export.errors import ParityError
 from timbrel_export.graph_decoder import GraphDecoder
+from timbrel_export.sample_note import SampleNote
 from timbrel_training.model import NoteTransformer
 from timbrel_training.tokens.delay import apply_delay, gate_steps
 
@@ -19,17 +20,6 @@ MAX_LOGIT_DIFFERENCE = 1e-3
 """Largest difference of any logit, in fp32."""
 MIN_MARGIN = 2e-3
 """Where the oracle's two best candidates lie further apart, the graph must choose the same."""
-
-
-@dataclass(frozen=True)
-class SampleNote:
-    """A real note that parity is checked on."""
-
-    timbre: tuple[float, float]
-    pitch: int
-    velocity: float
-    held_frames: int
-    codes: NDArray[np.uint16]  # [T, K]
 
 
 class Findings(Protocol):

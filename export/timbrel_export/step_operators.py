@@ -60,7 +60,16 @@ class RuntimeOperators(StandardOperators):
 
 
 class Int8Operators(RuntimeOperators):
-    """The same with 8-bit weights: com.microsoft MatMulNBits (see `quantized_linear`)."""
+    """The same with weights and cache of 8 bits: com.microsoft MatMulNBits (see `quantized_linear`).
+
+    The attention modules bear their cache's scales (see `cache_scales`).
+    """
+
+    def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
+        if not torch.compiler.is_exporting():
+            return super().attend(qkv, attention, cache, position)
+        scales = (attention.get_buffer("key_scales"), attention.get_buffer("value_scales"))
+        return group_query_attention(qkv, attention.n_heads, cache, position, scales)
 
     def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
         return quantized_linear(x, weight, layer)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_export.errors import ExportError
-from timbrel_export.parity import SampleNote
+from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec.timbrel_notes import TimbrelNotes

@@ -7,23 +7,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from timbrel_server.host_memory import zeros
 from timbrel_server.memory import HOST, Memory
 
 
 class Arena:
-    """float32 or float16 [n_rows, *row_shape], one row per slot.
+    """Numbers [n_rows, *row_shape], one row per slot.
 
     A run at a smaller batch binds the first rows alone. It starts as zeros: rows and positions that are not
     in use take part in the arithmetic with weight zero, so they may hold any number but not NaN.
     """
 
     def __init__(
-        self, n_rows: int, row_shape: tuple[int, ...], memory: Memory, dtype: type[np.floating] = np.float32
+        self, n_rows: int, row_shape: tuple[int, ...], memory: Memory, dtype: type[np.number] = np.float32
     ) -> None:
         self._memory = memory
         self._row_shape = row_shape
         self._dtype = dtype
-        self._array = np.zeros((n_rows, *row_shape), dtype=dtype)  # the memory itself, on the CPU
+        self._array = zeros((n_rows, *row_shape), dtype)  # the memory itself, on the CPU
         self._value = memory.copy_of(self._array)
         self._base: int = self._value.data_ptr()
 

@@ -26,7 +26,11 @@ from timbrel_server.sessions import DecoderSessions, run_options
 
 _log = logging.getLogger(__name__)
 
-ARENA_TYPES: Mapping[str, type[np.floating]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+ARENA_TYPES: Mapping[str, type[np.number]] = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int8)": np.int8,
+}
 """What caches and memories may be, by onnxruntime's name."""
 
 NEVER_CAPTURED = -1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from timbrel_export.exporter import export_bundle
-from timbrel_export.parity import SampleNote
+from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.model import ModelConfig, NoteTransformer, token_loss

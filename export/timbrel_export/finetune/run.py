@@ -24,8 +24,8 @@ from timbrel_export.finetune.samples import (
     read_library,
 )
 from timbrel_export.finetune.write import write_bundle
-from timbrel_export.parity import SampleNote
 from timbrel_export.publish import check_free
+from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.finetune.config import FineTuneConfig
 from timbrel_training.finetune.material import Material, gather, new_points

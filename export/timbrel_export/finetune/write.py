@@ -22,8 +22,8 @@ from timbrel_export.bundle_parity import check_decoders
 from timbrel_export.finetune.base import Base
 from timbrel_export.git import git_revision
 from timbrel_export.manifest import describe_bundle
-from timbrel_export.parity import SampleNote
 from timbrel_export.publish import new_bundle
+from timbrel_export.sample_note import SampleNote
 from timbrel_export.weights import round_to_half, save_weights
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
