@@ -7,6 +7,7 @@
 #   SOURCES="..."         the notes it trains on (default: soundfont: with Debian's FluidR3 and MuseScore General)
 #   COUNT=N               notes that the bundle is judged by in the end (default: 2000)
 #   PYTEST_ARGS="..."     more arguments for pytest
+#   BENCH_ARGS="..."      more arguments for each benchmark
 
 PYTHON ?=
 PIP_ARGS ?=
@@ -15,6 +16,7 @@ CONFIG ?= cpu
 SOURCES ?= soundfont:/usr/share/sounds/sf2/FluidR3_GM.sf2 soundfont:/usr/share/sounds/sf3/MuseScore_General.sf3
 COUNT ?= 2000
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 RUN := runs/$(CONFIG)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,8 +48,8 @@ format: $(VENV)/.installed ## Let ruff mend what it can
 
 install: $(VENV)/.installed ## Install everything for development into .venv (CPU torch included)
 
-bench: $(VENV)/.demo-installed ## Measure latency and throughput of the default bundle
-	$(BIN)/python benchmarks/render_speed.py
+bench: $(VENV)/.installed ## Measure the engine, the codec, the server and the whole (BENCH_ARGS=--quick: minutes instead of an hour)
+	for name in decode profile precision codec serve gpu render_speed; do $(BIN)/python benchmarks/$$name.py $(BENCH_ARGS) || exit; done
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
 pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first

@@ -18,7 +18,7 @@ from timbrel_bundle.providers import CUDA, obstacle
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "data" / "tiny_bundle"
-SCRIPTS = ("decode", "profile", "codec", "serve", "gpu", "render_speed")
+SCRIPTS = ("decode", "profile", "precision", "codec", "serve", "gpu", "render_speed")
 
 
 def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -70,6 +70,14 @@ def test_profile_names_every_node_and_the_bound() -> None:
         assert 0 < batch["roofline"] < 1.2
         assert batch["nodes"]["GroupQueryAttention"] == 2  # of two layers
         assert batch["nodes"]["TopK"] == 1
+
+
+def test_precision_compares_with_the_first() -> None:
+    found = figures("precision", "--notes", "3", "--bundle", str(BUNDLE), "--precisions", "fp32", "int8")
+    fp32, int8 = (found["precisions"][name] for name in ("fp32", "int8"))
+    assert fp32["mean_kl"] < 1e-6 < int8["mean_kl"] < 0.01
+    assert (fp32["same_codes"], fp32["n_tokens"]) == (100.0, int8["n_tokens"])
+    assert 0 <= int8["in_tune"] <= 100
 
 
 def test_profile_refuses_a_position_beyond_the_cache() -> None:

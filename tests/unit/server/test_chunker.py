@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from timbrel_server.chunker import LARGEST_CHUNK_FRAMES, Chunker
+from collections.abc import Callable
+
+import pytest
+
+from timbrel_server.chunker import LARGEST_CHUNK_FRAMES, LONGEST_WAIT_SECONDS, Chunker
+
+
+def still() -> float:
+    """A clock that stands: frames come as fast as can be."""
+    return 0.0
+
+
+def ticking(seconds: float) -> Callable[[], float]:
+    """A clock that gains so many seconds each time it is read: a frame takes that long."""
+    now = iter(range(1_000_000))
+    return lambda: next(now) * seconds
 
 
 def test_the_first_frame_goes_out_alone_and_chunks_grow() -> None:
-    chunker = Chunker()
+    chunker = Chunker(clock=still)
     chunks = [chunk for t in range(200) if (chunk := chunker.add((t,)))]
-    assert [len(chunk) for chunk in chunks[:6]] == [1, 2, 4, 8, 8, 8]
+    assert [len(chunk) for chunk in chunks] == [1, 2, 4, 8, 16, 32, 32, 32, 32, 32]
     assert max(len(chunk) for chunk in chunks) == LARGEST_CHUNK_FRAMES
 
 
+@pytest.mark.parametrize("frame_rate", [37.5, 50.0, 200.0])
+def test_no_frame_waits_for_long(frame_rate: float) -> None:
+    chunker = Chunker(clock=ticking(1 / frame_rate))
+    sizes = [len(chunk) for t in range(200) if (chunk := chunker.add((t,)))]
+    assert sizes[0] == 1
+    assert max(sizes) <= LONGEST_WAIT_SECONDS * frame_rate + 2
+    assert max(sizes) >= LONGEST_WAIT_SECONDS * frame_rate
+
+
 def test_no_chunk_is_larger_than_allowed() -> None:
-    chunker = Chunker(largest=1)
+    chunker = Chunker(largest=1, clock=still)
     assert [list(chunker.add((t,))) for t in range(5)] == [[(t,)] for t in range(5)]
 
 
-def test_no_frame_is_lost_or_out_of_order() -> None:
-    chunker = Chunker()
+@pytest.mark.parametrize("clock", [still, ticking(0.06)])
+def test_no_frame_is_lost_or_out_of_order(clock: Callable[[], float]) -> None:
+    chunker = Chunker(clock=clock)
     frames = [frame for t in range(77) for frame in chunker.add((t,))] + list(chunker.flush())
     assert frames == [(t,) for t in range(77)]
     assert chunker.flush() == []
