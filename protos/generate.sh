@@ -15,5 +15,7 @@ fi
 # google/rpc/*.proto lie in googleapis-common-protos, beside their Python.
 common=$("$python" -c 'import os, google.rpc; print(os.path.dirname(os.path.dirname(list(google.rpc.__path__)[0])))')
 "$python" -m grpc_tools.protoc -Itimbrel_protos=. -I"$common" \
-    --python_out=. --pyi_out=. --grpc_python_out=. timbrel/v1/*.proto
-touch timbrel_protos/__init__.py timbrel_protos/timbrel/__init__.py timbrel_protos/timbrel/v1/__init__.py
+    --python_out=. --pyi_out=. --grpc_python_out=. timbrel/v1/*.proto inference/*.proto
+for folder in . timbrel timbrel/v1 inference; do
+    touch "timbrel_protos/$folder/__init__.py"
+done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from server_process import ServerProcess
@@ -30,8 +31,8 @@ def start_server(tiny_bundle: Path) -> Iterator[Callable[..., ServerProcess]]:
     """Starts further servers of the tiny bundle, `start_server("--slots", "1")`; they end with the test."""
     servers: list[ServerProcess] = []
 
-    def start(*options: str, bundle: Path = tiny_bundle, **environment: str) -> ServerProcess:
-        servers.append(ServerProcess(bundle, *options, **environment))
+    def start(*options: str, bundle: Path = tiny_bundle, **settings: Any) -> ServerProcess:
+        servers.append(ServerProcess(bundle, *options, **settings))
         return servers[-1]
 
     yield start

@@ -10,10 +10,11 @@ from typing import Any
 
 import grpc
 
-from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.app import App
+from timbrel_server.bundle_source import BundleSource
 from timbrel_server.config import ServerConfig
+from timbrel_server.engine_setup import open_bundles
 from timbrel_server.stop_signal import StopSignal
 
 PATIENCE_SECONDS = 60.0
@@ -22,8 +23,9 @@ PATIENCE_SECONDS = 60.0
 @contextlib.asynccontextmanager
 async def serving(bundle: Path, **options: Any) -> AsyncIterator[tuple[App, Any, grpc.aio.Channel]]:
     """A running server, and a stub and channel to it."""
-    config = ServerConfig(bundle=bundle, port=0, n_threads=1, grace_seconds=PATIENCE_SECONDS, **options)
-    app = App(config, Bundle.open(bundle))
+    sources = (BundleSource(bundle),)
+    config = ServerConfig(bundles=sources, port=0, n_threads=1, grace_seconds=PATIENCE_SECONDS, **options)
+    app = App(config, open_bundles(config))
     try:
         await app.start()
         async with grpc.aio.insecure_channel(app.address) as channel:

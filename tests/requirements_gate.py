@@ -46,6 +46,7 @@ def find_soundfont(name: str = DEFAULT_SOUNDFONT) -> Path | None:
 
 
 REQUIREMENTS = {
+    "bubblewrap": SystemRequirement("bubblewrap", lambda: shutil.which("bwrap") is not None),
     "fluidsynth": SystemRequirement("fluidsynth", lambda: _has_library("fluidsynth")),
     "soundfont": SystemRequirement("fluid-soundfont-gm", lambda: find_soundfont() is not None),
 }

@@ -8,26 +8,44 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 START_TIMEOUT_SECONDS = 120.0
 STOP_TIMEOUT_SECONDS = 60.0
 
 READY = re.compile(
-    r"timbrel ready on (?P<address>\S+:\d+) bundle=(?P<bundle>\S+) provider=(?P<provider>\S+)\n"
+    r"timbrel ready on (?P<address>\S+:\d+) bundle=(?P<bundle>\S+) provider=(?P<provider>\S+)"
+    r"(?: metrics=(?P<metrics>\S+:\d+))?\n"
 )
 
 
 class ServerProcess:
     """`python -m timbrel_server` on a free loopback port, ready when this returns."""
 
-    def __init__(self, bundle: Path, *options: str, **environment: str) -> None:
+    def __init__(
+        self,
+        bundle: Path,
+        *options: str,
+        program: Sequence[str] = ("-m", "timbrel_server"),
+        stderr: IO[str] | None = None,
+        **environment: str,
+    ) -> None:
+        """
+        Args:
+            program: what Python is to run.
+            stderr: where its log goes, in place of `log`.
+        """
         self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed by close()
         self.process = subprocess.Popen(
-            server_command("--bundle", str(bundle), "--port", "0", "--threads", "1", *options),
+            [
+                *(sys.executable, *program),
+                *("--bundle", str(bundle), "--port", "0", "--threads", "1", *options),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._log,
+            stderr=stderr or self._log,
             text=True,
             env=server_environment(**environment),
         )
@@ -42,6 +60,7 @@ class ServerProcess:
             self.process.wait()
             raise AssertionError(f"no ready line, but {self.ready_line!r} and the log: {self.log()}")
         self.address = match["address"]
+        self.metrics_address: str | None = match["metrics"]
 
     def log(self) -> str:
         """What it has written to its standard error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from typing import NoReturn
 
@@ -13,7 +14,11 @@ class _Parser(argparse.ArgumentParser):
     """argparse's parser, with errors of one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"timbrel: {message} (see {self.prog} --help)\n")
+        _, unknown, flag = message.partition("unrecognized arguments: ")
+        name = flag.partition("=")[0].partition(" ")[0]
+        near = difflib.get_close_matches(name, self._option_string_actions, 1) if unknown else ()
+        meant = f": did you mean {near[0]}?" if near else ""
+        self.exit(2, f"timbrel: {message}{meant} (see {self.prog} --help)\n")
 
 
 def main() -> int:

@@ -7,108 +7,72 @@ import asyncio
 import contextlib
 import logging
 import os
-from pathlib import Path
+import sys
 
 from timbrel_server.app import serve
-from timbrel_server.config import ConfigError, ServerConfig, default_bundle_path
+from timbrel_server.config_sources import add_flags, gather
+from timbrel_server.logs import set_up_logging
 
-TOKEN_VARIABLE = "TIMBREL_TOKEN"
-"""Environment variable: the token that calls must bring, where no --token-file is given."""
+_log = logging.getLogger(__name__)
 
-_DESCRIPTION = "Serves a bundle over gRPC until SIGTERM or Ctrl-C, then finishes the notes in hand."
-_EPILOG = f"""\
+FAILED = 1
+"""Exit status where an engine failed."""
+
+_DESCRIPTION = "Serves bundles over gRPC until SIGTERM or Ctrl-C, then finishes the notes in hand."
+_EPILOG = """\
+examples:
+  timbrel serve                                            the bundle that ships, for this machine alone
+  timbrel serve --bundle DIR --port 0                      a bundle of one's own, on a free port
+  timbrel serve --bundle piano=DIR --bundle organ=DIR      two, which requests name
+  timbrel serve --host 0.0.0.0 --token-file tokens --tls-cert cert.pem --tls-key key.pem
+  timbrel serve --config serve.toml --metrics-port 9464 --log-format json
+
+Each option is also a key of the TOML file (`slots = 32`) and a variable (TIMBREL_SLOTS=32); flags win over
+variables, variables over the file. A single token is a secret, so it has no flag: TIMBREL_TOKEN.
 One line on the standard output says that notes can be asked for: where, which bundle, and the provider really
-in use.
-Where {TOKEN_VARIABLE} is set or --token-file given, calls must bring it as `authorization: Bearer TOKEN`.
-The connection is not encrypted: put a proxy in front before leaving the loopback.
+in use. SIGHUP reads tokens, certificates and bundles anew.
+Exit status: 0 when asked to end, 1 when an engine has failed, 2 for options that make no sense.
 """
 
 
 class ServeCommand:
     """The subcommand, as the group `timbrel.commands` wants it."""
 
-    help = "serve a bundle over gRPC"
+    help = "serve bundles over gRPC"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds the options of ServerConfig."""
-        of = ServerConfig.__dataclass_fields__
         parser.description = _DESCRIPTION
         parser.epilog = _EPILOG
-        add = parser.add_argument
-        add("--bundle", type=Path, metavar="DIR", help="bundle folder (default: the one that ships)")
-        add("--host", default=of["host"].default, help="address to listen on (default %(default)s)")
-        add("--port", type=int, default=of["port"].default, help="0 takes a free one (default %(default)s)")
-        add(
-            "--provider",
-            default=of["provider"].default,
-            metavar="auto|cpu|cuda",
-            help="where to run (default %(default)s: CUDA where it works)",
-        )
-        add("--slots", type=int, default=of["n_slots"].default, help="notes at once (default %(default)s)")
-        add(
-            "--threads",
-            type=int,
-            default=of["n_threads"].default,
-            help="threads of a step; 0, the default: one per core",
-        )
-        add(
-            "--queue",
-            type=int,
-            default=of["queue_capacity"].default,
-            metavar="N",
-            help="requests that may wait for a slot (default %(default)s)",
-        )
-        add(
-            "--grace",
-            type=float,
-            default=of["grace_seconds"].default,
-            metavar="SECONDS",
-            help="how long to finish notes when asked to end (default %(default)g)",
-        )
-        add("--token-file", type=Path, metavar="FILE", help="file that holds the token calls must bring")
-        add("--exit-with-parent", action="store_true", help="end when the standard input does")
+        add_flags(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Serves; returns 0 once drained."""
-        config = config_from_args(args)
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        asyncio.run(serve(config, _announce))
-        return 0
+        sourced = gather(args)
+        set_up_logging(sourced.config.log_format, sourced.config.log_level)
+
+        def announce(line: str) -> None:
+            _log.info("options: %s", "; ".join(sourced.lines()))
+            _print(line)
+
+        if asyncio.run(serve(sourced.config, announce)):
+            return 0
+        _leave_at_once(FAILED)
+        return FAILED
 
 
 command = ServeCommand()
 
 
-def config_from_args(args: argparse.Namespace) -> ServerConfig:
-    """
-    Raises:
-        ConfigError: an option makes no sense.
-        OSError: the token file cannot be read.
-    """
-    return ServerConfig(
-        bundle=args.bundle if args.bundle is not None else default_bundle_path(),
-        host=args.host,
-        port=args.port,
-        provider=args.provider,
-        n_slots=args.slots,
-        n_threads=args.threads,
-        queue_capacity=args.queue,
-        grace_seconds=args.grace,
-        token=_token(args.token_file),
-        exit_with_parent=args.exit_with_parent,
-    )
-
-
-def _token(path: Path | None) -> str | None:
-    if path is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    token = path.read_text(encoding="utf-8").strip()
-    if not token:
-        raise ConfigError(f"{path}: the token file is empty")
-    return token
-
-
-def _announce(line: str) -> None:
+def _print(line: str) -> None:
     """Whoever started the server may have closed its output: that is no reason to end."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
+
+
+def _leave_at_once(status: int) -> None:
+    """A thread that has stalled within a graph would hold up an orderly end for good."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(status)

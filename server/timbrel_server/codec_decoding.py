@@ -47,6 +47,11 @@ class CodecDecoding:
         self._n_streams = 0
         self._thread: threading.Thread | None = None
 
+    @property
+    def n_streams(self) -> int:
+        """Notes that have a place."""
+        return self._n_streams
+
     def stream(self) -> AudioStream:
         """A place for one note.
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from timbrel_server.chunker import Chunker
 from timbrel_server.errors import OverloadedError, UnavailableError
 from timbrel_server.metronome import Metronome
+from timbrel_server.observer import EngineObserver
 from timbrel_server.progress import TokenLayout
 from timbrel_server.request import NoteRequest
 from timbrel_server.scheduler import Move, QueueFull, Scheduler
@@ -76,6 +77,7 @@ class Engine:
         *,
         metronome: Metronome | None = None,
         on_room: Callable[[], None] = lambda: None,
+        observer: EngineObserver | None = None,
     ) -> None:
         """
         Args:
@@ -83,7 +85,9 @@ class Engine:
             on_death: called on the engine's thread when it ends by an error.
             metronome: what notes with `lead_frames` keep to; without one, they too run as fast as it goes.
             on_room: called on the engine's thread after each step that leaves slots free.
+            observer: told of admissions and steps.
         """
+        self._observer = observer or EngineObserver()
         self._runner = runner
         self._metronome = metronome or Metronome(UNTIMED_FRAME_RATE)
         self._on_room = on_room
@@ -94,6 +98,8 @@ class Engine:
         self._chunkers: dict[Ticket, Chunker] = {}
         self._refusal: str | None = None  # why nothing is accepted any more
         self._step_seconds = 0.0  # running mean
+        self._n_steps = 0
+        self._stepping = False
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
     @property
@@ -119,17 +125,37 @@ class Engine:
         with self._changed:
             return 0 if self._refusal is not None else self._scheduler.n_room
 
+    @property
+    def n_frames_left(self) -> int:
+        """Frames that the notes in hand will go on for, at least: until their keys go up."""
+        with self._changed:
+            return self._scheduler.n_frames_left
+
+    @property
+    def step_seconds(self) -> float:
+        """Of a step, lately. 0 before the first."""
+        return self._step_seconds
+
+    @property
+    def step_in_progress(self) -> int | None:
+        """The number of the step that is being taken; None between steps."""
+        return self._n_steps if self._stepping else None
+
     def start(self) -> None:
         """Starts the thread."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Gives up what is in hand and ends the thread; it has ended when this returns."""
+    def stop(self, timeout_seconds: float | None = None) -> None:
+        """Gives up what is in hand and ends the thread; it has ended when this returns, but for a timeout."""
         with self._changed:
             self._refusal = self._refusal or "the server is shutting down"
             self._changed.notify()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(timeout_seconds)
+
+    def fail(self, reason: str) -> None:
+        """Gives up what is in hand, though a step that is being taken may never end. From any thread."""
+        self._give_up(reason)
 
     def submit(self, request: NoteRequest, receive: Callable[[Delivery], None]) -> Ticket:
         """Accepts a request; its deliveries go to `receive`, by way of `post`.
@@ -182,9 +208,12 @@ class Engine:
 
     def step(self) -> None:
         """Moves every running note that is due on by one frame position."""
+        self._n_steps += 1
+        self._stepping = True
         due, rows = self._admit()
         drawn = self._run(rows)
         self._publish(due, drawn)
+        self._stepping = False
 
     def _admit(self) -> tuple[list[Slot], list[StepRow]]:
         """The slots that are to move on, by row, and what the step reads."""
@@ -197,6 +226,8 @@ class Engine:
                 slot.begin_step()
             rows = [_step_row(slot) for slot in active] if due else []
             begun = [(slot.row, slot.ticket.request) for slot in admission.begun]
+            for slot in admission.begun:
+                self._observer.admitted(time.monotonic() - slot.ticket.submitted)
         self._prepare(begun, admission.moves)
         return due, rows
 
@@ -216,7 +247,9 @@ class Engine:
             return {}
         started = time.monotonic()
         drawn = self._runner.step(rows)
-        self._step_seconds += 0.1 * (time.monotonic() - started - self._step_seconds)
+        seconds = time.monotonic() - started
+        self._step_seconds += 0.1 * (seconds - self._step_seconds)
+        self._observer.stepped(seconds, len(rows))
         return {row.row: tokens for row, tokens in zip(rows, drawn, strict=True)}
 
     def _publish(self, due: Sequence[Slot], drawn: Mapping[int, Sequence[int]]) -> None:

@@ -23,6 +23,16 @@ from google.rpc import error_details_pb2, status_pb2
 ERROR_DOMAIN = "timbrel"
 """The domain of every ErrorInfo."""
 
+LONGEST_MESSAGE = 1000
+"""Characters of a status message. A status travels as headers, of which peers take some kilobytes only."""
+
+
+LONGEST_DESCRIPTION = 250
+"""Characters of what is wrong with one field."""
+
+MOST_VIOLATIONS = 16
+"""Fields that one BadRequest names; a single note has fewer."""
+
 
 class ServiceError(Exception):
     """Base of all. Its message goes to the caller."""
@@ -36,12 +46,17 @@ class ServiceError(Exception):
     def to_status(self) -> status_pb2.Status:
         """The whole as google.rpc.Status."""
         number = self.code.value[0]
-        status = status_pb2.Status(code=number, message=str(self))
+        status = status_pb2.Status(code=number, message=shortened(str(self), LONGEST_MESSAGE))
         for detail in self.details():
             packed = any_pb2.Any()
             packed.Pack(detail)
             status.details.append(packed)
         return status
+
+
+def shortened(text: str, n_characters: int = 80) -> str:
+    """What a caller said, as it may be said back: no longer than this."""
+    return text if len(text) <= n_characters else f"{text[: n_characters - 3]}..."
 
 
 class InvalidRequestError(ServiceError):
@@ -55,7 +70,10 @@ class InvalidRequestError(ServiceError):
 
     def details(self) -> Sequence[Message]:
         violation = error_details_pb2.BadRequest.FieldViolation
-        fields = [violation(field=field, description=text) for field, text in self.violations]
+        fields = [
+            violation(field=shortened(field), description=shortened(text, LONGEST_DESCRIPTION))
+            for field, text in self.violations[:MOST_VIOLATIONS]
+        ]
         return (error_details_pb2.BadRequest(field_violations=fields),)
 
 
@@ -71,6 +89,7 @@ class BundleMismatchError(ServiceError):
     code = grpc.StatusCode.FAILED_PRECONDITION
 
     def __init__(self, expected: str, served: str) -> None:
+        expected = shortened(expected)
         super().__init__(f"bundle_hash {expected!r} was expected, {served!r} is being served")
         self._metadata = {"expected": expected, "served": served}
 

@@ -1,40 +1,39 @@
-"""Around every call: no error leaves without its proper status, no call enters without the token."""
+"""Around every call: no error leaves without its proper status."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import inspect
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
 from grpc_status import rpc_status
 
-from timbrel_server.errors import InternalError, ServiceError, UnauthenticatedError
+from timbrel_server.errors import InternalError, ServiceError, UnavailableError
 from timbrel_server.grpc_types import Behaviour, Context, Continuation, Handler, Interceptor
+from timbrel_server.handlers import call, is_health_check, wrap
+from timbrel_server.logs import REQUEST_ID_KEY, current_request_id
 
 _log = logging.getLogger(__name__)
 
-HEALTH_PREFIX = "/grpc.health.v1.Health/"
-
-_KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
-
 
 class CallsInProgress:
-    """Counts calls, so that a server can wait for the last to end."""
+    """Counts calls, so that a server can begin no more and wait for the last to end."""
 
     def __init__(self) -> None:
+        self._closed = False
         self._n = 0
         self._none = asyncio.Event()
         self._none.set()
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Counts a call for as long as the block runs."""
+        """Counts a call for as long as the block runs. Raises UnavailableError once closed."""
+        if self._closed:
+            raise UnavailableError("the server is shutting down")
         self._n += 1
         self._none.clear()
         try:
@@ -43,6 +42,13 @@ class CallsInProgress:
             self._n -= 1
             if self._n == 0:
                 self._none.set()
+
+    def close(self) -> None:
+        """Lets no call begin any more.
+
+        gRPC's own `stop` would cut calls that have just come with CANCELLED, which no client tries again.
+        """
+        self._closed = True
 
     async def wait_for_none(self) -> None:
         """Returns once no call is in progress."""
@@ -66,18 +72,20 @@ class ErrorInterceptor(Interceptor):
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler:
         method = handler_call_details.method
-        counts = not method.startswith(HEALTH_PREFIX)
+        counts = not is_health_check(method)
 
         async def guarded(behaviour: Behaviour, request: Any, context: Context) -> Any:
-            with self._calls.one() if counts else contextlib.nullcontext():
-                try:
-                    return await _call(behaviour, request, context)
-                except (grpc.aio.AbortError, asyncio.CancelledError):
-                    raise
-                except Exception as error:
-                    await _abort(context, presentable(error, method))
+            try:
+                with self._calls.one() if counts else contextlib.nullcontext():
+                    return await call(behaviour, request, context)
+            except (grpc.aio.AbortError, asyncio.CancelledError):
+                raise
+            except grpc.aio.InternalError:  # from sending a reply: the caller has gone
+                raise asyncio.CancelledError from None
+            except Exception as error:
+                await _abort(context, presentable(error, method))
 
-        return _wrap(await continuation(handler_call_details), guarded)
+        return wrap(await continuation(handler_call_details), guarded)
 
 
 def presentable(error: Exception, method: str) -> ServiceError:
@@ -89,55 +97,7 @@ def presentable(error: Exception, method: str) -> ServiceError:
     return hidden
 
 
-class TokenInterceptor(Interceptor):
-    """Lets in only calls that bring `authorization: Bearer TOKEN`, and health checks."""
-
-    def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
-
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        if handler_call_details.method.startswith(HEALTH_PREFIX) or self._accepts(handler_call_details):
-            return handler
-        return _wrap(handler, self._refuse)
-
-    def _accepts(self, call: grpc.HandlerCallDetails) -> bool:
-        metadata: Any = call.invocation_metadata
-        given = next((value for key, value in metadata or () if key == "authorization"), "")
-        presented = given if isinstance(given, bytes) else given.encode(errors="replace")
-        return hmac.compare_digest(presented, self._expected)
-
-    async def _refuse(self, behaviour: Behaviour, request: Any, context: Context) -> None:
-        raise UnauthenticatedError("this server asks for a token: authorization: Bearer TOKEN")
-
-
-def _wrap(handler: Handler, around: Callable[[Behaviour, Any, Context], Awaitable[Any]]) -> Handler:
-    """The handler with `around` called in place of its behaviour; None, for an unknown method, stays None."""
-    if handler is None:
-        return handler
-    kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
-    inner: Behaviour = getattr(handler, kind)
-
-    async def behaviour(request: Any, context: Context) -> Any:
-        return await around(inner, request, context)
-
-    make = getattr(grpc, f"{kind}_rpc_method_handler")
-    wrapped: Handler = make(behaviour, handler.request_deserializer, handler.response_serializer)
-    return wrapped
-
-
-async def _call(behaviour: Behaviour, request: Any, context: Context) -> Any:
-    """Runs a behaviour of either kind: one that returns or writes its replies, or one that yields them."""
-    replies = behaviour(request, context)
-    if not inspect.isasyncgen(replies):
-        return await replies
-    async with contextlib.aclosing(replies):
-        async for reply in replies:
-            await context.write(reply)
-
-
 async def _abort(context: Context, error: ServiceError) -> None:
     status: Any = rpc_status.to_status(error.to_status())
-    await context.abort(status.code, status.details, status.trailing_metadata)
+    request_id = (REQUEST_ID_KEY, current_request_id())
+    await context.abort(status.code, status.details, (*status.trailing_metadata, request_id))

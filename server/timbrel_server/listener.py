@@ -8,32 +8,53 @@ from collections.abc import Sequence
 
 import grpc
 
-SERVER_OPTIONS: Sequence[tuple[str, int]] = (
-    # Otherwise two servers share a port without a word, and each gets some of the calls.
-    ("grpc.so_reuseport", 0),
-    # A recording to be located is the largest request, up to 3 MiB; replies are bounded by ourselves.
-    ("grpc.max_receive_message_length", 4 << 20),
-    # A caller whose machine vanished is noticed, and its slot freed.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
+from timbrel_server.config import ServerConfig
 
 
 class ListenError(OSError):
     """The server cannot listen there."""
 
 
-def listen(server: grpc.aio.Server, host: str, port: int) -> int:
+def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
+    """What gRPC itself holds callers to."""
+    return (
+        # Otherwise two servers share a port without a word, and each gets some of the calls.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_metadata_size", 16 << 10),
+        ("grpc.max_concurrent_streams", config.max_streams),
+        # A caller whose machine vanished is noticed, and its slot freed.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        # Who pings more often than this while nothing is being sent is cut off: GOAWAY, ENHANCE_YOUR_CALM.
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 3),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # A connection that never says hello, or that has had nothing to say for long, is closed.
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.max_connection_idle_ms", 3_600_000),
+    )
+
+
+def listen(
+    server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None
+) -> int:
     """Binds the server; returns the port, which the system chooses where 0 is given.
+
+    Args:
+        credentials: of TLS; None leaves connections unencrypted.
 
     Raises:
         ListenError: the port is taken, or the host is none of this machine's.
     """
-    _probe(host, port)
+    probe(host, port, "--port")
+    address = join_address(host, port)
     try:
-        return server.add_insecure_port(join_address(host, port))
+        if credentials is not None:
+            return server.add_secure_port(address, credentials)
+        return server.add_insecure_port(address)
     except RuntimeError as error:
-        raise ListenError(f"cannot listen on {join_address(host, port)}: {error}") from None
+        raise ListenError(f"cannot listen on {address}: {error}") from None
 
 
 def join_address(host: str, port: int) -> str:
@@ -41,18 +62,25 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
-def _probe(host: str, port: int) -> None:
-    """Binds a plain socket first: it says why it cannot, where gRPC does not."""
+def probe(host: str, port: int, flag: str) -> None:
+    """Binds a plain socket first: it says why it cannot, where gRPC does not.
+
+    Args:
+        flag: what chooses the port.
+
+    Raises:
+        ListenError: it cannot.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        with socket.socket(family, kind, protocol) as plain:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            plain.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            reason = f"port {port} on {host} is in use: choose another with --port, or 0 for a free one"
+            reason = f"port {port} on {host} is in use: choose another with {flag}, or 0 for a free one"
         else:
             reason = f"cannot listen on {join_address(host, port)}: {error.strerror or error}"
         raise ListenError(reason) from None

@@ -34,6 +34,11 @@ class Locator:
         self._n_in_hand = 0
         self._last_seconds = FIRST_SECONDS
 
+    @property
+    def n_in_hand(self) -> int:
+        """Recordings that are waiting or being worked on."""
+        return self._n_in_hand
+
     async def locate(self, request: LocateRequest) -> tuple[float, float]:
         """The point (x, y) of a recording. A caller that gives up before its turn costs nothing.
 

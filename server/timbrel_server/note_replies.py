@@ -10,6 +10,7 @@ from timbrel_server.audio_packing import AudioPacker, make_packer
 from timbrel_server.codec_decoding import AudioStream, CodecDecoding
 from timbrel_server.convert import codes_to_pb, finish_to_pb, held_seconds
 from timbrel_server.note_stream import NoteStream
+from timbrel_server.patience import patiently
 from timbrel_server.ticket import Delivery
 
 AUDIO_CHUNK_BYTES = 1 << 20
@@ -17,9 +18,17 @@ AUDIO_CHUNK_BYTES = 1 << 20
 
 
 async def note_replies(
-    note: NoteStream, audio_format: pb.AudioFormat, manifest: pb.Manifest, decoding: CodecDecoding
+    note: NoteStream,
+    audio_format: pb.AudioFormat,
+    manifest: pb.Manifest,
+    decoding: CodecDecoding,
+    *,
+    patient: bool = False,
 ) -> AsyncIterator[pb.GenerateResponse]:
     """The replies of a note as it comes, with the header in the first and the finish reason in the last.
+
+    Args:
+        patient: whether to wait for a place to decode it, rather than fail.
 
     Raises:
         OverloadedError: there is no place to decode it.
@@ -29,7 +38,8 @@ async def note_replies(
     if audio_format == pb.AUDIO_FORMAT_UNSPECIFIED:
         replies = _codes_replies(note, manifest)
     else:
-        replies = _audio_replies(note, make_packer(audio_format, manifest.codec.sample_rate), decoding)
+        packer = make_packer(audio_format, manifest.codec.sample_rate)
+        replies = _audio_replies(note, packer, decoding, patient)
     async for reply in replies:
         if header is not None:
             reply.header.CopyFrom(header)
@@ -48,9 +58,9 @@ async def _codes_replies(note: NoteStream, manifest: pb.Manifest) -> AsyncIterat
 
 
 async def _audio_replies(
-    note: NoteStream, packer: AudioPacker, decoding: CodecDecoding
+    note: NoteStream, packer: AudioPacker, decoding: CodecDecoding, patient: bool
 ) -> AsyncIterator[pb.GenerateResponse]:
-    with decoding.stream() as stream:
+    with await patiently(decoding.stream) if patient else decoding.stream() as stream:
         async for delivery in note:
             data = await _audio_bytes(delivery, stream, packer)
             for piece in _pieces(data):

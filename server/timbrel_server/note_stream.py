@@ -10,6 +10,7 @@ from types import TracebackType
 from timbrel_server.engine import Post
 from timbrel_server.engine_pool import EnginePool
 from timbrel_server.errors import NoteCancelledError
+from timbrel_server.origin import Origin
 from timbrel_server.request import NoteRequest
 from timbrel_server.ticket import Delivery, Ticket
 
@@ -32,16 +33,27 @@ class NoteStream:
     written waits here.
     """
 
-    def __init__(self, engine: EnginePool, request: NoteRequest) -> None:
+    def __init__(
+        self,
+        engine: EnginePool,
+        request: NoteRequest,
+        origin: Origin | None = None,
+        seconds_left: float | None = None,
+    ) -> None:
         """
+        Args:
+            origin: whose turn it takes while it waits.
+            seconds_left: until its caller gives up; None where that is open.
+
         Raises:
-            OverloadedError: the queue is full.
+            OverloadedError: the queue is full, or the note cannot be written in time.
             UnavailableError: the engine has stopped.
         """
         self.request = request
         self._engine = engine
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
-        self._ticket = engine.submit(request, self._deliveries.put_nowait)
+        self._ticket = Ticket(request, self._deliveries.put_nowait, origin)
+        engine.accept(self._ticket, seconds_left)
 
     def __enter__(self) -> NoteStream:
         return self

@@ -27,11 +27,11 @@ N_REMEMBERED = 4096
 RETRY_SECONDS = 0.5
 """After which one of the notes may have ended where as many live as may."""
 
-Begin = Callable[[pb.NoteOn], NoteStream]
-"""Sends a note to the engine. Raises ServiceErrors."""
+Replies = AsyncIterator[pb.GenerateResponse]
+"""What the caller hears of a note."""
 
-Replies = Callable[[NoteStream, pb.GenerateRequest], AsyncIterator[pb.GenerateResponse]]
-"""What the caller hears of it."""
+Begin = Callable[[pb.NoteOn], tuple[NoteStream, Replies]]
+"""Sends a note to the engine. Raises ServiceErrors."""
 
 Write = Callable[[pb.PlayResponse], Awaitable[None]]
 
@@ -39,15 +39,13 @@ Write = Callable[[pb.PlayResponse], Awaitable[None]]
 class PlaySession:
     """One stream, and the notes that live on it. Each has a task of its own; all end with the stream."""
 
-    def __init__(self, begin: Begin, replies: Replies, write: Write) -> None:
+    def __init__(self, begin: Begin, write: Write) -> None:
         """
         Args:
-            write: sends a response; called for one at a time.
+            write: sends a response.
         """
         self._begin = begin
-        self._replies = replies
         self._write = write
-        self._writing = asyncio.Lock()
         self._live: dict[int, NoteStream] = {}
         self._ended: OrderedDict[int, None] = OrderedDict()  # the oldest first
 
@@ -116,18 +114,18 @@ class PlaySession:
         try:
             if len(self._live) >= MAX_LIVE_NOTES:
                 raise OverloadedError(f"{MAX_LIVE_NOTES} notes live on this stream already", RETRY_SECONDS)
-            note = self._begin(note_on)
+            note, replies = self._begin(note_on)
         except Exception as error:
             await self._send_end(note_id, error)
             return
         self._live[note_id] = note
-        tasks.create_task(self._play(note_id, note, note_on))
+        tasks.create_task(self._play(note_id, note, replies))
 
-    async def _play(self, note_id: int, note: NoteStream, note_on: pb.NoteOn) -> None:
+    async def _play(self, note_id: int, note: NoteStream, replies: Replies) -> None:
         """A note's task."""
         try:
             with note:
-                async for reply in self._replies(note, note_on.note):
+                async for reply in replies:
                     if reply.finish_reason:  # so that the id is free once the caller knows that it is
                         self._forget(note_id)
                     await self._send(pb.PlayResponse(id=note_id, reply=reply))
@@ -151,5 +149,4 @@ class PlaySession:
             self._ended.popitem(last=False)
 
     async def _send(self, response: pb.PlayResponse) -> None:
-        async with self._writing:
-            await self._write(response)
+        await self._write(response)

@@ -77,6 +77,12 @@ class Scheduler:
         n_active = sum([slot.active for slot in self._slots])
         return max(0, len(self._slots) - n_active - len(self._waiting))
 
+    @property
+    def n_frames_left(self) -> int:
+        """Frames until the keys of all notes in hand go up, waiting ones included."""
+        running = sum(max(0, slot.ticket.held_frames - slot.progress.position) for slot in self.active)
+        return running + sum(ticket.held_frames for ticket in self._waiting)
+
     def has_work(self, tick: int) -> bool:
         """Whether there is anything to admit, run or free at this tick."""
         return any(self._wants_step(slot, tick) for slot in self._slots)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from timbrel_server.origin import Origin
 from timbrel_server.request import NoteRequest
 
 Frame = tuple[int, ...]
@@ -34,13 +36,18 @@ class Delivery:
 class Ticket:
     """An accepted request, and when its key goes up. Each is itself alone: two for equal requests differ."""
 
-    def __init__(self, request: NoteRequest, receive: Callable[[Delivery], None]) -> None:
+    def __init__(
+        self, request: NoteRequest, receive: Callable[[Delivery], None], origin: Origin | None = None
+    ) -> None:
         """
         Args:
             receive: takes each delivery, on whatever thread the engine's `post` calls it; must not block.
+            origin: whose turn it takes while it waits; by default nobody's in particular.
         """
         self.request = request
+        self.submitted = time.monotonic()
         self.receive = receive
+        self.origin = origin if origin is not None else Origin()
         self._held_frames = request.held_frames
 
     @property

@@ -145,7 +145,7 @@ def test_a_caller_that_leaves_gives_its_place_up(tiny_bundle: Path) -> None:
                 await call.read()
                 call.cancel()
             await wait_until_idle(app)
-            while app._service._decoding._n_streams:
+            while app._shelf.find().decoding.n_streams:
                 await asyncio.sleep(0.005)
 
     run(test)

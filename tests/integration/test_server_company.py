@@ -21,9 +21,11 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.app import App
+from timbrel_server.bundle_source import BundleSource
 from timbrel_server.config import ServerConfig
+from timbrel_server.engine_setup import EngineSetup, open_bundles
 from timbrel_server.runner import Runner
-from timbrel_server.service import SynthesizerService
+from timbrel_server.shelf import Shelf
 from timbrel_server.stop_signal import StopSignal
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
@@ -137,14 +139,14 @@ def test_a_dead_engine_is_unavailable_and_not_serving(
 def test_an_unforeseen_error_is_internal_with_an_id_that_is_in_the_log(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(self: SynthesizerService, *arguments: str) -> None:
+    def broken(self: Shelf, *arguments: str) -> None:
         raise KeyError("a secret of ours")
 
     ids: list[str] = []
 
     async def test() -> None:
         async with serving(tiny_bundle) as (_, stub, _channel):
-            monkeypatch.setattr(SynthesizerService, "_check_bundle", broken)
+            monkeypatch.setattr(Shelf, "find", broken)
             for call in (stub.Generate(request(1)), stub.GetModel(pb.GetModelRequest())):
                 assert await call.code() is grpc.StatusCode.INTERNAL
                 assert "secret" not in await call.details()
@@ -166,15 +168,16 @@ def test_calls_are_unavailable_until_warm(tiny_bundle: Path, monkeypatch: pytest
         loop = asyncio.get_running_loop()
         loading = asyncio.Event()
         go_on = asyncio.Event()
-        load = App._load
+        load = EngineSetup.load
 
-        def slow_load(app: App) -> Any:
+        def slow_load(setup: EngineSetup, bundle: Bundle) -> Any:
             loop.call_soon_threadsafe(loading.set)
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(PATIENCE_SECONDS)
-            return load(app)
+            return load(setup, bundle)
 
-        monkeypatch.setattr(App, "_load", slow_load)
-        app = App(ServerConfig(bundle=tiny_bundle, port=0, n_threads=1), Bundle.open(tiny_bundle))
+        monkeypatch.setattr(EngineSetup, "load", slow_load)
+        config = ServerConfig(bundles=(BundleSource(tiny_bundle),), port=0, n_threads=1)
+        app = App(config, open_bundles(config))
         starting = asyncio.create_task(app.start())
         await loading.wait()
         async with grpc.aio.insecure_channel(app.address) as channel:

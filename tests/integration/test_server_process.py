@@ -146,7 +146,8 @@ def test_a_port_in_use(tiny_bundle: Path) -> None:
 
 
 def test_a_host_of_another_machine(tiny_bundle: Path) -> None:
-    done = run_server("--bundle", str(tiny_bundle), "--port", "0", "--host", "203.0.113.1")
+    options = ("--host", "203.0.113.1", "--allow-anonymous")
+    done = run_server("--bundle", str(tiny_bundle), "--port", "0", *options)
     assert_one_clear_line(done, "203.0.113.1", "cannot listen")
 
 
@@ -158,6 +159,10 @@ def test_an_unknown_provider(tiny_bundle: Path) -> None:
 def test_options_out_of_range(tiny_bundle: Path) -> None:
     assert_one_clear_line(run_server("--port", "many"), "port", "many")
     assert_one_clear_line(run_server("--bundle", str(tiny_bundle), "--slots", "0"), "slots")
+
+
+def test_an_unknown_option() -> None:
+    assert_one_clear_line(run_server("--slot", "3"), "--slot", "did you mean --slots?")
 
 
 def test_no_bundle(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from timbrel.errors import (
 )
 from timbrel.note import Note
 from timbrel.player import PlayedNote, Player
+from timbrel.security import Security
 
 __all__ = [
     "AuthenticationError",
@@ -46,6 +47,7 @@ __all__ = [
     "OverloadedError",
     "PlayedNote",
     "Player",
+    "Security",
     "ServerError",
     "TimbrelError",
     "UnavailableError",

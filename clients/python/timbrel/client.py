@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from timbrel.core.address import TOKEN_VARIABLE, find_server
@@ -24,11 +25,12 @@ from timbrel.core.request import NoteRequest
 from timbrel.core.retry import RetryPolicy
 from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
-from timbrel.errors import FieldViolation, InvalidRequestError, OverloadedError
+from timbrel.errors import FieldViolation, InvalidRequestError, OverloadedError, UnavailableError
 from timbrel.files import FileCache
 from timbrel.note import Note
 from timbrel.player import Player
 from timbrel.private_server import PrivateServer
+from timbrel.security import Security
 from timbrel.sound import Audio, decode_as_it_comes
 from timbrel.transport import Transport
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -58,6 +60,8 @@ class Client:
         bundle: start a private server with the bundle in this folder, whatever TIMBREL_SERVER says. Private
             servers otherwise serve TIMBREL_BUNDLE, else the bundle that ships.
         progress: show a bar on standard error while files are fetched.
+        security: TLS, and the certificate to show; by default what TIMBREL_CA, TIMBREL_CERT, TIMBREL_KEY and
+            TIMBREL_INSECURE say. A token goes unencrypted to no other machine unless it is told to.
 
     Every method raises subclasses of TimbrelError, drawn in timbrel.errors, and none of gRPC's own errors.
     """
@@ -70,6 +74,7 @@ class Client:
         *,
         bundle: str | os.PathLike[str] | None = None,
         progress: bool = False,
+        security: Security | None = None,
     ) -> None:
         if timeout is not None and not timeout > 0:
             raise InvalidRequestError.of(
@@ -80,6 +85,7 @@ class Client:
         self._address = None if bundle is not None else find_server(server, os.environ)
         self._token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
         self._timeout = timeout
+        self._security = security if security is not None else Security.from_environment(os.environ)
         self._bundle = bundle
         self._progress = progress
         self._retry = RetryPolicy()
@@ -157,6 +163,21 @@ class Client:
             sample_rate=manifest.codec.sample_rate,
             _decode=decoder,
         )
+
+    def decode(self, codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+        """Turns a note's codes into its sound: what `Note.audio` does, for codes that were kept.
+
+        Args:
+            codes: [frames, codebooks], written by the bundle that is served.
+
+        Returns:
+            Audio [samples] at `model().sample_rate`.
+
+        Raises:
+            MissingExtraError: no ONNX runtime is installed.
+            ValueError: the codes have another shape or type, or one is out of range.
+        """
+        return self._get_decoder()(codes)
 
     def stream(
         self,
@@ -267,11 +288,12 @@ class Client:
             if self._closed:
                 raise RuntimeError("this client is closed")
             if self._transport is None:
-                address, token = str(self._address), self._token
+                address, token, security = str(self._address), self._token, self._security
                 if self._address is None:
+                    security = Security()  # it is on the loopback
                     self._private_server = PrivateServer(self._bundle)
                     address, token = self._private_server.address, self._private_server.token
-                self._transport = Transport(address, token)
+                self._transport = Transport(address, token, security)
             return self._transport
 
     def _get_model(self) -> pb.GetModelResponse:
@@ -320,14 +342,17 @@ class Client:
             return self._decoder
 
     def _call(self, action: Callable[[Transport, float | None], _Result]) -> _Result:
-        """Runs one call within the time allowed, again where the server is overloaded."""
+        """Runs one call within the time allowed, again where the server is overloaded or, if it is none of our
+        own, not there."""
         transport = self._connect()
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         attempt = 1
         while True:
             try:
                 return action(transport, _remaining(deadline))
-            except OverloadedError as error:
+            except (OverloadedError, UnavailableError) as error:
+                if isinstance(error, UnavailableError) and self._private_server is not None:
+                    raise
                 delay = self._retry.delay(attempt, error, _remaining(deadline))
                 if delay is None:
                     raise

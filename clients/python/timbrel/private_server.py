@@ -100,7 +100,7 @@ class PrivateServer:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            env={**os.environ, TOKEN_VARIABLE: self.token},
+            env=_environment(self.token),
             # A terminal's Ctrl-C is the client's to handle: it stops the server itself.
             start_new_session=True,
         )
@@ -135,6 +135,12 @@ class PrivateServer:
             return _missing_extra()
         last = text.splitlines()[-1].removeprefix("timbrel: ") if text else f"exit status {status}"
         return UnavailableError(f"the private server did not start: {last}")
+
+
+def _environment(token: str) -> dict[str, str]:
+    """This process's, without what would configure a server of another kind."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TIMBREL_")}
+    return {**own, TOKEN_VARIABLE: token}
 
 
 def _missing_extra() -> MissingExtraError:

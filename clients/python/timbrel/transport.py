@@ -9,6 +9,7 @@ import grpc
 
 from timbrel.core.faults import DETAILS_KEY, error_from_status
 from timbrel.errors import TimbrelError, UnavailableError
+from timbrel.security import Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
@@ -49,9 +50,13 @@ class Transport:
     TimbrelError that the server's status stands for.
     """
 
-    def __init__(self, address: str, token: str | None) -> None:
+    def __init__(self, address: str, token: str | None, security: Security | None = None) -> None:
+        """
+        Raises:
+            InvalidRequestError: a file of `security` cannot be read, or the token would travel unencrypted.
+        """
         self._address = address
-        self._channel = grpc.insecure_channel(address)
+        self._channel = (security or Security()).channel(address, token)
         self._stub = pb_grpc.SynthesizerStub(self._channel)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 

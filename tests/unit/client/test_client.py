@@ -141,7 +141,7 @@ def test_a_fault_raises_its_error_and_nothing_of_grpc(
     with timbrel.Client(scripted.address) as client, pytest.raises(kind, match="no such luck") as caught:
         client.generate(CENTRE)
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
-    assert len(scripted.requests) == 1
+    assert len(scripted.requests) == (4 if kind is timbrel.UnavailableError else 1)  # it may be back soon
 
 
 def overloaded(context: grpc.ServicerContext) -> None:

@@ -80,3 +80,8 @@ def test_details_that_cannot_be_read_are_left_out() -> None:
 def test_a_message_is_one_line() -> None:
     assert str(error_from_status(13, "one\n  two\n")) == "one two"
     assert str(error_from_status(13, "")) != ""
+
+
+def test_a_call_cut_by_a_proxy_may_be_tried_again() -> None:
+    error = error_from_status(13, "Received RST_STREAM with error code 2")
+    assert isinstance(error, errors.UnavailableError)

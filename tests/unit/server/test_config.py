@@ -1,4 +1,4 @@
-"""Options of a server."""
+"""Options of a server, from flags, environment and file."""
 
 from __future__ import annotations
 
@@ -7,50 +7,136 @@ from pathlib import Path
 
 import pytest
 
-from timbrel_server.cli import command, config_from_args
-from timbrel_server.config import ConfigError, ServerConfig
+from timbrel_server.bundle_source import BundleSource
+from timbrel_server.cli import command
+from timbrel_server.config import ServerConfig, default_bundle_path, is_loopback
+from timbrel_server.config_sources import SourcedConfig, gather
+from timbrel_server.options import ConfigError, options_of
 
 
-def config_of(*arguments: str) -> ServerConfig:
-    parser = argparse.ArgumentParser()
+def sourced(*arguments: str, file: str | None = None, **environment: str) -> SourcedConfig:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     command.configure(parser)
-    return config_from_args(parser.parse_args(["--bundle", "folder", *arguments]))
+    options = ["--config", file] if file is not None else []
+    return gather(parser.parse_args([*options, *arguments]), environment)
 
 
-def test_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TIMBREL_TOKEN", raising=False)
-    assert config_of() == ServerConfig(bundle=Path("folder"))
+def config_of(*arguments: str, file: str | None = None, **environment: str) -> ServerConfig:
+    return sourced(*arguments, file=file, **environment).config
+
+
+def test_the_defaults() -> None:
+    assert config_of() == ServerConfig()
 
 
 def test_every_option_arrives(tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("secret\n")
     options = (
-        "--host ::1 --port 7 --provider cpu --slots 3 --threads 2 --queue 9 --grace 1.5 --exit-with-parent"
+        "--bundle a=first --bundle second --host ::1 --port 7 --provider cpu --precision int8 --fast"
+        " --slots 3 --threads 2 --queue 9 --grace 1.5 --stall 4 --failure-grace 0 --token-file tokens"
+        " --allow-anonymous --insecure --tls-cert c --tls-key k --client-ca a --max-message-bytes 2048"
+        " --max-streams 7 --metrics-host ::1 --metrics-port 0 --log-format json --log-level debug"
+        " --exit-with-parent"
     )
-    assert config_of(*options.split(), "--token-file", str(token)) == ServerConfig(
-        bundle=Path("folder"),
+    assert config_of(*options.split()) == ServerConfig(
+        bundles=(BundleSource(Path("first"), "a"), BundleSource(Path("second"))),
         host="::1",
         port=7,
         provider="cpu",
+        precision="int8",
+        fast=True,
         n_slots=3,
         n_threads=2,
         queue_capacity=9,
         grace_seconds=1.5,
-        token="secret",
+        stall_seconds=4.0,
+        failure_grace_seconds=0.0,
+        token_file=Path("tokens"),
+        allow_anonymous=True,
+        insecure=True,
+        tls_certificate=Path("c"),
+        tls_key=Path("k"),
+        client_authority=Path("a"),
+        max_message_bytes=2048,
+        max_streams=7,
+        metrics_host="::1",
+        metrics_port=0,
+        log_format="json",
+        log_level="debug",
         exit_with_parent=True,
     )
 
 
-def test_the_token_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIMBREL_TOKEN", "from the environment")
-    assert config_of().token == "from the environment"
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text('slots = 1\nthreads = 1\nqueue = 1\nfast = true\nbundle = ["a=x", "/y"]\n')
+    made = sourced(
+        "--slots", "3", file=str(file), TIMBREL_SLOTS="2", TIMBREL_THREADS="2", TIMBREL_FAST="false"
+    )
+    config = made.config
+    assert (config.n_slots, config.n_threads, config.queue_capacity, config.fast) == (3, 2, 1, False)
+    assert config.bundles == (BundleSource(tmp_path / "x", "a"), BundleSource(Path("/y")))
+    assert "slots = 3 (--slots)" in made.lines()
+    assert "threads = 2 (TIMBREL_THREADS)" in made.lines()
+    assert f"queue = 1 ({file})" in made.lines()
+    assert "port = 50051 (default)" in made.lines()
 
 
-def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("\n")
-    with pytest.raises(ConfigError, match="empty"):
-        config_of("--token-file", str(tmp_path / "token"))
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "serve.toml").write_text("port = 9")
+    assert config_of(TIMBREL_CONFIG=str(tmp_path / "serve.toml")).port == 9
+
+
+def test_several_bundles_from_the_environment() -> None:
+    assert config_of(TIMBREL_BUNDLE="a=/x:/y").bundles == (
+        BundleSource(Path("/x"), "a"),
+        BundleSource(Path("/y")),
+    )
+
+
+def test_a_secret_is_never_shown_and_has_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    made = sourced(TIMBREL_TOKEN="from the environment")
+    assert made.config.token == "from the environment"
+    assert not any("from the environment" in line for line in made.lines())
+    with pytest.raises(SystemExit):
+        config_of("--token", "secret")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("slot = 3", ["slot", "did you mean slots?"]),
+        ("tls-cert = 'x'", ["did you mean tls_cert?"]),
+        ("slots = 'many'", ["slots", "whole number", "many"]),
+        ("slots = [1]", ["slots", "plain value"]),
+        ("fast = 3", ["fast", "true or false"]),
+        ("slots == 3", ["not a TOML file"]),
+        ("zzz = 3", ["there are:", "slots"]),
+    ],
+)
+def test_a_file_that_makes_no_sense(tmp_path: Path, content: str, words: list[str]) -> None:
+    (tmp_path / "serve.toml").write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        config_of(file=str(tmp_path / "serve.toml"))
+    message = str(caught.value)
+    assert "serve.toml" in message
+    assert "\n" not in message
+    assert all(word in message for word in words), message
+
+
+def test_a_misspelt_variable_is_refused() -> None:
+    with pytest.raises(ConfigError, match="TIMBREL_SLOT: did you mean TIMBREL_SLOTS"):
+        config_of(TIMBREL_SLOT="3")
+
+
+@pytest.mark.parametrize("name", ["TIMBREL_SERVER", "TIMBREL_CACHE", "TIMBREL_PORT_50051_TCP_PROTO"])
+def test_variables_of_others_are_let_be(name: str) -> None:
+    assert config_of(**{name: "x"}) == ServerConfig()
+
+
+def test_every_option_says_what_it_is() -> None:
+    assert all(option.help for option in options_of(ServerConfig))
+    keys = [option.key for option in options_of(ServerConfig)]
+    assert len(keys) == len(set(keys)) == len(ServerConfig.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +149,67 @@ def test_an_empty_token_file_is_refused(tmp_path: Path) -> None:
         ("--queue", "0"),
         ("--grace", "-1"),
         ("--grace", "nan"),
-        ("--host", ""),
+        ("--stall", "0"),
+        ("--max-message-bytes", "1"),
+        ("--max-streams", "0"),
+        ("--metrics-port", "65536"),
+        ("--precision", "fp8"),
+        ("--log-format", "xml"),
+        ("--log-level", "loud"),
     ],
 )
-def test_what_makes_no_sense_is_refused(option: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=option.strip("-")):
-        config_of(f"{option}={value}")
+def test_values_out_of_range(option: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=option.strip("-").replace("-", "_")):
+        config_of(option, value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--host 0.0.0.0", ["--token-file", "--client-ca", "--allow-anonymous"]),
+        ("--host 0.0.0.0 --token-file t", ["--tls-cert", "--insecure"]),
+        ("--tls-cert c", ["tls_key"]),
+        ("--client-ca a", ["tls_cert"]),
+        ("--bundle a=x --bundle a=y", ["'a'"]),
+    ],
+)
+def test_options_that_do_not_go_together(options: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of(*options.split())
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--host 0.0.0.0 --allow-anonymous",
+        "--host 0.0.0.0 --token-file t --insecure",
+        "--host 0.0.0.0 --token-file t --tls-cert c --tls-key k",
+        "--host 0.0.0.0 --client-ca a --tls-cert c --tls-key k",
+        "--host localhost --token-file t",
+    ],
+)
+def test_options_that_do(options: str) -> None:
+    assert config_of(*options.split())
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.0.1", False),
+        ("example.org", False),
+    ],
+)
+def test_which_hosts_are_this_machine_alone(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_a_bundle_ships() -> None:
+    assert (default_bundle_path() / "manifest.json").is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from timbrel_server.engine import StepRow
 from timbrel_server.engine_pool import EnginePool
 from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.origin import Origin
 from timbrel_server.progress import TokenLayout
 from timbrel_server.request import NoteRequest
 from timbrel_server.ticket import Delivery, Frame, Ticket
@@ -175,3 +177,70 @@ def test_a_stopped_pool_gives_up_what_waits(pool: Pool) -> None:
         pool.submit(11)
     assert pool.pool.n_occupied == 0
     assert pool.pool.n_waiting == 0
+
+
+def test_callers_take_turns_whoever_came_first(pool: Pool) -> None:
+    heard: queue.Queue[int] = queue.Queue()
+
+    def ask(caller: str, seed: int) -> None:
+        request = NoteRequest((0.0, 0.0), 60, 100, 3, seed)
+        ticket = Ticket(request, lambda delivery: heard.put(seed), Origin(caller))
+        pool.pool.accept(ticket)
+
+    for seed in range(6):  # these have the slots
+        pool.submit(seed)
+    for seed in range(20, 25):
+        ask("greedy", seed)
+    ask("modest", 10)  # of the places kept for those who have less than their share
+    with pytest.raises(OverloadedError):
+        ask("greedy", 25)
+    pool.runners[0].gate.set()
+    pool.pool.start()
+    for number in range(6):
+        if number % 3 == 0:
+            pool.whole(number)
+    order = [heard.get(timeout=PATIENCE_SECONDS)]
+    while 24 not in order:
+        seed = heard.get(timeout=PATIENCE_SECONDS)
+        if seed not in order:
+            order.append(seed)
+    assert order[:3] == [20, 10, 21]
+
+
+class SlowRunner(SeedRunner):
+    """A step takes 5 ms at least."""
+
+    buckets: Sequence[int] = (1,)
+
+    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
+        time.sleep(0.005)
+        return super().step(rows)
+
+
+def test_what_cannot_be_written_in_time_is_refused_at_once() -> None:
+    pool = EnginePool([SlowRunner()], LAYOUT, queue_capacity=5, post=hand_out)
+    heard: queue.Queue[Delivery] = queue.Queue()
+
+    def ask(held_frames: int, seconds_left: float | None) -> Ticket:
+        ticket = Ticket(NoteRequest((0.0, 0.0), 60, 100, held_frames, 1), heard.put)
+        pool.accept(ticket, seconds_left)
+        return ticket
+
+    runner = pool._engines[0]._runner
+    assert isinstance(runner, SlowRunner)
+    runner.gate.set()
+    pool.start()
+    try:
+        running = ask(59, None)
+        while heard.get(timeout=PATIENCE_SECONDS).finish is None:
+            pass
+        ask(50, 1e-6)  # nobody is waited for: should it be too late, its deadline tells
+        tickets = [ask(50, None), ask(50, 1000.0)]
+        with pytest.raises(OverloadedError, match="its deadline leaves") as caught:
+            ask(5, 0.02)
+        assert 0 < caught.value.retry_seconds < 10
+        assert pool.frames_waiting == 100
+        for ticket in (running, *tickets):
+            pool.cancel(ticket)
+    finally:
+        pool.stop()

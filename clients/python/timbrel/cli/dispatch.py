@@ -58,7 +58,7 @@ def _run(given: list[str]) -> int:
     command = load_command(point)
     parser = Parser(prog=f"timbrel {point.name}")
     command.configure(parser)
-    args = parser.parse_args(join_negative_values(given[1:]))
+    args = parser.parse_args(join_negative_values(given[1:], parser.options_of_several()))
     try:
         return command.run(args)
     except ImportError as error:

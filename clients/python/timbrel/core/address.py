@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,14 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is this machine's own, as far as its name tells."""
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return self.host == "localhost" or self.host.endswith(".localhost")
 
 
 def parse_address(text: str) -> Address:

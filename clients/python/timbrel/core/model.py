@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
+from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 
@@ -38,6 +40,9 @@ class Model:
 
     codec: str
     """The codec's id: "timbrel-notes" or "encodec"."""
+
+    codec_hash: str
+    """SHA-256 over the hashes of the codec's files, in hex: names exactly this codec."""
 
     sample_rate: int
     """Audio samples per second."""
@@ -98,6 +103,7 @@ class Model:
             name=manifest.name,
             bundle_hash=manifest.bundle_hash,
             codec=codec.id,
+            codec_hash=_codec_hash(manifest),
             sample_rate=codec.sample_rate,
             frame_rate=frame_rate,
             n_codebooks=codec.n_codebooks,
@@ -119,3 +125,9 @@ class Model:
             server_version=engine.server_version,
             default_sampling=SamplingDefaults(sampling.temperature, sampling.top_k, sampling.top_p),
         )
+
+
+def _codec_hash(manifest: pb.Manifest) -> str:
+    names = (CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS)
+    described = [f"{file.name} {file.sha256}" for file in manifest.files if file.name in names]
+    return hashlib.sha256("\n".join(sorted(described)).encode()).hexdigest()

@@ -96,6 +96,24 @@ class GenerateHeader(_message.Message):
     sample_rate: int
     def __init__(self, seed: _Optional[int] = ..., bundle_hash: _Optional[str] = ..., codec_id: _Optional[str] = ..., sample_rate: _Optional[int] = ...) -> None: ...
 
+class GenerateBatchRequest(_message.Message):
+    __slots__ = ("id", "note")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    note: GenerateRequest
+    def __init__(self, id: _Optional[int] = ..., note: _Optional[_Union[GenerateRequest, _Mapping]] = ...) -> None: ...
+
+class GenerateBatchResponse(_message.Message):
+    __slots__ = ("id", "status", "note")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    status: _status_pb2.Status
+    note: GenerateResponse
+    def __init__(self, id: _Optional[int] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., note: _Optional[_Union[GenerateResponse, _Mapping]] = ...) -> None: ...
+
 class PlayRequest(_message.Message):
     __slots__ = ("id", "note_on", "note_off", "cancel")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -193,7 +211,7 @@ class GetModelResponse(_message.Message):
     def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ..., engine: _Optional[_Union[EngineInfo, _Mapping]] = ...) -> None: ...
 
 class EngineInfo(_message.Message):
-    __slots__ = ("provider", "precision", "n_slots", "server_version", "default_sampling", "decoder_graph", "max_live_notes")
+    __slots__ = ("provider", "precision", "n_slots", "server_version", "default_sampling", "decoder_graph", "max_live_notes", "max_in_flight")
     PROVIDER_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
     N_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +219,7 @@ class EngineInfo(_message.Message):
     DEFAULT_SAMPLING_FIELD_NUMBER: _ClassVar[int]
     DECODER_GRAPH_FIELD_NUMBER: _ClassVar[int]
     MAX_LIVE_NOTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     provider: str
     precision: str
     n_slots: int
@@ -208,7 +227,8 @@ class EngineInfo(_message.Message):
     default_sampling: Sampling
     decoder_graph: str
     max_live_notes: int
-    def __init__(self, provider: _Optional[str] = ..., precision: _Optional[str] = ..., n_slots: _Optional[int] = ..., server_version: _Optional[str] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., decoder_graph: _Optional[str] = ..., max_live_notes: _Optional[int] = ...) -> None: ...
+    max_in_flight: int
+    def __init__(self, provider: _Optional[str] = ..., precision: _Optional[str] = ..., n_slots: _Optional[int] = ..., server_version: _Optional[str] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., decoder_graph: _Optional[str] = ..., max_live_notes: _Optional[int] = ..., max_in_flight: _Optional[int] = ...) -> None: ...
 
 class GetTimbreMapRequest(_message.Message):
     __slots__ = ("bundle",)

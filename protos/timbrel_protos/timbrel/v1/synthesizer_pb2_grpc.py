@@ -40,6 +40,11 @@ class SynthesizerStub(object):
                 request_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.GenerateBatch = channel.stream_stream(
+                '/timbrel.v1.Synthesizer/GenerateBatch',
+                request_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateBatchRequest.SerializeToString,
+                response_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateBatchResponse.FromString,
+                _registered_method=True)
         self.Play = channel.stream_stream(
                 '/timbrel.v1.Synthesizer/Play',
                 request_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.PlayRequest.SerializeToString,
@@ -74,6 +79,22 @@ class SynthesizerServicer(object):
     def Generate(self, request, context):
         """Generate writes one note and streams its codes, or its audio, as frames complete. The first reply carries the
         header, the last one the finish reason.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GenerateBatch(self, request_iterator, context):
+        """GenerateBatch writes many notes on one stream: requests in, whole notes out, each as soon as it is finished,
+        whatever the order they were asked for in.
+
+        Each item has an id of the caller's choice, and its result carries the id and a status of its own: what is wrong
+        with one item concerns that item only. Where the engine's queue is full, items wait rather than fail. The server
+        reads no further while it has as many items as EngineInfo's max_in_flight unanswered, or answered and unsent: a
+        caller who writes ahead of what it reads is held back by the stream's flow control. Where the caller half-closes
+        the stream, what was asked for is finished, and the call ends with OK. Where the caller cancels it, every item of
+        it is given up within one step. A message that cannot be decoded ends the call with INVALID_ARGUMENT, a server
+        that shuts down ends it with UNAVAILABLE; either way the items read until then are answered first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,6 +147,11 @@ def add_SynthesizerServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateRequest.FromString,
                     response_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateResponse.SerializeToString,
+            ),
+            'GenerateBatch': grpc.stream_stream_rpc_method_handler(
+                    servicer.GenerateBatch,
+                    request_deserializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateBatchRequest.FromString,
+                    response_serializer=timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateBatchResponse.SerializeToString,
             ),
             'Play': grpc.stream_stream_rpc_method_handler(
                     servicer.Play,
@@ -181,6 +207,33 @@ class Synthesizer(object):
             '/timbrel.v1.Synthesizer/Generate',
             timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateRequest.SerializeToString,
             timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GenerateBatch(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/timbrel.v1.Synthesizer/GenerateBatch',
+            timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateBatchRequest.SerializeToString,
+            timbrel__protos_dot_timbrel_dot_v1_dot_synthesizer__pb2.GenerateBatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

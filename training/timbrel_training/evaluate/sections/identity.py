@@ -53,10 +53,10 @@ class Identity:
             0, Figure("identity.ratio", "generated as a share of the reconstruction's", ratio, "%")
         )
         method = (
-            f"{len(self.rows)} notes, each against one source note of every instrument at the same pitch: "
-            "the instrument asked gives the very note, every other one the note of the library that is "
-            "nearest in velocity and hold (nothing is rendered anew). The nearest in log-mel distance, over "
-            "the time for which the key is held in both, tells the instrument."
+            f"{len(self.rows)} notes, each against a source note of every instrument from every source at the "
+            "same pitch: an instrument is what all its fonts make of it. They are the notes of the library that "
+            "are nearest in velocity and hold (nothing is rendered anew), the very note among them. The nearest "
+            "in log-mel distance, over the time for which the key is held in both, tells the instrument."
         )
         table = self._confusions(heard_as[Kind.GENERATED], asked)
         return SectionReport(self.name, "Identity", method, tuple(figures), (table,))
@@ -86,12 +86,14 @@ class Identity:
 
 
 def candidates_of(material: Material, row: int) -> NDArray[np.int64]:
-    """Per instrument that has notes at this note's pitch, the one played most like it: of its own, itself."""
-    rows = np.flatnonzero(material.usable & (material.library.pitch == material.library.pitch[row]))
+    """Per instrument and source with notes at this note's pitch, the one played most like it: itself of its own."""
+    library = material.library
+    rows = np.flatnonzero(material.usable & (library.pitch == library.pitch[row]))
     order = rows[np.argsort(unlikeness(material, row, rows, HOLD_SCALE), kind="stable")]
-    _, first = np.unique(material.instrument_of[order], return_index=True)
+    kind = material.instrument_of.astype(np.int64) * len(library.sources) + library.source
+    _, first = np.unique(kind[order], return_index=True)
     chosen = order[first]
-    chosen[material.instrument_of[chosen] == material.instrument_of[row]] = row
+    chosen[kind[chosen] == kind[row]] = row
     return chosen.astype(np.int64)
 
 

@@ -1,0 +1,211 @@
+"""`timbrel library`: whole instruments, for samplers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from timbrel.cli.options import add_server_options, client_of
+from timbrel.client import Client
+from timbrel.core.instrument import Instrument
+from timbrel.core.model import Model
+from timbrel.core.timbre import parse_timbre
+from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Voice, Writer, build_library
+from timbrel.library.folder import LibraryFolder
+from timbrel.library.job import DEFAULT_SAMPLE_RATE, DEFAULT_SECONDS, DEFAULT_SEED, DEFAULT_TRIES
+from timbrel.library.ranges import parse_pitches, parse_velocities
+from timbrel.library.voice import NamedPoint, grid_points, name_voices, path_points
+
+_EXAMPLES = """\
+examples:
+  timbrel library --timbre Violin --out violin
+  timbrel library --timbre Violin --pitches 48-84:3 --velocities 40,80,120 --out violin
+  timbrel library --timbre Flute --timbre Oboe --timbre 0.2,-0.4 --pitches C3-C6:4 --out winds
+  timbrel library --path Flute -0.5,0.3 8 --pitches 60,72 --out morph     eight steps from one to the other
+  timbrel library --grid 12 --pitches 60 --velocities 100 --out map       the whole disc, 12 points across
+  timbrel library --timbre Harpsichord --round-robins 4 --server studio:50051 --out harpsichord
+  timbrel verify violin
+
+Pitches are MIDI note numbers, 60 = C4, or names; 48-84:3 is every third from 48 to 84. Where a job is
+stopped, by whatever, the same command continues it: no note is rendered twice. The folder gets samples/,
+NAME.sfz (Sforzando, sfizz), NAME.dspreset (Decent Sampler), manifest.jsonl, LICENSE and README.md.
+"""
+
+
+class LibraryCommand:
+    """Renders what is missing of a library and finishes it."""
+
+    help = "render whole instruments for samplers: .sfz, .dspreset, loops, tuning"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.description = (
+            "Renders whole instruments into a folder that a sampler can load: every pitch, velocity and "
+            "round robin, trimmed, looped, tuned and levelled."
+        )
+        parser.epilog = _EXAMPLES
+        _add_instruments(parser)
+        _add_notes(parser)
+        _add_files(parser)
+        add_server_options(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        # What can be said without a server is said without one.
+        pitches, velocities = parse_pitches(args.pitches), parse_velocities(args.velocities)
+        wanted = _Wanted(args)
+        LibraryFolder(args.out).check()
+        with client_of(args) as client:
+            job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
+            options = BuildOptions(sf2=args.sf2, show_progress=not args.json, tell=_tell)
+            summary = build_library(client, job, args.out, options)
+        print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
+        return 0
+
+
+class _Wanted:
+    """The instruments that the options ask for: read at once, found on the map later."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._named = [parse_timbre(text) for text in args.timbre or ()]
+        self._grid = [] if args.grid is None else grid_points(args.grid)
+        self._paths = [
+            (parse_timbre(start), parse_timbre(end), _whole(steps, "path"))
+            for start, end, steps in args.path or ()
+        ]
+        if not (self._named or self._grid or self._paths):
+            raise InvalidRequestError.of(
+                [FieldViolation("timbre", "none is given: name some by --timbre, --grid or --path")]
+            )
+
+    def voices(self, known: Sequence[Instrument]) -> tuple[Voice, ...]:
+        """Raises InvalidRequestError where the map has no instrument of a name given."""
+        named = [NamedPoint.find(timbre, known) for timbre in self._named]
+        named += [NamedPoint(None, point) for point in self._grid]
+        for start, end, steps in self._paths:
+            ends = [NamedPoint.find(timbre, known).point for timbre in (start, end)]
+            named += [NamedPoint(None, point) for point in path_points(ends[0], ends[1], steps)]
+        return name_voices(named, known)
+
+
+def _job_of(
+    args: argparse.Namespace,
+    client: Client,
+    voices: tuple[Voice, ...],
+    pitches: tuple[int, ...],
+    velocities: tuple[int, ...],
+) -> LibraryJob:
+    model = client.model()
+    return LibraryJob(
+        writer=Writer.of(model),
+        voices=voices,
+        pitches=pitches,
+        velocities=velocities,
+        round_robins=args.round_robins,
+        seconds=args.seconds,
+        sampling=_sampling_of(args, model),
+        seed=args.seed,
+        tries=args.tries,
+        file_format=args.format,
+        sample_rate=args.sample_rate,
+        loops=not args.no_loops,
+    )
+
+
+def _sampling_of(args: argparse.Namespace, model: Model) -> SamplingChoice:
+    default = model.default_sampling
+    return SamplingChoice(
+        default.temperature if args.temperature is None else args.temperature,
+        default.top_k if args.top_k is None else args.top_k,
+        default.top_p if args.top_p is None else args.top_p,
+    )
+
+
+def _add_instruments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("instruments")
+    group.add_argument(
+        "--timbre",
+        action="append",
+        metavar="NAME|X,Y",
+        help="an instrument of the map, or a point of the unit disc; may be given several times",
+    )
+    group.add_argument("--grid", type=int, metavar="N", help="a lattice over the disc, N points across")
+    group.add_argument(
+        "--path",
+        nargs=3,
+        action="append",
+        metavar=("A", "B", "STEPS"),
+        help="STEPS points from A to B, each a name or x,y; may be given several times",
+    )
+
+
+def _add_notes(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("notes")
+    group.add_argument(
+        "--pitches",
+        default="48-84:3",
+        metavar="RANGES",
+        help="for example 48-84:3, C3-C6:4, 60,64 (default %(default)s)",
+    )
+    group.add_argument(
+        "--velocities", default="40,80,120", metavar="RANGES", help="one layer each (default %(default)s)"
+    )
+    group.add_argument(
+        "--round-robins", type=int, default=1, metavar="N", help="takes of each note (default %(default)s)"
+    )
+    group.add_argument(
+        "--seconds",
+        type=float,
+        default=DEFAULT_SECONDS,
+        help="how long each key is held (default %(default)s)",
+    )
+    group.add_argument(
+        "--seed", type=int, default=DEFAULT_SEED, help="of the first take (default %(default)s)"
+    )
+    group.add_argument(
+        "--tries",
+        type=int,
+        default=DEFAULT_TRIES,
+        metavar="N",
+        help="attempts at a note that two trackers put more than 50 cents off (default %(default)s)",
+    )
+    group.add_argument("--temperature", type=float, help="0 always takes the most likely code")
+    group.add_argument("--top-k", type=int, help="draw from the k most likely codes only")
+    group.add_argument("--top-p", type=float, help="draw from the likeliest codes of this probability only")
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("files")
+    group.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the library")
+    group.add_argument(
+        "--format", choices=("wav", "flac"), default="wav", help="24 bit (default %(default)s)"
+    )
+    group.add_argument(
+        "--sample-rate",
+        type=int,
+        default=DEFAULT_SAMPLE_RATE,
+        metavar="HZ",
+        help="of the files (default %(default)s); the README states the true bandwidth",
+    )
+    group.add_argument("--no-loops", action="store_true", help="leave sustained sounds without loops")
+    group.add_argument("--sf2", action="store_true", help="also write NAME.sf2, by polyphone")
+    group.add_argument("--json", action="store_true", help="print a JSON summary instead")
+
+
+def _whole(text: str, field: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidRequestError.of([FieldViolation(field, f"{text!r} is not a number of steps")]) from None
+
+
+def _tell(message: str) -> None:
+    """A line on standard error that no progress bar is drawn over."""
+    tqdm.write(f"timbrel: {message}", file=sys.stderr)
+
+
+command = LibraryCommand()

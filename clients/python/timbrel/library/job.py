@@ -1,0 +1,120 @@
+"""What a library is to hold, and how it is written: everything that decides about its files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from timbrel.core.model import Model
+from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.library.voice import Voice
+
+FileFormat = Literal["wav", "flac"]
+
+DEFAULT_SECONDS = 2.0
+DEFAULT_SAMPLE_RATE = 48_000
+DEFAULT_SEED = 1
+DEFAULT_TRIES = 3
+
+SEED_STRIDE = 100
+"""Round robins lie this far apart in seeds, so that a second attempt at one is not another's first."""
+
+MAX_ROUND_ROBINS = 100
+SAMPLE_RATES = (8000, 192_000)
+
+
+@dataclass(frozen=True)
+class SamplingChoice:
+    """How tokens are drawn: the caller's choice, or the server's default, but a number in any case."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who writes the codes. The same note by another writer may differ in some bits."""
+
+    bundle_hash: str
+    codec: str
+    precision: str
+    provider: str
+
+    @classmethod
+    def of(cls, model: Model) -> Writer:
+        return cls(model.bundle_hash, model.codec, model.precision, model.provider)
+
+
+@dataclass(frozen=True)
+class LibraryJob:
+    """A whole library. Two equal jobs write the same files."""
+
+    writer: Writer
+    voices: tuple[Voice, ...]
+    pitches: tuple[int, ...]
+    """MIDI note numbers, rising."""
+
+    velocities: tuple[int, ...]
+    """MIDI velocities, rising: one layer each."""
+
+    round_robins: int
+    """Takes of every note, each from a seed of its own."""
+
+    seconds: float
+    """How long each key is held."""
+
+    sampling: SamplingChoice
+    seed: int = DEFAULT_SEED
+    tries: int = DEFAULT_TRIES
+    """Attempts at a note that comes out further than half a semitone off."""
+
+    file_format: FileFormat = "wav"
+    sample_rate: int = DEFAULT_SAMPLE_RATE
+    """Of the files, in Hz."""
+
+    loops: bool = True
+    """Whether sustained sounds get loops."""
+
+    @property
+    def n_notes(self) -> int:
+        return len(self.voices) * len(self.pitches) * len(self.velocities) * self.round_robins
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
+        return asdict(self)
+
+
+def check_job(job: LibraryJob, model: Model) -> None:
+    """
+    Raises:
+        InvalidRequestError: naming all that this model or this module cannot do.
+    """
+    faults = [FieldViolation(field, fault) for field, fault in _faults(job, model) if fault]
+    if faults:
+        raise InvalidRequestError.of(faults)
+
+
+def _faults(job: LibraryJob, model: Model) -> list[tuple[str, str | None]]:
+    return [
+        ("timbre", None if job.voices else "none is given; --timbre, --grid or --path names some"),
+        ("pitches", _outside(job.pitches, model.pitch_range, "the bundle plays")),
+        ("velocities", _outside(job.velocities, model.velocity_range, "the bundle plays")),
+        ("seconds", _outside((job.seconds,), model.seconds_range, "the bundle holds notes for")),
+        ("round_robins", _outside((job.round_robins,), (1, MAX_ROUND_ROBINS))),
+        ("tries", _outside((job.tries,), (1, SEED_STRIDE))),
+        ("sample_rate", _outside((job.sample_rate,), SAMPLE_RATES)),
+        ("format", None if job.file_format in ("wav", "flac") else "must be wav or flac"),
+    ]
+
+
+def _outside(values: tuple[float, ...], bounds: tuple[float, float], verb: str = "allowed is") -> str | None:
+    low, high = bounds
+    outside = [value for value in values if not low <= value <= high]
+    if not values:
+        return "none is given"
+    return (
+        f"{', '.join(f'{value:g}' for value in outside[:5])} is out of range; {verb} {low:g} to {high:g}"
+        if outside
+        else None
+    )

@@ -1,0 +1,168 @@
+"""Loops for sounds that last: two places where the waveform is alike, and a crossfade between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.library.level import Audio, rms_db
+
+CROSSFADE_SECONDS = 0.05
+WINDOW_SECONDS = 0.06
+"""How much of the waveform before either end is compared: three periods of the lowest note and more."""
+
+SHORTEST_SECONDS = 0.2
+"""Shorter loops buzz: a listener hears the period of the repetition."""
+
+N_ENDS = 8
+STARTS_PER_END = 3
+
+LEAST_LIKENESS = 0.6
+"""Correlation below which a crossfade would be heard as beating or a dip."""
+
+LENGTH_BONUS = 0.05
+"""Of correlation, for a loop as long as the stretch: longer ones sound less mechanical."""
+
+JOINT_DB = 1.0
+"""A joint clicks where its curvature exceeds the loop's sharpest by more than this."""
+
+STEP_DB = 1.5
+"""Largest difference in level across the joint."""
+
+STEP_SECONDS = 0.03
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The stretch that a sampler repeats, in samples; `end` is the last one played before `start`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class LoopedSound:
+    """A sound with a loop in it."""
+
+    audio: Audio
+    """[samples], crossfaded around the loop's end: straight playing has no click there either."""
+
+    loop: Loop
+    joint_db: float
+    """How the joint's curvature compares with the sharpest within the loop: at most JOINT_DB."""
+
+
+def find_loop(audio: Audio, sample_rate: int, begin: int, stop: int) -> LoopedSound | None:
+    """The best loop within audio[begin:stop], in place; None where there is none that cannot be heard.
+
+    Args:
+        audio: [samples]
+        begin: where the sound has become steady.
+        stop: where the key is released.
+    """
+    stop = min(stop, len(audio))
+    for start, end, likeness in _candidates(audio[:stop].astype(np.float64), sample_rate, begin):
+        loop = Loop(start, end)
+        n_fade = min(round(CROSSFADE_SECONDS * sample_rate), start - begin, end - start)
+        looped = _crossfaded(audio, loop, n_fade, likeness)
+        joint = joint_excess_db(looped, loop)
+        if joint <= JOINT_DB and abs(level_step_db(looped, loop, sample_rate)) <= STEP_DB:
+            return LoopedSound(looped, loop, joint)
+    return None
+
+
+def joint_excess_db(audio: Audio, loop: Loop) -> float:
+    """The largest second difference across the joint over the largest within the loop, in dB.
+
+    A click lies far above 0.
+    """
+    body = _curvature(audio[loop.start : loop.end + 1])
+    joint = _curvature(
+        np.concatenate([audio[loop.end - 2 : loop.end + 1], audio[loop.start : loop.start + 3]])
+    )
+    sharpest = float(body.max(initial=0.0))
+    return 20.0 * float(np.log10(max(float(joint.max(initial=0.0)), 1e-9) / max(sharpest, 1e-9)))
+
+
+def level_step_db(audio: Audio, loop: Loop, sample_rate: int) -> float:
+    """How much louder it is just before the joint than just after."""
+    n_samples = round(STEP_SECONDS * sample_rate)
+    before = audio[max(0, loop.end + 1 - n_samples) : loop.end + 1]
+    return rms_db(before) - rms_db(audio[loop.start : loop.start + n_samples])
+
+
+def _candidates(
+    audio: npt.NDArray[np.float64], sample_rate: int, begin: int
+) -> Iterator[tuple[int, int, float]]:
+    """(start, end, correlation) of places that are alike, best first."""
+    window = round(WINDOW_SECONDS * sample_rate)
+    shortest = round(SHORTEST_SECONDS * sample_rate)
+    first_end = begin + window + shortest
+    span = len(audio) - first_end
+    if span <= 0:
+        return
+    ends = np.unique(np.linspace(first_end + 0.6 * span, len(audio) - 1, N_ENDS).astype(int))
+    found: list[tuple[float, int, int, float]] = []
+    for end in ends:
+        # likeness[i] compares the window before `end` with the one before begin + window + i.
+        likeness = _likeness(audio[end + 1 - window : end + 1], audio[begin : end - shortest])
+        lengths = end - (begin + window + np.arange(len(likeness)))
+        score = likeness + LENGTH_BONUS * lengths / (len(audio) - begin)
+        for place in _best_places(score, likeness, round(0.01 * sample_rate)):
+            found.append((float(score[place]), begin + window + place, int(end), float(likeness[place])))
+    for _, start, end, likeness_there in sorted(found, key=lambda each: (-each[0], each[1], each[2])):
+        yield start, end, likeness_there
+
+
+def _likeness(template: npt.NDArray[np.float64], signal: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Correlation, -1..1, of the template with each stretch of the signal as long as itself."""
+    n_template, n_places = len(template), len(signal) - len(template) + 1
+    size = 1 << (len(signal) + n_template).bit_length()
+    product = np.fft.irfft(np.fft.rfft(signal, size) * np.conj(np.fft.rfft(template, size)), size)[:n_places]
+    sums = np.pad(np.cumsum(np.square(signal)), (1, 0))
+    energy = np.maximum(sums[n_template:] - sums[:-n_template], 1e-12) * max(
+        float(template @ template), 1e-12
+    )
+    return np.asarray(product / np.sqrt(energy), dtype=np.float64)
+
+
+def _best_places(
+    score: npt.NDArray[np.float64], likeness: npt.NDArray[np.float64], apart: int
+) -> Iterator[int]:
+    """The highest few scores that are alike enough, none within `apart` of another."""
+    left = np.where(likeness >= LEAST_LIKENESS, score, -np.inf)
+    for _ in range(STARTS_PER_END):
+        place = int(left.argmax())
+        if left[place] == -np.inf:
+            return
+        yield place
+        left[max(0, place - apart) : place + apart] = -np.inf
+
+
+def _crossfaded(audio: Audio, loop: Loop, n_fade: int, likeness: float) -> Audio:
+    """The sound whose loop's end turns into what comes before the loop's start, and then back again.
+
+    Weighed for constant power, given how alike the two are.
+    """
+    looped = audio.copy()
+    last = loop.end + 1
+    share = (np.arange(1, n_fade + 1) / n_fade).astype(np.float64)
+    before = slice(last - n_fade, last)
+    looped[before] = _mixed(audio[before], audio[loop.start - n_fade : loop.start], share, likeness)
+    n_after = min(n_fade, len(audio) - last)
+    after = slice(last, last + n_after)
+    back = 1.0 - share[:n_after]
+    looped[after] = _mixed(audio[after], audio[loop.start : loop.start + n_after], back, likeness)
+    return looped
+
+
+def _mixed(own: Audio, other: Audio, share: npt.NDArray[np.float64], likeness: float) -> Audio:
+    power = np.square(1.0 - share) + np.square(share) + 2.0 * share * (1.0 - share) * max(0.0, likeness)
+    return (((1.0 - share) * own + share * other) / np.sqrt(power)).astype(np.float32)
+
+
+def _curvature(audio: Audio) -> npt.NDArray[np.float64]:
+    return np.abs(np.diff(audio.astype(np.float64), 2))

@@ -1,0 +1,68 @@
+"""How loud a note is to the ear, and how much louder a whole instrument is to be made.
+
+Loudness is the loudest 400 ms, K-weighted: the momentary loudness of EBU Tech 3341 on the filter of ITU-R
+BS.1770-4, of which only the magnitude is applied, in the spectrum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.library.level import SILENCE_DB, Audio
+
+BLOCK_SECONDS = 0.4
+HOP_SECONDS = 0.1
+
+TARGET_LUFS = -16.0
+"""Of the loudest note of an instrument."""
+
+PEAK_DB = -1.0
+"""No true peak goes beyond: what players interpolate between samples must not clip."""
+
+FILTER_RATE = 48_000
+"""Hz: the rate that the standard states its coefficients for."""
+
+_SHELF = ((1.53512485958697, -2.69169618940638, 1.19839281085285), (1.0, -1.69065929318241, 0.73248077421585))
+_HIGH_PASS = ((1.0, -2.0, 1.0), (1.0, -1.99004745483398, 0.99007225036621))
+
+
+def loudness(audio: Audio, sample_rate: int) -> float:
+    """The loudest 400 ms of audio [samples] in LUFS; silence follows a shorter note."""
+    block = round(BLOCK_SECONDS * sample_rate)
+    hop = round(HOP_SECONDS * sample_rate)
+    weighted = _weighted(np.pad(audio, (0, max(0, block - len(audio)))), sample_rate)
+    sums = np.pad(np.cumsum(np.square(weighted)), (1, 0))
+    power = float(((sums[block:] - sums[:-block])[::hop] / block).max())
+    return float(max(SILENCE_DB, -0.691 + 10.0 * np.log10(max(power, 1e-12))))
+
+
+def instrument_gain_db(notes: Iterable[tuple[float, float]]) -> float:
+    """One gain for all notes of an instrument: their levels keep their distances.
+
+    Args:
+        notes: the loudness in LUFS and the true peak in dB of each.
+    """
+    sounding = [(lufs, peak) for lufs, peak in notes if peak > SILENCE_DB]
+    if not sounding:
+        return 0.0
+    loudest, highest = max(lufs for lufs, _ in sounding), max(peak for _, peak in sounding)
+    return min(TARGET_LUFS - loudest, PEAK_DB - highest)
+
+
+def _weighted(audio: Audio, sample_rate: int) -> npt.NDArray[np.float64]:
+    size = len(audio)
+    hertz = np.fft.rfftfreq(size, 1.0 / sample_rate)
+    turn = np.exp(-2j * np.pi * np.minimum(hertz, FILTER_RATE / 2) / FILTER_RATE)
+    spectrum = np.fft.rfft(audio.astype(np.float64))
+    return np.fft.irfft(spectrum * np.abs(_response(_SHELF, turn) * _response(_HIGH_PASS, turn)), size)
+
+
+def _response(
+    filter_: tuple[tuple[float, ...], tuple[float, ...]], turn: npt.NDArray[np.complex128]
+) -> npt.NDArray[np.complex128]:
+    """A second-order section's transfer function at z^-1 = turn."""
+    above, below = filter_
+    return np.polyval(above[::-1], turn) / np.polyval(below[::-1], turn)

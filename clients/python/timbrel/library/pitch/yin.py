@@ -1,0 +1,119 @@
+"""The YIN pitch tracker: the period after which a waveform repeats itself.
+
+After de Cheveigné and Kawahara 2002, "YIN, a fundamental frequency estimator for speech and music".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.library.pitch.frames import SAMPLE_RATE, at_measuring_rate, frames_of
+from timbrel.pitch import ONSET_SECONDS, midi_pitch
+
+Values = npt.NDArray[np.float64]
+Lags = npt.NDArray[np.intp]
+
+LONGEST_PERIOD = 512
+"""Samples at 24 kHz: 47 Hz."""
+
+SHORTEST_PERIOD = 10
+"""Samples at 24 kHz: 2400 Hz."""
+
+WINDOW = 1024
+"""Samples compared with those one period later: two periods of the lowest note."""
+
+HOP = 480
+"""Samples: 20 ms."""
+
+THRESHOLD = 0.1
+"""The first dip of the difference below this is the period (the paper's value)."""
+
+FINE_LAG = 48
+"""Samples: a shorter period is read off at that multiple of it which comes close to this lag. A parabola
+through three samples is 5 cents off at the highest notes otherwise."""
+
+VOICED_BELOW = 0.4
+"""A frame is voiced where the power that does not repeat is at most this share."""
+
+QUIET_DB = 40.0
+"""Frames this far below the loudest one are left out: the last of a release, and silence."""
+
+FRAME = WINDOW + LONGEST_PERIOD
+FFT_SIZE = 2048
+
+
+class Yin:
+    """Measures pitch, 47 to 2400 Hz, by the waveform's period."""
+
+    name = "yin"
+
+    def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+        """The median over the voiced frames from 50 ms on, as a fractional MIDI note number; None for none.
+
+        Args:
+            audio: [samples], mono, beginning with the onset.
+            sample_rate: samples per second.
+        """
+        frames = frames_of(at_measuring_rate(audio, sample_rate), FRAME, HOP)
+        power = np.square(frames).mean(axis=1)
+        seconds = (np.arange(len(frames)) * HOP + FRAME / 2) / SAMPLE_RATE
+        difference = _difference(frames)
+        normalised = _normalised(difference)
+        lag = _first_dip(normalised)
+        depth = np.take_along_axis(normalised, lag[:, None], axis=1)[:, 0]
+        loud = power > power.max() * 10.0 ** (-QUIET_DB / 10.0)
+        kept = loud & (depth <= VOICED_BELOW) & (seconds >= ONSET_SECONDS)
+        if not kept.any():
+            return None
+        return midi_pitch(SAMPLE_RATE / float(np.median(_fine_period(difference, lag)[kept])))
+
+
+def _difference(frames: Values) -> Values:
+    """d(lag) [frames, lags]: the energy of x(t) - x(t + lag) over the window."""
+    head = np.fft.rfft(frames[:, :WINDOW], FFT_SIZE)
+    product = np.fft.irfft(np.fft.rfft(frames, FFT_SIZE) * np.conj(head), FFT_SIZE)[:, :LONGEST_PERIOD]
+    sums = np.pad(np.cumsum(np.square(frames), axis=1), ((0, 0), (1, 0)))
+    energy = sums[:, WINDOW : WINDOW + LONGEST_PERIOD] - sums[:, :LONGEST_PERIOD]
+    return np.asarray(np.maximum(energy[:, :1] + energy - 2.0 * product, 0.0), dtype=np.float64)
+
+
+def _normalised(difference: Values) -> Values:
+    """The difference divided by its mean up to each lag: 1 where nothing repeats, and at lag 0."""
+    mean = np.cumsum(difference[:, 1:], axis=1) / np.arange(1, LONGEST_PERIOD)
+    ratio = np.divide(difference[:, 1:], mean, out=np.ones_like(mean), where=mean > 0.0)
+    return np.pad(ratio, ((0, 0), (1, 0)), constant_values=1.0)
+
+
+def _first_dip(normalised: Values) -> Lags:
+    """The lag [frames] of the first local minimum below the threshold, else of the lowest one.
+
+    A minimum's depth is that of a parabola through it (the paper's step 5): of short periods, which fall
+    between samples, the double would look deeper otherwise.
+    """
+    before = normalised[:, SHORTEST_PERIOD - 1 : -2]
+    middle = normalised[:, SHORTEST_PERIOD:-1]
+    after = normalised[:, SHORTEST_PERIOD + 1 :]
+    dip = (middle < before) & (middle <= after)
+    curvature = before - 2.0 * middle + after
+    drop = np.divide(np.square(before - after), 8.0 * curvature, out=np.zeros_like(middle), where=dip)
+    depth = np.where(dip, middle - drop, middle)
+    deep = dip & (depth < THRESHOLD)
+    lag = np.where(deep.any(axis=1), deep.argmax(axis=1), depth.argmin(axis=1))
+    return np.asarray(lag + SHORTEST_PERIOD, dtype=np.intp)
+
+
+def _fine_period(difference: Values, lag: Lags) -> Values:
+    """The period [frames] in samples and parts of them, from its whole lag [frames]."""
+    times = np.maximum(1, FINE_LAG // lag)
+    later = np.rint(times * (lag + _offset_of_minimum(difference, lag))).astype(np.intp)
+    return np.asarray((later + _offset_of_minimum(difference, later)) / times, dtype=np.float64)
+
+
+def _offset_of_minimum(difference: Values, lag: Lags) -> Values:
+    """How far from the lag [frames] the minimum lies, by a parabola through three points: -0.5 .. 0.5."""
+    rows = np.arange(len(lag))
+    before, at, after = (difference[rows, lag + step] for step in (-1, 0, 1))
+    curvature = before - 2.0 * at + after
+    offset = np.divide(0.5 * (before - after), curvature, out=np.zeros_like(at), where=curvature > 0.0)
+    return np.clip(offset, -0.5, 0.5)

@@ -1,0 +1,115 @@
+"""WAV files with what samplers read from them: `smpl` (key, tuning, loop), `inst` (zones) and `INFO` (texts).
+
+After "Multimedia Programming Interface and Data Specifications 1.0" (IBM and Microsoft, 1991) and its update
+of 1994. libsndfile writes neither `smpl` nor `inst`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel_bundle.audio import checked_mono, checked_rate
+
+BITS = 24
+FULL_SCALE = 2 ** (BITS - 1)
+
+LARGEST_BYTES = 2**32 - 1
+"""RIFF's sizes are 32 bits wide."""
+
+INFO_NAMES = ("IART", "ICMT", "ICOP", "IGNR", "IKEY", "INAM", "IPRD", "ISFT", "ISRC")
+"""Text fields that may be set; the standard has some more."""
+
+
+@dataclass(frozen=True)
+class SampleFacts:
+    """What a sampler needs to know of a sample."""
+
+    key: int
+    """MIDI note number that it is recorded at."""
+
+    tune: int = 0
+    """Cents to add when it is played, -99..99, so that it sounds at that key."""
+
+    loop: tuple[int, int] | None = None
+    """First and last sample of the loop, both played."""
+
+    keys: tuple[int, int] = (0, 127)
+    """Lowest and highest key that it is for."""
+
+    velocities: tuple[int, int] = (1, 127)
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """INFO_NAMES -> text."""
+
+
+def wav_bytes(audio: npt.NDArray[np.float32], sample_rate: int, facts: SampleFacts) -> bytes:
+    """A mono 24-bit WAV file; samples beyond -1..1 are clipped. Equal arguments make equal bytes.
+
+    Args:
+        audio: [samples], finite.
+        sample_rate: in Hz.
+
+    Raises:
+        AudioError: the audio has another shape or samples that are no numbers, or the rate is not allowed.
+        ValueError: the loop lies outside of the audio, a text field is unknown, or the file is beyond 4 GB.
+    """
+    samples = checked_mono(audio, allow_empty=True)
+    if facts.loop is not None and not 0 <= facts.loop[0] < facts.loop[1] < len(samples):
+        raise ValueError(f"a loop of {facts.loop} does not lie within {len(samples)} samples")
+    body = b"".join(_chunk(*each) for each in _chunks(samples, checked_rate(sample_rate), facts))
+    if len(body) + 4 > LARGEST_BYTES:
+        raise ValueError("a WAV file holds less than 4 GB")
+    return struct.pack("<4sI4s", b"RIFF", len(body) + 4, b"WAVE") + body
+
+
+def pcm24(audio: npt.NDArray[np.float32]) -> bytes:
+    """Little-endian 24-bit samples, rounded and clipped."""
+    scaled = np.rint(audio.astype(np.float64) * FULL_SCALE)
+    whole = np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype("<i4")
+    return bytes(whole.view(np.uint8).reshape(-1, 4)[:, :3].tobytes())
+
+
+def _chunks(
+    samples: npt.NDArray[np.float32], sample_rate: int, facts: SampleFacts
+) -> Iterator[tuple[bytes, bytes]]:
+    width = BITS // 8
+    yield b"fmt ", struct.pack("<HHIIHH", 1, 1, sample_rate, sample_rate * width, width, BITS)
+    yield b"smpl", _smpl(sample_rate, facts)
+    yield b"inst", _inst(facts)
+    if facts.texts:
+        yield b"LIST", b"INFO" + b"".join(_text(name, text) for name, text in sorted(facts.texts.items()))
+    yield b"data", pcm24(samples)
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    """A chunk begins at an even offset; its size does not count the byte that sees to it."""
+    return struct.pack("<4sI", name, len(content)) + content + bytes(len(content) % 2)
+
+
+def _smpl(sample_rate: int, facts: SampleFacts) -> bytes:
+    # The chunk states at which pitch the sample sounds, rounded down, and what is above that of a semitone.
+    key, cents = facts.key, -facts.tune
+    if cents < 0:
+        key, cents = key - 1, cents + 100
+    fraction = round(cents / 100.0 * 2**32) % 2**32
+    period = round(1e9 / sample_rate)
+    loops = [] if facts.loop is None else [struct.pack("<6I", 0, 0, *facts.loop, 0, 0)]
+    head = struct.pack("<9I", 0, 0, period, max(0, key), fraction, 0, 0, len(loops), 0)
+    return head + b"".join(loops)
+
+
+def _inst(facts: SampleFacts) -> bytes:
+    # Fine tuning goes from -50 to 50 cents, gain is left at 0 dB.
+    tune = min(50, max(-50, facts.tune))
+    return struct.pack("<BbbBBBB", facts.key, tune, 0, *facts.keys, *facts.velocities)
+
+
+def _text(name: str, text: str) -> bytes:
+    if name not in INFO_NAMES:
+        raise ValueError(f"unknown INFO field {name!r}; known are {', '.join(INFO_NAMES)}")
+    return _chunk(name.encode("ascii"), text.encode("utf-8") + b"\0")

@@ -1,0 +1,167 @@
+"""`verify_library`: every check of a library, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.library.folder import MANIFEST, LibraryFolder
+from timbrel.library.key import codes_hash
+from timbrel.library.manifest import ManifestRow, read_rows
+from timbrel.library.pitch import TrackerPair, find_trackers
+from timbrel.library.store import NoteStore
+from timbrel.library.verify.instrument_file import check_dspreset, check_sfz
+from timbrel.library.verify.report import Fault, ScaleResult, VerifyReport
+from timbrel.library.verify.sample import CheckedSample, check_sample
+from timbrel.library.verify.scale import MISSING, has_sfizz, play_scale
+from timbrel.progress import bar
+
+MAX_THREADS = 8
+
+PAPERS = ("LICENSE", "README.md")
+
+
+def verify_library(
+    path: str | os.PathLike[str],
+    *,
+    out_of_tune_allowed: float = 0.0,
+    scale: bool = True,
+    show_progress: bool = False,
+) -> VerifyReport:
+    """Checks a library's folder.
+
+    Args:
+        path: the folder.
+        out_of_tune_allowed: share of the samples that may be out of tune or have no pitch, 0..1.
+        scale: play a scale of each instrument through sfizz, if it is installed.
+
+    Raises:
+        InvalidRequestError: there is no library in the folder.
+    """
+    folder = Path(path)
+    if not 0.0 <= out_of_tune_allowed <= 1.0:
+        raise _refusal("out_of_tune", f"{out_of_tune_allowed:g} is out of range; 0 to 1 is allowed")
+    if not (folder / MANIFEST).is_file():
+        raise _refusal("folder", f"{folder} has no {MANIFEST}: it is no finished library")
+    try:
+        rows = list(read_rows(folder / MANIFEST))
+    except (OSError, ValueError) as error:
+        fault = Fault(MANIFEST, "unreadable", " ".join(str(error).split()))
+        return VerifyReport(str(folder), 0, 0, 0, 0, 0, "", (), (fault,), ())
+    trackers = find_trackers()
+    checked = _check_samples(folder, rows, trackers, show_progress)
+    instrument_faults, playable = _check_instruments(folder, rows)
+    notices: tuple[str, ...] = ()
+    scale_faults: list[Fault] = []
+    scales: list[ScaleResult] = []
+    if scale and not has_sfizz():
+        notices = (MISSING,)
+    elif scale:
+        scale_faults, scales = _play_scales(folder, playable, rows, show_progress)
+    faults = [
+        *_missing_papers(folder),
+        *_tolerated((fault for each in checked for fault in each.faults), len(rows), out_of_tune_allowed),
+        *_codes_faults(folder, rows),
+        *instrument_faults,
+        *scale_faults,
+    ]
+    return VerifyReport(
+        folder=str(folder),
+        n_files=len(rows),
+        n_in_tune=sum(each.in_tune for each in checked),
+        n_unpitched=sum(each.unpitched for each in checked),
+        n_looped=sum(row.loop_start is not None for row in rows),
+        n_instruments=len({row.instrument for row in rows}),
+        trackers=trackers.name,
+        scales=tuple(scales),
+        faults=tuple(faults),
+        notices=notices,
+    )
+
+
+def _check_samples(
+    folder: Path, rows: Sequence[ManifestRow], trackers: TrackerPair, show_progress: bool
+) -> list[CheckedSample]:
+    checked = []
+    with (
+        bar("verifying", len(rows), "file", shown=show_progress) as progress,
+        ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool,
+    ):
+        for each in pool.map(lambda row: check_sample(folder, row, trackers), rows):
+            checked.append(each)
+            progress.update()
+    return checked
+
+
+def _check_instruments(folder: Path, rows: Sequence[ManifestRow]) -> tuple[list[Fault], list[Path]]:
+    """What is wrong with the instrument files, and the .sfz files that can be played."""
+    by_file = {row.file: row for row in rows}
+    faults: list[Fault] = []
+    playable: list[Path] = []
+    referred: set[str] = set()
+    for sfz in sorted(folder.glob("*.sfz")):
+        found, samples = check_sfz(folder, sfz, by_file)
+        faults += found
+        referred |= samples
+        if not found and samples <= by_file.keys():
+            playable.append(sfz)
+        twin = sfz.with_suffix(".dspreset")
+        if twin.is_file():
+            found, others = check_dspreset(folder, twin)
+            faults += found
+            if not found and others != samples:
+                faults.append(Fault(twin.name, "reference", f"refers to other samples than {sfz.name}"))
+        else:
+            faults.append(Fault(twin.name, "missing", "the file is missing"))
+    faults += [
+        Fault(row.file, "reference", "no .sfz file refers to it") for row in rows if row.file not in referred
+    ]
+    return faults, playable
+
+
+def _play_scales(
+    folder: Path, playable: Sequence[Path], rows: Sequence[ManifestRow], show_progress: bool
+) -> tuple[list[Fault], list[ScaleResult]]:
+    by_file = {row.file: row for row in rows}
+    faults: list[Fault] = []
+    scales: list[ScaleResult] = []
+    with bar("playing", len(playable), "scale", shown=show_progress) as progress:
+        for sfz in playable:
+            found, result = play_scale(folder, sfz, by_file)
+            faults += found
+            if result is not None:
+                scales.append(result)
+            progress.update()
+    return faults, scales
+
+
+def _tolerated(faults: Iterator[Fault], n_files: int, share: float) -> list[Fault]:
+    """The faults without those of pitch, where these are few enough."""
+    kept = list(faults)
+    n_off = sum(fault.kind == "pitch" for fault in kept)
+    return [fault for fault in kept if fault.kind != "pitch"] if n_off <= share * n_files else kept
+
+
+def _codes_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[Fault]:
+    """Raw notes, where they are still there, against their hashes."""
+    store = NoteStore(LibraryFolder(folder).codes)
+    for row in rows:
+        if not store.has(row.key):
+            continue
+        raw = store.load(row.key)
+        if raw is None or codes_hash(raw.codes) != row.codes_sha256:
+            name = store.path(row.key).relative_to(folder).as_posix()
+            yield Fault(name, "hash", f"the codes of {row.file} were altered")
+
+
+def _missing_papers(folder: Path) -> Iterator[Fault]:
+    for name in PAPERS:
+        if not (folder / name).is_file():
+            yield Fault(name, "missing", "the file is missing")
+
+
+def _refusal(field: str, description: str) -> InvalidRequestError:
+    return InvalidRequestError.of([FieldViolation(field, description)])

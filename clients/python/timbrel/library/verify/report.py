@@ -1,0 +1,85 @@
+"""What a check of a library found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong."""
+
+    file: str
+    """Path within the library."""
+
+    kind: str
+    """"missing", "unreadable", "hash", "format", "clipping", "silence", "pitch", "loop", "reference", "text"
+    or "scale"."""
+
+    description: str
+
+
+@dataclass(frozen=True)
+class ScaleResult:
+    """Notes of an instrument that a sampler played."""
+
+    file: str
+    n_played: int
+    n_judged: int
+    """Of those, the ones whose sample has a pitch that is tracked with confidence."""
+
+    worst_cents: float
+    """Largest distance between a played note and its own tuned sample."""
+
+    n_within_15: int
+    """Judged notes at most 15 cents off the scale."""
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """The outcome."""
+
+    folder: str
+    n_files: int
+    """Samples that the manifest names."""
+
+    n_in_tune: int
+    n_unpitched: int
+    """Samples in which neither tracker hears a pitch."""
+
+    n_looped: int
+    n_instruments: int
+    trackers: str
+    scales: tuple[ScaleResult, ...]
+    faults: tuple[Fault, ...]
+    notices: tuple[str, ...]
+    """Checks that were left out, one line each."""
+
+    @property
+    def passed(self) -> bool:
+        return not self.faults
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **asdict(self),
+            "passed": self.passed,
+            "scales": [asdict(scale) for scale in self.scales],
+            "faults": [fault._asdict() for fault in self.faults],
+        }
+
+    def to_text(self) -> str:
+        lines = [f"{fault.file}: {fault.description}" for fault in self.faults]
+        lines.extend(self.notices)
+        for scale in self.scales:
+            lines.append(
+                f"{scale.file}: sfizz played {scale.n_played} keys; {scale.n_judged} judged: at most "
+                f"{scale.worst_cents:.1f} cents from their own samples, {scale.n_within_15} within "
+                "15 cents of the scale"
+            )
+        verdict = "passed" if self.passed else f"FAILED, {len(self.faults)} faults"
+        lines.append(
+            f"{self.folder}: {verdict}. {self.n_files} samples of {self.n_instruments} instruments, "
+            f"{self.n_in_tune} in tune, {self.n_unpitched} without a pitch, {self.n_looped} looped "
+            f"({self.trackers})"
+        )
+        return "\n".join(lines)

@@ -1,0 +1,119 @@
+"""A scale through sfizz, an SFZ player: does what it plays sound as the samples do?"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from timbrel.library.level import Audio, rms_db
+from timbrel.library.manifest import ManifestRow
+from timbrel.library.pitch.yin import Yin
+from timbrel.library.verify.instrument_file import Opcodes, parse_sfz
+from timbrel.library.verify.report import Fault, ScaleResult
+from timbrel_bundle.audio import read_audio
+
+MISSING = "no scale was played: sfizz is not installed (pip install pysfizz)"
+
+MAX_KEYS = 13
+HELD_SECONDS = 1.0
+BLOCK_SIZE = 1024
+
+LOOPED_SECONDS = 0.3
+"""A looped sample is played for so much longer than its first pass lasts."""
+
+LOOP_DROP_DB = 6.0
+"""Softer than this after the first pass, a loop does not hold its sound."""
+
+SAME_CENTS = 5.0
+"""Most that a played note may lie from its own tuned sample."""
+
+WELL_IN_TUNE_CENTS = 15.0
+
+
+def has_sfizz() -> bool:
+    return importlib.util.find_spec("pysfizz") is not None
+
+
+def play_scale(
+    folder: Path, path: Path, rows: Mapping[str, ManifestRow]
+) -> tuple[list[Fault], ScaleResult | None]:
+    """Plays up to MAX_KEYS keys of an instrument, each zone's own, and measures them.
+
+    The .sfz file must have been checked: its samples are there.
+    """
+    from pysfizz import Synth
+
+    name = path.relative_to(folder).as_posix()
+    regions = _scale(parse_sfz(path.read_text(encoding="utf-8")))
+    sample_rate = rows[regions[0]["sample"]].sample_rate
+    synth = Synth(sample_rate=sample_rate, block_size=BLOCK_SIZE)
+    if not synth.load_sfz_file(path):
+        return [Fault(name, "scale", "sfizz cannot load it")], None
+    tracker = Yin()
+    faults: list[Fault] = []
+    off_sample: list[float] = []
+    off_scale: list[float] = []
+    for region in regions:
+        row = rows[region["sample"]]
+        played = _render(synth, row)
+        if fault := _fault_of_level(played, row):
+            faults.append(Fault(name, "scale", fault))
+            continue
+        expected = _expected(folder, row, tracker)
+        heard = tracker.measure(played[: round(HELD_SECONDS * sample_rate)], sample_rate)
+        if expected is None or heard is None:
+            continue
+        cents = 100.0 * (heard - expected)
+        off_sample.append(abs(cents))
+        off_scale.append(abs(100.0 * (heard - row.pitch)))
+        if abs(cents) > SAME_CENTS:
+            description = f"sfizz plays key {row.pitch} {cents:+.1f} cents away from its own tuned sample"
+            faults.append(Fault(name, "scale", description))
+    n_well = sum(each <= WELL_IN_TUNE_CENTS for each in off_scale)
+    return faults, ScaleResult(name, len(regions), len(off_sample), max(off_sample, default=0.0), n_well)
+
+
+def _scale(regions: Sequence[Opcodes]) -> list[Opcodes]:
+    """One region a pitch, of a middle velocity and the first round robin; spread where there are many."""
+    by_pitch: dict[int, list[Opcodes]] = {}
+    for region in regions:
+        if region.get("seq_position", "1") == "1":
+            by_pitch.setdefault(int(region["pitch_keycenter"]), []).append(region)
+    pitches = sorted(by_pitch)
+    chosen = np.unique(np.linspace(0, len(pitches) - 1, min(MAX_KEYS, len(pitches))).round().astype(int))
+    return [by_pitch[pitches[index]][len(by_pitch[pitches[index]]) // 2] for index in chosen]
+
+
+def _render(synth: Any, row: ManifestRow) -> Audio:
+    """What sfizz plays at the sample's own key and velocity, mono [samples]: past the loop's end, if it has one."""
+    seconds = HELD_SECONDS
+    if row.loop_end is not None:
+        seconds = max(seconds, row.loop_end / row.sample_rate + LOOPED_SECONDS)
+    stereo = synth.render_note(row.pitch, row.velocity, seconds, seconds)
+    return np.asarray(np.mean(stereo, axis=0), dtype=np.float32)
+
+
+def _fault_of_level(played: Audio, row: ManifestRow) -> str | None:
+    """Silence, or a loop that dies; None where neither is."""
+    where = f"at key {row.pitch}, velocity {row.velocity}"
+    if not np.abs(played).max(initial=0.0) > 0.0:
+        return f"sfizz plays nothing {where}"
+    if row.loop_start is None or row.loop_end is None:
+        return None
+    drop = rms_db(played[row.loop_start : row.loop_end]) - rms_db(played[row.loop_end :])
+    if drop > LOOP_DROP_DB:
+        return f"sfizz loses {drop:.0f} dB {where} once the loop repeats"
+    return None
+
+
+def _expected(folder: Path, row: ManifestRow, tracker: Yin) -> float | None:
+    """The pitch of the tuned sample; None where it is not tracked with confidence."""
+    audio, sample_rate = read_audio(folder / row.file)
+    heard = tracker.measure(audio[: round(HELD_SECONDS * sample_rate)], sample_rate)
+    if heard is None or abs(heard - row.pitch) > 0.5:
+        return None
+    return heard + row.tune_cents / 100.0

@@ -1,0 +1,1 @@
+"""Who may call, and how they prove it: tokens, certificates."""

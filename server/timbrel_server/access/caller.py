@@ -1,0 +1,37 @@
+"""Who is calling, for whoever shares things out between callers, and for the log."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+from timbrel_server.grpc_types import Context
+
+_caller: ContextVar[str] = ContextVar("caller", default="")
+
+
+def current_caller() -> str:
+    """Whom the call that is being answered here comes from: `token:NAME`, `certificate:SUBJECT`, `peer:HOST`.
+
+    Empty outside of a call.
+    """
+    return _caller.get()
+
+
+def set_caller(name: str) -> None:
+    """Says for this task whom its call comes from."""
+    _caller.set(name)
+
+
+def name_by_connection(context: Context) -> str:
+    """The caller as its connection tells: its certificate's subject, where it brought one, else its host."""
+    presented = context.auth_context() or {}
+    for key in ("x509_subject_alternative_name", "x509_common_name"):
+        if values := presented.get(key):
+            return f"certificate:{next(iter(values)).decode(errors='replace')}"
+    return f"peer:{peer_host(context.peer() or '')}"
+
+
+def peer_host(peer: str) -> str:
+    """The host of gRPC's `ipv4:HOST:PORT`, `ipv6:[HOST]:PORT` or `unix:PATH`."""
+    kind, _, address = peer.partition(":")
+    return address.rpartition(":")[0].replace("%5B", "").replace("%5D", "") if kind != "unix" else "unix"

@@ -1,0 +1,80 @@
+"""The log: plain lines, or one JSON object a line; each tells which request it belongs to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import sys
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+REQUEST_ID_KEY = "x-request-id"
+"""Metadata: an id that the caller chose; one is made where there is none. It comes back with the status."""
+
+_VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+_request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "request_id"}
+
+
+def current_request_id() -> str:
+    """Of the call that is being answered here; empty outside of one."""
+    return _request_id.get()
+
+
+def begin_request(given: str) -> str:
+    """Makes this task's log lines belong to a request; returns its id.
+
+    Args:
+        given: the caller's own id. One that could forge a log line, or is empty or long, is replaced.
+    """
+    request_id = given if _VALID_ID.fullmatch(given) else secrets.token_hex(8)
+    _request_id.set(request_id)
+    return request_id
+
+
+def set_up_logging(log_format: str, level: str) -> None:
+    """Sends the log to the standard error. A log that cannot be written is no reason to fail a call."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.raiseExceptions = False
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, request_id, and what the call gave as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A line without its end."""
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if request_id := current_request_id():
+            entry["request_id"] = request_id
+        entry.update({key: value for key, value in vars(record).items() if key not in _PLAIN})
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """`time LEVEL logger: message [request id]`."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s%(request_id)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A line, and the exception's after it."""
+        request_id = current_request_id()
+        record.request_id = f" [{request_id}]" if request_id else ""
+        return super().format(record)

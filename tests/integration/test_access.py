@@ -1,0 +1,289 @@
+"""Who may call: tokens, TLS, certificates; and what gRPC itself holds callers to."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from certificates import Authority, Pair
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from server_process import ServerProcess
+
+import timbrel
+from timbrel.security import Security
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+PATIENCE_SECONDS = 60.0
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+StartServer = Callable[..., ServerProcess]
+Metadata = Sequence[tuple[str, str]]
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    file = tmp_path / "tokens"
+    file.write_text("# name:token\n\nann:token-of-ann\nbob: token:of:bob\n")
+    return file
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "pki")
+
+
+def bearer(token: str) -> Metadata:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def calls(channel: grpc.Channel, metadata: Metadata = ()) -> list[Callable[[], Any]]:
+    """One call of every kind that must not be answered to a stranger."""
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    reflection: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+    how: Any = {"metadata": metadata, "timeout": PATIENCE_SECONDS}
+    note = pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=0.2, seed=1)
+    listing = reflection_pb2.ServerReflectionRequest(list_services="")
+    return [
+        lambda: stub.GetModel(pb.GetModelRequest(), **how),
+        lambda: stub.GetModel(pb.GetModelRequest(bundle="no such bundle"), **how),
+        lambda: stub.GetTimbreMap(pb.GetTimbreMapRequest(), **how),
+        lambda: list(stub.GetFile(pb.GetFileRequest(name="timbre_map.json"), **how)),
+        lambda: list(stub.Generate(note, **how)),
+        lambda: list(stub.Generate(pb.GenerateRequest(pitch=9999), **how)),
+        lambda: list(stub.Play(iter(()), **how)),
+        lambda: stub.Locate(pb.LocateRequest(), **how),
+        lambda: list(reflection.ServerReflectionInfo(iter([listing]), **how)),
+    ]
+
+
+def refused_with(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value.code(), caught.value.details() or ""
+
+
+def model_name(channel: grpc.Channel, metadata: Metadata = ()) -> str:
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    reply = stub.GetModel(pb.GetModelRequest(), metadata=metadata, timeout=PATIENCE_SECONDS)
+    return str(reply.manifest.name)
+
+
+def health(channel: grpc.Channel, service: str = "") -> int:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    return int(stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_SECONDS).status)
+
+
+def secure(server: ServerProcess, ca: Path, pair: Pair | None = None) -> grpc.Channel:
+    key, chain = (pair.key.read_bytes(), pair.certificate.read_bytes()) if pair else (None, None)
+    return grpc.secure_channel(server.address, grpc.ssl_channel_credentials(ca.read_bytes(), key, chain))
+
+
+def tls_options(authority: Authority) -> list[str]:
+    pair = authority.sign("server")
+    return ["--tls-cert", str(pair.certificate), "--tls-key", str(pair.key)]
+
+
+class TestTokens:
+    def test_strangers_learn_nothing(self, start_server: StartServer, tokens: Path) -> None:
+        server = start_server("--token-file", str(tokens))
+        strangers: list[Metadata] = [
+            (),
+            bearer("wrong"),
+            bearer(""),
+            bearer("token-of-ann "),
+            bearer("token-of-an"),
+            (("authorization", "token-of-ann"),),
+            (("authorization", "Basic token-of-ann"),),
+            bearer("ann:token-of-ann"),
+        ]
+        with grpc.insecure_channel(server.address) as channel:
+            answers = {refused_with(call) for who in strangers for call in calls(channel, who)}
+            assert len(answers) == 1  # the same whatever was asked for: nothing to be learnt from it
+            code, details = answers.pop()
+            assert code is grpc.StatusCode.UNAUTHENTICATED
+            assert "tiny" not in details
+            assert health(channel) == SERVING
+
+    def test_each_token_has_its_name(self, start_server: StartServer, tokens: Path) -> None:
+        server = start_server("--token-file", str(tokens))
+        with grpc.insecure_channel(server.address) as channel:
+            assert model_name(channel, bearer("token-of-ann")) == "tiny"
+            assert model_name(channel, (("authorization", "bearer token:of:bob"),)) == "tiny"
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        log = server.log()
+        assert "for token:ann" in log
+        assert "for token:bob" in log
+        assert "token-of-ann" not in log
+        assert "of:bob" not in log.replace("token:bob", "")
+
+    def test_the_python_client_brings_its_token(self, start_server: StartServer, tokens: Path) -> None:
+        server = start_server("--token-file", str(tokens))
+        with timbrel.Client(server.address, token="token-of-ann") as client:
+            assert client.model()
+        with (
+            timbrel.Client(server.address, token="wrong") as client,
+            pytest.raises(timbrel.AuthenticationError),
+        ):
+            client.model()
+
+    def test_tokens_are_read_anew(self, start_server: StartServer, tokens: Path) -> None:
+        server = start_server("--token-file", str(tokens))
+        with grpc.insecure_channel(server.address) as channel:
+            tokens.write_text("ann:another-token\n")
+            server.signal(signal.SIGHUP)
+            wait_for(lambda: "tokens: read anew" in server.log())
+            assert (
+                refused_with(calls(channel, bearer("token-of-ann"))[0])[0] is grpc.StatusCode.UNAUTHENTICATED
+            )
+            assert model_name(channel, bearer("another-token")) == "tiny"
+            tokens.write_text("no token here\n")
+            server.signal(signal.SIGHUP)
+            wait_for(lambda: "what is in use stays" in server.log())
+            assert model_name(channel, bearer("another-token")) == "tiny"
+            assert "line 1" in server.log()
+            assert "no token here" not in server.log()
+
+    def test_a_token_goes_unencrypted_to_no_other_machine(self) -> None:
+        client = timbrel.Client("203.0.113.1", token="secret", security=Security())
+        with pytest.raises(timbrel.InvalidRequestError, match="unencrypted"):
+            client.model()
+
+
+class TestTls:
+    def test_the_python_client_speaks_tls(
+        self, start_server: StartServer, authority: Authority, tokens: Path
+    ) -> None:
+        server = start_server(*tls_options(authority), "--token-file", str(tokens))
+        security = Security(ca=authority.certificate)
+        with timbrel.Client(server.address, token="token-of-ann", security=security) as client:
+            assert client.generate((0.0, 0.0), 60, seconds=0.2, seed=1).codes.size
+        with (
+            timbrel.Client(server.address, security=security) as client,
+            pytest.raises(timbrel.AuthenticationError),
+        ):
+            client.model()
+        with pytest.raises(timbrel.UnavailableError), timbrel.Client(server.address, timeout=5.0) as client:
+            client.model()
+
+    def test_a_server_that_another_authority_signed_is_not_trusted(
+        self, start_server: StartServer, authority: Authority, tmp_path: Path
+    ) -> None:
+        server = start_server(*tls_options(authority))
+        other = Authority(tmp_path / "other", "other")
+        with secure(server, other.certificate) as channel:
+            assert refused_with(lambda: model_name(channel))[0] is grpc.StatusCode.UNAVAILABLE
+
+    def test_an_expired_server_is_not_trusted(self, start_server: StartServer, authority: Authority) -> None:
+        pair = authority.sign("server", expired=True)
+        server = start_server("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key))
+        with secure(server, authority.certificate) as channel:
+            assert refused_with(lambda: model_name(channel))[0] is grpc.StatusCode.UNAVAILABLE
+
+    def test_callers_must_show_a_certificate(
+        self, start_server: StartServer, authority: Authority, tmp_path: Path
+    ) -> None:
+        server = start_server(*tls_options(authority), "--client-ca", str(authority.certificate))
+        with secure(server, authority.certificate, authority.sign("ann")) as channel:
+            assert model_name(channel) == "tiny"
+        impostor = Authority(tmp_path / "other", "other").sign("ann")
+        for pair in (None, impostor, authority.sign("late", expired=True)):
+            with secure(server, authority.certificate, pair) as channel:
+                for call in (*calls(channel), lambda channel=channel: health(channel)):
+                    code, details = refused_with(call)
+                    assert code is grpc.StatusCode.UNAVAILABLE
+                    assert "tiny" not in details
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+        assert "for certificate:" in server.log()
+
+    def test_the_certificate_is_read_anew(
+        self, start_server: StartServer, authority: Authority, tmp_path: Path
+    ) -> None:
+        pair = authority.sign("server")
+        server = start_server("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key))
+        before = ssl.get_server_certificate(address_of(server))
+        renewed = authority.sign("renewed")
+        pair.certificate.write_bytes(renewed.certificate.read_bytes())
+        server.signal(signal.SIGHUP)  # the key is still the old one
+        wait_for(lambda: "what is in use stays" in server.log())
+        assert ssl.get_server_certificate(address_of(server)) == before
+        pair.key.write_bytes(renewed.key.read_bytes())
+        server.signal(signal.SIGHUP)
+        wait_for(lambda: "certificates: read anew" in server.log())
+        assert (
+            ssl.get_server_certificate(address_of(server)).strip() == renewed.certificate.read_text().strip()
+        )
+        with secure(server, authority.certificate) as channel:
+            assert model_name(channel) == "tiny"
+
+
+class TestLimits:
+    def test_a_message_above_the_limit(self, start_server: StartServer) -> None:
+        server = start_server("--max-message-bytes", "4096")
+        with grpc.insecure_channel(server.address) as channel:
+            stub: Any = pb_grpc.SynthesizerStub(channel)
+            long = pb.LocateRequest(bundle="x" * 5000)
+            code, _ = refused_with(lambda: stub.Locate(long, timeout=PATIENCE_SECONDS))
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert model_name(channel) == "tiny"
+
+    def test_streams_of_one_connection_wait_for_one_another(self, start_server: StartServer) -> None:
+        server = start_server("--max-streams", "2")
+        held = threading.Event()
+
+        def silent() -> Any:
+            held.wait()
+            yield from ()
+
+        with grpc.insecure_channel(server.address) as channel:
+            stub: Any = pb_grpc.SynthesizerStub(channel)
+            playing = [stub.Play(silent()) for _ in range(2)]
+            for call in playing:
+                call.initial_metadata()  # comes once the call has begun
+            third = stub.GetModel.future(pb.GetModelRequest(), timeout=PATIENCE_SECONDS)
+            with pytest.raises(grpc.FutureTimeoutError):
+                third.result(timeout=0.5)
+            with grpc.insecure_channel(server.address, (("grpc.use_local_subchannel_pool", 1),)) as other:
+                assert model_name(other) == "tiny"
+            held.set()
+            assert third.result(timeout=PATIENCE_SECONDS).manifest.name == "tiny"
+
+    def test_who_pings_too_often_is_cut_off(self, start_server: StartServer) -> None:
+        server = start_server()
+        with socket.create_connection(address_of(server), PATIENCE_SECONDS) as plain:
+            plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # empty SETTINGS
+            received = b""
+            with contextlib.suppress(OSError):  # closed at the other end
+                for _ in range(200):
+                    plain.sendall(b"\0\0\x08\6\0\0\0\0\0" + b"pingping")
+                    time.sleep(0.002)
+            with contextlib.suppress(OSError):
+                while data := plain.recv(65536):
+                    received += data
+        assert b"too_many_pings" in received
+        with grpc.insecure_channel(server.address) as channel:
+            assert model_name(channel) == "tiny"
+
+
+def address_of(server: ServerProcess) -> tuple[str, int]:
+    host, _, port = server.address.rpartition(":")
+    return host, int(port)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)

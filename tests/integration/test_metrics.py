@@ -1,0 +1,221 @@
+"""What a server tells of itself: metrics, probes, and its log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from server_process import ServerProcess
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+PATIENCE_SECONDS = 60.0
+DASHBOARD = Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "timbrel.json"
+SERVICE = "timbrel.v1.Synthesizer"
+
+StartServer = Callable[..., ServerProcess]
+
+
+def note(**fields: Any) -> pb.GenerateRequest:
+    return pb.GenerateRequest(**{"timbre": pb.Timbre(), "pitch": 60, "seconds": 2.4, "seed": 1, **fields})
+
+
+def get(server: ServerProcess, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(
+            f"http://{server.metrics_address}{path}", timeout=PATIENCE_SECONDS
+        ) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def samples(server: ServerProcess) -> dict[str, list[tuple[Mapping[str, str], float]]]:
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for family in text_string_to_metric_families(get(server, "/metrics")[1]):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def value(server: ServerProcess, name: str, **labels: str) -> float:
+    return sum(
+        number
+        for found, number in samples(server).get(name, [])
+        if all(found.get(label) == wanted for label, wanted in labels.items())
+    )
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def handled(server: ServerProcess, code: str, method: str = "Generate") -> float:
+    return value(
+        server, "grpc_server_handled_total", grpc_service=SERVICE, grpc_method=method, grpc_code=code
+    )
+
+
+def test_what_is_counted(start_server: StartServer) -> None:
+    server = start_server("--slots", "1", "--queue", "2", "--metrics-port", "0")
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        assert len(list(stub.Generate(note(), timeout=PATIENCE_SECONDS))) > 1
+        assert handled(server, "OK") == 1
+        assert value(server, "timbrel_frames_total", bundle="tiny") == 120
+        assert value(server, "timbrel_notes_finished_total") == 1
+        assert value(server, "timbrel_step_seconds_count") >= 120
+        assert value(server, "timbrel_batch_notes_sum") == value(server, "timbrel_batch_notes_count")
+        assert value(server, "timbrel_first_chunk_seconds_count") == 1
+        assert value(server, "timbrel_queue_wait_seconds_count") == 1
+        assert value(server, "timbrel_slots") == 1
+
+        refused = [stub.Generate(note(), timeout=PATIENCE_SECONDS) for _ in range(20)]
+        outcomes = [outcome(call) for call in refused]
+        n_refused = outcomes.count(grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert n_refused > 0
+        assert handled(server, "ResourceExhausted") == n_refused
+        assert value(server, "timbrel_notes_refused_total") == n_refused
+
+        gone = stub.Generate(note(), timeout=PATIENCE_SECONDS)
+        gone.initial_metadata()
+        gone.cancel()
+        wait_for(lambda: handled(server, "Cancelled") == 1)
+        assert value(server, "timbrel_notes_cancelled_total") == 1
+        assert outcome(stub.Generate(note(pitch=999))) is grpc.StatusCode.INVALID_ARGUMENT
+        assert handled(server, "InvalidArgument") == 1
+        # The queue is short, so no deadline is refused at once: this one passes while the note is written.
+        late = outcome(stub.Generate(note(), timeout=0.02))
+        assert late in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        [(info, one)] = samples(server)["timbrel_engine_info"]
+        assert one == 1
+        assert info["bundle"] == "tiny"
+        assert info["precision"] == "fp32"
+        assert info["provider"] == "CPUExecutionProvider"
+        model = stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS)
+        assert info["bundle_hash"] == model.manifest.bundle_hash
+        wait_for(lambda: value(server, "timbrel_slots_active") == 0)
+        assert value(server, "timbrel_queue_notes") == 0
+
+
+def outcome(call: Any) -> grpc.StatusCode:
+    with contextlib.suppress(grpc.RpcError):
+        list(call)
+    code: grpc.StatusCode = call.code()
+    return code
+
+
+def test_no_caller_is_named(start_server: StartServer, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("ann-the-caller:a-secret-token")
+    server = start_server("--token-file", str(tmp_path / "tokens"), "--metrics-port", "0")
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        who = (("authorization", "Bearer a-secret-token"),)
+        assert outcome(stub.Generate(note(), metadata=who)) is grpc.StatusCode.OK
+        assert outcome(stub.Generate(note())) is grpc.StatusCode.UNAUTHENTICATED
+    text = get(server, "/metrics")[1]
+    assert 'grpc_code="Unauthenticated"' in text
+    assert "ann" not in text
+    assert "secret" not in text
+    assert "127.0.0.1" not in text
+
+
+def test_probes_tell_life_from_readiness(start_server: StartServer) -> None:
+    server = start_server("--slots", "1", "--metrics-port", "0", "--grace", "60")
+    assert get(server, "/livez")[0] == get(server, "/readyz")[0] == 200
+    assert get(server, "/elsewhere")[0] == 404
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        streams = [stub.Generate(note(), timeout=PATIENCE_SECONDS) for _ in range(100)]
+        for stream in streams:
+            stream.initial_metadata()
+        server.signal(signal.SIGTERM)
+        wait_for(lambda: get(server, "/readyz")[0] == 503)
+        assert get(server, "/livez")[0] == 200  # it drains: no reason to kill it
+        server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+
+
+def test_the_dashboard_asks_for_what_there_is(start_server: StartServer) -> None:
+    server = start_server("--metrics-port", "0")
+    with grpc.insecure_channel(server.address) as channel:
+        outcome(pb_grpc.SynthesizerStub(channel).Generate(note()))
+    names = set(samples(server)) | {"up", "timbrel_reloads_total"}
+    targets = [
+        target["expr"]
+        for panel in json.loads(DASHBOARD.read_text())["panels"]
+        for target in panel.get("targets", [])
+    ]
+    assert targets
+    for expression in targets:
+        asked = {word for word in words(expression) if word.startswith(("timbrel_", "grpc_", "process_"))}
+        assert asked - LABELS, expression
+        assert asked - LABELS <= names, expression
+
+
+LABELS = {"grpc_code", "grpc_method", "grpc_service", "grpc_type"}
+
+
+def words(expression: str) -> set[str]:
+    return set("".join(c if c.isalnum() or c == "_" else " " for c in expression).split())
+
+
+def test_the_log_as_json(start_server: StartServer) -> None:
+    server = start_server("--log-format", "json", TIMBREL_TOKEN="a-secret-token")
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        who = (("authorization", "Bearer a-secret-token"),)
+        chosen = stub.Generate(note(), metadata=(*who, ("x-request-id", "chosen-by-the-caller")))
+        assert outcome(chosen) is grpc.StatusCode.OK
+        assert dict(chosen.trailing_metadata())["x-request-id"] == "chosen-by-the-caller"
+        forged = stub.Generate(note(), metadata=(*who, ("x-request-id", 'a"} {"level": "error')))
+        outcome(forged)
+        refused = stub.Generate(note(pitch=999), metadata=who)
+        assert outcome(refused) is grpc.StatusCode.INVALID_ARGUMENT
+        given = dict(refused.trailing_metadata())["x-request-id"]
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    entries = [json.loads(line) for line in server.log().splitlines()]
+    assert all({"time", "level", "logger", "message"} <= set(entry) for entry in entries)
+    assert any("slots = 16 (default)" in entry["message"] for entry in entries)
+    ended = {entry["request_id"]: entry for entry in entries if "code" in entry}
+    assert ended["chosen-by-the-caller"]["code"] == "OK"
+    assert ended["chosen-by-the-caller"]["method"] == "Generate"
+    assert ended["chosen-by-the-caller"]["caller"] == "token:default"
+    assert ended["chosen-by-the-caller"]["seconds"] > 0
+    assert ended[given]["code"] == "INVALID_ARGUMENT"
+    assert len(ended) == 3
+    assert "a-secret-token" not in server.log()
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(start_server: StartServer) -> None:
+    with open("/dev/full", "w") as full:
+        server = start_server(stderr=full)
+        with grpc.insecure_channel(server.address) as channel:
+            stub: Any = pb_grpc.SynthesizerStub(channel)
+            for _ in range(3):
+                assert outcome(stub.Generate(note())) is grpc.StatusCode.OK
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+
+
+def test_a_metrics_port_in_use(start_server: StartServer, tiny_bundle: Path) -> None:
+    first = start_server("--metrics-port", "0")
+    assert first.metrics_address is not None
+    taken = first.metrics_address.rpartition(":")[2]
+    with pytest.raises(AssertionError, match=f"port {taken} on 127.0.0.1 is in use.*--metrics-port"):
+        start_server("--metrics-port", taken)

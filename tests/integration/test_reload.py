@@ -1,0 +1,185 @@
+"""Several bundles by name, and SIGHUP: bundles are loaded, warmed and switched while notes go on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from server_process import ServerProcess
+
+from timbrel_bundle.manifest import bundle_hash, load_manifest, save_manifest
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+PATIENCE_SECONDS = 60.0
+N_RELOADS = 10
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def renewed(tiny_bundle: Path, tmp_path: Path) -> Path:
+    """The tiny bundle with another hash: what differs is nothing that it sounds by."""
+    copy = shutil.copytree(tiny_bundle, tmp_path / "renewed")
+    changed = copy / "timbre_map.json"
+    changed.write_text(changed.read_text() + "\n")
+    manifest = load_manifest(copy / "manifest.json")
+    for file in manifest.files:
+        if file.name == changed.name:
+            file.size = changed.stat().st_size
+            file.sha256 = hashlib.sha256(changed.read_bytes()).hexdigest()
+    manifest.bundle_hash = bundle_hash(manifest.files)
+    save_manifest(manifest, copy / "manifest.json")
+    return copy
+
+
+def note(bundle: str = "", seconds: float = 2.4) -> pb.GenerateRequest:
+    return pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=seconds, seed=1, bundle=bundle)
+
+
+def served_hash(stub: Any, name: str = "") -> str:
+    reply = stub.GetModel(pb.GetModelRequest(bundle=name), timeout=PATIENCE_SECONDS)
+    return str(reply.manifest.bundle_hash)
+
+
+def codes(replies: Any) -> bytes:
+    return b"".join(reply.codes.data for reply in replies)
+
+
+def turn(link: Path, folder: Path) -> None:
+    """As an operator does: the new link takes the old one's place in one go."""
+    new = link.with_suffix(".new")
+    new.symlink_to(folder)
+    os.replace(new, link)
+
+
+def wait_for_log(server: ServerProcess, text: str) -> None:
+    wait_for(lambda: text in server.log())
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def test_requests_name_their_bundle(start_server: StartServer, tiny_bundle: Path, renewed: Path) -> None:
+    server = start_server("--bundle", f"b={renewed}", "--bundle", f"c={tiny_bundle}")
+    assert "bundle=tiny,b,c" in server.ready_line
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        assert (
+            served_hash(stub) == served_hash(stub, "tiny") == served_hash(stub, "c") != served_hash(stub, "b")
+        )
+        written = {
+            codes(stub.Generate(note(name), timeout=PATIENCE_SECONDS)) for name in ("", "tiny", "b", "c")
+        }
+        assert len(written) == 1
+        with pytest.raises(grpc.RpcError) as caught:
+            served_hash(stub, "d")
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        wrong = note("b")
+        wrong.bundle_hash = served_hash(stub)
+        with pytest.raises(grpc.RpcError) as caught:
+            codes(stub.Generate(wrong, timeout=PATIENCE_SECONDS))
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_a_bundle_is_switched_under_load(
+    start_server: StartServer, tiny_bundle: Path, renewed: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(tiny_bundle)
+    server = start_server("--slots", "2", bundle=link)
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        alone = codes(stub.Generate(note(), timeout=PATIENCE_SECONDS))
+        ended: list[bytes | str] = []
+        over = threading.Event()
+
+        def ask_on_and_on() -> None:
+            while not over.is_set():
+                try:
+                    ended.append(codes(stub.Generate(note(), timeout=PATIENCE_SECONDS)))
+                except grpc.RpcError as error:
+                    ended.append(str(error))
+
+        askers = [threading.Thread(target=ask_on_and_on) for _ in range(6)]
+        for asker in askers:
+            asker.start()
+        turn(link, renewed)
+        server.signal(signal.SIGHUP)
+        renewed_hash = load_manifest(renewed / "manifest.json").bundle_hash
+        while served_hash(stub) != renewed_hash:
+            time.sleep(0.02)
+        wait_for_log(server, "is freed")
+        over.set()
+        for asker in askers:
+            asker.join()
+        assert len(ended) >= 6
+        assert set(ended) == {alone}  # every one of them, before, during and after
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+
+
+@pytest.mark.parametrize("damage", ["altered", "missing", "no manifest", "no folder"])
+def test_a_broken_bundle_leaves_the_old_one(
+    start_server: StartServer, tiny_bundle: Path, renewed: Path, tmp_path: Path, damage: str
+) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(tiny_bundle)
+    server = start_server(bundle=link)
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        before = served_hash(stub)
+        weights = renewed / "model.safetensors"
+        match damage:
+            case "altered":
+                content = bytearray(weights.read_bytes())
+                content[len(content) // 2] ^= 1
+                weights.write_bytes(content)
+            case "missing":
+                weights.unlink()
+            case "no manifest":
+                (renewed / "manifest.json").write_text("{")
+            case "no folder":
+                shutil.rmtree(renewed)
+        turn(link, renewed)
+        server.signal(signal.SIGHUP)
+        wait_for_log(server, "what is in use stays")
+        assert served_hash(stub) == before
+        assert codes(stub.Generate(note(seconds=0.2), timeout=PATIENCE_SECONDS))
+        turn(link, tiny_bundle)
+        server.signal(signal.SIGHUP)
+        wait_for_log(server, "unchanged")
+
+
+def test_what_was_replaced_is_freed(
+    start_server: StartServer, tiny_bundle: Path, renewed: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(tiny_bundle)
+    server = start_server(bundle=link)
+    resident = []
+    for index in range(N_RELOADS):
+        turn(link, (renewed, tiny_bundle)[index % 2])
+        server.signal(signal.SIGHUP)
+        wait_for(lambda n_freed=index + 1: server.log().count("is freed") == n_freed)
+        resident.append(resident_bytes(server))
+    # One that something still looked at is freed with the next.
+    assert min(resident[-3:]) < min(resident[:3]) + 5e6, resident
+
+
+def resident_bytes(server: ServerProcess) -> int:
+    pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
