@@ -89,7 +89,7 @@ class Soak:
         """Notes and frames a second."""
         tally = Tally()
         traffic = self._traffic(channel, tally, seed=1)
-        seconds = min(60.0, max(8.0, self._seconds / 10))
+        seconds = min(60.0, max(min(8.0, self._seconds / 2), self._seconds / 10))
         async with _aside(traffic.saturate(2 * self._slots)):
             await asyncio.sleep(seconds / 2)  # warms up
             before, began = tally.answered, time.monotonic()

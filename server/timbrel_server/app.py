@@ -79,6 +79,7 @@ class App:
         )
         self._watchdog = Watchdog(self._shelf, self._front.health, config.stall_seconds, self._fail)
         self._watching: asyncio.Task[None] | None = None
+        self._failing: asyncio.Task[None] | None = None  # says so
 
     @property
     def address(self) -> str:
@@ -120,8 +121,8 @@ class App:
         failing = asyncio.create_task(self._failed.wait())
         try:
             await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
-            if self.has_failed:
-                await self._front.health.fail()
+            if self._failing is not None:
+                await self._failing
                 await asyncio.wait((stopping,), timeout=self._config.failure_grace_seconds)
         finally:
             for task in (reloading, stopping, failing):
@@ -141,3 +142,4 @@ class App:
     def _fail(self, bundle: str) -> None:
         _log.critical("the engine of %s has failed: this server ends", bundle)
         self._failed.set()
+        self._failing = asyncio.create_task(self._front.health.fail())

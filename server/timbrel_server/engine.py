@@ -210,10 +210,12 @@ class Engine:
         """Moves every running note that is due on by one frame position."""
         self._n_steps += 1
         self._stepping = True
-        due, rows = self._admit()
-        drawn = self._run(rows)
-        self._publish(due, drawn)
-        self._stepping = False
+        try:
+            due, rows = self._admit()
+            drawn = self._run(rows)
+            self._publish(due, drawn)
+        finally:
+            self._stepping = False
 
     def _admit(self) -> tuple[list[Slot], list[StepRow]]:
         """The slots that are to move on, by row, and what the step reads."""

@@ -342,8 +342,10 @@ class Client:
             return self._decoder
 
     def _call(self, action: Callable[[Transport, float | None], _Result]) -> _Result:
-        """Runs one call within the time allowed, again where the server is overloaded or, if it is none of our
-        own, not there."""
+        """Runs one call within the time allowed, again where the server is overloaded or not there.
+
+        Our own, once gone, does not come back.
+        """
         transport = self._connect()
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         attempt = 1

@@ -243,6 +243,7 @@ def test_a_run_can_begin_from_the_weights_of_another(
         for folder in (first, fresh, further)
     }
     assert scores["further"] < scores["first"] < scores["fresh"]
+    assert json.loads((further / "model.json").read_text())["steps"] == 80
     train("parts", "first", minutes=1e-9)  # a sitting of one step
     parts = train("parts", "first")
     assert (parts / "model.safetensors").read_bytes() == (further / "model.safetensors").read_bytes()

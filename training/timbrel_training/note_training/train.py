@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -172,12 +172,14 @@ def train_notes(
     chart, points = read_map(timbre_dir)
     conditions = TimbreConditions.from_map(chart, points, table, config.noise_fraction)
     trainer = NoteTrainer(config, model_config, table, conditions, device)
-    start = {} if init is None else {"init": start_from(init, trainer.model, table.codec_hash)}
+    begun = None if init is None else start_from(init, trainer.model, table.codec_hash)
+    start = {} if begun is None else {"init": begun.sha256}
     about = {**_about(model_config, table), "config": name, **start}
+    earlier_steps = 0 if begun is None else begun.steps
 
     def validate(average: nn.Module) -> dict[str, float]:
         figures = trainer.validate(average)
-        description = {**about, "steps": loop.step, "validation": figures}
+        description = {**about, "steps": earlier_steps + loop.step, "validation": figures}
         save_weights(out_dir, MODEL, average, description)
         earlier = [entry["held_out"] for entry in loop.history if "held_out" in entry]
         if figures.get("held_out", math.inf) < min(earlier, default=math.inf):
@@ -211,8 +213,17 @@ def train_notes(
     return loop
 
 
-def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> str:
-    """Gives `model` the weights of another stage-2 folder; returns their SHA-256, in hex.
+class Start(NamedTuple):
+    """Where a run began that did not begin at random."""
+
+    sha256: str
+    """Of the weights' file, in hex."""
+    steps: int
+    """That those weights had behind them."""
+
+
+def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> Start:
+    """Gives `model` the weights of another stage-2 folder.
 
     Raises:
         CheckpointError: there are none, they are damaged, or of a model or codes unlike these.
@@ -227,7 +238,8 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> str:
     if description.get("codec_hash") != codec_hash:
         raise CheckpointError(f"{folder}: its model writes codes of another codec than the tokens are of")
     load_weights(folder, MODEL, model)
-    return hashlib.sha256((folder / f"{MODEL}.safetensors").read_bytes()).hexdigest()
+    sha256 = hashlib.sha256((folder / f"{MODEL}.safetensors").read_bytes()).hexdigest()
+    return Start(sha256, int(description.get("steps", 0)))
 
 
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:

@@ -50,8 +50,8 @@ class LibrarySummary:
 
     def to_text(self) -> str:
         lines = [
-            f"{self.folder}: {self.n_notes} samples of {self.n_instruments} instruments, {self.seconds:.1f} s; "
-            f"{self.n_rendered} notes rendered in {self.render_seconds:.1f} s "
+            f"{self.folder}: {self.n_notes} samples of {self.n_instruments} instruments, "
+            f"{self.seconds:.1f} s; {self.n_rendered} notes rendered in {self.render_seconds:.1f} s "
             f"({self.notes_per_second:.1f} a second)",
             f"  {self.n_looped} looped, {self.n_tuned} tuned, {self.n_again} rendered more than once, "
             f"{self.n_unpitched} without a pitch",

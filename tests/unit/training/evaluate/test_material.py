@@ -78,6 +78,20 @@ def test_candidates_are_one_note_of_every_instrument_at_that_pitch(material: Mat
     assert row in rows and (material.library.pitch[rows] == material.library.pitch[row]).all()
 
 
+def test_of_an_instrument_in_two_fonts_there_is_a_note_of_each(
+    material: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = material.library
+    second = np.arange(len(library.pitch)) % 2
+    monkeypatch.setattr(type(library), "source", property(lambda self: second))
+    monkeypatch.setattr(library, "sources", ["one", "other"])
+    row = int(material.pick(Split.TRAIN, 1)[0])
+    rows = candidates_of(material, row)
+    kinds = sorted(zip(material.instrument_of[rows], second[rows], strict=True))
+    assert len(set(kinds)) == len(kinds) > 4  # of four instruments
+    assert row in rows and (library.pitch[rows] == library.pitch[row]).all()
+
+
 def test_releases_are_of_notes_held_for_about_as_long(material: Material) -> None:
     held = material.library.held_seconds[choose_rows(material, 0.2, 50)]
     assert len(held) and held.min() >= 0.16 and held.max() <= 0.25

@@ -53,10 +53,11 @@ class Identity:
             0, Figure("identity.ratio", "generated as a share of the reconstruction's", ratio, "%")
         )
         method = (
-            f"{len(self.rows)} notes, each against a source note of every instrument from every source at the "
-            "same pitch: an instrument is what all its fonts make of it. They are the notes of the library that "
-            "are nearest in velocity and hold (nothing is rendered anew), the very note among them. The nearest "
-            "in log-mel distance, over the time for which the key is held in both, tells the instrument."
+            f"{len(self.rows)} notes, each against a source note of every instrument at the same pitch, one "
+            "from each font that has it: an instrument is whatever its fonts make of it. Of the library's "
+            "notes they are those nearest in velocity and hold (nothing is rendered anew), the very note "
+            "among them. The nearest in log-mel distance, over the time for which the key is held in both, "
+            "tells the instrument."
         )
         table = self._confusions(heard_as[Kind.GENERATED], asked)
         return SectionReport(self.name, "Identity", method, tuple(figures), (table,))
@@ -86,7 +87,10 @@ class Identity:
 
 
 def candidates_of(material: Material, row: int) -> NDArray[np.int64]:
-    """Per instrument and source with notes at this note's pitch, the one played most like it: itself of its own."""
+    """Of each instrument, from each source, the note at this pitch that is played most like this one.
+
+    Of its own instrument and source that is the note itself.
+    """
     library = material.library
     rows = np.flatnonzero(material.usable & (library.pitch == library.pitch[row]))
     order = rows[np.argsort(unlikeness(material, row, rows, HOLD_SCALE), kind="stable")]

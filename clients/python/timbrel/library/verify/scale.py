@@ -89,7 +89,7 @@ def _scale(regions: Sequence[Opcodes]) -> list[Opcodes]:
 
 
 def _render(synth: Any, row: ManifestRow) -> Audio:
-    """What sfizz plays at the sample's own key and velocity, mono [samples]: past the loop's end, if it has one."""
+    """What sfizz plays at the sample's own key and velocity, mono [samples]: beyond the loop's first pass."""
     seconds = HELD_SECONDS
     if row.loop_end is not None:
         seconds = max(seconds, row.loop_end / row.sample_rate + LOOPED_SECONDS)

@@ -1,0 +1,83 @@
+"""Raw notes on disk, and one process at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from timbrel.library import LibraryJob, LockedError, OtherJobError
+from timbrel.library.folder import LibraryFolder
+from timbrel.library.store import NoteStore, RawNote
+
+CODES = np.arange(12, dtype=np.uint16).reshape(6, 2)
+
+
+def test_a_note_comes_back_as_it_was(tmp_path: Path) -> None:
+    store = NoteStore(tmp_path)
+    assert not store.has("ab12") and store.load("ab12") is None
+    store.save("ab12", RawNote(CODES, True))
+    found = store.load("ab12")
+    assert found is not None and found.truncated
+    np.testing.assert_array_equal(found.codes, CODES)
+    assert found.codes.dtype == np.uint16
+
+
+def test_equal_notes_make_equal_bytes(tmp_path: Path) -> None:
+    store = NoteStore(tmp_path)
+    store.save("one", RawNote(CODES, False))
+    store.save("two", RawNote(CODES.copy(), False))
+    assert store.path("one").read_bytes() == store.path("two").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
+def test_a_damaged_note_counts_as_none(tmp_path: Path, damage: str) -> None:
+    store = NoteStore(tmp_path)
+    store.save("key", RawNote(CODES, False))
+    path = store.path("key")
+    content = path.read_bytes()
+    path.write_bytes({"cut": content[:-40], "noise": b"\x93" * 200, "empty": b""}[damage])
+    assert store.load("key") is None
+
+
+def test_two_jobs_cannot_hold_one_folder(tmp_path: Path) -> None:
+    folder = LibraryFolder(tmp_path / "lib")
+    with folder.lock(), pytest.raises(LockedError, match=r"in use by process \d+ on "), folder.lock():
+        pass
+    with folder.lock():
+        pass
+
+
+def test_a_folder_stays_with_its_job(tmp_path: Path, job: LibraryJob) -> None:
+    folder = LibraryFolder(tmp_path / "lib")
+    with folder.lock():
+        folder.claim(job)
+        folder.claim(job)
+        with pytest.raises(OtherJobError, match=r"another job's library \(it differs in pitches, seconds\)"):
+            folder.claim(replace(job, pitches=(60,), seconds=1.5))
+        with pytest.raises(OtherJobError, match="it differs in precision"):
+            folder.claim(replace(job, writer=replace(job.writer, precision="int8")))
+
+
+def test_a_folder_with_other_peoples_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(OtherJobError, match="holds files that are no timbrel library"):
+        LibraryFolder(tmp_path).check()
+    with pytest.raises(OtherJobError, match="is a file"):
+        LibraryFolder(tmp_path / "thesis.txt").check()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_what_a_killed_run_was_writing_is_swept_away(tmp_path: Path, job: LibraryJob) -> None:
+    folder = LibraryFolder(tmp_path / "lib")
+    with folder.lock():
+        folder.claim(job)
+        left = [folder.codes / "ab" / ".key.npz.1-aa.tmp", folder.path / "samples" / "V" / ".V.wav.1-bb.tmp"]
+        for path in left:
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"half")
+        folder.sweep()
+        assert not any(path.exists() for path in left)
+        assert folder.job_file.exists()

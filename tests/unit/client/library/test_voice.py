@@ -1,0 +1,68 @@
+"""Instruments of a library."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from timbrel.core.instrument import Instrument
+from timbrel.errors import InvalidRequestError
+from timbrel.library.voice import NamedPoint, grid_points, name_voices, path_points, slug_of
+
+KNOWN = (
+    Instrument("Violin", "Strings", (0.5, 0.5), 36, 96),
+    Instrument("Lead 1 (square)", "Synth Lead", (-0.5, 0.0), 36, 96),
+)
+
+
+def test_a_name_is_found_whatever_its_case() -> None:
+    assert NamedPoint.find("violin", KNOWN) == NamedPoint("Violin", (0.5, 0.5))
+
+
+def test_an_unknown_name_gets_a_suggestion() -> None:
+    with pytest.raises(InvalidRequestError, match=r"no instrument 'Violine'.*did you mean 'Violin'\?"):
+        NamedPoint.find("Violine", KNOWN)
+
+
+def test_a_point_takes_the_family_of_its_nearest_instrument() -> None:
+    (voice,) = name_voices([NamedPoint(None, (-0.4, 0.1))], KNOWN)
+    assert (voice.nearest, voice.family, voice.slug) == ("Lead 1 (square)", "Synth Lead", "x-0.400y0.100")
+
+
+def test_the_same_instrument_comes_once_and_slugs_never_collide() -> None:
+    points = [NamedPoint("Violin", (0.5, 0.5)), NamedPoint("Violin", (0.5, 0.5))]
+    close = [NamedPoint(None, (0.0, 0.0001)), NamedPoint(None, (0.0, -0.0001))]
+    assert [voice.slug for voice in name_voices(points + close, KNOWN)] == [
+        "Violin",
+        "x0.000y0.000",
+        "x0.000y0.000-2",
+    ]
+
+
+@pytest.mark.parametrize("point", [(0.8, 0.8), (math.nan, 0.0), (math.inf, 0.0)])
+def test_points_outside_of_the_disc_are_refused(point: tuple[float, float]) -> None:
+    with pytest.raises(InvalidRequestError, match="outside of the unit disc"):
+        name_voices([NamedPoint(None, point)], KNOWN)
+
+
+def test_slugs_can_stand_in_any_file_name() -> None:
+    assert slug_of("Lead 1 (square)") == "Lead-1-square"
+    assert slug_of("a=b/c\\d.e") == "a-b-c-d-e"
+    assert slug_of("ñ") == "instrument"
+
+
+def test_a_grid_covers_the_disc() -> None:
+    points = grid_points(5)
+    assert len(points) == 13 and (0.0, 0.0) in points and (1.0, 0.0) in points and (-0.5, 0.5) in points
+    assert all(math.hypot(*point) <= 1.0 + 1e-9 for point in points)
+    assert grid_points(1) == [(0.0, 0.0)]
+    for n_across in (0, 201):
+        with pytest.raises(InvalidRequestError, match="^grid"):
+            grid_points(n_across)
+
+
+def test_a_path_holds_both_ends() -> None:
+    assert path_points((-0.5, 0.0), (0.5, 0.2), 3) == [(-0.5, 0.0), (0.0, 0.1), (0.5, 0.2)]
+    with pytest.raises(InvalidRequestError, match="^path"):
+        path_points((0.0, 0.0), (0.5, 0.2), 1)
