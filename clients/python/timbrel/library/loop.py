@@ -118,15 +118,18 @@ def _candidates(
 
 
 def _likeness(template: npt.NDArray[np.float64], signal: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Correlation, -1..1, of the template with each stretch of the signal as long as itself."""
+    """Correlation, -1..1, of the template with each stretch of the signal as long as itself.
+
+    0 where the two differ in level by more than STEP_DB: a crossfade between them would pump.
+    """
     n_template, n_places = len(template), len(signal) - len(template) + 1
     size = 1 << (len(signal) + n_template).bit_length()
     product = np.fft.irfft(np.fft.rfft(signal, size) * np.conj(np.fft.rfft(template, size)), size)[:n_places]
     sums = np.pad(np.cumsum(np.square(signal)), (1, 0))
-    energy = np.maximum(sums[n_template:] - sums[:-n_template], 1e-12) * max(
-        float(template @ template), 1e-12
-    )
-    return np.asarray(product / np.sqrt(energy), dtype=np.float64)
+    energy = np.maximum(sums[n_template:] - sums[:-n_template], 1e-12)
+    energy_there = max(float(template @ template), 1e-12)
+    same_level = np.abs(10.0 * np.log10(energy / energy_there)) <= STEP_DB
+    return np.asarray(np.where(same_level, product / np.sqrt(energy * energy_there), 0.0), dtype=np.float64)
 
 
 def _best_places(

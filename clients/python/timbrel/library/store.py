@@ -56,6 +56,6 @@ class NoteStore:
                 codes, truncated = content["codes"], bool(content["truncated"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
             return None
         return RawNote(codes, truncated) if codes.ndim == 2 and codes.dtype == np.uint16 else None

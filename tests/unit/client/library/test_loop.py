@@ -82,11 +82,12 @@ def test_too_short_a_sound_is_not_looped(seconds: float, tone: Tone) -> None:
 
 def test_a_click_is_measured(tone: Tone) -> None:
     """Half a period too long: the wave turns round at the joint."""
-    audio = tone(69, 1.0, harmonics=(1.0,))
-    period = SAMPLE_RATE / 440.0
-    start = 10_000
-    good = Loop(start, start + round(50 * period) - 1)
-    bad = Loop(start, start + round(50.5 * period) - 1)
+    hertz = 480.0
+    audio = tone(69 + 12 * np.log2(hertz / 440.0), 1.0, harmonics=(1.0,))
+    period = round(SAMPLE_RATE / hertz)
+    start = 10_010
+    good = Loop(start, start + 50 * period - 1)
+    bad = Loop(start, start + 50 * period + period // 2 - 1)
     assert joint_excess_db(audio, good) <= JOINT_DB
     assert joint_excess_db(audio, bad) > 10.0
 

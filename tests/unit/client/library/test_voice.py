@@ -58,11 +58,11 @@ def test_a_grid_covers_the_disc() -> None:
     assert all(math.hypot(*point) <= 1.0 + 1e-9 for point in points)
     assert grid_points(1) == [(0.0, 0.0)]
     for n_across in (0, 201):
-        with pytest.raises(InvalidRequestError, match="^grid"):
+        with pytest.raises(InvalidRequestError, match=r"^grid"):
             grid_points(n_across)
 
 
 def test_a_path_holds_both_ends() -> None:
     assert path_points((-0.5, 0.0), (0.5, 0.2), 3) == [(-0.5, 0.0), (0.0, 0.1), (0.5, 0.2)]
-    with pytest.raises(InvalidRequestError, match="^path"):
+    with pytest.raises(InvalidRequestError, match=r"^path"):
         path_points((0.0, 0.0), (0.5, 0.2), 1)
