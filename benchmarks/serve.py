@@ -35,7 +35,7 @@ from benchmarks.harness.report import Bar, Report
 from benchmarks.harness.server import BenchServer
 from benchmarks.harness.table import print_table
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.config import default_bundle_path
+from timbrel_server.settings.config import default_bundle_path
 
 LOADS = (0.25, 0.5, 0.75, 0.9)
 REPORTED_LOAD = 0.5

@@ -6,8 +6,8 @@ import sys
 import time
 
 from timbrel_server.__main__ import main
-from timbrel_server.request import NoteRequest
-from timbrel_server.runner import Runner
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.engine.request import NoteRequest
 
 DIES = 666
 STALLS = 667

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.convert import token_layout
-from timbrel_server.engine import Engine
-from timbrel_server.engine_pool import EnginePool
+from timbrel_server.api.convert import token_layout
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.decoder.sessions import open_sessions
+from timbrel_server.engine.engine import Engine
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.metronome import Metronome
+from timbrel_server.engine.request import NoteRequest, SamplingSettings
+from timbrel_server.engine.ticket import Delivery, Finish, Frame, Ticket
 from timbrel_server.errors import OverloadedError
-from timbrel_server.metronome import Metronome
-from timbrel_server.request import NoteRequest, SamplingSettings
-from timbrel_server.runner import Runner
-from timbrel_server.sessions import open_sessions
-from timbrel_server.ticket import Delivery, Finish, Frame, Ticket
 
 PATIENCE_SECONDS = 120.0
 

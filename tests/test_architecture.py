@@ -131,7 +131,7 @@ def test_imports_only_what_the_rule_allows(package: str) -> None:
     ("package", "submodule", "module"),
     [
         ("timbrel_server", "engine", "torch"),
-        ("timbrel_server", "service", "timbrel.client"),
+        ("timbrel_server", "api", "timbrel.client"),
         ("timbrel", "client", "timbrel_server.app"),
         ("timbrel", "client", "timbrel_protos.inference"),
         ("timbrel_bundle", "audio", "grpc"),

@@ -10,7 +10,7 @@ import torch
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_export.graph_decoder import GraphDecoder
-from timbrel_server.sessions import DecoderSessions
+from timbrel_server.decoder.sessions import DecoderSessions
 from timbrel_training.model import NoteTransformer
 
 

@@ -17,10 +17,10 @@ from benchmarks.harness.helper_process import answer
 from benchmarks.harness.sessions import open_at
 from benchmarks.harness.streams import Deliveries, random_note
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.convert import token_layout
-from timbrel_server.engine import Engine, StepRow
-from timbrel_server.runner import Runner
-from timbrel_server.ticket import Delivery
+from timbrel_server.api.convert import token_layout
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.engine.engine import Engine, StepRow
+from timbrel_server.engine.ticket import Delivery
 
 
 class BareEngine:

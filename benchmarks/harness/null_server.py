@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 
 import timbrel_server.__main__
-import timbrel_server.engine_setup
+import timbrel_server.serving.engine_setup
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.engine import StepRow
-from timbrel_server.request import NoteRequest
-from timbrel_server.sessions import DecoderSessions
+from timbrel_server.decoder.sessions import DecoderSessions
+from timbrel_server.engine.engine import StepRow
+from timbrel_server.engine.request import NoteRequest
 
 
 class NullRunner:
@@ -38,5 +38,5 @@ class NullRunner:
 
 
 if __name__ == "__main__":
-    vars(timbrel_server.engine_setup)["Runner"] = NullRunner
+    vars(timbrel_server.serving.engine_setup)["Runner"] = NullRunner
     sys.exit(timbrel_server.__main__.main())

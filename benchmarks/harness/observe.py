@@ -15,7 +15,7 @@ import onnx
 from benchmarks.harness.our_step import OurStep
 from benchmarks.harness.sessions import open_observed
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.sessions import FP32
+from timbrel_server.decoder.sessions import FP32
 
 N_STEPS = 40
 """Steps that the times are medians of."""

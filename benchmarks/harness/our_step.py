@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.engine import StepRow
-from timbrel_server.request import NoteRequest, SamplingSettings
-from timbrel_server.runner import Runner
-from timbrel_server.sessions import DecoderSessions
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.decoder.sessions import DecoderSessions
+from timbrel_server.engine.engine import StepRow
+from timbrel_server.engine.request import NoteRequest, SamplingSettings
 
 SAMPLING = SamplingSettings(temperature=1.0, top_k=256, top_p=0.95)
 """What every side draws with."""

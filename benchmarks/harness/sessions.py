@@ -10,7 +10,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import DECODER_STEP_PORTABLE
 from timbrel_bundle.providers import resolve_provider
 from timbrel_bundle.runtime import session_options
-from timbrel_server.sessions import FP32, DecoderSessions, open_sessions
+from timbrel_server.decoder.sessions import FP32, DecoderSessions, open_sessions
 
 
 def open_at(bundle: Bundle, n_threads: int, precision: str = FP32, provider: str = "cpu") -> DecoderSessions:

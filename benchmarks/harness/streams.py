@@ -18,12 +18,12 @@ import numpy as np
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecChunk, CodecDecoder, CodecStream, decode_together
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.convert import token_layout
-from timbrel_server.engine import Engine
-from timbrel_server.request import NoteRequest
-from timbrel_server.runner import Runner
-from timbrel_server.sessions import DecoderSessions
-from timbrel_server.ticket import Delivery, Ticket
+from timbrel_server.api.convert import token_layout
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.decoder.sessions import DecoderSessions
+from timbrel_server.engine.engine import Engine
+from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.ticket import Delivery, Ticket
 
 BUFFER_SECONDS = 0.3
 """Between asking for a note and playing its first sample."""

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from benchmarks.harness.streams import Deliveries
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.convert import token_layout
-from timbrel_server.engine import Engine
-from timbrel_server.request import NoteRequest
-from timbrel_server.runner import Runner
-from timbrel_server.sessions import DecoderSessions
-from timbrel_server.ticket import Delivery, Frame
+from timbrel_server.api.convert import token_layout
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.decoder.sessions import DecoderSessions
+from timbrel_server.engine.engine import Engine
+from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.ticket import Delivery, Frame
 
 
 def write_notes(

@@ -6,17 +6,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from timbrel_server.config import ServerConfig
-from timbrel_server.engine_pool import EnginePool
-from timbrel_server.engine_setup import EngineSetup, open_bundles
-from timbrel_server.front import Front
+from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.hangup_signal import HangupSignal
-from timbrel_server.reload import Reloader
-from timbrel_server.served_bundle import ServedBundle
-from timbrel_server.shelf import Shelf
+from timbrel_server.serving.engine_setup import EngineSetup, open_bundles
+from timbrel_server.serving.reload import Reloader
+from timbrel_server.serving.served_bundle import ServedBundle
+from timbrel_server.serving.shelf import Shelf
+from timbrel_server.settings.config import ServerConfig
 from timbrel_server.stop_signal import StopSignal
-from timbrel_server.telemetry import Telemetry
-from timbrel_server.watchdog import Watchdog
+from timbrel_server.watching.telemetry import Telemetry
+from timbrel_server.watching.watchdog import Watchdog
+from timbrel_server.wire.front import Front
 
 _log = logging.getLogger(__name__)
 

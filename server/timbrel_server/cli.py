@@ -10,8 +10,8 @@ import os
 import sys
 
 from timbrel_server.app import serve
-from timbrel_server.config_sources import add_flags, gather
-from timbrel_server.logs import set_up_logging
+from timbrel_server.settings.config_sources import add_flags, gather
+from timbrel_server.watching.logs import set_up_logging
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from in_process_server import PATIENCE_SECONDS, serving
 
 import timbrel
 from timbrel_server.app import App
-from timbrel_server.runner import Runner
+from timbrel_server.decoder.runner import Runner
 
 
 class ServerThread:

@@ -18,7 +18,7 @@ from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.play import MAX_LIVE_NOTES
+from timbrel_server.api.play import MAX_LIVE_NOTES
 from timbrel_server.stop_signal import StopSignal
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)

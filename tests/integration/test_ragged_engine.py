@@ -9,9 +9,9 @@ import pytest
 from ragged_notes import Player, alone, check_crowd, frame_rate, start_engine, start_pool
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.config import default_bundle_path
-from timbrel_server.engine import Engine
-from timbrel_server.request import NoteRequest, SamplingSettings
+from timbrel_server.engine.engine import Engine
+from timbrel_server.engine.request import NoteRequest, SamplingSettings
+from timbrel_server.settings.config import default_bundle_path
 
 LIVELY = SamplingSettings(temperature=1.0, top_k=256, top_p=1.0)
 

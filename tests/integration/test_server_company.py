@@ -21,11 +21,11 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.app import App
-from timbrel_server.bundle_source import BundleSource
-from timbrel_server.config import ServerConfig
-from timbrel_server.engine_setup import EngineSetup, open_bundles
-from timbrel_server.runner import Runner
-from timbrel_server.shelf import Shelf
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.serving.bundle_source import BundleSource
+from timbrel_server.serving.engine_setup import EngineSetup, open_bundles
+from timbrel_server.serving.shelf import Shelf
+from timbrel_server.settings.config import ServerConfig
 from timbrel_server.stop_signal import StopSignal
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)

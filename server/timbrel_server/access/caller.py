@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-from timbrel_server.grpc_types import Context
+from timbrel_server.wire.grpc_types import Context
 
 _caller: ContextVar[str] = ContextVar("caller", default="")
 

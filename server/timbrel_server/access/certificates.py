@@ -7,8 +7,8 @@ from pathlib import Path
 
 import grpc
 
-from timbrel_server.config import ServerConfig
-from timbrel_server.options import ConfigError
+from timbrel_server.settings.config import ServerConfig
+from timbrel_server.settings.options import ConfigError
 
 
 class Certificates:

@@ -8,10 +8,10 @@ import grpc
 
 from timbrel_server.access.caller import name_by_connection, set_caller
 from timbrel_server.access.tokens import DEFAULT_CALLER, Tokens, read_tokens
-from timbrel_server.config import ServerConfig
 from timbrel_server.errors import UnauthenticatedError
-from timbrel_server.grpc_types import Behaviour, Context, Continuation, Handler, Interceptor
-from timbrel_server.handlers import call, is_health_check, wrap
+from timbrel_server.settings.config import ServerConfig
+from timbrel_server.wire.grpc_types import Behaviour, Context, Continuation, Handler, Interceptor
+from timbrel_server.wire.handlers import call, is_health_check, wrap
 
 _SCHEME = b"bearer "
 

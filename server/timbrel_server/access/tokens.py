@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Mapping
 from pathlib import Path
 
-from timbrel_server.options import ConfigError
+from timbrel_server.settings.options import ConfigError
 
 DEFAULT_CALLER = "default"
 """Whose a token is that was given without a name."""

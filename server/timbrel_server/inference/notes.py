@@ -12,10 +12,10 @@ from timbrel_bundle.codec import Audio
 from timbrel_bundle.ranges import Violation
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.convert import note_request_from_pb
+from timbrel_server.api.convert import note_request_from_pb
+from timbrel_server.engine.request import NoteRequest
 from timbrel_server.errors import InvalidRequestError, shortened
 from timbrel_server.inference.tensors import Array, InputSpec, add_output, read_inputs
-from timbrel_server.request import NoteRequest
 
 INPUTS = (
     InputSpec("TIMBRE", "FP32", width=2),

@@ -10,19 +10,19 @@ import grpc
 
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_server.access.caller import current_caller
-from timbrel_server.batch import max_in_flight
-from timbrel_server.convert import parse
+from timbrel_server.api.batch import max_in_flight
+from timbrel_server.api.convert import parse
+from timbrel_server.api.item_stream import ItemStream
+from timbrel_server.api.sending import Sender
+from timbrel_server.engine.origin import Origin
 from timbrel_server.errors import NotFoundError, shortened
-from timbrel_server.grpc_types import Context, GenericHandler
 from timbrel_server.inference.notes import INPUTS, Wanted, read_notes
 from timbrel_server.inference.writing import FINAL, MODEL_VERSION, write_in_chunks, write_together
-from timbrel_server.interceptors import presentable
-from timbrel_server.item_stream import ItemStream
-from timbrel_server.origin import Origin
 from timbrel_server.own_version import own_version
-from timbrel_server.sending import Sender
-from timbrel_server.served_bundle import ServedBundle
-from timbrel_server.shelf import Shelf
+from timbrel_server.serving.served_bundle import ServedBundle
+from timbrel_server.serving.shelf import Shelf
+from timbrel_server.wire.grpc_types import Context, GenericHandler
+from timbrel_server.wire.interceptors import presentable
 
 INFERENCE_SERVICE_NAME: str = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 

@@ -11,18 +11,18 @@ import numpy as np
 from timbrel_bundle.codec import Audio
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.chunker import LARGEST_CHUNK_FRAMES
-from timbrel_server.codec_decoding import CodecDecoding
+from timbrel_server.api.codec_decoding import CodecDecoding
+from timbrel_server.api.note_replies import note_replies
+from timbrel_server.api.note_stream import NoteStream
+from timbrel_server.api.whole_note import whole_note
+from timbrel_server.engine.chunker import LARGEST_CHUNK_FRAMES
+from timbrel_server.engine.origin import Origin
+from timbrel_server.engine.patience import patiently
+from timbrel_server.engine.request import NoteRequest
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.inference.notes import Codes, Wanted, codes_array, write_notes
 from timbrel_server.inference.tensors import add_output
-from timbrel_server.note_replies import note_replies
-from timbrel_server.note_stream import NoteStream
-from timbrel_server.origin import Origin
-from timbrel_server.patience import patiently
-from timbrel_server.request import NoteRequest
-from timbrel_server.served_bundle import ServedBundle
-from timbrel_server.whole_note import whole_note
+from timbrel_server.serving.served_bundle import ServedBundle
 
 MODEL_VERSION = "1"
 FINAL = "triton_final_response"

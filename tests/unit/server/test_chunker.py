@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from timbrel_server.chunker import LARGEST_CHUNK_FRAMES, LONGEST_WAIT_SECONDS, Chunker
+from timbrel_server.engine.chunker import LARGEST_CHUNK_FRAMES, LONGEST_WAIT_SECONDS, Chunker
 
 
 def still() -> float:

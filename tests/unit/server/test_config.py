@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from timbrel_server.bundle_source import BundleSource
 from timbrel_server.cli import command
-from timbrel_server.config import ServerConfig, default_bundle_path, is_loopback
-from timbrel_server.config_sources import SourcedConfig, gather
-from timbrel_server.options import ConfigError, options_of
+from timbrel_server.serving.bundle_source import BundleSource
+from timbrel_server.settings.config import ServerConfig, default_bundle_path, is_loopback
+from timbrel_server.settings.config_sources import SourcedConfig, gather
+from timbrel_server.settings.options import ConfigError, options_of
 
 
 def sourced(*arguments: str, file: str | None = None, **environment: str) -> SourcedConfig:

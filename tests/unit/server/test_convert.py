@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.convert import (
+from timbrel_server.api.convert import (
     MAX_AUDIO_BYTES,
     codes_to_pb,
     held_seconds,
@@ -18,8 +18,8 @@ from timbrel_server.convert import (
     note_request_from_pb,
     parse,
 )
+from timbrel_server.engine.request import DEFAULT_SAMPLING, SamplingSettings
 from timbrel_server.errors import InvalidRequestError
-from timbrel_server.request import DEFAULT_SAMPLING, SamplingSettings
 
 MANIFEST = pb.Manifest(
     codec=pb.CodecSpec(sample_rate=16_000, hop_length=320, n_codebooks=4),

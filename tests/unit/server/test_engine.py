@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from timbrel_server.engine import Engine, StepRow
+from timbrel_server.engine.engine import Engine, StepRow
+from timbrel_server.engine.metronome import Metronome
+from timbrel_server.engine.progress import TokenLayout
+from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.ticket import Delivery, Finish, Frame, Ticket
 from timbrel_server.errors import OverloadedError, UnavailableError
-from timbrel_server.metronome import Metronome
-from timbrel_server.progress import TokenLayout
-from timbrel_server.request import NoteRequest
-from timbrel_server.ticket import Delivery, Finish, Frame, Ticket
 
 SIZE, BOS, EOS = 10, 10, 11
 N_CODEBOOKS = 3

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from timbrel_server.engine import StepRow
-from timbrel_server.engine_pool import EnginePool
+from timbrel_server.engine.engine import StepRow
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.origin import Origin
+from timbrel_server.engine.progress import TokenLayout
+from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.ticket import Delivery, Frame, Ticket
 from timbrel_server.errors import OverloadedError, UnavailableError
-from timbrel_server.origin import Origin
-from timbrel_server.progress import TokenLayout
-from timbrel_server.request import NoteRequest
-from timbrel_server.ticket import Delivery, Frame, Ticket
 
 EOS = 1001
 LAYOUT = TokenLayout(n_codebooks=1, bos_id=1000, eos_id=EOS, max_frames=60)

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from timbrel_server.fair_queue import FairQueue
-from timbrel_server.origin import Origin
-from timbrel_server.request import NoteRequest
-from timbrel_server.ticket import Ticket
+from timbrel_server.engine.fair_queue import FairQueue
+from timbrel_server.engine.origin import Origin
+from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.ticket import Ticket
 
 
 def ticket(caller: str = "", call: object = None, seed: int = 0, frames: int = 10) -> Ticket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timbrel_server.host_memory import HUGE_PAGE_BYTES, zeros
+from timbrel_server.decoder.host_memory import HUGE_PAGE_BYTES, zeros
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (4, 2, 232, 512)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timbrel_server.metronome import Metronome
+from timbrel_server.engine.metronome import Metronome
 
 
 @pytest.mark.parametrize(

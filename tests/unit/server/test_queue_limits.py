@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from timbrel_server.origin import Origin
-from timbrel_server.queue_limits import PATIENT_FACTOR, QueueFull, QueueLimits
-from timbrel_server.request import NoteRequest
-from timbrel_server.ticket import Ticket
+from timbrel_server.engine.origin import Origin
+from timbrel_server.engine.queue_limits import PATIENT_FACTOR, QueueFull, QueueLimits
+from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.ticket import Ticket
 
 
 def ticket(caller: str = "", frames: int = 1, *, patient: bool = False) -> Ticket:

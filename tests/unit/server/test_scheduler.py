@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from timbrel_server.progress import TokenLayout
-from timbrel_server.request import NoteRequest
-from timbrel_server.scheduler import Move, QueueFull, Scheduler
-from timbrel_server.slots import Slot
-from timbrel_server.ticket import Ticket
+from timbrel_server.engine.progress import TokenLayout
+from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.scheduler import Move, QueueFull, Scheduler
+from timbrel_server.engine.slots import Slot
+from timbrel_server.engine.ticket import Ticket
 
 EOS = 11
 LAYOUT = TokenLayout(n_codebooks=2, bos_id=10, eos_id=EOS, max_frames=50)

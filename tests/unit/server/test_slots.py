@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from timbrel_server.progress import TokenLayout
-from timbrel_server.request import NoteRequest
-from timbrel_server.slots import Slot, SlotState
-from timbrel_server.ticket import Finish, Ticket
+from timbrel_server.engine.progress import TokenLayout
+from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.slots import Slot, SlotState
+from timbrel_server.engine.ticket import Finish, Ticket
 
 EOS = 11
 LAYOUT = TokenLayout(n_codebooks=2, bos_id=10, eos_id=EOS, max_frames=5)

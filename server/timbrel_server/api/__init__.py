@@ -1,0 +1,1 @@
+"""timbrel.v1.Synthesizer: what each method does."""

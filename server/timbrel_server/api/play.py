@@ -1,0 +1,152 @@
+"""A Play stream: keys that go down and up while notes sound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.api.convert import parse
+from timbrel_server.api.note_stream import NoteStream
+from timbrel_server.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    OverloadedError,
+    ServiceError,
+    UnavailableError,
+)
+from timbrel_server.wire.interceptors import presentable
+
+MAX_LIVE_NOTES = 64
+"""Of one stream: more than ten fingers and a pedal sound at once."""
+
+N_REMEMBERED = 4096
+"""Notes that have ended whose ids are still known, so that a late note-off does no harm."""
+
+RETRY_SECONDS = 0.5
+"""After which one of the notes may have ended where as many live as may."""
+
+Replies = AsyncIterator[pb.GenerateResponse]
+"""What the caller hears of a note."""
+
+Begin = Callable[[pb.NoteOn], tuple[NoteStream, Replies]]
+"""Sends a note to the engine. Raises ServiceErrors."""
+
+Write = Callable[[pb.PlayResponse], Awaitable[None]]
+
+
+class PlaySession:
+    """One stream, and the notes that live on it. Each has a task of its own; all end with the stream."""
+
+    def __init__(self, begin: Begin, write: Write) -> None:
+        """
+        Args:
+            write: sends a response.
+        """
+        self._begin = begin
+        self._write = write
+        self._live: dict[int, NoteStream] = {}
+        self._ended: OrderedDict[int, None] = OrderedDict()  # the oldest first
+
+    async def run(self, bodies: AsyncIterator[bytes], closing: asyncio.Event) -> None:
+        """Does what the messages ask for, until the stream is half-closed and the last note has ended.
+
+        Args:
+            closing: once set, no more is read, keys go up, and what sounds is finished.
+
+        Raises:
+            InvalidRequestError: a message is none.
+            UnavailableError: `closing` ended the stream.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                failure = await self._read(bodies, closing, tasks)
+                for note in self._live.values():
+                    note.cancel() if isinstance(failure, InvalidRequestError) else note.release()
+        finally:
+            for note in self._live.values():  # those whose task was cancelled before it began
+                note.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _read(
+        self, bodies: AsyncIterator[bytes], closing: asyncio.Event, tasks: asyncio.TaskGroup
+    ) -> ServiceError | None:
+        """Acts on the messages. Returns why it stopped reading, None where the caller has no more to say."""
+
+        async def act_on_all() -> None:
+            async for body in bodies:
+                await self._act(parse(pb.PlayRequest, body), tasks)
+
+        reading = asyncio.ensure_future(act_on_all())
+        closed = asyncio.ensure_future(closing.wait())
+        try:
+            await asyncio.wait([reading, closed], return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                return UnavailableError("the server is shutting down")
+            reading.result()
+        except InvalidRequestError as error:
+            return error
+        finally:
+            reading.cancel()
+            closed.cancel()
+        return None
+
+    async def _act(self, request: pb.PlayRequest, tasks: asyncio.TaskGroup) -> None:
+        try:
+            match request.WhichOneof("action"):
+                case "note_on":
+                    await self._note_on(request.id, request.note_on, tasks)
+                case "note_off":
+                    self._find(request.id, NoteStream.release)
+                case "cancel":
+                    self._find(request.id, NoteStream.cancel)
+                case _:
+                    raise InvalidRequestError([("action", "is missing: note_on, note_off or cancel")])
+        except ServiceError as error:
+            await self._send(pb.PlayResponse(id=request.id, refusal=error.to_status()))
+
+    async def _note_on(self, note_id: int, note_on: pb.NoteOn, tasks: asyncio.TaskGroup) -> None:
+        if note_id in self._live:
+            raise InvalidRequestError([("id", f"{note_id} is the id of a note that lives still")])
+        self._ended.pop(note_id, None)
+        try:
+            if len(self._live) >= MAX_LIVE_NOTES:
+                raise OverloadedError(f"{MAX_LIVE_NOTES} notes live on this stream already", RETRY_SECONDS)
+            note, replies = self._begin(note_on)
+        except Exception as error:
+            await self._send_end(note_id, error)
+            return
+        self._live[note_id] = note
+        tasks.create_task(self._play(note_id, note, replies))
+
+    async def _play(self, note_id: int, note: NoteStream, replies: Replies) -> None:
+        """A note's task."""
+        try:
+            with note:
+                async for reply in replies:
+                    if reply.finish_reason:  # so that the id is free once the caller knows that it is
+                        self._forget(note_id)
+                    await self._send(pb.PlayResponse(id=note_id, reply=reply))
+        except Exception as error:
+            await self._send_end(note_id, error)
+
+    async def _send_end(self, note_id: int, error: Exception) -> None:
+        self._forget(note_id)
+        await self._send(pb.PlayResponse(id=note_id, error=presentable(error, "Play").to_status()))
+
+    def _find(self, note_id: int, act: Callable[[NoteStream], None]) -> None:
+        if note_id in self._live:
+            act(self._live[note_id])
+        elif note_id not in self._ended:
+            raise NotFoundError(f"there is no note {note_id} on this stream")
+
+    def _forget(self, note_id: int) -> None:
+        self._live.pop(note_id, None)
+        self._ended[note_id] = None
+        if len(self._ended) > N_REMEMBERED:
+            self._ended.popitem(last=False)
+
+    async def _send(self, response: pb.PlayResponse) -> None:
+        await self._write(response)

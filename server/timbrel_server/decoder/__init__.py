@@ -1,0 +1,1 @@
+"""The decode graphs, and the memory that they work in."""

@@ -1,0 +1,103 @@
+"""The host's half of the delay pattern (Copet et al., 2023, "MusicGen"), for one note.
+
+Step s predicts, for codebook q, the code of frame s - q, and reads that of frame s - 1 - q. So frame t is
+complete after step t + K - 1, and the last step that a note of n frames needs is n + K - 2.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from timbrel_server.engine.ticket import Finish, Frame
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """What the decoder's tokens mean."""
+
+    n_codebooks: int
+    """K."""
+
+    bos_id: int
+    """Read by a codebook that has not begun."""
+
+    eos_id: int
+    """Said by codebook 0 after the last frame; read by every codebook whose part of the note is over."""
+
+    max_frames: int
+    """A note that gets this long is cut."""
+
+    codes_per_semitone: int = 0
+    """Codebook 0's tokens are relative to the pitch asked: code = token + this * pitch - code_offset."""
+
+    code_offset: int = 0
+    """See `codes_per_semitone`."""
+
+    @property
+    def max_steps(self) -> int:
+        """Steps of the longest note. A position of the cache per step is needed, and no more."""
+        return self.max_frames + self.n_codebooks - 1
+
+    def code(self, token: int, pitch: int) -> int:
+        """The code that a token of codebook 0 stands for."""
+        code = token + self.codes_per_semitone * pitch - self.code_offset
+        return min(max(code, 0), self.bos_id - 1)
+
+
+class NoteProgress:
+    """How far a note has come: takes the tokens that each step draws, gives those that the next one reads and
+    the codes of finished frames."""
+
+    def __init__(self, layout: TokenLayout, pitch: int) -> None:
+        self._layout = layout
+        self._pitch = pitch
+        # What the last K steps drew, [K] each.
+        self._recent: deque[Sequence[int]] = deque(maxlen=layout.n_codebooks)
+        self._n_frames: int | None = None
+        self.position = 0
+        """The step to take next, from 0; also how many positions the cache holds."""
+        self.tokens: Sequence[int] = [layout.bos_id] * layout.n_codebooks
+        """[K], what that step reads."""
+        self.finish: Finish | None = None
+        """Set as soon as the note's length is known: its last frames are complete K - 1 steps after that."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether no further step is needed."""
+        if self._n_frames is None:
+            return False
+        return self._n_frames == 0 or self.position >= self._n_frames + self._layout.n_codebooks - 1
+
+    def advance(self, drawn: Sequence[int]) -> Frame | None:
+        """Takes the tokens [K] drawn at `position`; returns the frame that they complete, if any."""
+        step = self.position
+        self.position += 1
+        self._recent.append(drawn)
+        if self._n_frames is None:
+            self._look_for_end(step, drawn[0])
+        first_frame_open = step - self._layout.n_codebooks + 1
+        if self._n_frames is None and first_frame_open >= 0:  # nearly always: every codebook goes on
+            self.tokens = drawn
+        else:
+            self.tokens = [self._next_token(step - q, token) for q, token in enumerate(drawn)]
+        if first_frame_open < 0 or self._is_past_end(first_frame_open):
+            return None
+        first, *others = [drawn_then[q] for q, drawn_then in enumerate(self._recent)]
+        return (self._layout.code(first, self._pitch), *others)
+
+    def _look_for_end(self, step: int, token: int) -> None:
+        if token == self._layout.eos_id:
+            self._n_frames, self.finish = step, Finish.EOS
+        elif step + 1 == self._layout.max_frames:
+            self._n_frames, self.finish = step + 1, Finish.CAP
+
+    def _next_token(self, frame: int, token: int) -> int:
+        """What a codebook reads that has just drawn this token for this frame."""
+        if frame < 0:
+            return self._layout.bos_id
+        return self._layout.eos_id if self._is_past_end(frame) else token
+
+    def _is_past_end(self, frame: int) -> bool:
+        return self._n_frames is not None and frame >= self._n_frames

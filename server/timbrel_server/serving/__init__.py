@@ -1,0 +1,1 @@
+"""The bundles being served, each with its engine, and how they are changed while serving."""

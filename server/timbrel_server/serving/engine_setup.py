@@ -1,0 +1,100 @@
+"""From a bundle's folder to an engine that has warmed up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_server.api.convert import frame_rate, token_layout
+from timbrel_server.api.note_stream import post_to
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.decoder.sessions import DecoderSessions, open_sessions
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.metronome import Metronome
+from timbrel_server.engine.observer import EngineObserver
+from timbrel_server.serving.bundle_source import BundleSource
+from timbrel_server.serving.served_bundle import ServedBundle
+from timbrel_server.settings.config import ServerConfig, default_bundle_path
+from timbrel_server.settings.options import ConfigError
+
+Loaded = tuple[DecoderSessions, list[Runner]]
+
+
+def open_bundles(config: ServerConfig) -> Sequence[ServedBundle]:
+    """Opens what is to be served, without engines as yet. Blocks.
+
+    Raises:
+        BundleError: a bundle is incomplete or damaged.
+        ConfigError: two have the same name.
+    """
+    sources = config.bundles or (BundleSource(default_bundle_path()),)
+    opened = [open_bundle(source) for source in sources]
+    names = [served.name for served in opened]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(
+            f"two bundles are called {twice!r}: say --bundle NAME=DIR to give each its own name"
+        )
+    return opened
+
+
+def open_bundle(source: BundleSource) -> ServedBundle:
+    """Opens one. A server hands out any of the bundle's files, so it wants them all there. Blocks.
+
+    Where the folder is a symbolic link, what it leads to now is served: the link may be turned to another
+    folder, and SIGHUP be sent, without a file being changed under a reader's feet.
+    """
+    bundle = Bundle.open(source.folder.resolve() if source.folder.exists() else source.folder)
+    bundle.require()
+    _ = bundle.timbre_map  # read now, so that a damaged one is told now
+    return ServedBundle(bundle, source.name)
+
+
+class EngineSetup:
+    """Makes engines, all alike, for one event loop."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        on_death: Callable[[str], None],
+        observe: Callable[[str], EngineObserver | None] = lambda name: None,
+    ) -> None:
+        """
+        Args:
+            on_death: called on the event loop with the bundle's name, once its engine has died.
+            observe: who follows the engine of the bundle of this name.
+        """
+        self._config = config
+        self._on_death = on_death
+        self._observe = observe
+
+    async def start(self, served: ServedBundle) -> None:
+        """Loads, warms up and starts a bundle's engine, off the event loop.
+
+        Raises:
+            BundleError: the bundle is damaged.
+            ProviderError: provider or precision cannot be had.
+        """
+        sessions, runners = await asyncio.to_thread(self.load, served.bundle)
+        loop = asyncio.get_running_loop()
+
+        def on_death() -> None:
+            loop.call_soon_threadsafe(self._on_death, served.name)
+
+        engine = EnginePool(
+            runners,
+            token_layout(served.manifest),
+            self._config.queue_capacity,
+            post_to(loop),
+            on_death,
+            metronome=Metronome(frame_rate(served.manifest)),
+            observer=self._observe(served.name),
+        )
+        engine.start()
+        served.attach(engine, sessions)
+
+    def load(self, bundle: Bundle) -> Loaded:
+        """The graphs, and a runner for each device: one. Blocks."""
+        config = self._config
+        sessions = open_sessions(bundle, config.provider, config.n_threads, config.precision)
+        return sessions, [Runner(sessions, bundle.manifest, config.n_slots, fast=config.fast)]

@@ -1,0 +1,1 @@
+"""The options: what they are, and where they come from."""

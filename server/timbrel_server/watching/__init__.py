@@ -1,0 +1,1 @@
+"""What operators see, and what looks after the engine."""

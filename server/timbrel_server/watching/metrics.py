@@ -1,0 +1,223 @@
+"""What Prometheus is told. The only module that knows it.
+
+Names follow the field's: calls as `grpc_server_*`, as other gRPC servers count theirs; the engines' as
+`timbrel_*`, in base units, with a label for the bundle. No label names a caller: there is no end to them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from timbrel_server.engine.observer import EngineObserver, Receive
+from timbrel_server.engine.ticket import Delivery
+from timbrel_server.serving.served_bundle import ServedBundle
+from timbrel_server.serving.shelf import Shelf
+from timbrel_server.wire.call_records import CallObserver
+
+STEP_BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0, 4.0)
+WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+NOTES_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256)
+
+
+class Metrics:
+    """All of one server's."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.calls: CallObserver = CallMetrics(self.registry)
+        self._engines = _EngineFamilies(self.registry)
+        self.reloads = Counter(
+            "timbrel_reloads", "Attempts to read a part anew.", ["part", "outcome"], registry=self.registry
+        )
+
+    def engine_observer(self, bundle: str) -> EngineObserver:
+        """Who follows the engine of the bundle of this name."""
+        return EngineMetrics(self._engines, bundle)
+
+    def watch(self, shelf: Shelf, is_ready: Callable[[], bool]) -> None:
+        """From now on what stands on the shelf is told, too."""
+        self.registry.register(_ShelfCollector(shelf, is_ready))
+
+    def exposition(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
+
+
+class CallMetrics(CallObserver):
+    """Calls, by service, method and status code."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        of = ["grpc_type", "grpc_service", "grpc_method"]
+        self._started = Counter("grpc_server_started", "Calls that began.", of, registry=registry)
+        self._handled = Counter(
+            "grpc_server_handled", "Calls that ended.", [*of, "grpc_code"], registry=registry
+        )
+        self._seconds = Histogram(
+            "grpc_server_handling_seconds",
+            "How long calls took.",
+            of,
+            buckets=CALL_BUCKETS,
+            registry=registry,
+        )
+
+    def call_began(self, service: str, method: str, kind: str) -> None:
+        """A call is being answered."""
+        self._started.labels(_KINDS[kind], service, method).inc()
+
+    def call_ended(self, service: str, method: str, kind: str, code: str, seconds: float) -> None:
+        """It has ended."""
+        self._handled.labels(_KINDS[kind], service, method, _camel(code)).inc()
+        self._seconds.labels(_KINDS[kind], service, method).observe(seconds)
+
+
+_KINDS = {
+    "unary_unary": "unary",
+    "unary_stream": "server_stream",
+    "stream_unary": "client_stream",
+    "stream_stream": "bidi_stream",
+}
+
+
+def _camel(code: str) -> str:
+    """ "NOT_FOUND" as other servers' metrics spell it: "NotFound"."""
+    return "OK" if code == "OK" else "".join(part.capitalize() for part in code.split("_"))
+
+
+class _EngineFamilies:
+    """The engines' metrics before a bundle is chosen."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return Counter(name, text, ["bundle"], registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(name, text, ["bundle"], buckets=buckets, registry=registry)
+
+        self.accepted = counter("timbrel_notes_accepted", "Notes accepted.")
+        self.finished = counter("timbrel_notes_finished", "Notes written to their end.")
+        self.refused = counter(
+            "timbrel_notes_refused", "Notes refused: the queue was full, or time too short."
+        )
+        self.cancelled = counter("timbrel_notes_cancelled", "Notes given up by their callers.")
+        self.failed = counter("timbrel_notes_failed", "Notes given up because the engine ended.")
+        self.frames = counter("timbrel_frames", "Codec frames written.")
+        self.wait = histogram("timbrel_queue_wait_seconds", "From acceptance to a slot.", WAIT_BUCKETS)
+        self.first_chunk = histogram(
+            "timbrel_first_chunk_seconds", "From acceptance to the first frames.", WAIT_BUCKETS
+        )
+        self.step = histogram("timbrel_step_seconds", "How long a step took.", STEP_BUCKETS)
+        self.batch = histogram("timbrel_batch_notes", "Notes that a step moved on.", NOTES_BUCKETS)
+
+
+class EngineMetrics(EngineObserver):
+    """One bundle's engine."""
+
+    def __init__(self, families: _EngineFamilies, bundle: str) -> None:
+        self._accepted = families.accepted.labels(bundle)
+        self._refused = families.refused.labels(bundle)
+        self._cancelled = families.cancelled.labels(bundle)
+        self._wait = families.wait.labels(bundle)
+        self._step = families.step.labels(bundle)
+        self._batch = families.batch.labels(bundle)
+        self.finished = families.finished.labels(bundle)
+        self.failed = families.failed.labels(bundle)
+        self.frames = families.frames.labels(bundle)
+        self.first_chunk = families.first_chunk.labels(bundle)
+
+    def follow(self, receive: Receive) -> Receive:
+        """Counts what the note's reader gets."""
+        self._accepted.inc()
+        return _FollowedNote(self, receive)
+
+    def cancelled(self, receive: Receive) -> None:
+        """Counts a note that had not ended."""
+        if isinstance(receive, _FollowedNote) and not receive.ended:
+            receive.ended = True
+            self._cancelled.inc()
+
+    def refused(self) -> None:
+        """Counts it."""
+        self._refused.inc()
+
+    def admitted(self, waited_seconds: float) -> None:
+        """Counts how long it waited."""
+        self._wait.observe(waited_seconds)
+
+    def stepped(self, seconds: float, n_notes: int) -> None:
+        """Counts how long it took, for how many."""
+        self._step.observe(seconds)
+        self._batch.observe(n_notes)
+
+
+class _FollowedNote:
+    """A reader, and the counting of what it gets."""
+
+    def __init__(self, metrics: EngineMetrics, receive: Receive) -> None:
+        self._metrics = metrics
+        self._receive = receive
+        self._began: float | None = time.monotonic()
+        self.ended = False
+
+    def __call__(self, delivery: Delivery) -> None:
+        self._receive(delivery)
+        if delivery.frames:
+            self._metrics.frames.inc(len(delivery.frames))
+            if self._began is not None:
+                self._metrics.first_chunk.observe(time.monotonic() - self._began)
+                self._began = None
+        if not self.ended and (delivery.finish or delivery.error):
+            self.ended = True
+            (self._metrics.finished if delivery.finish else self._metrics.failed).inc()
+
+
+class _ShelfCollector(Collector):
+    """What is looked up when Prometheus asks: queue, slots, and what runs."""
+
+    def __init__(self, shelf: Shelf, is_ready: Callable[[], bool]) -> None:
+        self._shelf = shelf
+        self._is_ready = is_ready
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges of the bundles that have an engine."""
+        ready = GaugeMetricFamily("timbrel_ready", "1 while notes are written.", value=self._is_ready())
+        queue = _gauge("timbrel_queue_notes", "Notes that wait for a slot.")
+        active = _gauge("timbrel_slots_active", "Slots in use.")
+        slots = _gauge("timbrel_slots", "Slots.")
+        info = GaugeMetricFamily(
+            "timbrel_engine_info",
+            "What runs: always 1.",
+            labels=["bundle", "bundle_hash", "provider", "precision", "decoder_graph"],
+        )
+        for served in self._shelf:
+            if served.engine is None:
+                continue
+            queue.add_metric([served.name], served.engine.n_waiting)
+            active.add_metric([served.name], served.engine.n_occupied)
+            slots.add_metric([served.name], served.engine.n_slots)
+            info.add_metric(_engine_labels(served), 1)
+        yield from (ready, queue, active, slots, info)
+
+
+def _engine_labels(served: ServedBundle) -> list[str]:
+    sessions = served.sessions
+    return [
+        served.name,
+        served.manifest.bundle_hash,
+        sessions.provider,
+        sessions.precision,
+        sessions.decoder_graph,
+    ]
+
+
+def _gauge(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=["bundle"])

@@ -1,0 +1,1 @@
+"""gRPC: the server, what stands around every call, health."""

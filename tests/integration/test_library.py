@@ -1,0 +1,550 @@
+"""`timbrel library` and `timbrel verify` as a user types them, with a real server of the tiny bundle."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+import timbrel
+from server_process import ServerProcess, server_environment
+from timbrel.cli import main
+from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Writer, build_library, verify_library
+from timbrel.library.folder import LibraryFolder
+from timbrel.library.manifest import ManifestRow, read_rows, write_rows
+from timbrel.library.riff import SampleFacts, wav_bytes
+from timbrel.library.source import ClientSource
+from timbrel.library.voice import NamedPoint, name_voices
+from timbrel_bundle.files import sha256_file
+
+PITCHES = "69-96:9"
+"""Where the tiny bundle, which was never trained, happens to be in tune."""
+
+SMALL = ["--timbre", "Violin", "--pitches", PITCHES, "--velocities", "40,120", "--seconds", "1.2"]
+
+Run = Callable[..., tuple[int, str, str]]
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture(autouse=True)
+def environment(server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is named by the environment, the cache and the working folder are the test's own."""
+    monkeypatch.setenv("TIMBREL_SERVER", server_address)
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+    for name in ("TIMBREL_TOKEN", "TIMBREL_BUNDLE", "TIMBREL_TRACEBACK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `timbrel` with these arguments: exit status, standard output, standard error."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        try:
+            status = main(arguments)
+        except SystemExit as end:
+            status = int(end.code or 0)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def built(server_address: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small library that passes its check. Copy it to change it."""
+    folder = tmp_path_factory.mktemp("built")
+    environment = server_environment(TIMBREL_SERVER=server_address, TIMBREL_CACHE=str(folder / "cache"))
+    command = [
+        str(Path(sys.executable).with_name("timbrel")),
+        "library",
+        *SMALL,
+        "--out",
+        str(folder / "lib"),
+    ]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    return folder / "lib"
+
+
+@pytest.fixture
+def library(built: Path, tmp_path: Path) -> Path:
+    """A copy of the small library, to be damaged."""
+    return Path(shutil.copytree(built, tmp_path / "lib"))
+
+
+def rows_of(folder: Path) -> list[ManifestRow]:
+    return list(read_rows(folder / "manifest.jsonl"))
+
+
+def sounds_of(folder: Path) -> dict[str, str]:
+    """File -> hash of every file that a sampler needs."""
+    files = [
+        path for path in folder.rglob("*") if path.suffix in (".wav", ".flac", ".sfz", ".dspreset", ".jsonl")
+    ]
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
+
+
+def test_a_library_is_complete_and_passes(built: Path, run: Run) -> None:
+    rows = rows_of(built)
+    assert len(rows) == 8 and {row.file for row in rows} == {
+        path.relative_to(built).as_posix() for path in (built / "samples").rglob("*.wav")
+    }
+    for name in ("Violin.sfz", "Violin.dspreset", "manifest.parquet", "LICENSE", "README.md"):
+        assert (built / name).is_file()
+    assert "8000 Hz" in (built / "README.md").read_text()
+    assert {row.bandwidth_hz for row in rows} == {8000.0}
+    info = soundfile.info(built / rows[0].file)
+    assert (info.samplerate, info.subtype, info.channels) == (48_000, "PCM_24", 1)
+    status, out, error = run("verify", str(built))
+    assert (status, error) == (0, "") and "passed" in out and "sfizz played 4 keys" in out
+
+
+def test_levels_between_velocities_are_the_models_own(built: Path, server_address: str) -> None:
+    """One gain a library: the distance between two files is that of the notes themselves."""
+    rows = rows_of(built)
+    assert len({row.gain_db for row in rows}) == 1
+    assert max(row.peak_db for row in rows) <= -0.9
+    with timbrel.Client(server_address) as client:
+        raw = [
+            client.generate((row.x, row.y), row.pitch, row.velocity, row.held_seconds, row.seed).audio
+            for row in rows
+        ]
+    for row, audio in zip(rows, raw, strict=True):
+        expected = 20 * np.log10(np.abs(audio).max()) + row.gain_db
+        assert row.peak_db == pytest.approx(expected, abs=1.5)
+
+
+def test_json_reports(built: Path, run: Run) -> None:
+    status, out, _ = run("verify", str(built), "--json")
+    report = json.loads(out)
+    assert status == 0 and report["passed"] and report["faults"] == [] and report["n_files"] == 8
+    assert report["scales"][0]["n_judged"] >= 3 and report["scales"][0]["worst_cents"] <= 5.0
+
+
+def test_the_manifest_table_holds_the_same(built: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(built / "manifest.parquet").to_pylist()
+    assert table == [json.loads(line) for line in (built / "manifest.jsonl").read_text().splitlines()]
+
+
+def test_flac_at_another_rate_and_round_robins(run: Run) -> None:
+    status, out, _ = run(
+        *("library", "--path", "-0.6,0.3", "Violin", "2", "--pitches", "C5,E5", "--velocities", "90"),
+        *("--seconds", "0.5", "--round-robins", "2", "--format", "flac", "--sample-rate", "44100"),
+        *("--out", "lib", "--json"),
+    )
+    summary = json.loads(out)
+    assert status == 0 and (summary["n_notes"], summary["n_instruments"]) == (8, 2)
+    rows = rows_of(Path("lib"))
+    assert len({row.codes_sha256 for row in rows}) == 8
+    assert soundfile.info(Path("lib") / rows[0].file).samplerate == 44_100
+    assert sorted(path.name for path in Path("lib").glob("*.sfz")) == [
+        "x-0.600y0.300.sfz",
+        "x0.500y0.500.sfz",
+    ]
+    assert "amp_veltrack=100" in Path("lib/x0.500y0.500.sfz").read_text()
+    assert rows[0].nearest_instrument == "Grand Piano"
+    status, out, _ = run("verify", "lib", "--out-of-tune", "1")
+    assert status == 0, out
+
+
+def test_a_second_run_renders_nothing_and_changes_nothing(library: Path, run: Run) -> None:
+    before = sounds_of(library)
+    status, out, _ = run("library", *SMALL, "--out", str(library), "--json")
+    assert status == 0 and json.loads(out)["n_rendered"] == 0
+    assert sounds_of(library) == before
+
+
+def test_what_was_deleted_comes_back(library: Path, run: Run) -> None:
+    before = sounds_of(library)
+    shutil.rmtree(library / "samples")
+    (library / "Violin.sfz").unlink()
+    key = rows_of(library)[3].key
+    next(library.rglob(f"{key}.npz")).unlink()
+    status, out, _ = run("library", *SMALL, "--out", str(library), "--json")
+    assert status == 0 and json.loads(out)["n_rendered"] == 1
+    assert sounds_of(library) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (
+            ["--timbre", "Violine"],
+            "timbre: no instrument 'Violine' on the timbre map; did you mean 'Violin'?",
+        ),
+        (["--timbre", "Violin", "--pitches", "60-50"], "pitches: '60-50' runs downwards"),
+        (["--timbre", "Violin", "--pitches", "C9x"], "pitches: 'C9x' is not understood"),
+        (
+            ["--timbre", "Violin", "--pitches", "20,60"],
+            "pitches: 20 is out of range; the bundle plays 36 to 96",
+        ),
+        (["--timbre", "Violin", "--velocities", "0"], "velocities: 0 is out of range"),
+        (["--timbre", "Violin", "--seconds", "99"], "seconds: 99 is out of range"),
+        (["--timbre", "0.9,0.9"], "timbre: (0.9, 0.9) lies outside of the unit disc"),
+        (["--path", "Flute", "Violin", "many"], "path: 'many' is not a number of steps"),
+        (["--grid", "0"], "grid: 0 points across is not allowed"),
+        ([], "timbre: none is given"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_no_folder(run: Run, arguments: list[str], complaint: str) -> None:
+    status, out, error = run("library", *arguments, "--out", "lib")
+    assert (status, out) == (2, "")
+    assert complaint in error and error.count("\n") == 1 and error.startswith("timbrel: ")
+    assert not Path("lib").exists()
+
+
+def test_another_jobs_folder_is_left_alone(library: Path, run: Run) -> None:
+    before = sounds_of(library)
+    status, _, error = run("library", "--timbre", "Flute", "--out", str(library))
+    assert status == 2 and "holds another job's library (it differs in pitches" in error
+    assert error.count("\n") == 1 and sounds_of(library) == before
+
+
+def test_other_peoples_files_are_left_alone(run: Run) -> None:
+    Path("home").mkdir()
+    Path("home/thesis.txt").write_text("years")
+    status, _, error = run("library", *SMALL, "--out", "home")
+    assert status == 2 and "holds files that are no timbrel library" in error and error.count("\n") == 1
+    assert os.listdir("home") == ["thesis.txt"]
+
+
+def test_two_jobs_on_one_folder(library: Path, run: Run) -> None:
+    with LibraryFolder(library).lock():
+        status, _, error = run("library", *SMALL, "--out", str(library))
+    assert status == 2 and "is in use by process" in error and error.count("\n") == 1
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import timbrel.library.store as store
+
+    real, written = store.atomic_write, []
+
+    def write(path: Path, data: bytes) -> None:
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        real(path, data)
+        written.append(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "atomic_write", write)
+        status, out, error = run("library", *SMALL, "--out", "lib")
+    assert (status, out) == (2, "") and error.count("\n") == 1
+    assert "no space is left on the disk of lib; what was rendered is kept" in error
+    status, out, _ = run("library", *SMALL, "--out", "lib", "--json")
+    assert status == 0 and json.loads(out)["n_rendered"] == 8 - 3
+    assert run("verify", "lib")[0] == 0
+
+
+def test_sf2_without_polyphone_is_one_line(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(library))
+    status, out, _ = run("library", *SMALL, "--out", str(library), "--sf2")
+    assert status == 0 and "--sf2: polyphone is not installed" in out
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def small_job(client: timbrel.Client, **changes: Any) -> LibraryJob:
+    model, known = client.model(), client.timbre_map()
+    default = model.default_sampling
+    job = LibraryJob(
+        writer=Writer.of(model),
+        voices=name_voices([NamedPoint.find("Violin", known), NamedPoint.find("Flute", known)], known),
+        pitches=tuple(range(60, 90, 2)),
+        velocities=(100,),
+        round_robins=1,
+        seconds=1.0,
+        sampling=SamplingChoice(default.temperature, default.top_k, default.top_p),
+        tries=1,
+    )
+    return replace(job, **changes)
+
+
+def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> None:
+    port = free_port()
+    server = start_server("--port", str(port), "--slots", "1")
+    said: list[str] = []
+    with timbrel.Client(f"127.0.0.1:{port}", timeout=30) as client:
+        job = small_job(client)
+
+        def replace_server() -> None:
+            while len(list(Path("lib").rglob("*.npz"))) < 5:
+                time.sleep(0.005)
+            server.process.kill()
+            server.process.wait()
+            time.sleep(1.0)
+            start_server("--port", str(port))
+
+        thread = threading.Thread(target=replace_server)
+        thread.start()
+        source = ClientSource(client, n_in_flight=3, tell=said.append)
+        summary = build_library(client, job, "lib", BuildOptions(), source)
+        thread.join()
+    assert summary.n_rendered == summary.n_notes == 30
+    assert len(list(Path("lib/samples").rglob("*.wav"))) == 30
+    assert all("\n" not in line for line in said)
+
+
+def test_a_server_that_stays_away_ends_the_job_in_one_line(start_server: StartServer) -> None:
+    server = start_server("--slots", "1")
+    with timbrel.Client(server.address, timeout=5) as client:
+        job = small_job(client)
+        client.prepare()
+        server.process.kill()
+        source = ClientSource(client, n_in_flight=3, patience_seconds=0.2)
+        with pytest.raises(timbrel.UnavailableError, match=r"gave up after 0.2 s") as caught:
+            build_library(client, job, "lib", BuildOptions(), source)
+    assert "\n" not in str(caught.value)
+
+
+def stored(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every raw note that is there, and which file exactly."""
+    found = {}
+    for path in folder.rglob("*.npz"):
+        if not path.name.startswith("."):
+            status = path.stat()
+            found[path.stem] = (status.st_ino, status.st_mtime_ns)
+    return found
+
+
+def test_kills_at_any_moment_change_nothing_and_render_nothing_twice(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server("--slots", "2")
+    environment = server_environment(TIMBREL_SERVER=server.address, TIMBREL_CACHE=str(tmp_path / "cache"))
+    command = [
+        *(
+            str(Path(sys.executable).with_name("timbrel")),
+            "library",
+            "--timbre",
+            "Violin",
+            "--timbre",
+            "Flute",
+        ),
+        *(
+            "--pitches",
+            "60-88:2",
+            "--velocities",
+            "90",
+            "--seconds",
+            "1.2",
+            "--tries",
+            "2",
+            "--json",
+            "--out",
+        ),
+    ]
+
+    def finish(folder: str) -> dict[str, Any]:
+        done = subprocess.run([*command, folder], check=True, env=environment, stdout=subprocess.PIPE)
+        return dict(json.loads(done.stdout))
+
+    undisturbed = finish("undisturbed")
+    chance = random.Random(20)
+    killed = Path("killed")
+    # Moments by what has been written so far: raw notes first, finished samples later.
+    for pattern, least in (("*.npz", 1), ("*.npz", chance.randint(5, 25)), ("*.json", 8), ("*.wav", 4)):
+        before = stored(killed)
+        process = subprocess.Popen([*command, str(killed)], env=environment, stdout=subprocess.DEVNULL)
+        while len(list(killed.rglob(pattern))) < least and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(chance.random() * 0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        after = stored(killed)
+        assert before.items() <= after.items(), "a finished note was written again"
+    kept = stored(killed)
+    summary = finish(str(killed))
+    assert stored(killed).items() >= kept.items()
+    assert summary["n_rendered"] == len(stored(killed)) - len(kept)
+    assert len(stored(killed)) == len(stored(Path("undisturbed"))) == undisturbed["n_rendered"]
+    assert sounds_of(killed) == sounds_of(Path("undisturbed"))
+    assert not list(killed.rglob("*.tmp"))
+
+
+def change_row(folder: Path, index: int, **changes: Any) -> None:
+    rows = rows_of(folder)
+    rows[index] = replace(rows[index], **changes)
+    write_rows(folder / "manifest.jsonl", rows)
+
+
+def put_sound(folder: Path, index: int, audio: np.ndarray) -> None:
+    """Another sound in a sample's place, which the manifest agrees with but for what is heard."""
+    row = rows_of(folder)[index]
+    loop = None if row.loop_start is None or row.loop_end is None else (row.loop_start, row.loop_end)
+    content = wav_bytes(audio.astype(np.float32), row.sample_rate, SampleFacts(row.pitch, loop=loop))
+    (folder / row.file).write_bytes(content)
+    change_row(folder, index, sha256=hashlib.sha256(content).hexdigest(), n_samples=len(audio))
+
+
+def sound(folder: Path, index: int) -> np.ndarray:
+    return np.asarray(soundfile.read(folder / rows_of(folder)[index].file, dtype="float32")[0])
+
+
+def delete_sample(folder: Path) -> None:
+    (folder / rows_of(folder)[0].file).unlink()
+
+
+def cut_sample(folder: Path) -> None:
+    path = folder / rows_of(folder)[0].file
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def alter_a_byte(folder: Path) -> None:
+    path = folder / rows_of(folder)[0].file
+    content = bytearray(path.read_bytes())
+    content[-3000] ^= 1
+    path.write_bytes(content)
+
+
+def clip(folder: Path) -> None:
+    put_sound(folder, 1, np.clip(20 * sound(folder, 1), -1, 1))
+
+
+def silence(folder: Path) -> None:
+    put_sound(folder, 1, np.zeros_like(sound(folder, 1)))
+
+
+def detune(folder: Path) -> None:
+    audio = sound(folder, 1)
+    places = np.arange(0, len(audio) - 1, 2 ** (2 / 12))
+    slower = np.interp(places, np.arange(len(audio)), audio)
+    put_sound(folder, 1, np.pad(slower, (0, len(audio) - len(slower))))
+
+
+def click(folder: Path) -> None:
+    row, audio = rows_of(folder)[0], sound(folder, 0).copy()
+    assert row.loop_end is not None
+    audio[row.loop_end] += 0.5
+    put_sound(folder, 0, audio)
+
+
+def move_the_smpl_loop(folder: Path) -> None:
+    row = rows_of(folder)[0]
+    path = folder / row.file
+    content = path.read_bytes()
+    assert row.loop_end is not None
+    moved = content.replace(struct.pack("<I", row.loop_end), struct.pack("<I", row.loop_end + 9), 1)
+    path.write_bytes(moved)
+    change_row(folder, 0, sha256=hashlib.sha256(moved).hexdigest())
+
+
+def loop_beyond_the_end(folder: Path) -> None:
+    change_row(folder, 0, loop_end=10_000_000)
+
+
+def refer_elsewhere(folder: Path) -> None:
+    path = folder / "Violin.sfz"
+    path.write_text(path.read_text().replace("Violin_069_v040.wav", "Violin_070_v040.wav"))
+
+
+def forget_the_loop_mode(folder: Path) -> None:
+    path = folder / "Violin.sfz"
+    path.write_text(path.read_text().replace("loop_mode=loop_continuous\n", ""))
+
+
+def transpose_in_the_sfz(folder: Path) -> None:
+    path = folder / "Violin.sfz"
+    path.write_text(path.read_text().replace("<global>\n", "<global>\ntranspose=1\n"))
+
+
+def refer_elsewhere_in_the_dspreset(folder: Path) -> None:
+    path = folder / "Violin.dspreset"
+    path.write_text(path.read_text().replace("Violin_069_v040.wav", "Violin_070_v040.wav"))
+
+
+def break_the_dspreset(folder: Path) -> None:
+    (folder / "Violin.dspreset").write_text("<DecentSampler>")
+
+
+def delete_the_sfz(folder: Path) -> None:
+    (folder / "Violin.sfz").unlink()
+
+
+def alter_codes(folder: Path) -> None:
+    one, other = sorted(folder.rglob("*.npz"))[:2]
+    one.write_bytes(other.read_bytes())
+
+
+def damage_the_manifest(folder: Path) -> None:
+    path = folder / "manifest.jsonl"
+    path.write_text(path.read_text()[:-20])
+
+
+def delete_the_licence(folder: Path) -> None:
+    (folder / "LICENSE").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (delete_sample, "missing"),
+        (cut_sample, "unreadable"),
+        (alter_a_byte, "hash"),
+        (clip, "clipping"),
+        (silence, "silence"),
+        (detune, "pitch"),
+        (click, "loop"),
+        (move_the_smpl_loop, "loop"),
+        (loop_beyond_the_end, "loop"),
+        (refer_elsewhere, "reference"),
+        (forget_the_loop_mode, "text"),
+        (transpose_in_the_sfz, "scale"),
+        (refer_elsewhere_in_the_dspreset, "reference"),
+        (break_the_dspreset, "text"),
+        (delete_the_sfz, "reference"),
+        (alter_codes, "hash"),
+        (damage_the_manifest, "unreadable"),
+        (delete_the_licence, "missing"),
+    ],
+)
+def test_every_kind_of_damage_is_found(
+    library: Path, run: Run, damage: Callable[[Path], None], kind: str
+) -> None:
+    assert verify_library(library).passed
+    damage(library)
+    status, out, _ = run("verify", str(library), "--json")
+    report = json.loads(out)
+    assert status == 1 and not report["passed"]
+    assert kind in {fault["kind"] for fault in report["faults"]}, report["faults"]
+    assert all("\n" not in fault["description"] for fault in report["faults"])
+
+
+def test_a_tolerated_share_may_be_out_of_tune(library: Path, run: Run) -> None:
+    detune(library)
+    assert run("verify", str(library), "--no-scale")[0] == 1
+    assert run("verify", str(library), "--no-scale", "--out-of-tune", "0.2")[0] == 0
+
+
+def test_no_library_is_another_status(run: Run) -> None:
+    status, out, error = run("verify", "nowhere")
+    assert (status, out) == (2, "") and "has no manifest.jsonl" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["library", "verify"])
+def test_help_teaches_by_example(run: Run, command: str) -> None:
+    status, out, _ = run(command, "--help")
+    assert status == 0 and "examples:" in out and f"timbrel {command} " in out
