@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from server_process import ServerProcess, server_environment
 
 import timbrel
-from server_process import ServerProcess, server_environment
 from timbrel.cli import main
 from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Writer, build_library, verify_library
 from timbrel.library.folder import LibraryFolder
@@ -33,6 +33,7 @@ from timbrel.library.manifest import ManifestRow, read_rows, write_rows
 from timbrel.library.riff import SampleFacts, wav_bytes
 from timbrel.library.source import ClientSource
 from timbrel.library.voice import NamedPoint, name_voices
+from timbrel.pitch import frequency
 from timbrel_bundle.files import sha256_file
 
 PITCHES = "69-96:9"
@@ -429,10 +430,13 @@ def silence(folder: Path) -> None:
 
 
 def detune(folder: Path) -> None:
-    audio = sound(folder, 1)
-    places = np.arange(0, len(audio) - 1, 2 ** (2 / 12))
-    slower = np.interp(places, np.arange(len(audio)), audio)
-    put_sound(folder, 1, np.pad(slower, (0, len(audio) - len(slower))))
+    """A steady tone some semitones away, whole periods of which fit into the loop."""
+    row = rows_of(folder)[1]
+    assert row.loop_start is not None and row.loop_end is not None
+    length = row.loop_end + 1 - row.loop_start
+    n_periods = round(length * frequency(row.pitch + 3) / row.sample_rate)
+    time = np.arange(row.n_samples) * n_periods / length
+    put_sound(folder, 1, 0.1 * np.sin(2 * np.pi * time) + 0.05 * np.sin(4 * np.pi * time))
 
 
 def click(folder: Path) -> None:

@@ -156,6 +156,11 @@ def test_an_unknown_provider(tiny_bundle: Path) -> None:
     assert_one_clear_line(done, "provider", "tpu")
 
 
+def test_several_devices_where_there_is_one(tiny_bundle: Path) -> None:
+    options = ("--bundle", str(tiny_bundle), "--port", "0", "--provider", "cpu")
+    assert_one_clear_line(run_server(*options, "--device", "0", "--device", "1"), "CPU is one device", "cuda")
+
+
 def test_options_out_of_range(tiny_bundle: Path) -> None:
     assert_one_clear_line(run_server("--port", "many"), "port", "many")
     assert_one_clear_line(run_server("--bundle", str(tiny_bundle), "--slots", "0"), "slots")

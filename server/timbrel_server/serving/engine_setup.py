@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.errors import ProviderError
+from timbrel_bundle.providers import CPU
 from timbrel_server.api.convert import frame_rate, token_layout
 from timbrel_server.api.note_stream import post_to
 from timbrel_server.decoder.runner import Runner
@@ -94,7 +96,14 @@ class EngineSetup:
         served.attach(engine, sessions)
 
     def load(self, bundle: Bundle) -> Loaded:
-        """The graphs, and a runner for each device: one. Blocks."""
+        """The graphs, as the first device has them, and a runner for each device. Blocks."""
         config = self._config
-        sessions = open_sessions(bundle, config.provider, config.n_threads, config.precision)
-        return sessions, [Runner(sessions, bundle.manifest, config.n_slots, fast=config.fast)]
+        opened = [
+            open_sessions(bundle, config.provider, config.n_threads, config.precision, device)
+            for device in config.devices
+        ]
+        first = opened[0]
+        if first.provider == CPU and len(opened) > 1:
+            raise ProviderError("the CPU is one device: name several with --provider cuda only")
+        runners = [Runner(each, bundle.manifest, config.n_slots, fast=config.fast) for each in opened]
+        return first, runners

@@ -66,6 +66,16 @@ class ServerConfig:
     )
     """Off: by default a request gives the same codes alone or in any company."""
 
+    devices: tuple[int, ...] = option(
+        (0,),
+        "device",
+        read_whole,
+        "CUDA device, by its number; give it again for several, which share one queue (default: 0)",
+        metavar="N",
+        repeats=True,
+    )
+    """Each bundle has an engine on every one of them."""
+
     n_slots: int = option(16, "slots", read_whole, "notes written at once, by each engine")
     """On a CPU more would gain little and let each note's first sound come later."""
 
@@ -206,6 +216,10 @@ def default_bundle_path() -> Path:
 
 def _check_ranges(config: ServerConfig) -> None:
     _check_range("port", config.port, 0, 65535)
+    for device in config.devices:
+        _check_range("device", device, 0, 1024)
+    if len(set(config.devices)) < len(config.devices):
+        raise ConfigError(f"device {', '.join(map(str, config.devices))}: each is to be named once")
     _check_range("slots", config.n_slots, 1, MAX_SLOTS)
     _check_range("threads", config.n_threads, 0, 1024)
     _check_range("queue", config.queue_capacity, 1, 1_000_000)

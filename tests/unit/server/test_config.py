@@ -32,6 +32,7 @@ def test_the_defaults() -> None:
 def test_every_option_arrives(tmp_path: Path) -> None:
     options = (
         "--bundle a=first --bundle second --host ::1 --port 7 --provider cpu --precision int8 --fast"
+        " --device 1 --device 3"
         " --slots 3 --threads 2 --queue 9 --grace 1.5 --stall 4 --failure-grace 0 --token-file tokens"
         " --allow-anonymous --insecure --tls-cert c --tls-key k --client-ca a --max-message-bytes 2048"
         " --max-streams 7 --metrics-host ::1 --metrics-port 0 --log-format json --log-level debug"
@@ -44,6 +45,7 @@ def test_every_option_arrives(tmp_path: Path) -> None:
         provider="cpu",
         precision="int8",
         fast=True,
+        devices=(1, 3),
         n_slots=3,
         n_threads=2,
         queue_capacity=9,
@@ -144,6 +146,7 @@ def test_every_option_says_what_it_is() -> None:
     [
         ("--port", "65536"),
         ("--port", "-1"),
+        ("--device", "-1"),
         ("--slots", "0"),
         ("--threads", "-1"),
         ("--queue", "0"),
@@ -171,6 +174,7 @@ def test_values_out_of_range(option: str, value: str) -> None:
         ("--tls-cert c", ["tls_key"]),
         ("--client-ca a", ["tls_cert"]),
         ("--bundle a=x --bundle a=y", ["'a'"]),
+        ("--device 1 --device 1", ["device 1, 1", "once"]),
     ],
 )
 def test_options_that_do_not_go_together(options: str, words: list[str]) -> None:

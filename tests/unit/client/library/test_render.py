@@ -27,7 +27,7 @@ Tone = Callable[..., npt.NDArray[np.float32]]
 
 @dataclass
 class CentsSource:
-    """Notes whose codes say at which pitch they sound: asked + `off[seed]` cents. Remembers what was asked."""
+    """Notes whose codes say at which pitch they sound: as asked, and `off[seed]` cents. Remembers orders."""
 
     off: dict[int, int]
     orders: list[NoteOrder] = field(default_factory=list)

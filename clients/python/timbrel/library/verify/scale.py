@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ MISSING = "no scale was played: sfizz is not installed (pip install pysfizz)"
 
 MAX_KEYS = 13
 HELD_SECONDS = 1.0
+STANDARD_ERROR = 2
 BLOCK_SIZE = 1024
 
 LOOPED_SECONDS = 0.3
@@ -51,7 +55,9 @@ def play_scale(
     regions = _scale(parse_sfz(path.read_text(encoding="utf-8")))
     sample_rate = rows[regions[0]["sample"]].sample_rate
     synth = Synth(sample_rate=sample_rate, block_size=BLOCK_SIZE)
-    if not synth.load_sfz_file(path):
+    with _silent_sfizz():
+        loaded = synth.load_sfz_file(path, quiet=False)
+    if not loaded:
         return [Fault(name, "scale", "sfizz cannot load it")], None
     tracker = Yin()
     faults: list[Fault] = []
@@ -75,6 +81,24 @@ def play_scale(
             faults.append(Fault(name, "scale", description))
     n_well = sum(each <= WELL_IN_TUNE_CENTS for each in off_scale)
     return faults, ScaleResult(name, len(regions), len(off_sample), max(off_sample, default=0.0), n_well)
+
+
+@contextmanager
+def _silent_sfizz() -> Iterator[None]:
+    """Sends what the library itself writes to standard error nowhere.
+
+    pysfizz does so by `sys.stderr`, which notebooks and others replace by what is no file.
+    """
+    sys.stderr.flush()
+    kept = os.dup(STANDARD_ERROR)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, STANDARD_ERROR)
+        yield
+    finally:
+        os.dup2(kept, STANDARD_ERROR)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _scale(regions: Sequence[Opcodes]) -> list[Opcodes]:
