@@ -12,7 +12,7 @@ import pytest
 
 import timbrel.cli.dispatch as dispatch
 from timbrel.cli import Command, main
-from timbrel.cli.parser import join_negative_values
+from timbrel.cli.parser import Parser, join_negative_values
 from timbrel.errors import NotFoundError
 
 
@@ -166,3 +166,16 @@ def test_negative_numbers_are_values() -> None:
     given = ["--timbre", "-0.2,0.4", "--seed", "-1", "--out", "x.wav", "--json", "-h", "--a=b", "-2"]
     joined = ["--timbre=-0.2,0.4", "--seed=-1", "--out", "x.wav", "--json", "-h", "--a=b", "-2"]
     assert join_negative_values(given) == joined
+
+
+def test_options_of_several_values_take_negative_ones_too() -> None:
+    parser = Parser(prog="timbrel")
+    parser.add_argument("--path", nargs=3, action="append")
+    parser.add_argument("--timbre", action="append")
+    given = ["--path", "-0.2,0.4", "-.5,-1", "8", "--timbre", "-0.1,0", "--path", "a", "-1,0", "2"]
+    args = parser.parse_args(join_negative_values(given, parser.options_of_several()))
+    assert [[value.strip() for value in path] for path in args.path] == [
+        ["-0.2,0.4", "-.5,-1", "8"],
+        ["a", "-1,0", "2"],
+    ]
+    assert args.timbre == ["-0.1,0"]

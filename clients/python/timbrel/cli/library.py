@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from tqdm import tqdm
 
 from timbrel.cli.options import add_server_options, client_of
 from timbrel.client import Client
+from timbrel.core.address import find_server
 from timbrel.core.instrument import Instrument
 from timbrel.core.model import Model
 from timbrel.core.timbre import parse_timbre
@@ -20,6 +22,7 @@ from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Voice, Wri
 from timbrel.library.folder import LibraryFolder
 from timbrel.library.job import DEFAULT_SAMPLE_RATE, DEFAULT_SECONDS, DEFAULT_SEED, DEFAULT_TRIES
 from timbrel.library.ranges import parse_pitches, parse_velocities
+from timbrel.library.source import PATIENCE_SECONDS
 from timbrel.library.voice import NamedPoint, grid_points, name_voices, path_points
 
 _EXAMPLES = """\
@@ -53,6 +56,13 @@ class LibraryCommand:
         _add_notes(parser)
         _add_files(parser)
         add_server_options(parser)
+        parser.add_argument(
+            "--patience",
+            type=float,
+            default=PATIENCE_SECONDS,
+            metavar="SECONDS",
+            help="how long a server of others may be away before the job ends (default %(default)g)",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         # What can be said without a server is said without one.
@@ -61,7 +71,7 @@ class LibraryCommand:
         LibraryFolder(args.out).check()
         with client_of(args) as client:
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
-            options = BuildOptions(sf2=args.sf2, show_progress=not args.json, tell=_tell)
+            options = BuildOptions(args.sf2, not args.json, _tell, _patience_of(args))
             summary = build_library(client, job, args.out, options)
         print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
         return 0
@@ -114,6 +124,12 @@ def _job_of(
         sample_rate=args.sample_rate,
         loops=not args.no_loops,
     )
+
+
+def _patience_of(args: argparse.Namespace) -> float:
+    """Nobody brings a private server back: the command itself has to be run again."""
+    own = args.bundle is not None or find_server(args.server, os.environ) is None
+    return 0.0 if own else args.patience
 
 
 def _sampling_of(args: argparse.Namespace, model: Model) -> SamplingChoice:

@@ -22,7 +22,7 @@ from timbrel.library.pitch import find_trackers
 from timbrel.library.plan import PlannedNote, plan_notes
 from timbrel.library.render import Attempt, ChosenNote, Renderer, choose, verdict_of
 from timbrel.library.sf2 import write_sf2
-from timbrel.library.source import ClientSource, NoteSource
+from timbrel.library.source import PATIENCE_SECONDS, ClientSource, NoteSource
 from timbrel.library.store import NoteStore
 from timbrel.library.summary import LibrarySummary, summarise
 from timbrel.library.tuning import Verdict
@@ -48,6 +48,9 @@ class BuildOptions:
     show_progress: bool = False
     tell: Callable[[str], None] = field(default=lambda message: None)
     """Called with one line for what a person should know at once."""
+
+    patience_seconds: float = PATIENCE_SECONDS
+    """How long the server may be away before the job ends, to be continued later."""
 
     n_threads: int = 0
     """Notes decoded and measured at once; 0: one a core, up to MAX_THREADS."""
@@ -77,12 +80,11 @@ def build_library(
     options = options or BuildOptions()
     check_job(job, client.model())
     folder = LibraryFolder(Path(path))
-    with folder.lock():
+    with _disk_full_said(folder.path), folder.lock():
         folder.claim(job)
         folder.sweep()
-        with _disk_full_said(folder.path):
-            source = source or ClientSource(client, tell=options.tell)
-            return _Build(client, job, folder, options, source).run()
+        source = source or ClientSource(client, None, options.patience_seconds, options.tell)
+        return _Build(client, job, folder, options, source).run()
 
 
 class _Build:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -54,6 +55,11 @@ def test_a_quiet_release_does_not_decide(tone: Tone) -> None:
     for tracker in (Yin(), HarmonicSum()):
         heard = tracker.measure(audio, SAMPLE_RATE)
         assert heard is not None and abs(heard - 60) < 0.1
+
+
+def test_without_swift_f0_the_second_one_is_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "swift_f0", None)
+    assert find_trackers().name == "yin+harmonic-sum"
 
 
 def test_there_are_always_two_different_trackers() -> None:

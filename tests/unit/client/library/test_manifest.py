@@ -1,0 +1,103 @@
+"""The manifest of a library, its summary, and what is left out where a program is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+import timbrel.library.manifest as manifest
+from timbrel.library import nsynth
+from timbrel.library.manifest import ManifestRow, read_rows, write_rows, write_table
+from timbrel.library.sf2 import write_sf2
+from timbrel.library.summary import summarise
+
+NSYNTH_FIELDS = (
+    *("note", "note_str", "instrument", "instrument_str", "pitch", "velocity", "sample_rate"),
+    *("instrument_family", "instrument_family_str", "instrument_source", "instrument_source_str"),
+)
+
+VALUES = {"int": 1, "float": 0.5, "str": "a", "bool": True, "int | None": None, "float | None": None}
+
+
+@pytest.fixture
+def row() -> ManifestRow:
+    return ManifestRow(**{each.name: VALUES[str(each.type)] for each in fields(ManifestRow)})  # type: ignore[arg-type]
+
+
+def test_rows_come_back_and_lead_with_nsynths_fields(tmp_path: Path, row: ManifestRow) -> None:
+    rows = [row, replace(row, note=2, instrument_str="Übung", loop_start=3, pitch_measured=60.25)]
+    write_rows(tmp_path / "manifest.jsonl", rows)
+    assert list(read_rows(tmp_path / "manifest.jsonl")) == rows
+    first = json.loads((tmp_path / "manifest.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    assert tuple(first)[: len(NSYNTH_FIELDS)] == NSYNTH_FIELDS
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"note": 1}', "null"])
+def test_a_damaged_line_is_named(tmp_path: Path, row: ManifestRow, line: str) -> None:
+    path = tmp_path / "manifest.jsonl"
+    path.write_text(row.to_json() + "\n" + line + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"manifest\.jsonl: line 2 "):
+        list(read_rows(path))
+
+
+def test_the_table_has_the_same_columns_with_and_without_loops(tmp_path: Path, row: ManifestRow) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert write_table(tmp_path / "one.parquet", [row])
+    assert write_table(tmp_path / "other.parquet", [replace(row, loop_start=1, pitch_measured=60.5)])
+    one, other = (parquet.read_schema(tmp_path / f"{name}.parquet") for name in ("one", "other"))
+    assert one == other and str(one.field("loop_start").type) == "int64"
+
+
+def test_without_pyarrow_there_is_no_table(
+    tmp_path: Path, row: ManifestRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "has_pyarrow", lambda: False)
+    assert not write_table(tmp_path / "m.parquet", [row])
+    assert not (tmp_path / "m.parquet").exists()
+
+
+def test_families_in_nsynths_words() -> None:
+    assert nsynth.family_number("Strings") == 8 and nsynth.family_name("Strings") == "string"
+    assert nsynth.family_number("Chromatic Percussion") == 5
+    assert nsynth.family_number("Synth Pad") == -1 and nsynth.family_name("Synth Pad") == "synth_pad"
+    assert nsynth.family_name("") == "unknown"
+
+
+def test_a_summary_counts(row: ManifestRow) -> None:
+    rows = [
+        replace(row, file="a", tune_cents=0, attempts=1, pitch_measured=60.0),
+        replace(row, file="b", tune_cents=-7, attempts=1, pitch_measured=60.07, loop_start=1),
+        replace(row, file="c", tune_cents=0, attempts=3, pitch_measured=72.0, in_tune=False),
+        replace(row, file="d", tune_cents=0, attempts=1, in_tune=False),
+    ]
+    summary = summarise("lib", rows, 2, 10.0, 4.0, ["left out"])
+    assert (summary.n_notes, summary.n_tuned, summary.n_again, summary.n_looped) == (4, 1, 1, 1)
+    assert (summary.out_of_tune, summary.n_unpitched, summary.notes_per_second) == (("c",), 1, 0.5)
+    text = summary.to_text()
+    assert "1 out of tune after every attempt: c" in text and text.endswith("left out")
+    assert json.loads(json.dumps(summary.to_json()))["notes_per_second"] == 0.5
+
+
+def fake_polyphone(folder: Path, script: str) -> None:
+    program = folder / "polyphone"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+
+def test_polyphone_is_told_what_to_convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_polyphone(tmp_path, 'echo "$@" > "$5/arguments"; touch "$5/$7.sf2"')
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert write_sf2(tmp_path, ["Violin"]) == []
+    arguments = (tmp_path / "arguments").read_text().split()
+    assert arguments == ["-1", "-i", f"{tmp_path}/Violin.sfz", "-d", str(tmp_path), "-o", "Violin"]
+
+
+def test_polyphones_failure_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_polyphone(tmp_path, "echo 'cannot open' >&2; exit 3")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert write_sf2(tmp_path, ["Violin"]) == ["--sf2: polyphone failed on Violin.sfz (cannot open)"]
