@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -137,7 +139,8 @@ def sampling_to_pb(sampling: SamplingSettings) -> pb.Sampling:
 
 def codes_to_pb(frames: Sequence[Frame], n_codebooks: int) -> pb.Codes:
     """Frames of `n_codebooks` codes each."""
-    data = np.asarray(frames, dtype="<u2").tobytes()
+    n_codes = len(frames) * n_codebooks
+    data = struct.pack(f"<{n_codes}H", *itertools.chain.from_iterable(frames))
     return pb.Codes(data=data, n_frames=len(frames), n_codebooks=n_codebooks)
 
 

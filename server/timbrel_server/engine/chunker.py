@@ -10,14 +10,16 @@ from timbrel_server.engine.ticket import Frame
 LARGEST_CHUNK_FRAMES = 32
 """Beyond this larger replies save next to nothing."""
 
+GROWTH = 3
+
 LONGEST_WAIT_SECONDS = 0.15
 """How old a frame gets before it is sent: a listener who began 0.3 s behind a note that is written as fast
 as it is played is never kept waiting, while a note that is written faster goes in few large replies."""
 
 
 class Chunker:
-    """Gathers a note's frames into chunks: the first frame goes out alone, so that sound can begin; then the
-    chunks double in size, since each reply costs about the same whatever is in it."""
+    """Gathers a note's frames into chunks: the first frame goes out alone, so that sound can begin; then each
+    chunk is three times as large as the last, since each reply costs about the same whatever is in it."""
 
     def __init__(
         self, largest: int = LARGEST_CHUNK_FRAMES, clock: Callable[[], float] = time.monotonic
@@ -41,7 +43,7 @@ class Chunker:
         self._pending.append(frame)
         if len(self._pending) < self._size and now < self._due:
             return ()
-        self._size = min(2 * self._size, self._largest)
+        self._size = min(GROWTH * self._size, self._largest)
         return self.flush()
 
     def flush(self) -> Sequence[Frame]:

@@ -23,7 +23,7 @@ def ticking(seconds: float) -> Callable[[], float]:
 def test_the_first_frame_goes_out_alone_and_chunks_grow() -> None:
     chunker = Chunker(clock=still)
     chunks = [chunk for t in range(200) if (chunk := chunker.add((t,)))]
-    assert [len(chunk) for chunk in chunks] == [1, 2, 4, 8, 16, 32, 32, 32, 32, 32]
+    assert [len(chunk) for chunk in chunks] == [1, 3, 9, 27, 32, 32, 32, 32, 32]
     assert max(len(chunk) for chunk in chunks) == LARGEST_CHUNK_FRAMES
 
 
