@@ -262,6 +262,14 @@ def test_sf2_without_polyphone_is_one_line(library: Path, run: Run, monkeypatch:
     assert status == 0 and "--sf2: polyphone is not installed" in out
 
 
+@pytest.mark.skipif(shutil.which("polyphone") is None, reason="needs polyphone: apt-get install polyphone")
+def test_polyphone_makes_a_soundfont(library: Path, run: Run) -> None:
+    status, out, _ = run("library", *SMALL, "--out", str(library), "--sf2")
+    assert status == 0 and "--sf2" not in out
+    content = (library / "Violin.sf2").read_bytes()
+    assert content[:4] == b"RIFF" and content[8:12] == b"sfbk" and len(content) > 100_000
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

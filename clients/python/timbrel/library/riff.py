@@ -79,11 +79,12 @@ def _chunks(
 ) -> Iterator[tuple[bytes, bytes]]:
     width = BITS // 8
     yield b"fmt ", struct.pack("<HHIIHH", 1, 1, sample_rate, sample_rate * width, width, BITS)
+    # The sound comes before the odd-sized `inst`: Polyphone loses its way behind that one's pad byte.
+    yield b"data", pcm24(samples)
     yield b"smpl", _smpl(sample_rate, facts)
     yield b"inst", _inst(facts)
     if facts.texts:
         yield b"LIST", b"INFO" + b"".join(_text(name, text) for name, text in sorted(facts.texts.items()))
-    yield b"data", pcm24(samples)
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:

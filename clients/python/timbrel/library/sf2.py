@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PROGRAM = "polyphone"
-TIMEOUT_SECONDS = 600.0
+TIMEOUT_SECONDS = 120.0
+"""For one instrument: it takes seconds; where it fails, it may wait for ever behind a dialog nobody sees."""
 
 MISSING = "--sf2: polyphone is not installed, so no .sf2 was written (Debian: apt-get install polyphone)"
 
@@ -27,7 +28,13 @@ def _convert(program: str, folder: Path, slug: str) -> str | None:
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"--sf2: polyphone did not finish {slug}.sf2 within {TIMEOUT_SECONDS:g} s"
