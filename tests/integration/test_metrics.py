@@ -75,9 +75,9 @@ def test_what_is_counted(start_server: StartServer) -> None:
     with grpc.insecure_channel(server.address) as channel:
         stub: Any = pb_grpc.SynthesizerStub(channel)
         assert len(list(stub.Generate(note(), timeout=PATIENCE_SECONDS))) > 1
-        assert handled(server, "OK") == 1
+        wait_for(lambda: handled(server, "OK") == 1)
         assert value(server, "timbrel_frames_total", bundle="tiny") == 120
-        assert value(server, "timbrel_notes_finished_total") == 1
+        wait_for(lambda: value(server, "timbrel_notes_finished_total") == 1)
         assert value(server, "timbrel_step_seconds_count") >= 120
         assert value(server, "timbrel_batch_notes_sum") == value(server, "timbrel_batch_notes_count")
         assert value(server, "timbrel_first_chunk_seconds_count") == 1
@@ -88,18 +88,18 @@ def test_what_is_counted(start_server: StartServer) -> None:
         outcomes = [outcome(call) for call in refused]
         n_refused = outcomes.count(grpc.StatusCode.RESOURCE_EXHAUSTED)
         assert n_refused > 0
-        assert handled(server, "ResourceExhausted") == n_refused
-        assert value(server, "timbrel_notes_refused_total") == n_refused
+        wait_for(lambda: handled(server, "ResourceExhausted") == n_refused)
+        wait_for(lambda: value(server, "timbrel_notes_refused_total") == n_refused)
 
         gone = stub.Generate(note(), timeout=PATIENCE_SECONDS)
         gone.initial_metadata()
         gone.cancel()
         wait_for(lambda: handled(server, "Cancelled") == 1)
-        assert value(server, "timbrel_notes_cancelled_total") == 1
+        wait_for(lambda: value(server, "timbrel_notes_cancelled_total") == 1)
         assert outcome(stub.Generate(note(pitch=999))) is grpc.StatusCode.INVALID_ARGUMENT
-        assert handled(server, "InvalidArgument") == 1
+        wait_for(lambda: handled(server, "InvalidArgument") == 1)
         # The queue is short, so no deadline is refused at once: this one passes while the note is written.
-        late = outcome(stub.Generate(note(), timeout=0.02))
+        late = outcome(stub.Generate(note(), timeout=0.004))  # its steps take three times as long or more
         assert late in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
         [(info, one)] = samples(server)["timbrel_engine_info"]
         assert one == 1
