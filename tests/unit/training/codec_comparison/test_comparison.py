@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from requirements_gate import require_module
 
 from timbrel_training.codec_comparison import command
 from timbrel_training.codec_comparison.comparison import Comparison
@@ -20,7 +21,10 @@ from timbrel_training.codec_comparison.predictability import instrument_points
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.notes.library import AudioLibrary
 
-pytest.importorskip("swift_f0")
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_the_pitch_tracker() -> None:
+    require_module("swift_f0", "demo")
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from timbrel.library.pitch.yin import track_pitch
 from timbrel_training.evaluate.measure.tuning import TuningMeter, tuning_of
-from timbrel_training.evaluate.measure.yin import track_pitch
 
 RATE = 48_000
 

@@ -5,6 +5,8 @@ After de Cheveigné and Kawahara 2002, "YIN, a fundamental frequency estimator f
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -43,6 +45,44 @@ FRAME = WINDOW + LONGEST_PERIOD
 FFT_SIZE = 2048
 
 
+@dataclass(frozen=True)
+class PitchTrack:
+    """The fundamental of a note over time."""
+
+    hertz: Values
+    """[frames]"""
+
+    voiced: npt.NDArray[np.bool_]
+    """[frames]"""
+
+    seconds: Values
+    """[frames], the middle of each."""
+
+    power: Values
+    """[frames], mean square."""
+
+
+def track_pitch(audio: npt.NDArray[np.float32], sample_rate: int) -> PitchTrack:
+    """The fundamental, 47 to 2400 Hz, every 20 ms; silence follows a note shorter than a frame of 64 ms.
+
+    Args:
+        audio: [samples], mono.
+        sample_rate: samples per second.
+    """
+    frames = frames_of(at_measuring_rate(audio, sample_rate), FRAME, HOP)
+    power = np.square(frames).mean(axis=1)
+    difference = _difference(frames)
+    normalised = _normalised(difference)
+    lag = _first_dip(normalised)
+    depth = np.take_along_axis(normalised, lag[:, None], axis=1)[:, 0]
+    return PitchTrack(
+        hertz=SAMPLE_RATE / _fine_period(difference, lag),
+        voiced=(depth <= VOICED_BELOW) & (power > 0.0),
+        seconds=(np.arange(len(frames)) * HOP + FRAME / 2) / SAMPLE_RATE,
+        power=power,
+    )
+
+
 class Yin:
     """Measures pitch, 47 to 2400 Hz, by the waveform's period."""
 
@@ -55,18 +95,12 @@ class Yin:
             audio: [samples], mono, beginning with the onset.
             sample_rate: samples per second.
         """
-        frames = frames_of(at_measuring_rate(audio, sample_rate), FRAME, HOP)
-        power = np.square(frames).mean(axis=1)
-        seconds = (np.arange(len(frames)) * HOP + FRAME / 2) / SAMPLE_RATE
-        difference = _difference(frames)
-        normalised = _normalised(difference)
-        lag = _first_dip(normalised)
-        depth = np.take_along_axis(normalised, lag[:, None], axis=1)[:, 0]
-        loud = power > power.max() * 10.0 ** (-QUIET_DB / 10.0)
-        kept = loud & (depth <= VOICED_BELOW) & (seconds >= ONSET_SECONDS)
+        track = track_pitch(audio, sample_rate)
+        loud = track.power > track.power.max() * 10.0 ** (-QUIET_DB / 10.0)
+        kept = loud & track.voiced & (track.seconds >= ONSET_SECONDS)
         if not kept.any():
             return None
-        return midi_pitch(SAMPLE_RATE / float(np.median(_fine_period(difference, lag)[kept])))
+        return midi_pitch(float(np.median(track.hertz[kept])))
 
 
 def _difference(frames: Values) -> Values:
