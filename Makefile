@@ -99,7 +99,7 @@ $(VENV)/.demo-installed: pyproject.toml constraints.txt | $(VENV)/.created
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
 	@echo "installing timbrel and all that developing it needs into $(VENV) ..."
-	@$(PIP) --editable '.[$(RUNTIME),server,demo,train,export,dev]'
+	@$(PIP) --editable '.[$(RUNTIME),server,demo,train,export,explore,midi,metrics,telemetry,scale,dev]'
 	@$(runtime-fix)
 	@touch $@ $(VENV)/.demo-installed
 

@@ -7,9 +7,11 @@ Examples:
 The server (`timbrel serve`, one thread a step) runs on one core, everything else on another. First it is
 measured what it writes when it is never without a note to write; then, for a tenth of the time, notes come at
 random at 95 % of that, and fewer than 0.1 % may be refused: the sustainable load. Then they come twice as
-often, while some callers cancel, have short deadlines or read slowly; others send noise on every method or
-bytes that are no HTTP/2, or are killed; and once in a while the bundle is replaced by a broken one and SIGHUP
-sent.
+often, while some callers cancel, have short deadlines or read slowly; one asks for batches of 10,000 notes
+and sleeps for ten seconds at a time; others send noise on every method or bytes that are no HTTP/2, or are
+killed; once in a while the bundle is replaced by a broken one and SIGHUP sent.
+With --clock-jumps (and Debian's libfaketime) the server's time of day is set a day on and back as well: to
+look at the clock then takes far longer, so that such a run says nothing of how fast it is.
 The last line is one JSON object.
 """
 
@@ -43,7 +45,9 @@ from benchmarks.soaking.abuse import Abuse
 from benchmarks.soaking.memory import MemoryWatch
 from benchmarks.soaking.notes import NoteTraffic
 from benchmarks.soaking.server import SoakedServer
+from benchmarks.soaking.slow_batches import ASLEEP_SECONDS, SlowBatches
 from benchmarks.soaking.tally import Tally
+from benchmarks.soaking.wall_clock import WallClock
 from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.settings.config import default_bundle_path
@@ -53,6 +57,7 @@ SUSTAINABLE_REFUSED = 1e-3
 OVERLOAD = 2.0
 HOSTILE_CALLS_PER_SECOND = 40.0
 RELOAD_EVERY_SECONDS = 20.0
+CLOCK_EVERY_SECONDS = 15.0
 ROOM_BYTES = 20e6
 """By which memory may grow beyond its share."""
 
@@ -71,7 +76,10 @@ class Soak:
         cores = usable_cores()
         self._load_core = {cores[-1]}
         options = ("--threads", "1", "--slots", str(args.slots), "--queue", str(args.queue), "--grace", "60")
-        self.server = SoakedServer(self._link, {cores[0]}, *options)
+        self._clock = WallClock(folder)
+        self._clock_jumps = args.clock_jumps
+        changes = self._clock.environment if args.clock_jumps else {}
+        self.server = SoakedServer(self._link, {cores[0]}, *options, environment=changes)
         self._slots = args.slots
         self._tally = Tally()
 
@@ -110,11 +118,14 @@ class Soak:
     async def _overload(self, channel: grpc.aio.Channel, sustainable: dict[str, float]) -> dict[str, Any]:
         traffic = self._traffic(channel, self._tally, seed=3)
         memory = MemoryWatch(self.server.resident_bytes)
+        batches = SlowBatches(pb_grpc.SynthesizerStub(channel), self._tally, traffic.any_note)
         watch = start_pinned(["-m", "benchmarks.soaking.health_watch", self.server.address], self._load_core)
         async with (
             _aside(memory.run()),
             _aside(Abuse(self.server.address, channel, self._tally).run(HOSTILE_CALLS_PER_SECOND)),
             _aside(self._break_the_bundle()),
+            _aside(self._jump()),
+            _aside(batches.run(min(ASLEEP_SECONDS, self._seconds / 6))),
         ):
             lead_in = min(10.0, self._seconds / 6)  # until the queue is full
             await traffic.poisson(OVERLOAD * sustainable["rate"], lead_in, mixed=True)
@@ -148,6 +159,9 @@ class Soak:
             "garbage_connections": tally.connections,
             "killed_clients": tally.killed_clients,
             "slow_notes": tally.slow_notes,
+            "clock_jumps": self._clock.n_jumps,
+            "batch_items": tally.batch_items,
+            "stuck_batches": tally.stuck_batches,
             "examples": dict(tally.examples.most_common(8)),
             "rss_growth": round(share, 4),
             "rss_growth_mb": round(grown / 1e6, 2),
@@ -157,6 +171,11 @@ class Soak:
     def _traffic(self, channel: grpc.aio.Channel, tally: Tally, seed: int) -> NoteTraffic:
         stub: Any = pb_grpc.SynthesizerStub(channel)
         return NoteTraffic(stub, tally, self._bundle.manifest.ranges, seed)
+
+    async def _jump(self) -> None:
+        if self._clock_jumps:
+            await self._clock.jump(min(CLOCK_EVERY_SECONDS, self._seconds / 4))
+        await asyncio.Event().wait()
 
     async def _break_the_bundle(self) -> None:
         """Every now and then what the server would load is damaged; it must keep what it has."""
@@ -206,6 +225,7 @@ def _bars(figures: dict[str, Any]) -> list[Bar]:
     return [
         Bar("crashed", float(figures["crashed"]), 0, at_most=True),
         Bar("unanswered", figures["unanswered"], 0, at_most=True),
+        Bar("stuck_batches", figures["stuck_batches"], 0, at_most=True),
         Bar("refused_wrong_code", figures["refused_wrong_code"], 0, at_most=True),
         Bar("internal_errors", figures["internal_errors"], 0, at_most=True),
         Bar("rss_growth beyond 20 MB", grown / before, 0.05, at_most=True),
@@ -223,6 +243,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0, help="of overload (default %(default)g)")
     parser.add_argument("--bundle", type=Path, default=None, help="default: the one that ships")
     parser.add_argument("--slots", type=int, default=16, help="default %(default)s")
+    parser.add_argument("--clock-jumps", action="store_true", help="set the server's time of day on and back")
     parser.add_argument("--queue", type=int, default=64, help="default %(default)s")
     args = parser.parse_args()
     args.bundle = args.bundle or default_bundle_path()

@@ -39,6 +39,11 @@ class SystemRequirement:
     present: Callable[[], bool]
 
 
+def find_faketime() -> Path | None:
+    """The library that gives a program another wall clock, or None."""
+    return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
+
+
 def find_soundfont(name: str = DEFAULT_SOUNDFONT) -> Path | None:
     """The soundfont file of this name in the places distributions use, or None."""
     candidates = (folder / name for folder in SOUNDFONT_FOLDERS)
@@ -47,7 +52,10 @@ def find_soundfont(name: str = DEFAULT_SOUNDFONT) -> Path | None:
 
 REQUIREMENTS = {
     "bubblewrap": SystemRequirement("bubblewrap", lambda: shutil.which("bwrap") is not None),
+    "faketime": SystemRequirement("libfaketime", lambda: find_faketime() is not None),
+    "chromium": SystemRequirement("chromium", lambda: shutil.which("chromium") is not None),
     "fluidsynth": SystemRequirement("fluidsynth", lambda: _has_library("fluidsynth")),
+    "polyphone": SystemRequirement("polyphone", lambda: shutil.which("polyphone") is not None),
     "soundfont": SystemRequirement("fluid-soundfont-gm", lambda: find_soundfont() is not None),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,13 +13,22 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def start_pinned(
-    arguments: list[str], cores: Collection[int], *, stderr: IO[Any] | None = None
+    arguments: list[str],
+    cores: Collection[int],
+    *,
+    stderr: IO[Any] | None = None,
+    changes: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
     """Starts `python ARGUMENTS` in the repository's root, confined to these cores, with one thread for BLAS;
-    its standard input and output are pipes."""
+    its standard input and output are pipes.
+
+    Args:
+        changes: to the environment.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIMBREL_")}
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    environment |= changes or {}
     return subprocess.Popen(
         [sys.executable, *arguments],
         stdin=subprocess.PIPE,

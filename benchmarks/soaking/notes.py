@@ -79,7 +79,8 @@ class NoteTraffic:
             draw -= share
         return self._plain
 
-    def _request(self, audio: bool = False) -> pb.GenerateRequest:
+    def any_note(self, audio: bool = False) -> pb.GenerateRequest:
+        """As codes, or as audio."""
         pick = self._random
         return pb.GenerateRequest(
             timbre=pb.Timbre(x=pick.uniform(-0.6, 0.6), y=pick.uniform(-0.6, 0.6)),
@@ -91,20 +92,20 @@ class NoteTraffic:
         )
 
     async def _plain(self) -> None:
-        await self._read(self._stub.Generate(self._request()))
+        await self._read(self._stub.Generate(self.any_note()))
 
     async def _with_deadline(self) -> None:
         seconds = self._random.uniform(0.05, 5.0)
-        await self._read(self._stub.Generate(self._request(), timeout=seconds), own_doing=True)
+        await self._read(self._stub.Generate(self.any_note(), timeout=seconds), own_doing=True)
 
     async def _cancelled(self) -> None:
-        call = self._stub.Generate(self._request())
+        call = self._stub.Generate(self.any_note())
         asyncio.get_running_loop().call_later(self._random.expovariate(1.0), call.cancel)
         await self._read(call, own_doing=True)
 
     async def _slowly_read(self) -> None:
         self._tally.slow_notes += 1
-        await self._read(self._stub.Generate(self._request(audio=True)), pause_seconds=0.25)
+        await self._read(self._stub.Generate(self.any_note(audio=True)), pause_seconds=0.25)
 
     async def _read(self, call: Any, *, own_doing: bool = False, pause_seconds: float = 0.0) -> None:
         n_replies = 0

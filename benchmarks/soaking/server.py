@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import urllib.request
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from benchmarks.harness.pinning import start_pinned
@@ -18,14 +19,18 @@ READY = re.compile(r"timbrel ready on (?P<address>\S+:\d+) .*metrics=(?P<metrics
 class SoakedServer:
     """`timbrel serve` with metrics, ready when this returns. Its log is kept."""
 
-    def __init__(self, bundle: Path, cores: Collection[int], *options: str) -> None:
+    def __init__(
+        self, bundle: Path, cores: Collection[int], *options: str, environment: Mapping[str, str]
+    ) -> None:
         """
         Raises:
             SystemExit: it does not start; what it had to say of that is told.
         """
         self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed by close()
         own = ("--bundle", str(bundle), "--port", "0", "--metrics-port", "0", "--exit-with-parent")
-        self._process = start_pinned(["-m", "timbrel_server", *own, *options], cores, stderr=self._log)
+        self._process = start_pinned(
+            ["-m", "timbrel_server", *own, *options], cores, stderr=self._log, changes=environment
+        )
         assert self._process.stdout is not None
         match = READY.match(line := self._process.stdout.readline())
         if match is None:
@@ -70,6 +75,6 @@ class SoakedServer:
             self._process.send_signal(signal.SIGTERM)
         try:
             return self._process.wait(120)
-        except Exception:
+        except subprocess.TimeoutExpired:
             self._process.kill()
             return -self._process.wait()

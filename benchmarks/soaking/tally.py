@@ -40,6 +40,12 @@ class Tally:
 
     killed_clients: int = 0
     slow_notes: int = 0
+    batch_items: int = 0
+    """Answered to callers who hardly ever read."""
+
+    stuck_batches: int = 0
+    """That answered nothing any more."""
+
     examples: Counter[str] = field(default_factory=Counter)
     """What was counted as wrong."""
 
@@ -72,6 +78,19 @@ class Tally:
         else:
             self._wrong("refused", error)
             self.refused_wrong_code += 1
+
+    def count_item(self, code: int, message: str) -> None:
+        """An item of a batch was answered: it is never refused, but waits."""
+        self.batch_items += 1
+        if code:
+            self.refused_wrong_code += 1
+            self.examples[f"item: {code}: {message[:80]}"] += 1
+
+    def count_batch_end(self, error: grpc.aio.AioRpcError) -> None:
+        """A batch's stream was broken off by the server."""
+        self.count_fault(error)
+        self._wrong("batch", error)
+        self.refused_wrong_code += 1
 
     def count_fault(self, error: grpc.aio.AioRpcError) -> None:
         """Any call has failed: counted where the server's own code did."""

@@ -66,7 +66,7 @@ class App:
         self._config = config
         self._shelf = Shelf(bundles)
         self._telemetry = Telemetry(config)
-        self._front = Front(config, self._shelf, self._telemetry.calls)
+        self._front = Front(config, self._shelf, self._telemetry.calls, self._telemetry.tracer)
         self._failed = asyncio.Event()
         self._setup = EngineSetup(config, self._fail, self._telemetry.engine_observer)
         self._reloader = Reloader(
@@ -137,7 +137,7 @@ class App:
         await self._reloader.close()
         for served in self._shelf:
             await asyncio.to_thread(served.close, FAILED_ENGINE_SECONDS if self.has_failed else None)
-        self._telemetry.close()
+        await asyncio.to_thread(self._telemetry.close)
 
     def _fail(self, bundle: str) -> None:
         _log.critical("the engine of %s has failed: this server ends", bundle)

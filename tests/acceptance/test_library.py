@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from requirements_gate import require_module
 
 pytestmark = pytest.mark.acceptance
 
@@ -37,7 +38,7 @@ def test_a_violin_passes_its_check(library: Path) -> None:
 
 
 def test_sfizz_plays_a_scale_in_tune(library: Path) -> None:
-    pytest.importorskip("pysfizz")
+    require_module("pysfizz", "dev")
     (scale,) = run_json("verify", library)["scales"]
     assert scale["n_played"] == 4 and scale["n_judged"] >= 3
     assert scale["worst_cents"] <= 5.0

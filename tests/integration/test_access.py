@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from server_process import ServerProcess
 
 import timbrel
 from timbrel.security import Security
+from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
@@ -260,21 +262,76 @@ class TestLimits:
             held.set()
             assert third.result(timeout=PATIENCE_SECONDS).manifest.name == "tiny"
 
-    def test_who_pings_too_often_is_cut_off(self, start_server: StartServer) -> None:
-        server = start_server()
-        with socket.create_connection(address_of(server), PATIENCE_SECONDS) as plain:
-            plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # empty SETTINGS
-            received = b""
-            with contextlib.suppress(OSError):  # closed at the other end
-                for _ in range(200):
-                    plain.sendall(b"\0\0\x08\6\0\0\0\0\0" + b"pingping")
-                    time.sleep(0.002)
-            with contextlib.suppress(OSError):
-                while data := plain.recv(65536):
-                    received += data
-        assert b"too_many_pings" in received
+    def test_who_pings_too_often_is_cut_off_and_nobody_else(self, start_server: StartServer) -> None:
+        server = start_server("--slots", "2")
+        over = threading.Event()
         with grpc.insecure_channel(server.address) as channel:
+            stub: Any = pb_grpc.SynthesizerStub(channel)
+            held = stub.Play(iter(over.wait, True))  # says nothing until the end
+            held.initial_metadata()
+            note = pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=2.4, seed=1)
+            streams = [stub.Generate(note, timeout=PATIENCE_SECONDS) for _ in range(8)]
+            assert b"too_many_pings" in ping(address_of(server), every_seconds=0.1)
+            assert [sum(reply.codes.n_frames for reply in each) for each in streams] == [120] * 8
             assert model_name(channel) == "tiny"
+            over.set()
+            assert list(held) == []
+            assert held.code() is grpc.StatusCode.OK
+
+    def test_an_operators_limits(self, start_server: StartServer) -> None:
+        options = ("--slots", "1", "--queue", "100", "--queue-frames", "100")
+        server = start_server(*options, "--max-seconds", "1.5", "--max-in-flight", "7", "--max-batch", "3")
+        with grpc.insecure_channel(server.address) as channel:
+            stub: Any = pb_grpc.SynthesizerStub(channel)
+            model = stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS)
+            assert model.manifest.ranges.seconds_max == 1.5
+            assert model.engine.max_in_flight == 7
+
+            long = pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=1.6, seed=1)
+            code, details = refused_with(lambda: list(stub.Generate(long, timeout=PATIENCE_SECONDS)))
+            assert code is grpc.StatusCode.INVALID_ARGUMENT and "1.5" in details
+            # 75 frames each: the slot takes one, the queue one more, long before it has a hundred.
+            notes = [pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=1.5, seed=n) for n in range(20)]
+            streams = [stub.Generate(note, timeout=PATIENCE_SECONDS) for note in notes]
+            codes = Counter(end_of(each) for each in streams)
+            assert set(codes) == {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+            infer: Any = channel.unary_unary(
+                "/inference.GRPCInferenceService/ModelInfer",
+                oip.ModelInferRequest.SerializeToString,
+                oip.ModelInferResponse.FromString,
+            )
+            many = oip.ModelInferRequest(model_name="tiny")
+            for name, datatype, width, size in (
+                *(("TIMBRE", "FP32", 2, 4), ("PITCH", "INT32", 1, 4), ("VELOCITY", "INT32", 1, 4)),
+                *(("SECONDS", "FP32", 1, 4), ("SEED", "UINT64", 1, 8)),
+            ):
+                many.inputs.add(name=name, datatype=datatype, shape=(4, width))
+                many.raw_input_contents.append(bytes(4 * width * size))
+            code, details = refused_with(lambda: infer(many, timeout=PATIENCE_SECONDS))
+            assert code is grpc.StatusCode.INVALID_ARGUMENT and "1 to 3" in details
+
+
+def ping(address: tuple[str, int], every_seconds: float) -> bytes:
+    """Pings until cut off; returns what was heard."""
+    received = b""
+    with socket.create_connection(address, PATIENCE_SECONDS) as plain:
+        plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # empty SETTINGS
+        with contextlib.suppress(OSError):  # closed at the other end
+            for _ in range(100):
+                plain.sendall(b"\0\0\x08\6\0\0\0\0\0" + b"pingping")
+                time.sleep(every_seconds)
+        with contextlib.suppress(OSError):
+            while data := plain.recv(65536):
+                received += data
+    return received
+
+
+def end_of(call: Any) -> grpc.StatusCode:
+    with contextlib.suppress(grpc.RpcError):
+        list(call)
+    code: grpc.StatusCode = call.code()
+    return code
 
 
 def address_of(server: ServerProcess) -> tuple[str, int]:

@@ -45,7 +45,7 @@ def test_a_client_without_an_address_starts_a_server_that_ends_with_it(
     monkeypatch.setenv("TIMBREL_BUNDLE", str(tiny_bundle))
     with timbrel.Client() as client:
         note = client.generate("Violin", seconds=0.2, seed=1)
-        private = client._private_server
+        private = client._connection.private_server
         assert private is not None and is_running(private.pid)
         assert private.address.startswith("127.0.0.1:")
     assert not is_running(private.pid)

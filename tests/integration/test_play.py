@@ -19,6 +19,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.api.play import MAX_LIVE_NOTES
+from timbrel_server.serving.bundle_source import BundleSource
 from timbrel_server.stop_signal import StopSignal
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
@@ -296,5 +297,53 @@ def test_a_played_note_can_be_decoded_at_the_server(tiny_bundle: Path) -> None:
         codes = np.frombuffer(await generate(stub, note(1, seconds=held)), "<u2").reshape(-1, 4)
         heard = np.frombuffer(keyboard.audio(1), "<f4")
         np.testing.assert_allclose(heard, CodecDecoder(Bundle.open(tiny_bundle)).decode(codes), atol=1e-4)
+
+    played(tiny_bundle, test)
+
+
+def test_a_note_keeps_to_the_bundle_that_it_was_asked_of(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though another takes its place before anything of the note is heard, and would free it if it could."""
+
+    async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
+        await keyboard.call.initial_metadata()
+        loop = asyncio.get_running_loop()
+        old = app._shelf.find()
+        new = app._setup.open(BundleSource(tiny_bundle, old.name))
+        new.manifest.bundle_hash = "another"
+        new.attach(old.engine, old.sessions)
+        find = app._shelf.find
+
+        def find_and_switch(*names: str) -> Any:
+            loop.call_soon(app._shelf.replace, new)
+            return find(*names)
+
+        monkeypatch.setattr(app._shelf, "find", find_and_switch)
+        await keyboard.on(1, audio=pb.AUDIO_FORMAT_FLOAT32, seconds=2.4)
+        while find() is old:
+            await asyncio.sleep(0)
+        assert old.in_use and not new._n_in_hand
+        await keyboard.until(lambda: keyboard.finished(1))
+        await keyboard.close()
+        assert keyboard.replies[1][0].header.bundle_hash == old.manifest.bundle_hash
+        assert len(keyboard.audio(1)) > 0
+        assert new.decoding._thread is None, "it should have decoded nothing"
+        assert not old._n_in_hand
+        new.decoding.close()
+        new.locator.close()
+
+    played(tiny_bundle, test)
+
+
+def test_a_stream_that_breaks_off_lets_go_of_its_bundle(tiny_bundle: Path) -> None:
+    async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
+        served = app._shelf.find()
+        for note_id in range(8):
+            await keyboard.on(note_id, audio=pb.AUDIO_FORMAT_FLOAT32, seconds=2.4)
+        await keyboard.until(lambda: keyboard.replies)
+        keyboard.call.cancel()
+        while served.in_use:
+            await asyncio.sleep(0.005)
 
     played(tiny_bundle, test)

@@ -27,6 +27,8 @@ def test_a_few_seconds_of_it(tiny_bundle: Path) -> None:
     ]
     assert found["accepted"] == found["answered"] + found["given_up"] > 0
     assert found["hostile_calls"] > 0
+    assert found["batch_items"] > 0
+    assert found["stuck_batches"] == 0
     assert found["health_failed"] == 0
     assert found["health_ms"]["p50"] > 0
     assert found["throughput_over_sustainable"] > 0

@@ -7,10 +7,14 @@ with timbrel.Client() as client:
     note.save("note.wav")
 """
 
+from timbrel.aio.client import AsyncClient
+from timbrel.aio.player import AsyncPlayedNote, AsyncPlayer
 from timbrel.client import Client
 from timbrel.core.instrument import Instrument
 from timbrel.core.location import Location, Neighbour
-from timbrel.core.model import Model
+from timbrel.core.model import DataSource, Model, SamplingDefaults
+from timbrel.core.path import morph, path
+from timbrel.core.request import NoteRequest
 from timbrel.errors import (
     AuthenticationError,
     BundleMismatchError,
@@ -30,10 +34,14 @@ from timbrel.player import PlayedNote, Player
 from timbrel.security import Security
 
 __all__ = [
+    "AsyncClient",
+    "AsyncPlayedNote",
+    "AsyncPlayer",
     "AuthenticationError",
     "BundleMismatchError",
     "CancelledError",
     "Client",
+    "DataSource",
     "DeadlineExceededError",
     "FieldViolation",
     "Instrument",
@@ -44,11 +52,15 @@ __all__ = [
     "Neighbour",
     "NotFoundError",
     "Note",
+    "NoteRequest",
     "OverloadedError",
     "PlayedNote",
     "Player",
+    "SamplingDefaults",
     "Security",
     "ServerError",
     "TimbrelError",
     "UnavailableError",
+    "morph",
+    "path",
 ]

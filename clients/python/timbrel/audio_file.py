@@ -1,58 +1,145 @@
-"""Sound on disk: 24-bit WAV and FLAC, written whole or not at all."""
+"""Sound on disk: 24-bit WAV and FLAC, and Ogg Vorbis, written whole or not at all."""
 
 from __future__ import annotations
 
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
 
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel_bundle.audio import checked_mono, write_wav
+from timbrel_bundle.audio import checked_rate, resample
+from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_write
 
-ENDINGS = (".wav", ".flac")
+SAMPLE_RATES = (8_000, 192_000)
+"""Hz: what all three formats hold, and players play."""
 
-SUBTYPE = "PCM_24"
+BLOCK_SAMPLES = 65_536
+"""Vorbis' encoder recurses over what it is given at once, and long pieces overflow its stack."""
+
+
+class _Format(NamedTuple):
+    """libsndfile's names of a format."""
+
+    major: str
+    subtype: str
+
+
+FORMATS: Mapping[str, _Format] = MappingProxyType(
+    {
+        ".wav": _Format("WAV", "PCM_24"),
+        ".flac": _Format("FLAC", "PCM_24"),
+        ".ogg": _Format("OGG", "VORBIS"),
+    }
+)
+"""File name ending -> format."""
+
+Sound = npt.NDArray[np.float32]
+"""[samples] or [samples, channels], full scale at 1."""
 
 
 def check_audio_path(path: str | os.PathLike[str]) -> Path:
     """The path, if a sound can be written there: worth asking before a long piece of work.
 
     Raises:
-        InvalidRequestError: the ending is neither .wav nor .flac, or there is no such folder.
+        InvalidRequestError: the ending is none of .wav, .flac and .ogg, or there is no such folder.
     """
     target = Path(path)
-    if target.suffix.lower() not in ENDINGS:
-        raise _refusal(f"{target} must end in {' or '.join(ENDINGS)}")
+    if target.suffix.lower() not in FORMATS:
+        *others, last = FORMATS
+        raise _refusal("out", f"{target} must end in {', '.join(others)} or {last}")
     if target.is_dir():
-        raise _refusal(f"{target} is a folder")
+        raise _refusal("out", f"{target} is a folder")
     if not target.parent.is_dir():
-        raise _refusal(f"the folder {target.parent} does not exist")
+        raise _refusal("out", f"the folder {target.parent} does not exist")
     return target
 
 
-def write_audio(path: str | os.PathLike[str], audio: npt.NDArray[np.float32], sample_rate: int) -> Path:
-    """Writes mono audio [samples] to a .wav or .flac file; samples beyond -1..1 are clipped.
-
-    Neither format carries a time or a name: equal audio makes byte-identical files.
+def check_sample_rate(sample_rate: int) -> int:
+    """The sample rate (Hz), if files are written at it.
 
     Raises:
-        InvalidRequestError: see check_audio_path.
+        InvalidRequestError: it is no whole number of SAMPLE_RATES' range.
+    """
+    lowest, highest = SAMPLE_RATES
+    if not lowest <= sample_rate <= highest or sample_rate != int(sample_rate):
+        raise _refusal(
+            "sample_rate", f"{sample_rate} Hz is not allowed; whole numbers of {lowest} to {highest} are"
+        )
+    return int(sample_rate)
+
+
+def write_audio(
+    path: str | os.PathLike[str], audio: Sound, sample_rate: int, file_rate: int | None = None
+) -> Path:
+    """Writes audio to a .wav, .flac or .ogg file; samples beyond -1..1 are clipped.
+
+    WAV and FLAC carry neither a time nor a name: equal audio makes byte-identical files. An Ogg stream has a
+    random number of its own.
+
+    Args:
+        audio: [samples] or [samples, channels].
+        sample_rate: its samples per second.
+        file_rate: the file's, where it is to be another: resampled by soxr.
+
+    Raises:
+        InvalidRequestError: see check_audio_path and check_sample_rate.
+        AudioError: the audio has another shape, is not finite, or the format cannot hold its sample rate.
         OSError: the file cannot be written.
     """
     target = check_audio_path(path)
-    if target.suffix.lower() == ".wav":
-        write_wav(target, audio, sample_rate, SUBTYPE)
-    else:
-        content = io.BytesIO()
-        soundfile.write(content, checked_mono(audio, True), sample_rate, format="FLAC", subtype=SUBTYPE)
-        atomic_write(target, content.getvalue())
+    if file_rate is not None:
+        audio, sample_rate = resampled(audio, sample_rate, check_sample_rate(file_rate)), file_rate
+    atomic_write(target, audio_bytes(audio, sample_rate, target.suffix.lower()))
     return target
 
 
-def _refusal(description: str) -> InvalidRequestError:
-    return InvalidRequestError.of([FieldViolation("out", description)])
+def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
+    """What a file of this ending holds: see write_audio."""
+    kind = FORMATS[ending]
+    samples = _checked(audio)
+    content = io.BytesIO()
+    try:
+        with soundfile.SoundFile(
+            content,
+            "w",
+            checked_rate(sample_rate),
+            samples.shape[1],
+            subtype=kind.subtype,
+            format=kind.major,
+        ) as file:
+            for start in range(0, len(samples), BLOCK_SAMPLES):
+                file.write(samples[start : start + BLOCK_SAMPLES])
+    except soundfile.SoundFileError as error:
+        raise AudioError(f"{kind.major} cannot hold this sound at {sample_rate} Hz ({error})") from None
+    return content.getvalue()
+
+
+def resampled(audio: Sound, rate_from: int, rate_to: int) -> Sound:
+    """The audio at another sample rate (Hz), channel by channel; the very same array where they agree."""
+    if rate_from == rate_to or audio.size == 0:
+        return audio
+    if audio.ndim == 1:
+        return resample(audio, rate_from, rate_to)
+    return np.stack([resample(np.ascontiguousarray(side), rate_from, rate_to) for side in audio.T], axis=1)
+
+
+def _checked(audio: Sound) -> Sound:
+    """The audio as [samples, channels], within -1..1."""
+    samples = np.asarray(audio, dtype=np.float32)
+    if samples.ndim not in (1, 2):
+        raise AudioError(f"audio of shape {list(samples.shape)}: [samples] or [samples, channels] is needed")
+    if not np.isfinite(samples).all():
+        raise AudioError("the audio holds samples that are not numbers (NaN or infinity)")
+    return np.clip(samples if samples.ndim == 2 else samples[:, np.newaxis], -1.0, 1.0)
+
+
+def _refusal(field: str, description: str) -> InvalidRequestError:
+    return InvalidRequestError.of([FieldViolation(field, description)])

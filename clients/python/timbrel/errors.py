@@ -22,11 +22,22 @@ from typing import NamedTuple
 
 
 class TimbrelError(Exception):
-    """The base of every error that timbrel's client raises on purpose."""
+    """The base of every error that timbrel's client raises on purpose.
+
+    >>> try:
+    ...     client.generate("Violni", pitch=12)
+    ... except timbrel.TimbrelError as error:
+    ...     print(error)
+    timbre: no instrument 'Violni' ...
+    """
 
 
 class FieldViolation(NamedTuple):
-    """One field of a request, and what is wrong with it."""
+    """One field of a request, and what is wrong with it.
+
+    >>> timbrel.FieldViolation("pitch", "must be 36..96, got 12").field
+    'pitch'
+    """
 
     field: str
     """Its name in the request, for example "pitch"."""
@@ -36,7 +47,14 @@ class FieldViolation(NamedTuple):
 
 
 class InvalidRequestError(TimbrelError):
-    """A request that no server would accept: some field is out of range. Nothing was generated."""
+    """A request that no server would accept: some field is out of range. Nothing was generated.
+
+    >>> try:
+    ...     client.generate((0.9, 0.9), velocity=0)
+    ... except timbrel.InvalidRequestError as error:
+    ...     [field.field for field in error.fields]
+    ['timbre', 'velocity']
+    """
 
     def __init__(self, message: str, fields: Sequence[FieldViolation] = ()) -> None:
         super().__init__(message)
@@ -50,11 +68,20 @@ class InvalidRequestError(TimbrelError):
 
 
 class NotFoundError(TimbrelError):
-    """The server has no bundle or file of this name."""
+    """The server has no bundle or file of this name.
+
+    >>> issubclass(timbrel.NotFoundError, timbrel.TimbrelError)
+    True
+    """
 
 
 class OverloadedError(TimbrelError):
-    """The server's queue is full, or the deadline too near to be met; trying again was of no use."""
+    """The server's queue is full, or the deadline too near to be met; trying again was of no use.
+
+    >>> error = timbrel.OverloadedError("the queue is full", retry_after_seconds=1.5)
+    >>> error.retry_after_seconds  # None where the server does not say
+    1.5
+    """
 
     def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -63,27 +90,61 @@ class OverloadedError(TimbrelError):
 
 
 class DeadlineExceededError(TimbrelError):
-    """The time allowed for the call ran out."""
+    """The time allowed for the call ran out.
+
+    >>> impatient = timbrel.Client(timeout=0.000001)  # seconds
+    >>> impatient.model()
+    Traceback (most recent call last):
+    timbrel.errors.DeadlineExceededError: ...
+    """
 
 
 class CancelledError(TimbrelError):
-    """The call was cancelled, here or by the server."""
+    """The call was cancelled, here or by the server.
+
+    >>> with client.play() as player:
+    ...     note = player.note_on("Violin")
+    ...     note.cancel()
+    ...     chunks = list(note)
+    Traceback (most recent call last):
+    timbrel.errors.CancelledError: ...
+    """
 
 
 class AuthenticationError(TimbrelError):
-    """The server asks for credentials: none were sent, or not the right ones."""
+    """The server asks for credentials: none were sent, or not the right ones.
+
+    >>> issubclass(timbrel.AuthenticationError, timbrel.TimbrelError)
+    True
+    """
 
 
 class UnavailableError(TimbrelError):
-    """No server answers at the address, or it is shutting down or has lost its engine."""
+    """No server answers at the address, or it is shutting down or has lost its engine.
+
+    >>> timbrel.Client("localhost:1", timeout=0.1).model()
+    Traceback (most recent call last):
+    timbrel.errors.UnavailableError: the server at localhost:1 is not available: ...
+    """
 
 
 class BundleMismatchError(TimbrelError):
-    """The server's bundle, or a file fetched from it, is not the one expected."""
+    """The server's bundle, or a file fetched from it, is not the one expected.
+
+    A client holds the server to the bundle that it served first, so that one seed stays one note; a new
+    client takes what is served now.
+
+        >>> issubclass(timbrel.BundleMismatchError, timbrel.TimbrelError)
+        True
+    """
 
 
 class ServerError(TimbrelError):
-    """The server failed, or answered something that makes no sense."""
+    """The server failed, or answered something that makes no sense.
+
+    >>> timbrel.ServerError("internal error", error_id="1f2e3d4c5b6a").error_id  # look for it in the log
+    '1f2e3d4c5b6a'
+    """
 
     def __init__(self, message: str, error_id: str | None = None) -> None:
         super().__init__(message)
@@ -92,7 +153,11 @@ class ServerError(TimbrelError):
 
 
 class MissingExtraError(TimbrelError):
-    """An optional part of timbrel is needed and not installed."""
+    """An optional part of timbrel is needed and not installed.
+
+    >>> print(timbrel.MissingExtraError("decoding a note into sound", "cpu"))
+    decoding a note into sound needs an optional part of timbrel: pip install 'timbrel[cpu]'
+    """
 
     def __init__(self, purpose: str, extra: str) -> None:
         super().__init__(f"{purpose} needs an optional part of timbrel: pip install 'timbrel[{extra}]'")

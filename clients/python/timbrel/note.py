@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.audio_file import write_audio
+from timbrel.errors import TimbrelError
+from timbrel.note_page import note_html
+from timbrel.speaker import play
 
 Decode = Callable[[npt.NDArray[np.uint16]], npt.NDArray[np.float32]]
 """codes [frames, codebooks] -> audio [samples]"""
@@ -69,13 +72,60 @@ class Note:
         """Length of the sound in seconds, the release included."""
         return len(self.audio) / self.sample_rate
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the sound to a .wav (24 bit) or .flac file, whole or not at all, and returns its path.
+    def save(self, path: str | os.PathLike[str], sample_rate: int | None = None) -> Path:
+        """Writes the sound to a .wav (24 bit), .flac (24 bit) or .ogg (Vorbis) file, whole or not at all.
 
-        Equal notes make byte-identical files.
+            note.save("note.wav")
+            note.save("note.flac", sample_rate=44_100)
+
+        Equal notes make byte-identical .wav and .flac files.
+
+        Args:
+            sample_rate: the file's samples per second, 8000 to 192000; by default the note's own.
+
+        Returns:
+            The path.
 
         Raises:
-            InvalidRequestError: the file name ends in something else.
+            InvalidRequestError: the file name ends in something else, or the sample rate is out of range.
             OSError: the file cannot be written.
         """
-        return write_audio(path, self.audio, self.sample_rate)
+        return write_audio(path, self.audio, self.sample_rate, sample_rate)
+
+    def play(self, *, wait: bool = True) -> None:
+        """Plays the sound on this machine's loudspeaker.
+
+        Args:
+            wait: return when it is over, or at once.
+
+        Raises:
+            MissingExtraError: sounddevice, which the speaker extra brings, is not installed.
+            SpeakerError: the system has no PortAudio, or no device for sound.
+        """
+        play(self.audio, self.sample_rate, wait=wait)
+
+    def _repr_html_(self) -> str:
+        """The note in a notebook: a player with the sound in it, the waveform, the facts."""
+        try:
+            audio, trouble = self.audio, ""
+        except TimbrelError as error:
+            audio, trouble = None, str(error)
+        return note_html("Note", self._facts(audio), audio, self.sample_rate, trouble)
+
+    def _facts(self, audio: npt.NDArray[np.float32] | None) -> dict[str, str]:
+        x, y = self.timbre
+        facts = {
+            "timbre": f"({x:.3f}, {y:.3f})",
+            "pitch": str(self.pitch),
+            "velocity": str(self.velocity),
+            "held": f"{self.seconds:g} s",
+            "seed": str(self.seed),
+            "codes": f"{self.codes.shape[0]} frames of {self.codes.shape[-1]}",
+        }
+        if audio is not None and len(audio):
+            peak = 20.0 * np.log10(max(float(np.abs(audio).max()), 1e-6))
+            facts["sound"] = f"{len(audio) / self.sample_rate:.2f} s at {self.sample_rate} Hz"
+            facts["peak"] = f"{peak:.1f} dBFS"
+        if self.truncated:
+            facts["cut"] = "at the bundle's cap"
+        return facts

@@ -23,6 +23,14 @@ MakeRequest = Callable[..., pb.GenerateRequest]
 class PlayedNote:
     """A note that sounds: an iterator over its audio, float32 [samples], as it comes, until it has died away.
 
+        >>> with client.play() as player:
+        ...     note = player.note_on("Violin", 60, seed=1)
+        ...     beginning = next(note)
+        ...     note.off()
+        ...     rest = list(note)
+        >>> note.seed, note.held_seconds > 0.0
+        (1, True)
+
     One thread reads it; any may let go of its key. Reading raises what `Client.generate` raises, and
     CancelledError after `cancel`.
     """
@@ -38,7 +46,7 @@ class PlayedNote:
         self.seed: int | None = None
         """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
-        """How long the key was held; known once the note has ended. `Client.generate` for so many seconds
+        """How long the key was held, in seconds; known once the note has ended. `Client.generate` for so many
         with the same seed gives the same codes."""
 
     def __iter__(self) -> Iterator[Audio]:
@@ -74,6 +82,11 @@ class PlayedNote:
 
 class Player:
     """One stream of notes to a server, made by `Client.play`. Threads may share it.
+
+        >>> with client.play() as player:
+        ...     chord = [player.note_on("Violin", pitch, seconds=0.3) for pitch in (60, 64, 67)]
+        >>> [sum(len(chunk) for chunk in note) > 0 for note in chord]
+        [True, True, True]
 
     Leaving the `with` block lets go of every key and waits until the server has written what still sounds,
     which can be read afterwards; after an exception it ends every note at once.

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -39,19 +40,20 @@ class PrivateServer:
 
     Args:
         bundle: the bundle folder to serve; by default TIMBREL_BUNDLE, else the bundle that ships.
+        options: more of the server's command line.
 
     Raises:
         MissingExtraError: the server is not installed.
         UnavailableError: it did not start; the message says why.
     """
 
-    def __init__(self, bundle: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, bundle: str | os.PathLike[str] | None = None, options: Sequence[str] = ()) -> None:
         if importlib.util.find_spec(_SERVER_MODULE) is None:
             raise _missing_extra()
         self.token = secrets.token_urlsafe(32)
         """What the server asks its callers for."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._process = self._start(bundle)
+        self._process = self._start(bundle, options)
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read_output, daemon=True).start()
         try:
@@ -89,8 +91,8 @@ class PrivateServer:
                 self._process.wait()
         self._log.close()
 
-    def _start(self, bundle: str | os.PathLike[str] | None) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent"]
+    def _start(self, bundle: str | os.PathLike[str] | None, options: Sequence[str]) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", _SERVER_MODULE, "--port", "0", "--exit-with-parent", *options]
         folder = bundle if bundle is not None else os.environ.get(BUNDLE_VARIABLE)
         if folder:
             command += ["--bundle", str(Path(folder))]

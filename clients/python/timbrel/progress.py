@@ -7,11 +7,11 @@ from typing import Any
 from tqdm import tqdm
 
 
-def bar(description: str, total: int, unit: str, *, shown: bool = True, initial: int = 0) -> tqdm[Any]:
+def bar(description: str, total: int | None, unit: str, *, shown: bool = True, initial: int = 0) -> tqdm[Any]:
     """A bar to `update(n)`, as a context manager.
 
     Args:
-        total: how many units there are in all.
+        total: how many units there are in all; None where it is not known.
         unit: "B" for bytes, which are scaled to kB and MB, or for example "note".
         shown: False for none at all; otherwise it shows where standard error is a terminal.
         initial: units done already.

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
-from timbrel.core.address import parse_address
 from timbrel.errors import FieldViolation, InvalidRequestError
 
 CA_VARIABLE = "TIMBREL_CA"
@@ -28,7 +25,11 @@ SYSTEM = "system"
 
 @dataclass(frozen=True)
 class Security:
-    """Without `ca` and `certificate` connections are not encrypted."""
+    """How a connection is encrypted; without `ca` and `certificate` it is not.
+
+    >>> timbrel.Client("synth.example:443", token="s3cret", security=timbrel.Security(ca="system"))
+    <timbrel.client.Client object at 0x...>
+    """
 
     ca: str | Path | None = None
     """File of the authorities that servers are trusted by, PEM; "system" for the usual ones."""
@@ -58,37 +59,7 @@ class Security:
             environment.get(INSECURE_VARIABLE, "").lower() in ("1", "true", "yes"),
         )
 
-    def channel(self, address: str, token: str | None) -> grpc.Channel:
-        """A connection to HOST:PORT.
-
-        Raises:
-            InvalidRequestError: a file cannot be read, or the token would travel unencrypted.
-        """
-        if self.ca is not None or self.certificate is not None:
-            return grpc.secure_channel(address, self._credentials())
-        if token and not self.insecure and not parse_address(address).is_loopback:
-            raise InvalidRequestError.of(
-                [
-                    FieldViolation(
-                        "token",
-                        f"it would travel unencrypted to {address}: name the server's authority"
-                        f" ({CA_VARIABLE}), or say that the network can be trusted ({INSECURE_VARIABLE}=1)",
-                    )
-                ]
-            )
-        return grpc.insecure_channel(address)
-
-    def _credentials(self) -> grpc.ChannelCredentials:
-        roots = None if self.ca is None or self.ca == SYSTEM else _read("ca", self.ca)
-        if self.certificate is None or self.key is None:
-            return grpc.ssl_channel_credentials(roots)
-        return grpc.ssl_channel_credentials(
-            roots, _read("key", self.key), _read("certificate", self.certificate)
-        )
-
-
-def _read(field: str, file: str | Path) -> bytes:
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise InvalidRequestError.of([FieldViolation(field, f"{file}: {error.strerror}")]) from None
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether connections are."""
+        return self.ca is not None or self.certificate is not None

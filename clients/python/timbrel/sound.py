@@ -12,7 +12,7 @@ from timbrel_bundle.codec import CodecStream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Audio = npt.NDArray[np.float32]
-"""[samples], mono."""
+"""float32 [samples], mono, full scale at 1."""
 
 
 def decode_as_it_comes(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Generator, Iterator
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import grpc
 
-from timbrel.core.faults import DETAILS_KEY, error_from_status
-from timbrel.errors import TimbrelError, UnavailableError
+from timbrel.channels import open_channel
+from timbrel.grpc_faults import bearer_metadata, translate
 from timbrel.security import Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -24,23 +24,30 @@ class _Stream(Protocol):
     def cancel(self) -> bool: ...
 
 
-class PlayCall:
-    """A Play stream: iterating gives its responses, and raises the subclasses of TimbrelError."""
+class StreamCall(Generic[_Reply]):
+    """A call with streams both ways: iterating gives its replies, and raises subclasses of TimbrelError."""
 
-    def __init__(self, call: _Stream, translate: Callable[[grpc.RpcError], TimbrelError]) -> None:
-        """Use `Transport.play`."""
+    def __init__(self, call: _Stream, address: str) -> None:
+        """Use `Transport.play` or `Transport.generate_batch`."""
         self._call = call
-        self._translate = translate
+        self._address = address
 
-    def __iter__(self) -> Iterator[pb.PlayResponse]:
+    def __iter__(self) -> Iterator[_Reply]:
         try:
             yield from self._call
         except grpc.RpcError as error:
-            raise self._translate(error) from None
+            raise translate(error, self._address) from None
 
     def cancel(self) -> None:
         """Ends it, and every note on it, at once. From any thread."""
         self._call.cancel()
+
+
+PlayCall = StreamCall[pb.PlayResponse]
+"""A Play stream."""
+
+BatchCall = StreamCall[pb.GenerateBatchResponse]
+"""A GenerateBatch stream."""
 
 
 class Transport:
@@ -56,9 +63,9 @@ class Transport:
             InvalidRequestError: a file of `security` cannot be read, or the token would travel unencrypted.
         """
         self._address = address
-        self._channel = (security or Security()).channel(address, token)
+        self._channel = open_channel(security or Security(), address, token)
         self._stub = pb_grpc.SynthesizerStub(self._channel)
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._metadata = bearer_metadata(token)
 
     def get_model(self, timeout: float | None) -> pb.GetModelResponse:
         return cast(pb.GetModelResponse, self._unary(self._stub.GetModel, pb.GetModelRequest(), timeout))
@@ -72,9 +79,16 @@ class Transport:
     ) -> Generator[pb.GenerateResponse, None, None]:
         return self._stream(self._stub.Generate, request, timeout)
 
+    def generate_batch(self, requests: Iterator[pb.GenerateBatchRequest]) -> BatchCall:
+        """Opens a stream, which lasts until `requests` ends and the last of them is answered.
+
+        A thread of gRPC's own reads `requests`.
+        """
+        return StreamCall(self._stub.GenerateBatch(requests, metadata=self._metadata), self._address)
+
     def play(self, requests: Iterator[pb.PlayRequest]) -> PlayCall:
         """Opens a stream, which lasts for as long as it is wanted."""
-        return PlayCall(self._stub.Play(requests, metadata=self._metadata), self._translate)
+        return StreamCall(self._stub.Play(requests, metadata=self._metadata), self._address)
 
     def locate(self, request: pb.LocateRequest, timeout: float | None) -> pb.LocateResponse:
         return cast(pb.LocateResponse, self._unary(self._stub.Locate, request, timeout))
@@ -89,7 +103,7 @@ class Transport:
         try:
             return method(request, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise self._translate(error) from None
+            raise translate(error, self._address) from None
 
     def _stream(self, method: Any, request: object, timeout: float | None) -> Generator[Any, None, None]:
         """Yields the replies; a caller that leaves early cancels the call."""
@@ -97,18 +111,6 @@ class Transport:
         try:
             yield from call
         except grpc.RpcError as error:
-            raise self._translate(error) from None
+            raise translate(error, self._address) from None
         finally:
             call.cancel()
-
-    def _translate(self, error: grpc.RpcError) -> TimbrelError:
-        failed = cast(grpc.Call, error)
-        trailing = {key: value for key, value in failed.trailing_metadata() or ()}
-        details = trailing.get(DETAILS_KEY, b"")
-        code = cast("tuple[int, str]", failed.code().value)[0]
-        translated = error_from_status(
-            code, failed.details() or "", details if isinstance(details, bytes) else b""
-        )
-        if isinstance(translated, UnavailableError):
-            return UnavailableError(f"the server at {self._address} is not available: {translated}")
-        return translated

@@ -18,10 +18,14 @@ Render = Callable[[pb.GenerateRequest], Awaitable[pb.GenerateResponse]]
 Write = Callable[[pb.GenerateBatchResponse], Awaitable[None]]
 
 
-def max_in_flight(n_slots: int) -> int:
+def max_in_flight(n_slots: int, asked: int | None = None) -> int:
     """Items of one stream to have in hand: so many that one stream alone keeps every slot busy, and no more,
-    since what a caller does not read has to be kept for it."""
-    return max(LEAST_IN_FLIGHT, 2 * n_slots)
+    since what a caller does not read has to be kept for it.
+
+    Args:
+        asked: by the operator, who knows better.
+    """
+    return asked if asked is not None else max(LEAST_IN_FLIGHT, 2 * n_slots)
 
 
 class Batch:

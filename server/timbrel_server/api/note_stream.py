@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 
 from timbrel_server.engine.engine import Post
@@ -13,6 +13,7 @@ from timbrel_server.engine.origin import Origin
 from timbrel_server.engine.request import NoteRequest
 from timbrel_server.engine.ticket import Delivery, Ticket
 from timbrel_server.errors import NoteCancelledError
+from timbrel_server.watching.call_facts import current_facts
 
 
 def post_to(loop: asyncio.AbstractEventLoop) -> Post:
@@ -53,6 +54,9 @@ class NoteStream:
         self._engine = engine
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
         self._ticket = Ticket(request, self._deliveries.put_nowait, origin)
+        self._facts = current_facts()
+        self.on_close: Callable[[], None] = lambda: None
+        """Called once nobody reads this any more."""
         engine.accept(self._ticket, seconds_left)
 
     def __enter__(self) -> NoteStream:
@@ -61,7 +65,13 @@ class NoteStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """What leaving the `with` block does. Harmless where it has been done."""
         self._engine.cancel(self._ticket)
+        on_close, self.on_close = self.on_close, lambda: None
+        on_close()
 
     @property
     def held_frames(self) -> int:
@@ -82,11 +92,14 @@ class NoteStream:
     async def __aiter__(self) -> AsyncIterator[Delivery]:
         """Raises UnavailableError where the engine ends before the note does, NoteCancelledError after
         `cancel`."""
-        finish = None
+        finish, first = None, True
         while finish is None:
             delivery = await self._deliveries.get()
             if delivery.error is not None:
                 raise delivery.error
+            if self._facts is not None:
+                self._facts.count(self._ticket, delivery, first=first)
+                first = False
             yield delivery
             finish = delivery.finish
 

@@ -66,7 +66,7 @@ class PlaySession:
                     note.cancel() if isinstance(failure, InvalidRequestError) else note.release()
         finally:
             for note in self._live.values():  # those whose task was cancelled before it began
-                note.cancel()
+                note.close()
         if failure is not None:
             raise failure
 

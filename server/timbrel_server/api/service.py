@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -43,8 +44,13 @@ FILE_CHUNK_BYTES = 1 << 20
 class SynthesizerService:
     """Its methods. They take undecoded bodies, so that bytes that are no message get a proper status."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: Shelf, in_flight: int | None = None) -> None:
+        """
+        Args:
+            in_flight: as of `max_in_flight`.
+        """
         self._shelf = shelf
+        self._in_flight = in_flight
         self._closing = asyncio.Event()
 
     def drain(self) -> None:
@@ -83,8 +89,8 @@ class SynthesizerService:
         message = parse(pb.GenerateRequest, body)
         served = self._shelf.find(message.bundle, message.bundle_hash)
         request = note_request_from_pb(message, served.manifest)
-        origin = Origin(current_caller())
-        with NoteStream(served.require_engine(), request, origin, context.time_remaining()) as note:
+        engine, origin = served.require_engine(), Origin(current_caller())
+        with served.in_hand(), NoteStream(engine, request, origin, context.time_remaining()) as note:
             await context.send_initial_metadata(())  # tells the caller that the request is accepted
             async for reply in note_replies(note, message.audio, served.manifest, served.decoding):
                 yield reply
@@ -102,16 +108,15 @@ class SynthesizerService:
         served = self._shelf.find(message.bundle, message.bundle_hash)
         request = note_request_from_pb(message, served.manifest)
         engine = served.require_engine()
-        with await patiently(lambda: NoteStream(engine, request, origin)) as note:
+        with served.in_hand(), await patiently(lambda: NoteStream(engine, request, origin)) as note:
             return await whole_note(
                 note_replies(note, message.audio, served.manifest, served.decoding, patient=True)
             )
 
     def _max_in_flight(self) -> int:
         """One number for all bundles: items of one stream may name different ones."""
-        return max_in_flight(
-            max(served.engine.n_slots for served in self._shelf if served.engine is not None)
-        )
+        engines = [served.engine for served in self._shelf if served.engine is not None]
+        return max_in_flight(max(engine.n_slots for engine in engines), self._in_flight)
 
     async def play(self, bodies: AsyncIterator[bytes], context: Context) -> None:
         """Plays many notes on one stream, whose keys go up while they sound."""
@@ -124,7 +129,10 @@ class SynthesizerService:
     def _begin_live(self, message: pb.NoteOn, origin: Origin) -> tuple[NoteStream, Replies]:
         served = self._shelf.find(message.note.bundle, message.note.bundle_hash)
         request = live_request_from_pb(message, served.manifest)
-        note = NoteStream(served.require_engine(), request, origin)
+        with contextlib.ExitStack() as until_closed:
+            until_closed.enter_context(served.in_hand())
+            note = NoteStream(served.require_engine(), request, origin)
+            note.on_close = until_closed.pop_all().close
         return note, note_replies(note, message.note.audio, served.manifest, served.decoding)
 
     async def locate(self, body: bytes, context: Context) -> pb.LocateResponse:

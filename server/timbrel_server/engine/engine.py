@@ -214,7 +214,7 @@ class Engine:
             due, rows = self._admit()
             drawn = self._run(rows)
             self._publish(due, drawn)
-        finally:
+        finally:  # one that raised has ended too: its engine has died, and has not stalled
             self._stepping = False
 
     def _admit(self) -> tuple[list[Slot], list[StepRow]]:
@@ -229,7 +229,8 @@ class Engine:
             rows = [_step_row(slot) for slot in active] if due else []
             begun = [(slot.row, slot.ticket.request) for slot in admission.begun]
             for slot in admission.begun:
-                self._observer.admitted(time.monotonic() - slot.ticket.submitted)
+                slot.ticket.waited_seconds = time.monotonic() - slot.ticket.submitted
+                self._observer.admitted(slot.ticket.waited_seconds)
         self._prepare(begun, admission.moves)
         return due, rows
 

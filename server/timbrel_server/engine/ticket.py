@@ -46,6 +46,8 @@ class Ticket:
         """
         self.request = request
         self.submitted = time.monotonic()
+        self.waited_seconds: float | None = None
+        """From then until it had a slot; None as long as it waits."""
         self.receive = receive
         self.origin = origin if origin is not None else Origin()
         self._held_frames = request.held_frames

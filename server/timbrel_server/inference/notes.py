@@ -30,9 +30,6 @@ INPUTS = (
 
 OUTPUTS = ("CODES", "LENGTHS", "AUDIO")
 
-MOST_NOTES = 32
-"""Of one request. The reply holds them all: sound of some megabytes each, at worst."""
-
 Codes = npt.NDArray[np.uint16]
 """[frames, codebooks]"""
 
@@ -54,13 +51,13 @@ class Wanted:
         return cls(codes="CODES" in names or "AUDIO" not in names, audio="AUDIO" in names)
 
 
-def read_notes(request: oip.ModelInferRequest, manifest: pb.Manifest) -> list[NoteRequest]:
-    """The notes that a request asks for, each checked against the bundle's ranges.
+def read_notes(request: oip.ModelInferRequest, manifest: pb.Manifest, most: int) -> list[NoteRequest]:
+    """The notes that a request asks for, `most` of them, each checked against the bundle's ranges.
 
     Raises:
         InvalidRequestError: naming every tensor, and the row in it, that is out of range.
     """
-    arrays = read_inputs(request, INPUTS, MOST_NOTES)
+    arrays = read_inputs(request, INPUTS, most)
     notes: list[NoteRequest] = []
     faults: list[Violation] = []
     for row in range(len(arrays["TIMBRE"])):

@@ -32,8 +32,15 @@ PLATFORM = "timbrel"
 class InferenceService:
     """Its methods. They take undecoded bodies, so that bytes that are no message get a proper status."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: Shelf, max_batch: int, in_flight: int | None = None) -> None:
+        """
+        Args:
+            max_batch: notes of one request.
+            in_flight: as of `max_in_flight`.
+        """
         self._shelf = shelf
+        self._max_batch = max_batch
+        self._in_flight = in_flight
         self._closing = asyncio.Event()
 
     def drain(self) -> None:
@@ -109,7 +116,7 @@ class InferenceService:
         """Writes a batch of notes."""
         message = parse(oip.ModelInferRequest, body)
         served = self._find(message.model_name, message.model_version)
-        wanted, notes = Wanted.by(message), read_notes(message, served.manifest)
+        wanted, notes = Wanted.by(message), read_notes(message, served.manifest, self._max_batch)
         origin = Origin(current_caller(), call=object())
         return await write_together(served, message, notes, wanted, origin, context.time_remaining())
 
@@ -130,14 +137,14 @@ class InferenceService:
         def begin(body: bytes) -> Coroutine[Any, Any, None]:
             return answer(parse(oip.ModelInferRequest, body))
 
-        await ItemStream(begin, max_in_flight(n_slots)).run(bodies, self._closing)
+        await ItemStream(begin, max_in_flight(n_slots, self._in_flight)).run(bodies, self._closing)
 
     async def _answers(
         self, message: oip.ModelInferRequest, origin: Origin
     ) -> AsyncIterator[oip.ModelInferResponse]:
         """The responses to one request of a stream."""
         served = self._find(message.model_name, message.model_version)
-        wanted, notes = Wanted.by(message), read_notes(message, served.manifest)
+        wanted, notes = Wanted.by(message), read_notes(message, served.manifest, self._max_batch)
         if len(notes) == 1:
             async for chunk in write_in_chunks(served, message, notes[0], wanted, origin):
                 yield chunk

@@ -50,7 +50,8 @@ async def write_together(
         for i, note in enumerate(notes)
     ]
     try:
-        written = await asyncio.gather(*tasks)
+        with served.in_hand():
+            written = await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
@@ -78,7 +79,8 @@ async def write_in_chunks(
     if wanted.codes and wanted.audio:
         raise InvalidRequestError([("outputs", "one note is streamed as CODES or as AUDIO, not as both")])
     audio_format = pb.AUDIO_FORMAT_FLOAT32 if wanted.audio else pb.AUDIO_FORMAT_UNSPECIFIED
-    with await patiently(lambda: NoteStream(served.require_engine(), note, origin)) as stream:
+    engine = served.require_engine()
+    with served.in_hand(), await patiently(lambda: NoteStream(engine, note, origin)) as stream:
         async for reply in note_replies(stream, audio_format, served.manifest, served.decoding, patient=True):
             response = _response(served, request)
             if wanted.audio:

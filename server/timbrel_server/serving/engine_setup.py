@@ -28,10 +28,10 @@ def open_bundles(config: ServerConfig) -> Sequence[ServedBundle]:
 
     Raises:
         BundleError: a bundle is incomplete or damaged.
-        ConfigError: two have the same name.
+        ConfigError: two have the same name, or `max_seconds` is too short for one.
     """
     sources = config.bundles or (BundleSource(default_bundle_path()),)
-    opened = [open_bundle(source) for source in sources]
+    opened = [open_bundle(source, config.max_seconds) for source in sources]
     names = [served.name for served in opened]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(
@@ -40,7 +40,7 @@ def open_bundles(config: ServerConfig) -> Sequence[ServedBundle]:
     return opened
 
 
-def open_bundle(source: BundleSource) -> ServedBundle:
+def open_bundle(source: BundleSource, max_seconds: float | None = None) -> ServedBundle:
     """Opens one. A server hands out any of the bundle's files, so it wants them all there. Blocks.
 
     Where the folder is a symbolic link, what it leads to now is served: the link may be turned to another
@@ -49,7 +49,7 @@ def open_bundle(source: BundleSource) -> ServedBundle:
     bundle = Bundle.open(source.folder.resolve() if source.folder.exists() else source.folder)
     bundle.require()
     _ = bundle.timbre_map  # read now, so that a damaged one is told now
-    return ServedBundle(bundle, source.name)
+    return ServedBundle(bundle, source.name, max_seconds)
 
 
 class EngineSetup:
@@ -69,6 +69,10 @@ class EngineSetup:
         self._config = config
         self._on_death = on_death
         self._observe = observe
+
+    def open(self, source: BundleSource) -> ServedBundle:
+        """As `open_bundle`, with the configuration's limits."""
+        return open_bundle(source, self._config.max_seconds)
 
     async def start(self, served: ServedBundle) -> None:
         """Loads, warms up and starts a bundle's engine, off the event loop.
@@ -90,6 +94,7 @@ class EngineSetup:
             post_to(loop),
             on_death,
             metronome=Metronome(frame_rate(served.manifest)),
+            queue_frames=self._config.queue_frames,
             observer=self._observe(served.name),
         )
         engine.start()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from timbrel_server.access.certificates import Certificates
 from timbrel_server.access.doorkeeper import Doorkeeper
 from timbrel_server.serving.bundle_source import BundleSource
-from timbrel_server.serving.engine_setup import EngineSetup, open_bundle
+from timbrel_server.serving.engine_setup import EngineSetup
 from timbrel_server.serving.served_bundle import ServedBundle
 from timbrel_server.serving.shelf import Shelf
 
@@ -77,7 +77,7 @@ class Reloader:
     async def _reload_bundle(self, source: BundleSource, old: ServedBundle) -> None:
         """Loads and warms up beside the old one, which goes on until the new one takes its place."""
         try:
-            new = await asyncio.to_thread(open_bundle, BundleSource(source.folder, old.name))
+            new = await asyncio.to_thread(self._setup.open, BundleSource(source.folder, old.name))
             if new.manifest.bundle_hash == old.manifest.bundle_hash:
                 self._count("bundle", "unchanged")
                 _log.info("bundle %s: unchanged", old.name)

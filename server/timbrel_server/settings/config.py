@@ -84,6 +84,15 @@ class ServerConfig:
     queue_capacity: int = option(256, "queue", read_whole, "requests that may wait for a slot", metavar="N")
     """Enough for a client that renders a whole instrument in one go; further ones are told to come back."""
 
+    queue_frames: int | None = option(
+        None,
+        "queue_frames",
+        read_whole,
+        "frames of work that may wait for a slot (default: three quarters of what --queue longest notes are)",
+        metavar="N",
+    )
+    """Long notes fill the queue sooner than short ones."""
+
     grace_seconds: float = option(
         30.0, "grace", read_number, "how long to finish notes when asked to end", metavar="SECONDS"
     )
@@ -152,6 +161,29 @@ class ServerConfig:
         1024, "max_streams", read_whole, "calls at once on one connection; further ones wait", metavar="N"
     )
 
+    max_in_flight: int | None = option(
+        None,
+        "max_in_flight",
+        read_whole,
+        "notes of one stream in hand at once; it is read no further (default: twice the slots, at least 32)",
+        metavar="N",
+    )
+    """What a caller does not read has to be kept for it. GetModel says it."""
+
+    max_batch: int = option(
+        32, "max_batch", read_whole, "notes of one inference request, which is answered whole", metavar="N"
+    )
+    """The reply holds them all: megabytes of sound each, at worst. Streams of notes have no such limit."""
+
+    max_seconds: float | None = option(
+        None,
+        "max_seconds",
+        read_number,
+        "how long a key may be held (default: as long as each bundle can)",
+        metavar="SECONDS",
+    )
+    """GetModel gives it as the bundle's own."""
+
     metrics_host: str | None = option(
         None, "metrics_host", read_text, "where /metrics is (default: --host)", metavar="HOST"
     )
@@ -163,6 +195,16 @@ class ServerConfig:
         "serve /metrics, /livez and /readyz over HTTP; 0 takes a free port (default: no)",
         metavar="PORT",
     )
+
+    otlp_endpoint: str | None = option(
+        None,
+        "otlp_endpoint",
+        read_text,
+        "send traces to this collector, by OTLP over gRPC, such as http://127.0.0.1:4317"
+        " (default: to none, but where OTEL_* variables ask for it)",
+        metavar="URL",
+    )
+    """Further options are OpenTelemetry's own variables: OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, ..."""
 
     log_format: str = option("text", "log_format", read_text, "of the log", metavar="|".join(LOG_FORMATS))
 
@@ -223,11 +265,18 @@ def _check_ranges(config: ServerConfig) -> None:
     _check_range("slots", config.n_slots, 1, MAX_SLOTS)
     _check_range("threads", config.n_threads, 0, 1024)
     _check_range("queue", config.queue_capacity, 1, 1_000_000)
+    if config.queue_frames is not None:
+        _check_range("queue_frames", config.queue_frames, 1, 1_000_000_000)
     _check_range("grace", config.grace_seconds, 0, 86_400)
     _check_range("stall", config.stall_seconds, 0.1, 86_400)
     _check_range("failure_grace", config.failure_grace_seconds, 0, 86_400)
     _check_range("max_message_bytes", config.max_message_bytes, 1024, 1 << 30)
     _check_range("max_streams", config.max_streams, 1, 1_000_000)
+    _check_range("max_batch", config.max_batch, 1, 1024)
+    if config.max_in_flight is not None:
+        _check_range("max_in_flight", config.max_in_flight, 1, 100_000)
+    if config.max_seconds is not None:
+        _check_range("max_seconds", config.max_seconds, 0.01, 86_400)
     if config.metrics_port is not None:
         _check_range("metrics_port", config.metrics_port, 0, 65535)
     if not config.host:
@@ -240,6 +289,10 @@ def _check_choices(config: ServerConfig) -> None:
     _check_choice("precision", config.precision, PRECISIONS)
     _check_choice("log_format", config.log_format, LOG_FORMATS)
     _check_choice("log_level", config.log_level, LOG_LEVELS)
+    if config.otlp_endpoint is not None and not config.otlp_endpoint.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"otlp_endpoint {config.otlp_endpoint!r} should begin with http:// (unencrypted) or https://"
+        )
     names = [source.name for source in config.bundles]
     if twice := next((name for name in names if name and names.count(name) > 1), None):
         raise ConfigError(f"two bundles are called {twice!r}: give each a name of its own")

@@ -25,6 +25,7 @@ _NUMBERS = itertools.count(1)
 """Together they make ids: to ask the system for random bytes at each call takes longer than all else here."""
 
 _request_id: ContextVar[str] = ContextVar("request_id", default="")
+_trace: ContextVar[tuple[str, str]] = ContextVar("trace", default=("", ""))  # its id, and the span's
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "request_id"}
 
@@ -45,6 +46,12 @@ def begin_request(given: str) -> str:
     return request_id
 
 
+def set_trace(trace_id: str, span_id: str) -> None:
+    """Makes this task's log lines belong to a span, too: both ids in hexadecimal digits, as OpenTelemetry has
+    them."""
+    _trace.set((trace_id, span_id))
+
+
 def set_up_logging(log_format: str, level: str) -> None:
     """Sends the log to the standard error. A log that cannot be written is no reason to fail a call."""
     handler = logging.StreamHandler(sys.stderr)
@@ -54,7 +61,8 @@ def set_up_logging(log_format: str, level: str) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, request_id, and what the call gave as `extra`."""
+    """One JSON object a line: time, level, logger, message, request_id, trace_id and span_id where calls are
+    traced, and what the call gave as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """A line without its end."""
@@ -66,6 +74,9 @@ class JsonFormatter(logging.Formatter):
         }
         if request_id := current_request_id():
             entry["request_id"] = request_id
+        trace_id, span_id = _trace.get()
+        if trace_id:
+            entry.update(trace_id=trace_id, span_id=span_id)
         entry.update({key: value for key, value in vars(record).items() if key not in _PLAIN})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
@@ -73,13 +84,13 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`time LEVEL logger: message [request id]`."""
+    """`time LEVEL logger: message [request id]`, or `[request id trace id]`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s%(request_id)s")
 
     def format(self, record: logging.LogRecord) -> str:
         """A line, and the exception's after it."""
-        request_id = current_request_id()
-        record.request_id = f" [{request_id}]" if request_id else ""
+        ids = " ".join(filter(None, (current_request_id(), _trace.get()[0])))
+        record.request_id = f" [{ids}]" if ids else ""
         return super().format(record)

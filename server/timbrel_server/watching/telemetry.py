@@ -1,31 +1,39 @@
-"""What the server tells of itself beside its answers: metrics, and the page that shows them."""
+"""What the server tells of itself beside its answers: metrics, the page that shows them, and traces."""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from timbrel_server.engine.observer import EngineObserver
 from timbrel_server.serving.shelf import Shelf
+from timbrel_server.settings import otlp
 from timbrel_server.settings.config import ServerConfig
 from timbrel_server.settings.options import ConfigError
 from timbrel_server.watching.status_page import StatusPage
-from timbrel_server.wire.call_records import CallObserver
+from timbrel_server.wire.call_records import CallObserver, CallTracer
 from timbrel_server.wire.health import Health
 
 if TYPE_CHECKING:
     from timbrel_server.watching.metrics import Metrics
+    from timbrel_server.watching.tracing import Tracing
+
+_log = logging.getLogger(__name__)
 
 
 class Telemetry:
-    """Nothing at all, unless the configuration names a port for it."""
+    """Nothing at all, unless the configuration names a port or a collector for it, or OTEL_* variables do."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, environment: Mapping[str, str] = os.environ) -> None:
         """
         Raises:
-            ConfigError: prometheus_client is not installed.
+            ConfigError: prometheus_client or OpenTelemetry is not installed.
         """
         self._config = config
+        self._tracing = _make_tracing(config.otlp_endpoint, environment)
         self._metrics: Metrics | None = _make_metrics() if config.metrics_port is not None else None
         self._page: StatusPage | None = None
 
@@ -38,6 +46,11 @@ class Telemetry:
     def calls(self) -> CallObserver | None:
         """Who is told of calls."""
         return self._metrics.calls if self._metrics is not None else None
+
+    @property
+    def tracer(self) -> CallTracer | None:
+        """Who follows calls."""
+        return self._tracing
 
     def engine_observer(self, bundle: str) -> EngineObserver | None:
         """Who is told of the engine of the bundle of this name."""
@@ -61,9 +74,36 @@ class Telemetry:
         self._page = StatusPage(host, self._config.metrics_port, health, self._metrics.exposition)
 
     def close(self) -> None:
-        """Ends the page."""
+        """Ends the page, and sends the last spans. Blocks."""
         if self._page is not None:
             self._page.close()
+        if self._tracing is not None:
+            self._tracing.close()
+
+
+def _make_tracing(endpoint: str | None, environment: Mapping[str, str]) -> Tracing | None:
+    """Variables may be set for all that runs on a machine: what they ask in vain is told, and no error."""
+    if otlp.are_forbidden(environment) or not (endpoint or otlp.are_asked_for(environment)):
+        return None
+    if endpoint is None and (protocol := otlp.other_protocol(environment)):
+        _log.warning("no traces: OTEL_* variables ask for %s, and traces go over %s", protocol, otlp.PROTOCOL)
+        return None
+    if not _can_trace():
+        hint = "traces need an optional part of timbrel: pip install 'timbrel[telemetry]'"
+        if endpoint is not None:
+            raise ConfigError(f"otlp_endpoint: {hint}")
+        _log.warning("no traces, though OTEL_* variables ask for them: %s", hint)
+        return None
+    from timbrel_server.watching.tracing import Tracing
+
+    return Tracing(endpoint)
+
+
+def _can_trace() -> bool:
+    try:
+        return importlib.util.find_spec("opentelemetry.exporter.otlp.proto.grpc.trace_exporter") is not None
+    except ModuleNotFoundError:  # of a package above
+        return False
 
 
 def _make_metrics() -> Metrics:

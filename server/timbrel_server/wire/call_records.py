@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -30,11 +31,31 @@ class CallObserver(Protocol):
         """It has ended, with this status: "OK", "NOT_FOUND", ..."""
 
 
+class CallSpan(Protocol):
+    """One call of a trace. Called on the event loop."""
+
+    def end(self, code: str) -> None:
+        """The call has ended, with this status: "OK", "NOT_FOUND", ..."""
+
+
+class CallTracer(Protocol):
+    """Who follows calls from one service to the next. Called on the event loop."""
+
+    def begin(self, service: str, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> CallSpan:
+        """A call is being answered, in this task and its children; its metadata may tell of its trace."""
+        ...
+
+
 class CallRecorder(Interceptor):
     """The outermost: gives each call its request id, and notes how it ended."""
 
-    def __init__(self, observer: CallObserver | None) -> None:
+    def __init__(self, observer: CallObserver | None, tracer: CallTracer | None = None) -> None:
+        """
+        Args:
+            tracer: follows all calls but health checks.
+        """
         self._observer = observer
+        self._tracer = tracer
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -45,10 +66,14 @@ class CallRecorder(Interceptor):
         _, service, method = handler_call_details.method.split("/", 2)
         record = _Record(self._observer, service, method, kind_of(handler))
         given = _given_request_id(handler_call_details)
-        level = logging.DEBUG if is_health_check(handler_call_details.method) else logging.INFO
+        is_check = is_health_check(handler_call_details.method)
+        level = logging.DEBUG if is_check else logging.INFO
+        tracer = None if is_check else self._tracer
+        metadata: Any = handler_call_details.invocation_metadata or ()
 
         async def recorded(behaviour: Behaviour, request: Any, context: Context) -> Any:
             context.set_trailing_metadata(((REQUEST_ID_KEY, begin_request(given)),))
+            span = tracer.begin(service, method, metadata) if tracer is not None else None
             record.begin()
             code = "UNKNOWN"
             try:
@@ -63,6 +88,8 @@ class CallRecorder(Interceptor):
                 raise
             finally:
                 record.end(code, level)
+                if span is not None:
+                    span.end(code)
 
         return wrap(handler, recorded)
 

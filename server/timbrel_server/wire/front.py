@@ -14,7 +14,7 @@ from timbrel_server.inference.service import INFERENCE_SERVICE_NAME, InferenceSe
 from timbrel_server.serving.shelf import Shelf
 from timbrel_server.settings.config import ServerConfig
 from timbrel_server.stop_signal import StopSignal
-from timbrel_server.wire.call_records import CallObserver, CallRecorder
+from timbrel_server.wire.call_records import CallObserver, CallRecorder, CallTracer
 from timbrel_server.wire.decoding import DecodingInterceptor
 from timbrel_server.wire.health import Health
 from timbrel_server.wire.interceptors import CallsInProgress, ErrorInterceptor
@@ -27,7 +27,13 @@ LINGER_SECONDS = 1.0
 class Front:
     """Answers calls from what stands on the shelf."""
 
-    def __init__(self, config: ServerConfig, shelf: Shelf, observer: CallObserver | None) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        shelf: Shelf,
+        observer: CallObserver | None,
+        tracer: CallTracer | None = None,
+    ) -> None:
         """
         Raises:
             ConfigError: tokens or certificates make no sense.
@@ -38,14 +44,14 @@ class Front:
         self.doorkeeper = Doorkeeper(config)
         self.certificates = Certificates.of(config)
         guards = (
-            CallRecorder(observer),
+            CallRecorder(observer, tracer),
             ErrorInterceptor(self._calls),
             self.doorkeeper,
             DecodingInterceptor(),
         )
         self._server = grpc.aio.server(interceptors=guards, options=server_options(config))
-        self._service = SynthesizerService(shelf)
-        self._inference = InferenceService(shelf)
+        self._service = SynthesizerService(shelf, config.max_in_flight)
+        self._inference = InferenceService(shelf, config.max_batch, config.max_in_flight)
         self._server.add_generic_rpc_handlers((self._service.handler(), self._inference.handler()))
         names = (SERVICE_NAME, INFERENCE_SERVICE_NAME)
         self.health = Health(self._server, names)

@@ -1,29 +1,67 @@
 from __future__ import annotations
 
-from timbrel.core.retry import RetryPolicy
-from timbrel.errors import OverloadedError, UnavailableError
+import pytest
 
-POLICY = RetryPolicy(attempts=4, first_delay_seconds=1.0, longest_delay_seconds=3.0)
+from timbrel.core.retry import CallBudget, Patience, RetryPolicy
+from timbrel.errors import AuthenticationError, OverloadedError, UnavailableError
 
-
-def test_waits_twice_as_long_each_time_and_gives_up() -> None:
-    error = OverloadedError("full")
-    assert [POLICY.delay(attempt, error, None) for attempt in (1, 2, 3, 4)] == [1.0, 2.0, 3.0, None]
+POLICY = RetryPolicy(attempts=4, attempts_unavailable=4, first_delay_seconds=1.0, longest_delay_seconds=3.0)
+GONE = UnavailableError("gone")
 
 
-def test_takes_the_servers_suggestion_within_reason() -> None:
+def test_a_server_that_is_not_there_is_asked_again_ever_more_slowly_and_not_for_long() -> None:
+    assert [POLICY.delay(attempt, GONE, None) for attempt in (1, 2, 3, 4)] == [1.0, 2.0, 3.0, None]
+    assert [RetryPolicy().delay(attempt, GONE, None) for attempt in range(1, 6)] == [
+        0.25,
+        0.5,
+        1.0,
+        None,
+        None,
+    ]
+
+
+def test_a_full_server_is_asked_again_when_it_says_and_never_sooner() -> None:
     assert POLICY.delay(1, OverloadedError("full", 0.5), None) == 0.5
-    assert POLICY.delay(1, OverloadedError("full", 600.0), None) == 3.0
+    assert POLICY.delay(1, OverloadedError("full", 600.0), None) == 600.0
+    assert POLICY.delay(1, OverloadedError("full", 600.0), 120.0) is None
+    assert POLICY.delay(4, OverloadedError("full", 0.5), None) is None
+
+
+def test_a_full_server_that_does_not_say_when_is_not_asked_again() -> None:
+    assert POLICY.delay(1, OverloadedError("full"), None) is None
 
 
 def test_gives_up_where_waiting_would_outlast_the_time_allowed() -> None:
-    assert POLICY.delay(1, OverloadedError("full"), 0.9) is None
-    assert POLICY.delay(1, OverloadedError("full"), 1.1) == 1.0
+    assert POLICY.delay(1, GONE, 0.9) is None
+    assert POLICY.delay(1, GONE, 1.1) == 1.0
 
 
-def test_a_server_that_is_not_there_is_asked_again_but_not_for_long() -> None:
-    policy = RetryPolicy()
-    gone = UnavailableError("gone")
-    delays = [policy.delay(attempt, gone, None) for attempt in range(1, 6)]
-    assert delays == [0.25, 0.5, 1.0, None, None]
-    assert policy.delay(1, gone, remaining_seconds=0.1) is None
+def test_one_budget_holds_for_a_call_and_all_its_retries() -> None:
+    budget = CallBudget(POLICY, 10.0, now=100.0)
+    assert budget.remaining(104.0) == 6.0
+    assert budget.delay_after(GONE, 104.0) == 1.0
+    assert budget.delay_after(OverloadedError("full", 4.0), 105.0) == 4.0
+    with pytest.raises(UnavailableError, match="gone"):
+        budget.delay_after(GONE, 109.0)
+    assert budget.remaining(111.0) == 0.0
+    assert CallBudget(POLICY, None, now=0.0).remaining(1e9) is None
+
+
+def test_a_server_that_cannot_come_back_is_not_waited_for() -> None:
+    budget = CallBudget(POLICY, 10.0, now=0.0, server_returns=False)
+    assert budget.delay_after(OverloadedError("full", 1.0), 0.0) == 1.0
+    with pytest.raises(UnavailableError):
+        budget.delay_after(GONE, 0.0)
+    patience = Patience(POLICY, 10.0, now=0.0, server_returns=False)
+    assert patience.delay_after(GONE, 1, 0.0) is None
+
+
+def test_patience_ends_after_its_limit_and_each_part_renews_it() -> None:
+    patience = Patience(POLICY, 10.0, now=0.0)
+    assert patience.left(4.0) == 6.0
+    assert [patience.delay_after(GONE, attempt, 4.0) for attempt in (1, 2, 3, 50)] == [1.0, 2.0, 3.0, 3.0]
+    assert patience.delay_after(GONE, 4, 8.0) is None
+    patience.renew(8.0)
+    assert patience.delay_after(GONE, 4, 8.0) == 3.0
+    assert patience.delay_after(AuthenticationError("who?"), 1, 8.0) is None
+    assert Patience(POLICY, None, now=0.0).delay_after(GONE, 10_000, 1e6) == 3.0

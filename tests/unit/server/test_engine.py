@@ -306,6 +306,7 @@ def test_an_engine_that_dies_fails_its_requests_and_says_so(runner: CountingRunn
     for listener in listeners:
         assert isinstance(listener.whole()[1].error, UnavailableError)
     assert dead.wait(PATIENCE_SECONDS)
+    assert engine.step_in_progress is None, "the watchdog would say that it has stalled as well"
     with pytest.raises(UnavailableError, match="died"):
         engine.submit(request(0), listeners[0].receive)
     engine.stop()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
-from timbrel.cli.options import add_server_options, client_of
+from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
 from timbrel.core.instrument import Instrument
 from timbrel.core.model import Model
 
@@ -27,20 +27,22 @@ class InfoCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.description = "Shows the bundle that is served, the engine that runs it, and its instruments."
         parser.epilog = _EXAMPLES
-        parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+        add_json_option(parser)
         add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         with client_of(args) as client:
             model, instruments = client.model(), client.timbre_map()
-        print(as_json(model, instruments) if args.json else as_text(model, instruments))
+        if args.json:
+            print_json(as_facts(model, instruments))
+        else:
+            print(as_text(model, instruments))
         return 0
 
 
-def as_json(model: Model, instruments: Sequence[Instrument]) -> str:
+def as_facts(model: Model, instruments: Sequence[Instrument]) -> dict[str, Any]:
     """One object: "model" and "instruments", with the fields of the classes of these names."""
-    facts = {"model": asdict(model), "instruments": [asdict(instrument) for instrument in instruments]}
-    return json.dumps(facts, indent=2)
+    return {"model": asdict(model), "instruments": [asdict(instrument) for instrument in instruments]}
 
 
 def as_text(model: Model, instruments: Sequence[Instrument]) -> str:

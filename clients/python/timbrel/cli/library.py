@@ -11,9 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from timbrel.cli.options import add_server_options, client_of
 from timbrel.client import Client
-from timbrel.core.address import find_server
 from timbrel.core.instrument import Instrument
 from timbrel.core.model import Model
 from timbrel.core.timbre import parse_timbre
@@ -22,17 +20,18 @@ from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Voice, Wri
 from timbrel.library.folder import LibraryFolder
 from timbrel.library.job import DEFAULT_SAMPLE_RATE, DEFAULT_SECONDS, DEFAULT_SEED, DEFAULT_TRIES
 from timbrel.library.ranges import parse_pitches, parse_velocities
+from timbrel.library.servers import SILENT_SECONDS, JobServers, server_addresses
 from timbrel.library.source import PATIENCE_SECONDS
-from timbrel.library.voice import NamedPoint, grid_points, name_voices, path_points
+from timbrel.library.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
 
 _EXAMPLES = """\
 examples:
   timbrel library --timbre Violin --out violin
   timbrel library --timbre Violin --pitches 48-84:3 --velocities 40,80,120 --out violin
   timbrel library --timbre Flute --timbre Oboe --timbre 0.2,-0.4 --pitches C3-C6:4 --out winds
-  timbrel library --path Flute -0.5,0.3 8 --pitches 60,72 --out morph     eight steps from one to the other
+  timbrel library --path Flute:-0.5,0.3:8 --pitches 60,72 --out morph     eight steps from one to the other
   timbrel library --grid 12 --pitches 60 --velocities 100 --out map       the whole disc, 12 points across
-  timbrel library --timbre Harpsichord --round-robins 4 --server studio:50051 --out harpsichord
+  timbrel library --all --round-robins 4 --server studio:50051 --server attic:50051 --out everything
   timbrel verify violin
 
 Pitches are MIDI note numbers, 60 = C4, or names; 48-84:3 is every third from 48 to 84. Where a job is
@@ -55,24 +54,20 @@ class LibraryCommand:
         _add_instruments(parser)
         _add_notes(parser)
         _add_files(parser)
-        add_server_options(parser)
-        parser.add_argument(
-            "--patience",
-            type=float,
-            default=PATIENCE_SECONDS,
-            metavar="SECONDS",
-            help="how long a server of others may be away before the job ends (default %(default)g)",
-        )
+        _add_servers(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         # What can be said without a server is said without one.
         pitches, velocities = parse_pitches(args.pitches), parse_velocities(args.velocities)
         wanted = _Wanted(args)
         LibraryFolder(args.out).check()
-        with client_of(args) as client:
+        with _servers_of(args) as servers:
+            client = servers.client
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
-            options = BuildOptions(args.sf2, not args.json, _tell, _patience_of(args))
-            summary = build_library(client, job, args.out, options)
+            source = servers.source(args.patience)
+            source.hold_to(job.writer)
+            options = BuildOptions(args.sf2, not args.json, _tell)
+            summary = build_library(client, job, args.out, options, source)
         print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
         return 0
 
@@ -81,20 +76,19 @@ class _Wanted:
     """The instruments that the options ask for: read at once, found on the map later."""
 
     def __init__(self, args: argparse.Namespace) -> None:
+        self._all = bool(args.all)
         self._named = [parse_timbre(text) for text in args.timbre or ()]
         self._grid = [] if args.grid is None else grid_points(args.grid)
-        self._paths = [
-            (parse_timbre(start), parse_timbre(end), _whole(steps, "path"))
-            for start, end, steps in args.path or ()
-        ]
-        if not (self._named or self._grid or self._paths):
+        self._paths = [parse_path(text) for text in args.path or ()]
+        if not (self._all or self._named or self._grid or self._paths):
             raise InvalidRequestError.of(
-                [FieldViolation("timbre", "none is given: name some by --timbre, --grid or --path")]
+                [FieldViolation("timbre", "none is given: name some by --timbre, --all, --grid or --path")]
             )
 
     def voices(self, known: Sequence[Instrument]) -> tuple[Voice, ...]:
         """Raises InvalidRequestError where the map has no instrument of a name given."""
-        named = [NamedPoint.find(timbre, known) for timbre in self._named]
+        named = [NamedPoint(each.name, each.timbre) for each in known] if self._all else []
+        named += [NamedPoint.find(timbre, known) for timbre in self._named]
         named += [NamedPoint(None, point) for point in self._grid]
         for start, end, steps in self._paths:
             ends = [NamedPoint.find(timbre, known).point for timbre in (start, end)]
@@ -126,12 +120,6 @@ def _job_of(
     )
 
 
-def _patience_of(args: argparse.Namespace) -> float:
-    """Nobody brings a private server back: the command itself has to be run again."""
-    own = args.bundle is not None or find_server(args.server, os.environ) is None
-    return 0.0 if own else args.patience
-
-
 def _sampling_of(args: argparse.Namespace, model: Model) -> SamplingChoice:
     default = model.default_sampling
     return SamplingChoice(
@@ -149,12 +137,12 @@ def _add_instruments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|X,Y",
         help="an instrument of the map, or a point of the unit disc; may be given several times",
     )
+    group.add_argument("--all", action="store_true", help="every instrument of the map")
     group.add_argument("--grid", type=int, metavar="N", help="a lattice over the disc, N points across")
     group.add_argument(
         "--path",
-        nargs=3,
         action="append",
-        metavar=("A", "B", "STEPS"),
+        metavar="A:B:STEPS",
         help="STEPS points from A to B, each a name or x,y; may be given several times",
     )
 
@@ -212,11 +200,50 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="print a JSON summary instead")
 
 
-def _whole(text: str, field: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidRequestError.of([FieldViolation(field, f"{text!r} is not a number of steps")]) from None
+def _add_servers(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("servers")
+    group.add_argument(
+        "--server",
+        action="append",
+        metavar="HOST:PORT",
+        help="the server to ask; given several times, or joined by commas, servers of one bundle share the "
+        "work; by default TIMBREL_SERVER, else a private one is started for this call (TIMBREL_TOKEN is sent "
+        "to servers that ask for it)",
+    )
+    group.add_argument(
+        "--bundle",
+        metavar="DIR",
+        help="start a private server with this bundle; by default TIMBREL_BUNDLE, else the one that ships",
+    )
+    group.add_argument(
+        "--timeout",
+        type=float,
+        default=SILENT_SECONDS,
+        metavar="SECONDS",
+        help="how long a server may give no note before it counts as away (default %(default)g)",
+    )
+    group.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help="how long a server may be away before it is given up: the others go on, and without others the "
+        "job ends, to be continued later (default %(default)g)",
+    )
+
+
+def _servers_of(args: argparse.Namespace) -> JobServers:
+    """Raises InvalidRequestError where an address makes no sense, or --bundle stands beside --server."""
+    if args.server and args.bundle is not None:
+        raise InvalidRequestError.of(
+            [FieldViolation("bundle", f"the server {args.server[0]} serves its own; leave out --bundle")]
+        )
+    addresses = [] if args.bundle is not None else server_addresses(args.server, os.environ)
+
+    def connect(address: str | None) -> Client:
+        return Client(address, timeout=args.timeout, bundle=args.bundle, progress=True)
+
+    return JobServers(addresses, connect, _tell)
 
 
 def _tell(message: str) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from timbrel.cli.options import add_server_options, client_of
+from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
 from timbrel.core.location import Location
 from timbrel_bundle.audio import read_channels
 
@@ -39,14 +38,17 @@ class LocateCommand:
         parser.add_argument(
             "--nearest", type=int, default=5, metavar="N", help="instruments to name (default %(default)s)"
         )
-        parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+        add_json_option(parser)
         add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         audio, sample_rate = read_channels(args.file)
         with client_of(args) as client:
             location = client.locate(audio, sample_rate, args.pitch, n_nearest=args.nearest)
-        print(json.dumps(asdict(location), indent=2) if args.json else as_text(args.file, location))
+        if args.json:
+            print_json({"file": args.file, **asdict(location)})
+        else:
+            print(as_text(args.file, location))
         return 0
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+from typing import Any
 
 from timbrel.client import DEFAULT_TIMEOUT_SECONDS, Client
 
@@ -32,3 +34,13 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
 def client_of(args: argparse.Namespace) -> Client:
     """The client that these options ask for."""
     return Client(args.server, timeout=args.timeout, bundle=args.bundle, progress=True)
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """For commands that answer something: with --json, standard output is one JSON object, no more."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+
+
+def print_json(facts: Any) -> None:
+    """What --json prints."""
+    print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))

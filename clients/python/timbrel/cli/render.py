@@ -1,76 +1,209 @@
-"""`timbrel render`: one note to a file."""
+"""`timbrel render`: one note to a file, or a morph to several."""
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from timbrel.audio_file import check_audio_path
-from timbrel.cli.options import add_server_options, client_of
+from timbrel.audio_file import check_audio_path, check_sample_rate
+from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
+from timbrel.client import Client
+from timbrel.core.path import path as points_along
+from timbrel.core.request import NoteRequest
 from timbrel.core.timbre import parse_timbre
+from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.note import Note
 
 _EXAMPLES = """\
 examples:
   timbrel render --timbre Violin --pitch 60 --out note.wav
   timbrel render --timbre 0.2,-0.4 --pitch 48 --velocity 80 --seconds 3 --seed 1 --out low.flac
   timbrel render --timbre Flute --pitch 72 --temperature 0 --server studio:50051 --out flute.wav
+  timbrel render --timbre Flute --sample-rate 44100 --out flute.ogg
+  timbrel render --morph Violin:Trumpet --steps 5 --out morph.wav       morph-1.wav to morph-5.wav
+  timbrel render --timbre Oboe --out oboe.wav --json | jq '.notes[0].seed'
 
-The same command with the same --seed writes the same bytes. `timbrel info` lists the instruments and ranges.
+The same command with the same --seed writes the same bytes (an .ogg: the same sound). `timbrel info` lists
+the instruments and ranges.
 """
+
+DEFAULT_STEPS = 5
+MOST_STEPS = 1000
 
 
 class RenderCommand:
-    """Renders a note and says how long it is and how long it took."""
+    """Renders notes and says how long they are and how long it took."""
 
-    help = "render one note to a .wav or .flac file"
+    help = "render one note, or a morph, to .wav, .flac or .ogg"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.description = "Renders one note to a 24-bit .wav or .flac file."
+        parser.description = (
+            "Renders one note to a .wav or .flac (24 bit) or .ogg file, or the notes between two timbres."
+        )
         parser.epilog = _EXAMPLES
-        note = parser.add_argument_group("note")
-        note.add_argument(
-            "--timbre", required=True, metavar="X,Y|NAME", help="a point of the unit disc, or an instrument"
-        )
-        note.add_argument("--pitch", type=int, default=60, help="MIDI note number (default %(default)s: C4)")
-        note.add_argument("--velocity", type=int, default=100, help="1..127 (default %(default)s)")
-        note.add_argument(
-            "--seconds", type=float, default=2.0, help="how long the key is held (default %(default)s)"
-        )
-        note.add_argument("--out", required=True, metavar="FILE", help="the file to write")
-        sampling = parser.add_argument_group("sampling")
-        sampling.add_argument("--seed", type=int, help="for the same note again (default: drawn and printed)")
-        sampling.add_argument("--temperature", type=float, help="0 always takes the most likely code")
-        sampling.add_argument("--top-k", type=int, help="draw from the k most likely codes only")
-        sampling.add_argument(
-            "--top-p", type=float, help="draw from the likeliest codes of this probability only"
-        )
+        _add_note(parser)
+        _add_sampling(parser)
+        _add_files(parser)
         add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        timbre = parse_timbre(args.timbre)
-        path = check_audio_path(args.out)
+        timbres = _timbres(args)
+        paths = _paths(args, len(timbres))
         with client_of(args) as client:
+            requests = _requests(args, client, timbres)
             client.prepare()
             start = time.perf_counter()
-            note = client.generate(
-                timbre,
-                args.pitch,
-                args.velocity,
-                args.seconds,
-                args.seed,
-                temperature=args.temperature,
-                top_k=args.top_k,
-                top_p=args.top_p,
-            )
-            duration = note.duration
+            notes = list(client.generate_many(requests, progress=len(requests) > 1))
+            duration = sum(note.duration for note in notes)
             elapsed = time.perf_counter() - start
-        note.save(path)
-        cut = ", cut at the bundle's cap" if note.truncated else ""
-        print(
-            f"{path}: {duration:.2f} s, pitch {note.pitch}, velocity {note.velocity}, seed {note.seed}{cut} "
-            f"({elapsed:.2f} s, {duration / elapsed:.1f} x real time)"
-        )
+        for path, note in zip(paths, notes, strict=True):
+            note.save(path, args.sample_rate)
+        if args.json:
+            print_json(_facts(paths, notes, args.sample_rate, elapsed))
+        else:
+            print(
+                "\n".join(_lines(paths, notes)) + f" ({elapsed:.2f} s, {duration / elapsed:.1f} x real time)"
+            )
         return 0
+
+
+def _timbres(args: argparse.Namespace) -> list[tuple[float, float] | str]:
+    """The timbre, or the corners of a morph; whatever can be refused without a server is."""
+    missing = [
+        option
+        for option, given in (("--timbre (or --morph)", args.timbre or args.morph), ("--out", args.out))
+        if not given
+    ]
+    if missing:
+        raise ValueError(f"these options are needed: {', '.join(missing)} (see timbrel render --help)")
+    if args.timbre and args.morph:
+        raise ValueError("--timbre and --morph exclude each other")
+    if args.steps is not None and not args.morph:
+        raise ValueError("--steps is for --morph")
+    if args.timbre:
+        return [parse_timbre(args.timbre)]
+    corners = [parse_timbre(part) for part in args.morph.split(":")]
+    if len(corners) < 2:
+        raise _refusal("morph", f"must be A:B, instruments or points, got {args.morph!r}")
+    return corners
+
+
+def _paths(args: argparse.Namespace, n_timbres: int) -> list[Path]:
+    """A file for each note: NAME-1.wav, NAME-2.wav for a morph."""
+    path = check_audio_path(args.out)
+    if args.sample_rate is not None:
+        check_sample_rate(args.sample_rate)
+    if n_timbres == 1:
+        return [path]
+    steps = DEFAULT_STEPS if args.steps is None else args.steps
+    if not 2 <= steps <= MOST_STEPS:
+        raise _refusal("steps", f"{steps} are not allowed; 2 to {MOST_STEPS} are")
+    width = len(str(steps))
+    return [path.with_name(f"{path.stem}-{step:0{width}}{path.suffix}") for step in range(1, steps + 1)]
+
+
+def _requests(
+    args: argparse.Namespace, client: Client, timbres: Sequence[tuple[float, float] | str]
+) -> list[NoteRequest]:
+    """One note, or those of a morph, which differ in nothing but their timbre."""
+    points = list(timbres)
+    if args.morph:
+        corners = [client.point(timbre) for timbre in timbres]
+        points = [*points_along(corners, args.steps or DEFAULT_STEPS)]
+    first = NoteRequest(
+        points[0],
+        args.pitch,
+        args.velocity,
+        args.seconds,
+        args.seed,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+    ).seeded()
+    return [replace(first, timbre=point) for point in points]
+
+
+def _lines(paths: Sequence[Path], notes: Sequence[Note]) -> list[str]:
+    """One for each file."""
+    lines = []
+    for path, note in zip(paths, notes, strict=True):
+        x, y = note.timbre
+        place = f", timbre ({x:.3f}, {y:.3f})" if len(notes) > 1 else ""
+        cut = ", cut at the bundle's cap" if note.truncated else ""
+        lines.append(
+            f"{path}: {note.duration:.2f} s{place}, pitch {note.pitch}, velocity {note.velocity}, "
+            f"seed {note.seed}{cut}"
+        )
+    return lines
+
+
+def _facts(
+    paths: Sequence[Path], notes: Sequence[Note], sample_rate: int | None, elapsed_seconds: float
+) -> dict[str, Any]:
+    """What --json prints."""
+    return {
+        "notes": [
+            {
+                "file": str(path),
+                "timbre": list(note.timbre),
+                "pitch": note.pitch,
+                "velocity": note.velocity,
+                "held_seconds": note.seconds,
+                "seconds": round(note.duration, 6),
+                "sample_rate": sample_rate or note.sample_rate,
+                "seed": note.seed,
+                "truncated": note.truncated,
+            }
+            for path, note in zip(paths, notes, strict=True)
+        ],
+        "elapsed_seconds": round(elapsed_seconds, 3),
+    }
+
+
+def _add_note(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("note")
+    group.add_argument("--timbre", metavar="X,Y|NAME", help="a point of the unit disc, or an instrument")
+    group.add_argument(
+        "--morph",
+        metavar="A:B",
+        help="from one timbre to another (or A:B:C through several): one file a step",
+    )
+    group.add_argument(
+        "--steps",
+        type=int,
+        metavar="N",
+        help=f"notes of a morph, both ends included (default {DEFAULT_STEPS})",
+    )
+    group.add_argument("--pitch", type=int, default=60, help="MIDI note number (default %(default)s: C4)")
+    group.add_argument("--velocity", type=int, default=100, help="1..127 (default %(default)s)")
+    group.add_argument(
+        "--seconds", type=float, default=2.0, help="how long the key is held (default %(default)s)"
+    )
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--seed", type=int, help="for the same note again (default: drawn and printed)")
+    group.add_argument("--temperature", type=float, help="0 always takes the most likely code")
+    group.add_argument("--top-k", type=int, help="draw from the k most likely codes only")
+    group.add_argument("--top-p", type=float, help="draw from the likeliest codes of this probability only")
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("file")
+    group.add_argument("--out", metavar="FILE", help="the file to write: .wav, .flac or .ogg")
+    group.add_argument(
+        "--sample-rate", type=int, metavar="HZ", help="of the file, 8000 to 192000 (default: the bundle's)"
+    )
+    add_json_option(parser)
+
+
+def _refusal(field: str, description: str) -> InvalidRequestError:
+    return InvalidRequestError.of([FieldViolation(field, description)])
 
 
 command = RenderCommand()

@@ -28,8 +28,9 @@ DETAILS_KEY = "grpc-status-details-bin"
 ERROR_ID_KEY = "error_id"
 """The key of an ErrorInfo's metadata under which the server names a failure in its log."""
 
-CUT = "RST_STREAM"
-"""What gRPC says, under INTERNAL, where a proxy ends a call because the server behind it is gone."""
+CUT = ("RST_STREAM", "Internal error from Core")
+"""What gRPC says, under INTERNAL, where a proxy ends a call because the server behind it is gone, and where its
+asyncio side was writing when the connection broke."""
 
 _Detail = TypeVar("_Detail", bound=Message)
 _Maker = Callable[[str, status_pb2.Status], TimbrelError]
@@ -85,7 +86,7 @@ def _overloaded(message: str, status: status_pb2.Status) -> TimbrelError:
 
 def _server_error(message: str, status: status_pb2.Status) -> TimbrelError:
     info = _find(status, error_details_pb2.ErrorInfo)
-    if info is None and CUT in message:
+    if info is None and any(each in message for each in CUT):
         return UnavailableError(f"the connection was cut while it answered: {message}")
     error_id = info.metadata.get(ERROR_ID_KEY) if info is not None else None
     return ServerError(message, error_id)

@@ -11,7 +11,12 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 @dataclass(frozen=True)
 class Instrument:
-    """An instrument of the timbre map: a point with a name."""
+    """An instrument of the timbre map: a point with a name.
+
+    >>> violin = next(each for each in client.timbre_map() if each.name == "Violin")
+    >>> violin.family, len(violin.timbre), violin.pitch_min < violin.pitch_max
+    ('Strings', 2, True)
+    """
 
     name: str
     """For example "Violin"."""
@@ -30,7 +35,12 @@ class Instrument:
 
     @classmethod
     def from_pb(cls, point: pb.TimbrePoint) -> Instrument:
-        return cls(point.instrument, point.family, point_of(point), point.pitch_min, point.pitch_max)
+        """See `instrument_from_pb`."""
+        return instrument_from_pb(point)
+
+
+def instrument_from_pb(point: pb.TimbrePoint) -> Instrument:
+    return Instrument(point.instrument, point.family, point_of(point), point.pitch_min, point.pitch_max)
 
 
 def point_of(point: pb.TimbrePoint) -> tuple[float, float]:

@@ -13,7 +13,13 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 @dataclass(frozen=True)
 class Neighbour:
-    """An instrument of the timbre map, and how far it lies from a point."""
+    """An instrument of the timbre map, and how far it lies from a point.
+
+    >>> note = client.generate("Violin", seconds=1.0, seed=1)
+    >>> neighbour = client.locate(note.audio, note.sample_rate).nearest[0]
+    >>> 0.0 <= neighbour.distance <= 2.0
+    True
+    """
 
     name: str
     """For example "Violin"."""
@@ -27,15 +33,16 @@ class Neighbour:
     distance: float
     """On the map, whose disc has the radius 1."""
 
-    @classmethod
-    def from_pb(cls, neighbour: pb.Neighbour) -> Neighbour:
-        point = neighbour.point
-        return cls(point.instrument, point.family, point_of(point), neighbour.distance)
-
 
 @dataclass(frozen=True)
 class Location:
-    """A point of the timbre map, and the instruments around it."""
+    """A point of the timbre map, and the instruments around it.
+
+    >>> note = client.generate("Violin", seconds=1.0, seed=1)
+    >>> location = client.locate(note.audio, note.sample_rate)
+    >>> client.generate(location.timbre, pitch=48, seconds=0.3).pitch
+    48
+    """
 
     timbre: tuple[float, float]
     """The point (x, y): what `Client.generate` takes for a timbre."""
@@ -45,17 +52,27 @@ class Location:
 
     @classmethod
     def from_pb(cls, response: pb.LocateResponse, expected_hash: str, n_nearest: int) -> Location:
-        """
-        Raises:
-            BundleMismatchError: the point is of another bundle's map.
-            ServerError: there is no point of the disc in it.
-        """
-        if response.bundle_hash != expected_hash:
-            raise BundleMismatchError(
-                f"bundle {response.bundle_hash} located the recording, {expected_hash} was expected"
-            )
-        x, y = (float(str(np.float32(value))) for value in (response.timbre.x, response.timbre.y))
-        if not response.HasField("timbre") or not np.hypot(x, y) <= 1.0 + 1e-6:
-            raise ServerError(f"the server located the recording at ({x}, {y}), which is no point of the map")
-        nearest = response.neighbours[:n_nearest]
-        return cls((x, y), tuple(Neighbour.from_pb(neighbour) for neighbour in nearest))
+        """See `location_from_pb`."""
+        return location_from_pb(response, expected_hash, n_nearest)
+
+
+def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest: int) -> Location:
+    """
+    Raises:
+        BundleMismatchError: the point is of another bundle's map.
+        ServerError: there is no point of the disc in it.
+    """
+    if response.bundle_hash != expected_hash:
+        raise BundleMismatchError(
+            f"bundle {response.bundle_hash} located the recording, {expected_hash} was expected"
+        )
+    x, y = (float(str(np.float32(value))) for value in (response.timbre.x, response.timbre.y))
+    if not response.HasField("timbre") or not np.hypot(x, y) <= 1.0 + 1e-6:
+        raise ServerError(f"the server located the recording at ({x}, {y}), which is no point of the map")
+    nearest = response.neighbours[:n_nearest]
+    return Location((x, y), tuple(_neighbour_from_pb(neighbour) for neighbour in nearest))
+
+
+def _neighbour_from_pb(neighbour: pb.Neighbour) -> Neighbour:
+    point = neighbour.point
+    return Neighbour(point.instrument, point.family, point_of(point), neighbour.distance)

@@ -11,26 +11,53 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 @dataclass(frozen=True)
 class SamplingDefaults:
-    """What the server takes where a request says nothing."""
+    """What the server takes where a request says nothing.
+
+    >>> 0.0 <= client.model().default_sampling.temperature <= 2.0
+    True
+    """
 
     temperature: float
+    """0..2; 0 always takes the most likely code."""
+
     top_k: int
+    """Only the k most likely codes are drawn from, 1..256."""
+
     top_p: float
+    """Only the most likely codes that make up this probability are drawn from, above 0 and up to 1."""
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """A collection of notes that the bundle was trained on."""
+    """A collection of notes that the bundle was trained on.
+
+    >>> [source.licence for source in client.model().sources]
+    [...]
+    """
 
     name: str
+    """For example "FluidR3_GM"."""
+
     licence: str
+    """For example "MIT"."""
+
     n_instruments: int
+    """Instruments taken from it."""
+
     n_notes: int
+    """Notes taken from it."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A bundle, and the engine that runs it."""
+    """A bundle, and the engine that runs it.
+
+    >>> model = client.model()
+    >>> model.pitch_range[0] <= 60 <= model.pitch_range[1]  # MIDI note numbers
+    True
+    >>> model.seconds_range[1] <= model.max_seconds  # seconds
+    True
+    """
 
     name: str
     """The bundle's name."""
@@ -96,35 +123,40 @@ class Model:
 
     @classmethod
     def from_pb(cls, response: pb.GetModelResponse) -> Model:
-        manifest, engine = response.manifest, response.engine
-        codec, ranges, sampling = manifest.codec, manifest.ranges, engine.default_sampling
-        frame_rate = codec.sample_rate / codec.hop_length
-        return cls(
-            name=manifest.name,
-            bundle_hash=manifest.bundle_hash,
-            codec=codec.id,
-            codec_hash=_codec_hash(manifest),
-            sample_rate=codec.sample_rate,
-            frame_rate=frame_rate,
-            n_codebooks=codec.n_codebooks,
-            codebook_size=codec.codebook_size,
-            n_parameters=manifest.model.n_parameters,
-            pitch_range=(ranges.pitch_min, ranges.pitch_max),
-            velocity_range=(ranges.velocity_min, ranges.velocity_max),
-            seconds_range=(ranges.seconds_min, ranges.seconds_max),
-            max_seconds=manifest.model.max_frames / frame_rate,
-            sources=tuple(
-                DataSource(source.name, source.licence, source.n_instruments, source.n_notes)
-                for source in manifest.training.sources
-            ),
-            provider=engine.provider,
-            precision=engine.precision,
-            n_slots=engine.n_slots,
-            max_live_notes=engine.max_live_notes,
-            decoder_graph=engine.decoder_graph,
-            server_version=engine.server_version,
-            default_sampling=SamplingDefaults(sampling.temperature, sampling.top_k, sampling.top_p),
-        )
+        """See `model_from_pb`."""
+        return model_from_pb(response)
+
+
+def model_from_pb(response: pb.GetModelResponse) -> Model:
+    manifest, engine = response.manifest, response.engine
+    codec, ranges, sampling = manifest.codec, manifest.ranges, engine.default_sampling
+    frame_rate = codec.sample_rate / codec.hop_length
+    return Model(
+        name=manifest.name,
+        bundle_hash=manifest.bundle_hash,
+        codec=codec.id,
+        codec_hash=_codec_hash(manifest),
+        sample_rate=codec.sample_rate,
+        frame_rate=frame_rate,
+        n_codebooks=codec.n_codebooks,
+        codebook_size=codec.codebook_size,
+        n_parameters=manifest.model.n_parameters,
+        pitch_range=(ranges.pitch_min, ranges.pitch_max),
+        velocity_range=(ranges.velocity_min, ranges.velocity_max),
+        seconds_range=(ranges.seconds_min, ranges.seconds_max),
+        max_seconds=manifest.model.max_frames / frame_rate,
+        sources=tuple(
+            DataSource(source.name, source.licence, source.n_instruments, source.n_notes)
+            for source in manifest.training.sources
+        ),
+        provider=engine.provider,
+        precision=engine.precision,
+        n_slots=engine.n_slots,
+        max_live_notes=engine.max_live_notes,
+        decoder_graph=engine.decoder_graph,
+        server_version=engine.server_version,
+        default_sampling=SamplingDefaults(sampling.temperature, sampling.top_k, sampling.top_p),
+    )
 
 
 def _codec_hash(manifest: pb.Manifest) -> str:

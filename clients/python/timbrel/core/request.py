@@ -2,65 +2,94 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
+from timbrel.core.timbre import instrument_point
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel_bundle.ranges import SamplingValues, check_request
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
+SEED_BITS = 32
+"""Of a seed drawn here: few enough digits to be typed again."""
+
 
 @dataclass(frozen=True)
 class NoteRequest:
-    """A note to be written. Nothing in it is checked before `to_pb`."""
+    """A note to be written. Nothing in it is checked before it is sent.
 
-    timbre: tuple[float, float]
-    """The point (x, y) of the timbre map."""
+    >>> timbrel.NoteRequest("Violin", pitch=67, velocity=80, seconds=1.5, seed=1)
+    NoteRequest(timbre='Violin', pitch=67, velocity=80, seconds=1.5, seed=1, temperature=None, ...)
+    """
 
-    pitch: int
-    """MIDI note number."""
+    timbre: tuple[float, float] | str
+    """The point (x, y) of the timbre map, within the unit disc, or the name of an instrument on it."""
 
-    velocity: int
-    """MIDI velocity."""
+    pitch: int = 60
+    """MIDI note number, 60 = C4 = 261.63 Hz."""
 
-    seconds: float
-    """How long the key is held."""
+    velocity: int = 100
+    """MIDI velocity, 1..127."""
+
+    seconds: float = 2.0
+    """How long the key is held, in seconds; the release follows."""
 
     seed: int | None = None
-    """None: the server draws one."""
+    """The same request with the same seed gives the same codes. None: one is drawn, and the note tells it."""
 
     temperature: float | None = None
-    """0 always takes the most likely code; None: the server's default, as for the next two."""
+    """0..2; 0 always takes the most likely code. None: the server's default, as for the next two."""
 
     top_k: int | None = None
-    """Only the k most likely codes are drawn from."""
+    """1..256: only the k most likely codes are drawn from."""
 
     top_p: float | None = None
-    """Only the most likely codes that make up this probability are drawn from."""
+    """Above 0, up to 1: only the most likely codes that make up this probability are drawn from."""
+
+    def seeded(self) -> NoteRequest:
+        """This note with a seed, drawn here where there is none: however often it is sent, it is one note."""
+        return self if self.seed is not None else replace(self, seed=secrets.randbits(SEED_BITS))
 
     def to_pb(self, manifest: pb.Manifest) -> pb.GenerateRequest:
-        """The request on the wire, which holds the server to this bundle.
+        """See `request_to_pb`."""
+        return request_to_pb(self, manifest)
 
-        Raises:
-            InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number.
-        """
-        timbre = _point(self.timbre)
-        sampling = SamplingValues(self.temperature, self.top_k, self.top_p)
-        violations = check_request(
-            manifest.ranges, timbre, self.pitch, self.velocity, self.seconds, sampling, self.seed
-        )
-        if violations:
-            raise InvalidRequestError.of([FieldViolation(*violation) for violation in violations])
-        return pb.GenerateRequest(
-            timbre=pb.Timbre(x=timbre[0], y=timbre[1]),
-            pitch=self.pitch,
-            velocity=self.velocity,
-            seconds=self.seconds,
-            seed=self.seed,
-            sampling=pb.Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p),
-            bundle_hash=manifest.bundle_hash,
-        )
+
+def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
+    """The request at a point of the map.
+
+    Raises:
+        InvalidRequestError: its timbre is a name that is not on the map; the nearest ones are suggested.
+    """
+    if not isinstance(request.timbre, str):
+        return request
+    return replace(request, timbre=instrument_point(timbre_map, request.timbre))
+
+
+def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateRequest:
+    """A request that was `placed`, on the wire; it holds the server to this bundle.
+
+    Raises:
+        InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number.
+    """
+    timbre = _point(request.timbre)
+    sampling = SamplingValues(request.temperature, request.top_k, request.top_p)
+    violations = check_request(
+        manifest.ranges, timbre, request.pitch, request.velocity, request.seconds, sampling, request.seed
+    )
+    if violations:
+        raise InvalidRequestError.of([FieldViolation(*violation) for violation in violations])
+    return pb.GenerateRequest(
+        timbre=pb.Timbre(x=timbre[0], y=timbre[1]),
+        pitch=request.pitch,
+        velocity=request.velocity,
+        seconds=request.seconds,
+        seed=request.seed,
+        sampling=pb.Sampling(temperature=request.temperature, top_k=request.top_k, top_p=request.top_p),
+        bundle_hash=manifest.bundle_hash,
+    )
 
 
 def _point(timbre: object) -> tuple[float, ...]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timbrel.errors import OverloadedError, UnavailableError
+from timbrel.errors import OverloadedError, TimbrelError, UnavailableError
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
     """How often a server is asked again that is overloaded or not there. The caller does the waiting.
 
-    One that is not there may be one of several behind a name or a proxy, or be starting anew.
+    One that is not there may be one of several behind a name or a proxy, or be starting anew. One that is
+    overloaded is asked again only if it said when, and never sooner.
     """
 
     attempts: int = 6
@@ -21,14 +22,12 @@ class RetryPolicy:
     """Likewise, where the server is not there: who mistyped its name is not to wait for long."""
 
     first_delay_seconds: float = 0.25
-    """Wait before the second attempt where the server suggests nothing; it doubles each time."""
+    """Wait before the second attempt at a server that is not there; it doubles each time."""
 
-    longest_delay_seconds: float = 10.0
-    """Neither doubling nor a server's suggestion goes beyond this."""
+    longest_delay_seconds: float = 4.0
+    """Doubling does not go beyond this."""
 
-    def delay(
-        self, attempt: int, error: OverloadedError | UnavailableError, remaining_seconds: float | None
-    ) -> float | None:
+    def delay(self, attempt: int, error: TimbrelError, remaining_seconds: float | None) -> float | None:
         """Seconds to wait after attempt number `attempt` (from 1) failed so; None to give up.
 
         Args:
@@ -36,9 +35,91 @@ class RetryPolicy:
         """
         if attempt >= (self.attempts if isinstance(error, OverloadedError) else self.attempts_unavailable):
             return None
-        suggested = error.retry_after_seconds if isinstance(error, OverloadedError) else None
-        doubled = self.first_delay_seconds * 2.0 ** (attempt - 1)
-        delay = min(self.longest_delay_seconds, suggested if suggested is not None else doubled)
-        if remaining_seconds is not None and delay >= remaining_seconds:
+        pause = self.pause(attempt, error)
+        if pause is None or (remaining_seconds is not None and pause >= remaining_seconds):
             return None
+        return pause
+
+    def pause(self, attempt: int, error: TimbrelError) -> float | None:
+        """Seconds to wait after attempt number `attempt`, however many there were; None: it is no use."""
+        if isinstance(error, OverloadedError):
+            return error.retry_after_seconds
+        if not isinstance(error, UnavailableError):
+            return None
+        # The exponent is bounded: after a day of attempts 2.0 ** attempt would overflow.
+        return float(min(self.longest_delay_seconds, self.first_delay_seconds * 2.0 ** min(attempt - 1, 30)))
+
+
+class CallBudget:
+    """The time and the attempts that one call has, all its retries included."""
+
+    def __init__(
+        self, policy: RetryPolicy, timeout: float | None, now: float, *, server_returns: bool = True
+    ) -> None:
+        """
+        Args:
+            timeout: seconds allowed in all; None for no bound.
+            now: seconds by any clock, the same in every call.
+            server_returns: whether a server that is not there may come back.
+        """
+        self._policy = policy
+        self._deadline = None if timeout is None else now + timeout
+        self._server_returns = server_returns
+        self._attempt = 1
+
+    def remaining(self, now: float) -> float | None:
+        """Seconds left, never below 0; None where they are not bounded."""
+        return None if self._deadline is None else max(0.0, self._deadline - now)
+
+    def delay_after(self, error: TimbrelError, now: float) -> float:
+        """Seconds to wait before the next attempt.
+
+        Raises:
+            TimbrelError: this very error, where another attempt is of no use or not allowed.
+        """
+        if isinstance(error, UnavailableError) and not self._server_returns:
+            raise error
+        delay = self._policy.delay(self._attempt, error, self.remaining(now))
+        if delay is None:
+            raise error
+        self._attempt += 1
         return delay
+
+
+class Patience:
+    """How long a call of many parts bears with a server that gives none of them.
+
+    Each part that comes renews it: a job may last for hours, but not stand still for longer than `limit`.
+    """
+
+    def __init__(
+        self, policy: RetryPolicy, limit_seconds: float | None, now: float, *, server_returns: bool = True
+    ) -> None:
+        """
+        Args:
+            limit_seconds: None for no bound.
+            now: seconds by any clock, the same in every call.
+            server_returns: whether a server that is not there may come back.
+        """
+        self._policy = policy
+        self._limit = limit_seconds
+        self._server_returns = server_returns
+        self._since = now
+
+    def renew(self, now: float) -> None:
+        """A part came, or the first is asked for."""
+        self._since = now
+
+    def left(self, now: float) -> float | None:
+        """Seconds until it ends, never below 0; None where it is not bounded."""
+        return None if self._limit is None else max(0.0, self._since + self._limit - now)
+
+    def delay_after(self, error: TimbrelError, attempt: int, now: float) -> float | None:
+        """Seconds to wait after the stream, or a part, failed so for the time number `attempt` (from 1).
+
+        None where another attempt is of no use, or would begin too late.
+        """
+        if isinstance(error, UnavailableError) and not self._server_returns:
+            return None
+        pause, left = self._policy.pause(attempt, error), self.left(now)
+        return None if pause is None or (left is not None and pause >= left) else pause

@@ -6,13 +6,14 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from timbrel.client import Client
 from timbrel.errors import TimbrelError
+from timbrel.library.codec import decoder_of
 from timbrel.library.finish import Finisher
 from timbrel.library.folder import LibraryFolder
 from timbrel.library.job import LibraryJob, check_job
@@ -20,12 +21,11 @@ from timbrel.library.manifest import ManifestRow, write_rows, write_table
 from timbrel.library.papers import licence_text, readme_text
 from timbrel.library.pitch import find_trackers
 from timbrel.library.plan import PlannedNote, plan_notes
-from timbrel.library.render import Attempt, ChosenNote, Renderer, choose, verdict_of
+from timbrel.library.render import Attempt, ChosenNote, Renderer, settle
 from timbrel.library.sf2 import write_sf2
 from timbrel.library.source import PATIENCE_SECONDS, ClientSource, NoteSource
 from timbrel.library.store import NoteStore
 from timbrel.library.summary import LibrarySummary, summarise
-from timbrel.library.tuning import Verdict
 from timbrel.progress import bar
 from timbrel_bundle.files import atomic_write
 
@@ -69,7 +69,7 @@ def build_library(
         client: asked for the model, the codec and, unless `source` is given, the notes.
         job: what to render.
         path: the folder; it is made, or is this job's already.
-        source: where raw notes come from; by default `client.generate`, several at once.
+        source: where raw notes come from; by default this client, many at once.
 
     Raises:
         InvalidRequestError: the bundle cannot play this job.
@@ -83,7 +83,7 @@ def build_library(
     with _disk_full_said(folder.path), folder.lock():
         folder.claim(job)
         folder.sweep()
-        source = source or ClientSource(client, None, options.patience_seconds, options.tell)
+        source = source or ClientSource(client, patience_seconds=options.patience_seconds, tell=options.tell)
         return _Build(client, job, folder, options, source).run()
 
 
@@ -109,7 +109,7 @@ class _Build:
             job,
             NoteStore(folder.codes),
             folder.measured,
-            client.decode,
+            decoder_of(client),
             self._model.sample_rate,
             trackers,
             n_threads,
@@ -119,10 +119,11 @@ class _Build:
         )
         self._n_rendered = 0
         self._render_seconds = 0.0
+        self._rendered_until = 0.0
 
     def run(self) -> LibrarySummary:
         start = time.monotonic()
-        rows = self._finish(self._render(list(plan_notes(self._job))))
+        rows = self._finish(settle(list(plan_notes(self._job)), self._job.tries, self._attempt))
         notices = self._write_manifest(rows)
         if self._options.sf2:
             notices += write_sf2(self._folder.path, [voice.slug for voice in self._job.voices])
@@ -138,40 +139,25 @@ class _Build:
         atomic_write(self._folder.path / "README.md", readme_text(self._job, self._model, summary))
         return summary
 
-    def _render(self, notes: Sequence[PlannedNote]) -> list[ChosenNote]:
-        """All notes of the plan: the first attempt of each, then another of those far off, and so on."""
-        attempts: list[list[Attempt]] = [[] for _ in notes]
-        pending = list(range(len(notes)))
-        for number in range(self._job.tries):
-            wanted = [notes[index] for index in pending]
-            self._fetch(wanted, number)
-            for index, attempt in zip(pending, self._measure(wanted, number), strict=True):
-                attempts[index].append(attempt)
-            pending = [
-                index for index in pending if verdict_of(notes[index], attempts[index][-1]) is Verdict.AGAIN
-            ]
-            if not pending:
-                break
-        return [choose(planned, tried) for planned, tried in zip(notes, attempts, strict=True)]
-
-    def _fetch(self, notes: Sequence[PlannedNote], attempt: int) -> None:
-        missing = self._renderer.missing(notes, attempt)
-        start = time.monotonic()
-        what = "rendering" if attempt == 0 else f"attempt {attempt + 1}"
-        with self._bar(what, len(notes), len(notes) - len(missing)) as tick:
+    def _attempt(self, notes: Sequence[PlannedNote], number: int) -> list[Attempt]:
+        """Renders what is missing of these and measures all, beside that as far as there is time for it."""
+        n_there = len(notes) - len(self._renderer.missing(notes, number))
+        what = "rendering" if number == 0 else f"attempt {number + 1}"
+        with ExitStack() as bars:
+            tick = bars.enter_context(self._bar(what, len(notes), n_there))
+            start = time.monotonic()
 
             def count(n_notes: int) -> None:
                 self._n_rendered += n_notes
+                self._rendered_until = time.monotonic()
                 tick(n_notes)
 
-            try:
-                self._renderer.fetch(missing, self._source, count)
-            finally:
-                self._render_seconds += time.monotonic() - start
+            def listening() -> Callable[[int], object]:
+                self._render_seconds += max(0.0, self._rendered_until - start)
+                bars.close()
+                return bars.enter_context(self._bar("listening", len(notes)))
 
-    def _measure(self, notes: Sequence[PlannedNote], attempt: int) -> list[Attempt]:
-        with self._bar("listening", len(notes)) as tick:
-            return list(self._renderer.measure(notes, attempt, tick))
+            return self._renderer.render(notes, number, self._source, count, listening)
 
     def _finish(self, notes: Sequence[ChosenNote]) -> list[ManifestRow]:
         rows: list[ManifestRow] = []

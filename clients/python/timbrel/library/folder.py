@@ -67,7 +67,7 @@ class LibraryFolder:
         if self.job_file.exists():
             found = self._read_job()
             if found["key"] != wanted["key"]:
-                differing = ", ".join(_differences(found["job"], wanted["job"])) or "format"
+                differing = ", ".join(differences(found["job"], wanted["job"])) or "format"
                 raise OtherJobError(
                     f"{self.path} holds another job's library (it differs in {differing}); "
                     "choose another folder, or give the same options to continue it"
@@ -95,11 +95,11 @@ class LibraryFolder:
         return found
 
 
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> Iterator[str]:
+def differences(found: dict[str, Any], wanted: dict[str, Any]) -> Iterator[str]:
     """Names of what differs."""
     for name in sorted(found.keys() | wanted.keys()):
         one, other = found.get(name), wanted.get(name)
         if isinstance(one, dict) and isinstance(other, dict):
-            yield from _differences(one, other)
+            yield from differences(one, other)
         elif one != other:
             yield "timbres" if name == "voices" else name

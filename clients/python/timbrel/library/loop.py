@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.library.level import Audio, rms_db
+from timbrel.library.spectrum import fast_length
 
 CROSSFADE_SECONDS = 0.05
 WINDOW_SECONDS = 0.06
@@ -105,10 +106,11 @@ def _candidates(
     if span <= 0:
         return
     ends = np.unique(np.linspace(first_end + 0.6 * span, len(audio) - 1, N_ENDS).astype(int))
+    matcher = _Matcher(audio[begin : len(audio) - 1 - shortest], window)
     found: list[tuple[float, int, int, float]] = []
     for end in ends:
         # likeness[i] compares the window before `end` with the one before begin + window + i.
-        likeness = _likeness(audio[end + 1 - window : end + 1], audio[begin : end - shortest])
+        likeness = matcher.likeness(audio[end + 1 - window : end + 1], end - shortest - begin - window + 1)
         lengths = end - (begin + window + np.arange(len(likeness)))
         score = likeness + LENGTH_BONUS * lengths / (len(audio) - begin)
         for place in _best_places(score, likeness, round(0.01 * sample_rate)):
@@ -117,19 +119,26 @@ def _candidates(
         yield start, end, likeness_there
 
 
-def _likeness(template: npt.NDArray[np.float64], signal: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Correlation, -1..1, of the template with each stretch of the signal as long as itself.
+class _Matcher:
+    """Compares short windows with every stretch of one signal."""
 
-    0 where the two differ in level by more than STEP_DB: a crossfade between them would pump.
-    """
-    n_template, n_places = len(template), len(signal) - len(template) + 1
-    size = 1 << (len(signal) + n_template).bit_length()
-    product = np.fft.irfft(np.fft.rfft(signal, size) * np.conj(np.fft.rfft(template, size)), size)[:n_places]
-    sums = np.pad(np.cumsum(np.square(signal)), (1, 0))
-    energy = np.maximum(sums[n_template:] - sums[:-n_template], 1e-12)
-    energy_there = max(float(template @ template), 1e-12)
-    same_level = np.abs(10.0 * np.log10(energy / energy_there)) <= STEP_DB
-    return np.asarray(np.where(same_level, product / np.sqrt(energy * energy_there), 0.0), dtype=np.float64)
+    def __init__(self, signal: npt.NDArray[np.float64], window: int) -> None:
+        self._size = fast_length(len(signal) + window)
+        self._spectrum = np.fft.rfft(signal, self._size)
+        sums = np.pad(np.cumsum(np.square(signal)), (1, 0))
+        self._energy = np.maximum(sums[window:] - sums[:-window], 1e-12)
+
+    def likeness(self, template: npt.NDArray[np.float64], n_places: int) -> npt.NDArray[np.float64]:
+        """Correlation, -1..1, of the template with each of the signal's first stretches of its length.
+
+        0 where the two differ in level by more than STEP_DB: a crossfade between them would pump.
+        """
+        turned = np.conj(np.fft.rfft(template, self._size))
+        product = np.fft.irfft(self._spectrum * turned, self._size)[:n_places]
+        energy, energy_there = self._energy[:n_places], max(float(template @ template), 1e-12)
+        same_level = np.abs(10.0 * np.log10(energy / energy_there)) <= STEP_DB
+        likeness = np.where(same_level, product / np.sqrt(energy * energy_there), 0.0)
+        return np.asarray(likeness, dtype=np.float64)
 
 
 def _best_places(

@@ -7,11 +7,13 @@ BS.1770-4, of which only the magnitude is applied, in the spectrum.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from timbrel.library.level import SILENCE_DB, Audio
+from timbrel.library.spectrum import fast_length
 
 BLOCK_SECONDS = 0.4
 HOP_SECONDS = 0.1
@@ -24,6 +26,9 @@ PEAK_DB = -1.0
 
 FILTER_RATE = 48_000
 """Hz: the rate that the standard states its coefficients for."""
+
+WRAP_SECONDS = 0.05
+"""By then the high pass has died away."""
 
 _SHELF = ((1.53512485958697, -2.69169618940638, 1.19839281085285), (1.0, -1.69065929318241, 0.73248077421585))
 _HIGH_PASS = ((1.0, -2.0, 1.0), (1.0, -1.99004745483398, 0.99007225036621))
@@ -53,11 +58,20 @@ def instrument_gain_db(notes: Iterable[tuple[float, float]]) -> float:
 
 
 def _weighted(audio: Audio, sample_rate: int) -> npt.NDArray[np.float64]:
-    size = len(audio)
+    """The sound as the ear weighs it: [samples]. Silence follows: its end must not reach its start."""
+    size = fast_length(len(audio) + round(WRAP_SECONDS * sample_rate))
+    spectrum = np.fft.rfft(audio.astype(np.float64), size)
+    return np.asarray(
+        np.fft.irfft(spectrum * _magnitude(size, sample_rate), size)[: len(audio)], dtype=np.float64
+    )
+
+
+@lru_cache(maxsize=32)
+def _magnitude(size: int, sample_rate: int) -> npt.NDArray[np.float64]:
+    """The filter's gain at each frequency of a transform of this size."""
     hertz = np.fft.rfftfreq(size, 1.0 / sample_rate)
     turn = np.exp(-2j * np.pi * np.minimum(hertz, FILTER_RATE / 2) / FILTER_RATE)
-    spectrum = np.fft.rfft(audio.astype(np.float64))
-    return np.fft.irfft(spectrum * np.abs(_response(_SHELF, turn) * _response(_HIGH_PASS, turn)), size)
+    return np.abs(_response(_SHELF, turn) * _response(_HIGH_PASS, turn))
 
 
 def _response(

@@ -12,7 +12,7 @@ from timbrel.library.loudness import loudness
 from timbrel.library.pitch import TrackerPair
 from timbrel.library.trim import trim
 
-MEASURE_VERSION = 1
+MEASURE_VERSION = 2
 """Of what is kept on disk: to be raised where a figure's meaning changes."""
 
 DROP_DB = 60.0

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
+from timbrel.library.background import BackgroundPool
+from timbrel.library.codec import Decode, SoundShelf
 from timbrel.library.job import LibraryJob
 from timbrel.library.key import note_key
+from timbrel.library.level import Audio
 from timbrel.library.measure import MEASURE_VERSION, Measurement, measure
 from timbrel.library.pitch import TrackerPair
 from timbrel.library.plan import NoteOrder, PlannedNote
@@ -20,9 +21,6 @@ from timbrel.library.source import NoteSource
 from timbrel.library.store import NoteStore, RawNote
 from timbrel.library.tuning import Verdict, cents_off, judge
 from timbrel_bundle.files import atomic_write
-
-Decode = Callable[[npt.NDArray[np.uint16]], npt.NDArray[np.float32]]
-"""codes [frames, codebooks] -> audio [samples] at the codec's rate"""
 
 Tick = Callable[[int], object]
 """Called with the number of notes that are done."""
@@ -74,6 +72,7 @@ class Renderer:
         self._codec_rate = codec_rate
         self._trackers = trackers
         self._n_threads = n_threads
+        self._shelf = SoundShelf()
 
     def key(self, planned: PlannedNote, attempt: int) -> str:
         return note_key(self._job.writer, planned.order(self._job, attempt))
@@ -83,41 +82,73 @@ class Renderer:
         orders = {self.key(planned, attempt): planned.order(self._job, attempt) for planned in notes}
         return [(key, order) for key, order in orders.items() if not self._store.has(key)]
 
-    def fetch(self, orders: Sequence[tuple[str, NoteOrder]], source: NoteSource, tick: Tick) -> None:
-        """Renders these and keeps each as soon as it is there.
+    def render(
+        self,
+        notes: Sequence[PlannedNote],
+        attempt: int,
+        source: NoteSource,
+        rendered: Tick,
+        measuring: Callable[[], Tick],
+    ) -> list[Attempt]:
+        """The attempts of these notes, in order: each is kept as soon as it comes, and measured beside that.
+
+        What is in the store is not rendered again, what was measured before is not measured again.
+
+        Args:
+            rendered: told of each note that came.
+            measuring: called once all are there; what it gives is told of each that is measured.
 
         Raises:
             TimbrelError: a note could not be had.
             OSError: one could not be written. Either way, all that came before is kept.
         """
-        if not orders:
-            return
-        replies = source.render(orders)
-        try:
-            for key, note in replies:
-                self._store.save(key, note)
-                tick(1)
-        finally:
-            replies.close()
+        keys = [self.key(planned, attempt) for planned in notes]
+        missing = dict(self.missing(notes, attempt))
+        with BackgroundPool(self._n_threads) as pool:
+            begun = {}
+            for key in self._fetch(missing, source):
+                rendered(1)
+                begun[key] = pool.submit(self._measure, key)
+        measured = self._measure_rest(list(dict.fromkeys(keys)), begun, measuring())
+        return [Attempt(attempt, key, measured[key]) for key in keys]
 
-    def measure(self, notes: Sequence[PlannedNote], attempt: int, tick: Tick) -> Iterator[Attempt]:
-        """The attempts of these notes in order. What was measured before is not measured again."""
-        with ThreadPoolExecutor(self._n_threads) as pool:
-            try:
-                for each in pool.map(
-                    lambda planned: self._measure(self.key(planned, attempt), attempt), notes
-                ):
-                    tick(1)
-                    yield each
-            finally:
-                pool.shutdown(cancel_futures=True)
-
-    def load(self, key: str) -> tuple[RawNote, npt.NDArray[np.float32]]:
+    def load(self, key: str) -> tuple[RawNote, Audio]:
         """A raw note of the store and its sound at the codec's rate.
 
         Raises:
             OSError: it is not there, or damaged.
         """
+        note = self.note(key)
+        audio = self._shelf.take(key)
+        return note, self._decode(note.codes) if audio is None else audio
+
+    def _fetch(self, orders: dict[str, NoteOrder], source: NoteSource) -> Iterable[str]:
+        """Keeps each note as it comes, and yields its key."""
+        if not orders:
+            return
+        with closing(source.render(orders.items())) as replies:
+            for key, note in replies:
+                self._store.save(key, note)
+                yield key
+
+    def _measure_rest(
+        self, keys: Sequence[str], begun: dict[str, Future[Measurement]], tick: Tick
+    ) -> dict[str, Measurement]:
+        """What was measured beside the rendering, and now, with nothing to be modest for, all the others."""
+        with ThreadPoolExecutor(self._n_threads) as pool:
+            found = {
+                key: begun[key]
+                if key in begun and not begun[key].cancelled()
+                else pool.submit(self._measure, key)
+                for key in keys
+            }
+            try:
+                return {key: _told(future.result(), tick) for key, future in found.items()}
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def note(self, key: str) -> RawNote:
+        """A raw note of the store; raises OSError where it is not there, or damaged."""
         note = self._store.load(key)
         if note is None:
             path = self._store.path(key)
@@ -125,18 +156,47 @@ class Renderer:
             raise OSError(
                 f"{path} was damaged and is gone now; run the same command to render that note again"
             )
-        return note, self._decode(note.codes)
+        return note
 
-    def _measure(self, key: str, attempt: int) -> Attempt:
+    def _measure(self, key: str) -> Measurement:
         path = self._measured / key[:2] / f"{key}.json"
         identity = {"version": MEASURE_VERSION, "trackers": self._trackers.name}
         if (known := _read_measurement(path, identity)) is not None:
-            return Attempt(attempt, key, known)
-        note, audio = self.load(key)
+            return known
+        note = self.note(key)
+        audio = self._decode(note.codes)
         found = measure(audio, self._codec_rate, self._job.seconds, note.truncated, self._trackers)
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, json.dumps({**identity, "measurement": found.to_json()}))
-        return Attempt(attempt, key, found)
+        self._shelf.put(key, audio)
+        return found
+
+
+def _told(measurement: Measurement, tick: Tick) -> Measurement:
+    tick(1)
+    return measurement
+
+
+def settle(
+    notes: Sequence[PlannedNote], tries: int, attempt: Callable[[Sequence[PlannedNote], int], list[Attempt]]
+) -> list[ChosenNote]:
+    """All of these notes: the first attempt of each, then another of those far off, and so on.
+
+    Args:
+        attempt: renders and measures some of them; told the attempt's number, from 0.
+    """
+    attempts: list[list[Attempt]] = [[] for _ in notes]
+    pending = list(range(len(notes)))
+    for number in range(tries):
+        found = attempt([notes[index] for index in pending], number)
+        for index, each in zip(pending, found, strict=True):
+            attempts[index].append(each)
+        pending = [
+            index for index in pending if verdict_of(notes[index], attempts[index][-1]) is Verdict.AGAIN
+        ]
+        if not pending:
+            break
+    return [choose(planned, tried) for planned, tried in zip(notes, attempts, strict=True)]
 
 
 def verdict_of(planned: PlannedNote, attempt: Attempt) -> Verdict:

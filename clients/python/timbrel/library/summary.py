@@ -23,7 +23,7 @@ class LibrarySummary:
     """This run."""
 
     render_seconds: float
-    """Of that, waiting for the server."""
+    """Of that, from the first request to the last note kept; notes are measured beside it."""
 
     n_tuned: int
     """Samples that the sampler is told to tune."""

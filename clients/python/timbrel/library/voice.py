@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from timbrel.core.instrument import Instrument
+from timbrel.core.timbre import parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel_bundle.errors import UnknownInstrumentError
 from timbrel_bundle.ranges import DISC_SLACK
@@ -120,6 +121,21 @@ def path_points(
         (round(start[0] + share * (end[0] - start[0]), 6), round(start[1] + share * (end[1] - start[1]), 6))
         for share in shares
     ]
+
+
+def parse_path(text: str) -> tuple[Timbre, Timbre, int]:
+    """Reads "A:B:STEPS", where A and B are names or points, x,y.
+
+    Raises:
+        InvalidRequestError: it is something else.
+    """
+    parts = text.split(":")
+    if len(parts) != 3 or not all(part.strip() for part in parts):
+        raise _refusal("path", f"{text!r} is not understood; write A:B:STEPS, for example Violin:Trumpet:5")
+    start, end, steps = parts
+    if not steps.strip().isdecimal():
+        raise _refusal("path", f"{steps!r} is not a number of steps; write A:B:STEPS")
+    return parse_timbre(start), parse_timbre(end), int(steps)
 
 
 def slug_of(name: str) -> str:

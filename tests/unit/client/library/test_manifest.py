@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from requirements_gate import require_module
 
 import timbrel.library.manifest as manifest
 from timbrel.library import nsynth
@@ -46,7 +47,9 @@ def test_a_damaged_line_is_named(tmp_path: Path, row: ManifestRow, line: str) ->
 
 
 def test_the_table_has_the_same_columns_with_and_without_loops(tmp_path: Path, row: ManifestRow) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    require_module("pyarrow", "scale")
+    from pyarrow import parquet
+
     assert write_table(tmp_path / "one.parquet", [row])
     assert write_table(tmp_path / "other.parquet", [replace(row, loop_start=1, pitch_measured=60.5)])
     one, other = (parquet.read_schema(tmp_path / f"{name}.parquet") for name in ("one", "other"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+import shutil
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +17,8 @@ from timbrel.library.pitch import TrackerPair
 from timbrel.library.pitch.harmonics import HarmonicSum
 from timbrel.library.pitch.yin import Yin
 from timbrel.library.plan import NoteOrder, PlannedNote, plan_notes
-from timbrel.library.render import Renderer, choose, verdict_of
+from timbrel.library.render import Attempt, Renderer, choose, verdict_of
+from timbrel.library.source import NoteSource
 from timbrel.library.store import NoteStore, RawNote
 from timbrel.library.tuning import Verdict
 
@@ -72,12 +74,22 @@ def make_renderer(tmp_path: Path, tone: Tone) -> Callable[..., Renderer]:
     return make
 
 
+def render(
+    renderer: Renderer,
+    notes: Sequence[PlannedNote],
+    number: int,
+    source: NoteSource,
+    rendered: Callable[[int], object] = lambda count: None,
+) -> list[Attempt]:
+    """Without bars."""
+    return renderer.render(notes, number, source, rendered, lambda: lambda count: None)
+
+
 def attempts_of(renderer: Renderer, planned: PlannedNote, source: CentsSource, tries: int) -> list[Verdict]:
     """What becomes of each attempt, until one is good enough."""
     verdicts = []
     for number in range(tries):
-        renderer.fetch(renderer.missing([planned], number), source, lambda count: None)
-        (attempt,) = renderer.measure([planned], number, lambda count: None)
+        (attempt,) = render(renderer, [planned], number, source)
         verdicts.append(verdict_of(planned, attempt))
         if verdicts[-1] is not Verdict.AGAIN:
             break
@@ -112,7 +124,8 @@ def test_after_all_tries_the_nearest_is_taken(one_note: LibraryJob, make_rendere
     (planned,) = plan_notes(one_note)
     renderer = make_renderer(one_note)
     assert attempts_of(renderer, planned, source, 3) == [Verdict.AGAIN] * 3
-    tried = [next(renderer.measure([planned], number, lambda count: None)) for number in range(3)]
+    tried = [render(renderer, [planned], number, source)[0] for number in range(3)]
+    assert len(source.orders) == 3
     chosen = choose(planned, tried)
     assert (chosen.attempt.number, chosen.n_attempts) == (1, 3)
 
@@ -123,16 +136,29 @@ def test_what_is_there_is_neither_rendered_nor_measured_again(
     notes = list(plan_notes(job))
     source = CentsSource({})
     first = make_renderer(job)
-    first.fetch(first.missing(notes[:10], 0), source, lambda count: None)
+    render(first, notes[:10], 0, source)
     again = make_renderer(job)
-    missing = again.missing(notes, 0)
-    assert len(missing) == len(notes) - 10
-    again.fetch(missing, source, lambda count: None)
+    assert len(again.missing(notes, 0)) == len(notes) - 10
+    before = render(again, notes, 0, source)
     assert len(source.orders) == len(set(source.orders)) == len(notes)
-    before = list(again.measure(notes, 0, lambda count: None))
     deaf_and_dumb = make_renderer(job)
     deaf_and_dumb._decode = lambda codes: pytest.fail("decoded again")
-    assert list(deaf_and_dumb.measure(notes, 0, lambda count: None)) == before
+    assert render(deaf_and_dumb, notes, 0, source) == before
+    assert len(source.orders) == len(notes)
+
+
+def test_a_sound_is_decoded_once_between_measuring_and_finishing(
+    one_note: LibraryJob, make_renderer: MakeRenderer
+) -> None:
+    (planned,) = plan_notes(one_note)
+    renderer = make_renderer(one_note)
+    decode, n_decoded = renderer._decode, []
+    renderer._decode = lambda codes: [n_decoded.append(1), decode(codes)][1]  # type: ignore[func-returns-value]
+    (attempt,) = render(renderer, [planned], 0, CentsSource({}))
+    _, audio = renderer.load(attempt.key)
+    assert len(n_decoded) == 1
+    _, again = renderer.load(attempt.key)  # the shelf holds it no longer
+    assert len(n_decoded) == 2 and np.array_equal(audio, again)
 
 
 def test_a_source_that_fails_loses_nothing(job: LibraryJob, make_renderer: MakeRenderer) -> None:
@@ -150,7 +176,7 @@ def test_a_source_that_fails_loses_nothing(job: LibraryJob, make_renderer: MakeR
 
     done: list[int] = []
     with pytest.raises(ConnectionError):
-        renderer.fetch(renderer.missing(notes, 0), Failing({}), done.append)
+        render(renderer, notes, 0, Failing({}), done.append)
     assert len(done) == 7 and len(renderer.missing(notes, 0)) == len(notes) - 7
 
 
@@ -159,9 +185,10 @@ def test_a_damaged_note_is_removed_and_told(
 ) -> None:
     planned = next(plan_notes(job))
     renderer = make_renderer(job)
-    renderer.fetch(renderer.missing([planned], 0), CentsSource({}), lambda count: None)
+    render(renderer, [planned], 0, CentsSource({}))
+    shutil.rmtree(tmp_path / "measured")
     path = NoteStore(tmp_path / "codes").path(renderer.key(planned, 0))
     path.write_bytes(b"PK\x03\x04 not a note")
     with pytest.raises(OSError, match="was damaged and is gone now; run the same command"):
-        list(renderer.measure([planned], 0, lambda count: None))
+        render(renderer, [planned], 0, CentsSource({}))
     assert len(renderer.missing([planned], 0)) == 1

@@ -1,0 +1,132 @@
+"""Many notes over one stream, for the asynchronous client: the tasks around `timbrel.core.batch`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+
+from timbrel.aio.signal import Signal
+from timbrel.aio.transport import AsyncBatchCall, AsyncTransport
+from timbrel.core.batch import Batch, Result
+from timbrel.core.request import NoteRequest
+from timbrel.errors import TimbrelError, UnavailableError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+Open = Callable[[], Awaitable[AsyncTransport]]
+"""Gives the connection, or says why there is none any more."""
+
+Requests = Iterable[NoteRequest] | AsyncIterable[NoteRequest]
+
+
+class AsyncBatchRun:
+    """Sends the requests and hands out their results, once.
+
+    One task reads the requests, one the replies, gRPC's own sends; who iterates only waits.
+    """
+
+    def __init__(self, open_transport: Open, batch: Batch, requests: Requests) -> None:
+        self._open_transport = open_transport
+        self._batch = batch
+        self._requests = requests
+        self._changed = Signal()  # told of every change of what follows, and of the batch
+        self._call: AsyncBatchCall | None = None  # the present stream
+        self._n_streams = 0
+        self._failure: Exception | None = None  # of the stream: ends all at once
+        self._requests_failure: Exception | None = None  # of the caller's iterable: once all is answered
+
+    async def results(self) -> AsyncGenerator[Result, None]:
+        """Leaving it early gives the rest up.
+
+        Raises:
+            TimbrelError: the stream failed for good.
+            Exception: what reading the requests raised, after the results of those before.
+        """
+        tasks = [asyncio.create_task(work()) for work in (self._read_requests, self._read_replies)]
+        try:
+            while (result := await self._next_result()) is not None:
+                yield result
+            if self._requests_failure is not None:
+                raise self._requests_failure
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._n_streams += 1
+            if self._call is not None:
+                self._call.cancel()
+            self._changed.notify()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _next_result(self) -> Result | None:
+        while True:
+            if (result := self._batch.next_result()) is not None:
+                self._changed.notify()  # there is room again
+                return result
+            if self._failure is not None:
+                raise self._failure
+            if self._batch.is_finished:
+                return None
+            now = time.monotonic()
+            self._batch.check(now)
+            await self._changed.wait(self._batch.seconds_left(now))
+
+    async def _read_requests(self) -> None:
+        """A task's work: never more than there is room for."""
+        try:
+            requests = each_in_turn(self._requests)
+            while True:
+                while not self._batch.has_room:
+                    await self._changed.wait(None)
+                self._batch.add(await anext(requests), time.monotonic())
+                self._changed.notify()
+        except StopAsyncIteration:
+            pass
+        except Exception as error:
+            self._requests_failure = error
+        self._batch.end()
+        self._changed.notify()
+
+    async def _read_replies(self) -> None:
+        """A task's work: one stream after the other, until all is answered."""
+        try:
+            while (delay := await self._read_stream()) is not None:
+                await asyncio.sleep(delay)
+        except Exception as error:
+            self._failure = error
+        self._changed.notify()
+
+    async def _read_stream(self) -> float | None:
+        """One stream, to its end; returns the seconds until the next, None where none is needed."""
+        transport = await self._open_transport()
+        self._n_streams += 1
+        self._batch.open_stream()
+        self._call = transport.generate_batch(self._messages(self._n_streams))
+        ended: TimbrelError = UnavailableError("the server ended the stream before all was answered")
+        try:
+            async for response in self._call:
+                self._batch.receive(response, time.monotonic())
+                self._changed.notify()
+        except TimbrelError as error:
+            ended = error
+        self._n_streams += 1  # who still sends on this one stops
+        self._changed.notify()
+        return None if self._batch.is_answered else self._batch.break_off(ended, time.monotonic())
+
+    async def _messages(self, stream: int) -> AsyncIterator[pb.GenerateBatchRequest]:
+        """What is sent on this stream; its end says that no more will follow."""
+        while self._n_streams == stream and not self._batch.is_answered:
+            now = time.monotonic()
+            if (message := self._batch.next_to_send(now)) is not None:
+                yield message
+            else:
+                await self._changed.wait(self._batch.seconds_until_due(now))
+
+
+async def each_in_turn(requests: Requests) -> AsyncIterator[NoteRequest]:
+    """An asynchronous iterator over either kind of iterable."""
+    if isinstance(requests, AsyncIterable):
+        async for request in requests:
+            yield request
+    else:
+        for request in requests:
+            yield request

@@ -1,0 +1,96 @@
+"""`timbrel explore`: the timbre map in the browser."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from pathlib import Path
+
+from timbrel.errors import MissingExtraError
+from timbrel.explore.options import DEFAULT_HOST, DEFAULT_PORT, ExploreOptions
+
+NEEDED = ("starlette", "uvicorn", "websockets")
+EXTRA = "explore"
+
+_EXAMPLES = """\
+examples:
+  timbrel explore                                   opens the browser; a private server is started
+  timbrel explore --server studio:50051             the notes of another server
+  timbrel explore --port 0 --no-browser             any free port; the address is printed
+  timbrel explore --host 0.0.0.0 --certfile cert.pem --keyfile key.pem      for phones on the network too
+
+Only this machine can open the page, unless --host says otherwise. Browsers on other machines allow
+AudioWorklet and MIDI over HTTPS only, hence --certfile and --keyfile. The server's token (TIMBREL_TOKEN)
+stays here: no page gets to see it. Ctrl-C ends the explorer, and the private server with it.
+"""
+
+
+class ExploreCommand:
+    """Serves the page and passes its notes on to a server."""
+
+    help = "hear the timbre map in the browser"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.description = "Opens the timbre map in the browser: look, listen and play, live on the model."
+        parser.epilog = _EXAMPLES
+        group = parser.add_argument_group("page")
+        group.add_argument(
+            "--port",
+            type=int,
+            default=DEFAULT_PORT,
+            metavar="N",
+            help="port of the page; 0 takes any (default %(default)s)",
+        )
+        group.add_argument(
+            "--host",
+            default=DEFAULT_HOST,
+            metavar="HOST",
+            help="address to listen on; 0.0.0.0 lets the whole network in (default %(default)s)",
+        )
+        group.add_argument("--no-browser", action="store_true", help="do not open the browser")
+        group.add_argument(
+            "--certfile", type=Path, metavar="FILE", help="serve HTTPS with this certificate (PEM)"
+        )
+        group.add_argument("--keyfile", type=Path, metavar="FILE", help="its private key (PEM)")
+        server = parser.add_argument_group("server")
+        server.add_argument(
+            "--server",
+            metavar="HOST:PORT",
+            help="the server to play on; by default TIMBREL_SERVER, else a private one is started "
+            "(the environment's TIMBREL_TOKEN is sent to a server that asks for it)",
+        )
+        server.add_argument(
+            "--bundle",
+            metavar="DIR",
+            help="start a private server with this bundle; by default TIMBREL_BUNDLE, else the one that "
+            "ships",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        _check_packages()
+        from timbrel.explore.run import explore
+
+        return explore(
+            ExploreOptions(
+                host=args.host,
+                port=args.port,
+                certfile=args.certfile,
+                keyfile=args.keyfile,
+                open_browser=not args.no_browser,
+                bundle=args.bundle,
+                server=args.server,
+            )
+        )
+
+
+def _check_packages() -> None:
+    """
+    Raises:
+        MissingExtraError: naming the extra.
+    """
+    for name in NEEDED:
+        if importlib.util.find_spec(name) is None:
+            raise MissingExtraError(f"timbrel explore ({name} is not installed)", EXTRA)
+
+
+command = ExploreCommand()

@@ -1,0 +1,91 @@
+"""`timbrel map`: the timbre map, as text or as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
+from timbrel.core.instrument import Instrument
+from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.map_picture import check_picture_path, draw_map
+from timbrel.map_text import draw_text
+
+_EXAMPLES = """\
+examples:
+  timbrel map                                     in the terminal
+  timbrel map --out map.png                       as a picture (pip install 'timbrel[demo]')
+  timbrel map --server studio:50051 --width 120
+  timbrel map --json | jq -r '.instruments[] | [.name, .timbre[0], .timbre[1]] | @tsv'
+
+Points that are near each other sound alike. Any point of the disc can be played: timbrel render --timbre X,Y.
+The terminal's view is coloured by family where it goes to a terminal and NO_COLOR is not set.
+"""
+
+NARROWEST = 24
+"""Columns: fewer show nothing."""
+
+
+class MapCommand:
+    """Shows where the instruments lie."""
+
+    help = "show the timbre map: in the terminal, or as a PNG"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.description = "Shows the timbre map: the unit disc and the instruments in it, by family."
+        parser.epilog = _EXAMPLES
+        parser.add_argument("--out", metavar="FILE", help="write a .png picture instead")
+        parser.add_argument(
+            "--width", type=int, metavar="COLUMNS", help="of the view (default: the terminal's)"
+        )
+        add_json_option(parser)
+        add_server_options(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        path = None if args.out is None else check_picture_path(args.out)
+        width = _width(args.width)
+        with client_of(args) as client:
+            model, instruments = client.model(), client.timbre_map()
+        if path is not None:
+            draw_map(instruments, path, f"{model.name}: {len(instruments)} instruments")
+        if args.json:
+            print_json(_facts(model.name, instruments, path))
+        elif path is not None:
+            print(f"{path}: {len(instruments)} instruments")
+        else:
+            print(draw_text(instruments, width, colour=_wants_colour(), unicode=_can_say("●╭·")))
+        return 0
+
+
+def _facts(name: str, instruments: Sequence[Instrument], path: Path | None) -> dict[str, object]:
+    facts: dict[str, object] = {"model": name, "instruments": [asdict(each) for each in instruments]}
+    return facts if path is None else {**facts, "file": str(path)}
+
+
+def _width(asked: int | None) -> int:
+    width = shutil.get_terminal_size().columns if asked is None else asked
+    if asked is not None and asked < NARROWEST:
+        raise InvalidRequestError.of([FieldViolation("width", f"must be {NARROWEST} or more, got {asked}")])
+    return max(width, NARROWEST)
+
+
+def _wants_colour() -> bool:
+    """See https://no-color.org."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _can_say(text: str) -> bool:
+    """Whether standard output's encoding has these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+command = MapCommand()

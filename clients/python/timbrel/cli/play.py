@@ -1,0 +1,111 @@
+"""`timbrel play`: a MIDI file performed."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from timbrel.audio_file import check_audio_path, check_sample_rate, write_audio
+from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
+from timbrel.performance import PerformanceOptions, parse_casting, perform, read_score
+from timbrel.performance.perform import DEFAULT_SEED
+from timbrel.performance.summary import as_facts, as_text
+
+_EXAMPLES = """\
+examples:
+  timbrel play song.mid --timbre Violin --out song.wav
+  timbrel play canon.mid --timbre 1=Flute --timbre 2=0.1,-0.3 --out canon.flac
+  timbrel play song.mid --out song.ogg --sample-rate 44100         instruments after the file's programs
+  timbrel play song.mid --timbre Harpsichord --fold --takes 3 --seed 7 --out song.wav
+  timbrel play song.mid --out song.wav --json | jq '.parts[] | {channel, program_name, player}'
+
+Channels count from 1; drums, on channel 10, are left out unless a timbre is given for it. A program that the
+timbre map lacks is played by the instrument nearest to it, and the summary says by which. Without --timbre,
+--fold or --normalize nothing is chosen in silence: what was left out or changed is told in one line each.
+Equal notes are rendered once; the same command with the same --seed writes the same sound.
+"""
+
+
+class PlayCommand:
+    """Reads a score, plays it, writes a file and says what was done."""
+
+    help = "perform a MIDI file: .wav, .flac or .ogg"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.description = (
+            "Performs a MIDI file (type 0 or 1): velocities, note lengths, the sustain pedal, tempo changes, "
+            "volume, expression and pan, each channel with a timbre of its own, in stereo."
+        )
+        parser.epilog = _EXAMPLES
+        parser.add_argument("file", metavar="FILE", help="the .mid file")
+        parser.add_argument("--out", required=True, metavar="FILE", help="the sound file to write")
+        parser.add_argument(
+            "--timbre",
+            action="append",
+            default=[],
+            metavar="[N=]NAME|X,Y",
+            help="an instrument or a point of the unit disc, for all channels or for channel N; may be given "
+            "several times (default: after the file's programs)",
+        )
+        _add_notes(parser)
+        _add_sound(parser)
+        add_json_option(parser)
+        add_server_options(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        # What can be said without a server is said without one.
+        path = check_audio_path(args.out)
+        casting, score = parse_casting(args.timbre), read_score(args.file)
+        options = PerformanceOptions(
+            seed=args.seed,
+            takes=args.takes,
+            fold=args.fold,
+            normalize=args.normalize,
+            sample_rate=args.sample_rate and check_sample_rate(args.sample_rate),
+            progress=True,
+        )
+        options.check()
+        with client_of(args) as client:
+            client.prepare()
+            start = time.perf_counter()
+            performance = perform(client, score, casting, options)
+            elapsed = time.perf_counter() - start
+            model = client.model()
+        write_audio(path, performance.audio, performance.sample_rate)
+        if args.json:
+            print_json(as_facts(path, performance, options, elapsed))
+        else:
+            print(as_text(path, performance, options, model, elapsed))
+        return 0
+
+
+def _add_notes(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("notes")
+    group.add_argument("--seed", type=int, default=DEFAULT_SEED, help="of every note (default %(default)s)")
+    group.add_argument(
+        "--takes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="render a note that comes again up to N times, seeds counting up, and take turns (default 1)",
+    )
+    group.add_argument(
+        "--fold",
+        action="store_true",
+        help="transpose notes that the bundle cannot play by octaves (default: leave them out)",
+    )
+
+
+def _add_sound(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("sound")
+    group.add_argument(
+        "--sample-rate", type=int, metavar="HZ", help="of the file, 8000 to 192000 (default: the bundle's)"
+    )
+    group.add_argument(
+        "--normalize",
+        action="store_true",
+        help="bring the peak to -1 dBFS (default: only where it would clip)",
+    )
+
+
+command = PlayCommand()

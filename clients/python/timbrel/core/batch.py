@@ -1,0 +1,211 @@
+"""The bookkeeping of many notes asked for on one stream: what to send, what came, what to hand out next.
+
+Nothing here waits, sends or looks at a clock: the blocking and the asynchronous client drive it alike.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from timbrel.core.faults import error_from_status
+from timbrel.core.reply import NoteAssembler, WrittenNote
+from timbrel.core.request import NoteRequest, placed, request_to_pb
+from timbrel.core.retry import Patience
+from timbrel.errors import DeadlineExceededError, FieldViolation, InvalidRequestError, TimbrelError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+READ_AHEAD = 2
+"""Notes asked for or waiting to be handed out, as a multiple of those in flight: with an order to keep, what
+overtakes a slow note must not leave the server idle."""
+
+DEFAULT_IN_FLIGHT = 32
+"""Where the server does not say how many it takes at once."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one request."""
+
+    index: int
+    """Its place among the requests, from 0."""
+
+    request: NoteRequest
+    """As it was sent: at a point, with a seed."""
+
+    outcome: WrittenNote | TimbrelError
+    """The note, or why there is none."""
+
+
+@dataclass
+class _Item:
+    """A request that has not been answered."""
+
+    request: NoteRequest
+    message: pb.GenerateRequest
+    n_failures: int = 0
+
+
+class Batch:
+    """Many notes, by their index: each is sent until it is answered, and handed out exactly once."""
+
+    def __init__(
+        self,
+        manifest: pb.Manifest,
+        timbre_map: pb.TimbreMap,
+        patience: Patience,
+        max_in_flight: int,
+        *,
+        ordered: bool,
+    ) -> None:
+        """
+        Args:
+            max_in_flight: notes unanswered at once. Those and the ones waiting to be handed out are at most
+                READ_AHEAD times as many.
+            ordered: hand out results in the requests' order, else as they come.
+        """
+        self._manifest = manifest
+        self._timbre_map = timbre_map
+        self._patience = patience
+        self._max_in_flight = max_in_flight
+        self._ordered = ordered
+        self._n_read = 0
+        self._n_handed_out = 0
+        self._more = True
+        self._items: dict[int, _Item] = {}  # unanswered, in the order they came
+        self._to_send: list[tuple[float, int]] = []  # heap of (not before, index)
+        self._n_breaks = 0  # since a note last came
+        self._ready: deque[Result] = deque()  # can be handed out
+        self._early: dict[int, Result] = {}  # wait for those before them
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request may be read."""
+        return (
+            len(self._items) < self._max_in_flight
+            and self._n_read - self._n_handed_out < READ_AHEAD * self._max_in_flight
+        )
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing is left to be sent or heard."""
+        return not self._more and not self._items
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything has been handed out too."""
+        return not self._more and self._n_handed_out == self._n_read
+
+    def add(self, request: NoteRequest, now: float) -> None:
+        """Takes the next request. One that no server would accept is a result at once."""
+        if not self._items:
+            self._patience.renew(now)  # until now the server owed nothing
+        index = self._n_read
+        self._n_read += 1
+        try:
+            if not isinstance(request, NoteRequest):
+                raise InvalidRequestError.of(
+                    [FieldViolation("requests", f"item {index} must be a NoteRequest, got {request!r:.100}")]
+                )
+            request = placed(request.seeded(), self._timbre_map)
+            self._items[index] = _Item(request, request_to_pb(request, self._manifest))
+        except InvalidRequestError as error:
+            self._finish(Result(index, request, error))
+        else:
+            heapq.heappush(self._to_send, (-math.inf, index))
+
+    def end(self) -> None:
+        """There are no more requests."""
+        self._more = False
+
+    def open_stream(self) -> None:
+        """A new stream begins: all that is unanswered is to be sent on it."""
+        self._to_send = [(-math.inf, index) for index in self._items]
+        heapq.heapify(self._to_send)
+
+    def next_to_send(self, now: float) -> pb.GenerateBatchRequest | None:
+        """The next message for the present stream; None where there is none yet."""
+        if not self._to_send or self._to_send[0][0] > now:
+            return None
+        _, index = heapq.heappop(self._to_send)
+        return pb.GenerateBatchRequest(id=index, note=self._items[index].message)
+
+    def seconds_until_due(self, now: float) -> float | None:
+        """Seconds until `next_to_send` may have something to say; None where no clock decides."""
+        return max(0.0, self._to_send[0][0] - now) if self._to_send else None
+
+    def receive(self, response: pb.GenerateBatchResponse, now: float) -> None:
+        """Takes one response. Of what was answered before, or never asked, nothing is heard."""
+        item = self._items.get(response.id)
+        if item is None:
+            return
+        outcome = self._read(response)
+        if isinstance(outcome, TimbrelError):
+            item.n_failures += 1
+            delay = self._patience.delay_after(outcome, item.n_failures, now)
+            if delay is not None:
+                heapq.heappush(self._to_send, (now + delay, response.id))
+                return
+        self._patience.renew(now)
+        self._n_breaks = 0
+        del self._items[response.id]
+        self._finish(Result(response.id, item.request, outcome))
+
+    def break_off(self, error: TimbrelError, now: float) -> float:
+        """The stream has ended with this error; returns the seconds to wait before another is opened.
+
+        Raises:
+            TimbrelError: this very error, where another stream is of no use, or patience has ended.
+        """
+        if not self._items:
+            self._patience.renew(now)
+        self._n_breaks += 1
+        delay = self._patience.delay_after(error, self._n_breaks, now)
+        if delay is None:
+            raise error
+        return delay
+
+    def next_result(self) -> Result | None:
+        """The next result to hand out; None where there is none yet."""
+        if not self._ready:
+            return None
+        self._n_handed_out += 1
+        return self._ready.popleft()
+
+    def seconds_left(self, now: float) -> float | None:
+        """Seconds for which the server may still be silent; None where it owes nothing, or is not bounded."""
+        return self._patience.left(now) if self._items else None
+
+    def check(self, now: float) -> None:
+        """
+        Raises:
+            DeadlineExceededError: the server has been silent for too long.
+        """
+        left = self.seconds_left(now)
+        if left is not None and left <= 0.0:
+            raise DeadlineExceededError(
+                f"{len(self._items)} notes were asked for, and none came within the time allowed"
+            )
+
+    def _read(self, response: pb.GenerateBatchResponse) -> WrittenNote | TimbrelError:
+        status = response.status
+        if status.code:
+            return error_from_status(status.code, status.message, status.SerializeToString())
+        assembler = NoteAssembler(self._manifest)
+        try:
+            assembler.feed(response.note)
+            return assembler.finish()
+        except TimbrelError as error:
+            return error
+
+    def _finish(self, result: Result) -> None:
+        if not self._ordered:
+            self._ready.append(result)
+            return
+        self._early[result.index] = result
+        next_index = self._n_handed_out + len(self._ready)
+        while (next_result := self._early.pop(next_index, None)) is not None:
+            self._ready.append(next_result)
+            next_index += 1

@@ -1,0 +1,168 @@
+"""Runs the explorer until it is told to end: one event loop for the page's side and the server's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from timbrel.errors import AuthenticationError, InvalidRequestError, MissingExtraError, TimbrelError
+from timbrel.explore.app import make_app
+from timbrel.explore.backend import Backend
+from timbrel.explore.browser import open_browser
+from timbrel.explore.hosts import AllowedHosts, is_wildcard
+from timbrel.explore.instruments import Instruments
+from timbrel.explore.listening import check_certificate, listen
+from timbrel.explore.options import ExploreOptions
+from timbrel.explore.upstream import PROBE_SECONDS, Upstream
+
+MAX_MESSAGE_BYTES = 16 * 1024
+"""Of what a page says in one WebSocket message: a note takes 200."""
+
+GRACE_SECONDS = 2
+"""For answers that are being sent when the explorer is told to end."""
+
+INTERRUPTED_STATUS = 130
+
+
+def explore(options: ExploreOptions) -> int:
+    """Serves the page until SIGTERM (returns 0) or Ctrl-C (130).
+
+    Raises:
+        TimbrelError: the port, the certificate or the server cannot be used; nothing is left running.
+    """
+    if options.certfile is not None:
+        check_certificate(options.certfile, options.keyfile)
+    with contextlib.closing(listen(options.host, options.port)) as listener, _ended_by_sigterm():
+        backend = options.open_backend()
+        try:
+            return asyncio.run(_Explorer(options, listener, backend).run())
+        finally:
+            backend.close()
+
+
+class PageServer(uvicorn.Server):
+    """uvicorn, with the signals left to the explorer: it would raise them again once it has ended."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def make_server(app: ASGIApp, options: ExploreOptions) -> PageServer:
+    """To be given a socket that listens, `serve([socket])`, and ended by its `should_exit`."""
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="h11",
+        ws="websockets-sansio",
+        ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False,  # noise does not get smaller, and every chunk would wait for it
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ssl_certfile=options.certfile,
+        ssl_keyfile=options.keyfile,
+    )
+    return PageServer(config)
+
+
+class _Explorer:
+    """One run."""
+
+    def __init__(self, options: ExploreOptions, listener: socket.socket, backend: Backend) -> None:
+        self._options = options
+        self._listener = listener
+        self._backend = backend
+        self._status = 0
+
+    async def run(self) -> int:
+        async with Upstream(self._backend) as upstream, Instruments(upstream) as instruments:
+            await _first_look(upstream)
+            hosts = AllowedHosts(self._options.host)
+            server = make_server(make_app(upstream, instruments, self._options.web, hosts), self._options)
+            self._watch_signals(server)
+            serving = asyncio.create_task(server.serve([self._listener]))
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.005)
+            if server.started:
+                self._announce()
+            await serving
+        return self._status
+
+    def _watch_signals(self, server: PageServer) -> None:
+        """The first asks it to end, a second does not wait for anything."""
+
+        def stop(status: int) -> None:
+            server.force_exit = server.should_exit
+            if not server.should_exit:
+                server.should_exit, self._status = True, status
+
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, stop, 0)
+            loop.add_signal_handler(signal.SIGINT, stop, INTERRUPTED_STATUS)
+
+    def _announce(self) -> None:
+        options = self._options
+        port = self._listener.getsockname()[1]
+        host = "127.0.0.1" if is_wildcard(options.host) else options.host
+        url = f"{options.scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+        with contextlib.suppress(OSError):  # whoever started it may have closed its output
+            print(f"explorer: {url}", flush=True)
+        if not options.is_private:
+            _warn("anyone on the network who reaches this port can play, and use the server's time")
+            if options.certfile is None:
+                _warn(
+                    "browsers on other machines, phones too, allow AudioWorklet and MIDI over HTTPS only:"
+                    " give --certfile and --keyfile"
+                )
+        if options.open_browser:
+            open_browser(url)
+
+
+async def _first_look(upstream: Upstream) -> None:
+    """A server that is away may come; one that refuses us for good is an error.
+
+    Raises:
+        TimbrelError: it answers, and will not have us.
+    """
+    try:
+        await upstream.model(PROBE_SECONDS)
+    except (AuthenticationError, InvalidRequestError, MissingExtraError):
+        raise
+    except TimbrelError as error:
+        _warn(f"{error}; the explorer waits for it")
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """While entered, SIGTERM ends the process in order, with status 0: also while a server is started."""
+
+    def leave(_: int, __: FrameType | None) -> None:
+        sys.exit(0)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _warn(message: str) -> None:
+    with contextlib.suppress(OSError):
+        print(f"timbrel: {message}", file=sys.stderr, flush=True)

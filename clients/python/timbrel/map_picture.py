@@ -1,0 +1,158 @@
+"""The timbre map as a PNG picture: the disc, the families in colours, a name beside each point."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from timbrel.core.instrument import Instrument
+from timbrel.demo.picture import require_matplotlib
+from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.label_layout import Box, place_labels
+from timbrel_bundle.files import atomic_write
+
+INCHES = 8.5
+DPI = 150
+
+MARK_RADIUS = 0.014
+"""Of a point's mark, in units of the map."""
+
+DARKENING = 0.78
+"""Of matplotlib's colours, for names in them to be read."""
+
+LABEL_PADDING = 0.006
+"""Kept free around a name, in units of the map."""
+
+EDGE_BOXES = 720
+"""In how many pieces names see the disc's edge, which they keep off."""
+
+MARGIN = 0.22
+"""Around the disc, in units of the map, for names of points at its edge."""
+
+
+def check_picture_path(path: str | os.PathLike[str]) -> Path:
+    """The path, if a picture can be written there.
+
+    Raises:
+        InvalidRequestError: it does not end in .png, or there is no such folder.
+        MissingExtraError: matplotlib, which the demo extra brings, is not installed.
+    """
+    target = Path(path)
+    for refused, reason in (
+        (target.suffix.lower() != ".png", f"{target} must end in .png"),
+        (target.is_dir(), f"{target} is a folder"),
+        (not target.parent.is_dir(), f"the folder {target.parent} does not exist"),
+    ):
+        if refused:
+            raise InvalidRequestError.of([FieldViolation("out", reason)])
+    require_matplotlib()
+    return target
+
+
+def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
+    """Draws the map to a PNG file, whole or not at all.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    require_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(INCHES, INCHES), dpi=DPI)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.06, 0.05, 0.91, 0.90))
+    _draw_disc(axes, title)
+    colours = _colours(sorted({each.family for each in instruments}))
+    for family, colour in colours.items():
+        points = [each.timbre for each in instruments if each.family == family]
+        axes.scatter(*zip(*points, strict=True), s=34, color=colour, label=family, zorder=3, linewidths=0)
+    _draw_names(figure, axes, instruments, colours)
+    if colours:
+        axes.legend(
+            loc="lower left",
+            fontsize=7,
+            frameon=False,
+            handletextpad=0.2,
+            borderaxespad=0.0,
+            labelspacing=0.35,
+        )
+    content = io.BytesIO()
+    # No version and no date: equal maps make equal files.
+    figure.savefig(content, format="png", dpi=DPI, metadata={"Software": None})
+    atomic_write(path, content.getvalue())
+
+
+def _draw_disc(axes: Any, title: str) -> None:
+    from matplotlib.patches import Circle
+
+    axes.add_patch(Circle((0.0, 0.0), 1.0, facecolor="#f6f6f4", edgecolor="#888888", linewidth=1.0, zorder=0))
+    axes.plot((-1.0, 1.0), (0.0, 0.0), color="#cccccc", linewidth=0.6, zorder=1)
+    axes.plot((0.0, 0.0), (-1.0, 1.0), color="#cccccc", linewidth=0.6, zorder=1)
+    limit = 1.0 + MARGIN
+    axes.set_xlim(-limit, limit)
+    axes.set_ylim(-limit, limit)
+    axes.set_aspect("equal")
+    axes.set_xticks((-1.0, -0.5, 0.0, 0.5, 1.0))
+    axes.set_yticks((-1.0, -0.5, 0.0, 0.5, 1.0))
+    axes.tick_params(labelsize=8, color="#888888", labelcolor="#555555")
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_title(title, fontsize=11)
+
+
+def _colours(families: Sequence[str]) -> dict[str, Any]:
+    """A colour for each family, as far apart as they come, all dark enough to read on white."""
+    import matplotlib
+
+    palette = [*matplotlib.colormaps["tab10"].colors, *matplotlib.colormaps["Dark2"].colors]
+    return {
+        family: tuple(DARKENING * part for part in palette[index % len(palette)])
+        for index, family in enumerate(families)
+    }
+
+
+def _draw_names(figure: Any, axes: Any, instruments: Sequence[Instrument], colours: dict[str, Any]) -> None:
+    """Names where they hide neither a point nor each other, with a line to their point where they are far."""
+    sizes = [_text_size(figure, axes, each.name) for each in instruments]
+    limit = 1.0 + MARGIN
+    frame = Box(-limit, -limit, limit, limit)
+    points = [each.timbre for each in instruments]
+    places = place_labels(points, sizes, MARK_RADIUS, frame, list(_edge()))
+    for each, box in zip(instruments, places, strict=True):
+        axes.text(
+            (box.left + box.right) / 2,
+            (box.bottom + box.top) / 2,
+            each.name,
+            fontsize=8,
+            color=colours[each.family],
+            ha="center",
+            va="center",
+            zorder=4,
+        )
+        near = box.nearest_point(each.timbre)
+        if math.dist(near, each.timbre) > 2.5 * MARK_RADIUS:
+            axes.plot(
+                *zip(each.timbre, near, strict=True), color=colours[each.family], linewidth=0.6, zorder=2
+            )
+
+
+def _edge() -> Iterator[Box]:
+    """The disc's edge as small boxes."""
+    size = 0.6 * math.pi / EDGE_BOXES
+    for step in range(EDGE_BOXES):
+        angle = 2 * math.pi * step / EDGE_BOXES
+        x, y = math.cos(angle), math.sin(angle)
+        yield Box(x - size, y - size, x + size, y + size)
+
+
+def _text_size(figure: Any, axes: Any, name: str) -> tuple[float, float]:
+    """Width and height that a name takes, in units of the map."""
+    text = axes.text(0.0, 0.0, name, fontsize=8)
+    box = text.get_window_extent(figure.canvas.get_renderer()).transformed(axes.transData.inverted())
+    text.remove()
+    return float(box.width) + 2 * LABEL_PADDING, float(box.height) + 2 * LABEL_PADDING

@@ -1,0 +1,18 @@
+"""Performs a MIDI file: reads a score, casts its channels, renders each different note once, mixes them."""
+
+from timbrel.performance.casting import Casting, Part, parse_casting
+from timbrel.performance.midi_file import read_score
+from timbrel.performance.perform import Performance, PerformanceOptions, perform
+from timbrel.performance.score import Score, ScoreNote
+
+__all__ = [
+    "Casting",
+    "Part",
+    "Performance",
+    "PerformanceOptions",
+    "Score",
+    "ScoreNote",
+    "parse_casting",
+    "perform",
+    "read_score",
+]

@@ -1,0 +1,115 @@
+"""A performance in words, and as facts for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from timbrel.core.model import Model
+from timbrel.performance.casting import Part
+from timbrel.performance.general_midi import DRUM_CHANNEL
+from timbrel.performance.level import NORMAL_PEAK_DB
+from timbrel.performance.perform import Performance, PerformanceOptions
+
+
+def as_text(
+    path: Path, performance: Performance, options: PerformanceOptions, model: Model, elapsed_seconds: float
+) -> str:
+    """What was written, who played, and a line for each thing that the file has and the sound has not."""
+    plan = performance.plan
+    speed = performance.seconds / elapsed_seconds
+    first = (
+        f"{path}: {performance.seconds:.2f} s, {_count(plan.n_notes, 'note')} "
+        f"({len(plan.entries)} different), peak {performance.peak_db + performance.gain_db:.1f} dBFS, "
+        f"seed {options.seed} ({elapsed_seconds:.2f} s, {speed:.1f} x real time)"
+    )
+    return "\n".join([first, *_part_lines(performance), *_remarks(performance, options, model)])
+
+
+def as_facts(
+    path: Path, performance: Performance, options: PerformanceOptions, elapsed_seconds: float
+) -> dict[str, Any]:
+    """The same for --json."""
+    plan, counts = performance.plan, _notes_by_part(performance)
+    return {
+        "file": str(path),
+        "seconds": round(performance.seconds, 6),
+        "sample_rate": performance.sample_rate,
+        "channels": 2,
+        "seed": options.seed,
+        "notes": plan.n_notes,
+        "rendered": len(plan.entries),
+        "parts": [
+            {
+                "channel": part.channel,
+                "program": part.program,
+                "program_name": part.program_name,
+                "player": part.player,
+                "timbre": list(part.timbre),
+                "chosen_by": part.reason,
+                "notes": counts[part.channel, part.program],
+            }
+            for part in performance.parts
+        ],
+        "skipped": {"drums": plan.n_drums, "out_of_range": 0 if options.fold else plan.n_out_of_range},
+        "folded": plan.n_out_of_range if options.fold else 0,
+        "lengthened": plan.n_long - performance.n_cut,
+        "cut": performance.n_cut,
+        "pitch_bends_ignored": performance.score.n_pitch_bends,
+        "peak_db": round(performance.peak_db + performance.gain_db, 3),
+        "gain_db": round(performance.gain_db, 3),
+        "elapsed_seconds": round(elapsed_seconds, 3),
+    }
+
+
+def _part_lines(performance: Performance) -> Iterator[str]:
+    counts = _notes_by_part(performance)
+    width = max((len(part.player) for part in performance.parts), default=0)
+    for part in performance.parts:
+        notes = _count(counts[part.channel, part.program], "note")
+        yield f"  channel {part.channel:>2}  {part.player:<{width}}  {notes}{_why(part)}"
+
+
+def _why(part: Part) -> str:
+    match part.reason:
+        case "nearest":
+            return f", nearest to the file's {part.program_name}"
+        case "same name":
+            return ", as the file has it"
+        case _:
+            return ""
+
+
+def _remarks(performance: Performance, options: PerformanceOptions, model: Model) -> Iterator[str]:
+    plan, (lowest, highest) = performance.plan, model.pitch_range
+    if plan.n_drums:
+        yield f"  channel {DRUM_CHANNEL}: {_count(plan.n_drums, 'drum note')} left out"
+    if plan.n_out_of_range:
+        notes = f"  {_count(plan.n_out_of_range, 'note')} outside of {lowest}..{highest}"
+        yield notes + (
+            " transposed by octaves" if options.fold else " left out (--fold transposes by octaves)"
+        )
+    if performance.n_cut:
+        yield (
+            f"  {_count(performance.n_cut, 'note')} let go after {model.seconds_range[1]:g} s, the bundle's "
+            "longest hold: no loop was found in them"
+        )
+    if performance.score.n_pitch_bends:
+        yield f"  {_count(performance.score.n_pitch_bends, 'pitch bend')} not played"
+    if performance.gain_db:
+        reason = "it would have clipped" if performance.peak_db > 0.0 else "--normalize"
+        yield (
+            f"  level changed by {performance.gain_db:+.1f} dB to a peak of {NORMAL_PEAK_DB:g} dBFS: {reason}"
+        )
+
+
+def _notes_by_part(performance: Performance) -> Counter[tuple[int, int]]:
+    """Notes played, by channel and program."""
+    played = (note for notes in performance.plan.entries.values() for note in notes)
+    return Counter((note.channel, note.program) for note in played)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

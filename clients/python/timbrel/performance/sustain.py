@@ -1,0 +1,114 @@
+"""Notes held for longer than the bundle can hold them: a loop, which dies away as the note did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.library.finish import BEFORE_RELEASE_SECONDS, STEADY_SECONDS, STEADY_SHARE
+from timbrel.library.level import SILENCE_DB, Audio, rms_db
+from timbrel.library.loop import LoopedSound, find_loop
+from timbrel.performance.strike import Strike
+
+DEAD_DB = 60.0
+"""A sound this far below its start when its key is let go has rung out: there is nothing to lengthen."""
+
+JOIN_SECONDS = 0.04
+"""Crossfade from the loop into the release."""
+
+RELEASE_PLAY_SECONDS = 0.015
+"""A release may come this much earlier or later, for its waveform to fit the loop's: a period of 33 Hz and
+more, and nothing that is heard."""
+
+
+class Sustain:
+    """One note, to be lengthened by as much as each of its places in a piece asks for.
+
+    The loop lies in the held part and falls in level as that did, so that plucked strings ring on and bowed
+    ones last. The release is the note's own, at the level that the loop has come to.
+    """
+
+    def __init__(self, strike: Strike) -> None:
+        self._strike = strike
+        self._n_join = round(JOIN_SECONDS * strike.sample_rate)
+        # A sound that ends with its hold has no release but the fade of its end.
+        self._released = max(0, min(strike.released, len(strike.audio) - self._n_join))
+        self._held = strike.audio[: self._released]
+
+    def lengthened(self, n_samples: int) -> Strike | None:
+        """The note with its key held for so many samples more, at least 0; as it is where it has rung out.
+
+        None where no loop is found that cannot be heard.
+        """
+        if self._has_rung_out():
+            return self._strike
+        if self._loop is None:
+            return None
+        rate = self._strike.sample_rate
+        play = round(RELEASE_PLAY_SECONDS * rate)
+        body = _faded(_repeated(self._loop, self._released + n_samples + play), self._decay, rate)
+        fall = 10.0 ** (-self._decay * n_samples / rate / 20.0)
+        release = (self._strike.audio[self._released - self._n_join :] * fall).astype(np.float32)
+        audio, place = _joined(body, release, self._n_join, 2 * play)
+        return replace(self._strike, audio=audio, released=place)
+
+    def _has_rung_out(self) -> bool:
+        """Whether the note has died away before it is let go."""
+        return self._strike.released - self._released > 2 * self._n_join or _is_dead(self._held)
+
+    @cached_property
+    def _decay(self) -> float:
+        return _decay_db_a_second(self._held, self._strike.sample_rate)
+
+    @cached_property
+    def _loop(self) -> LoopedSound | None:
+        """The best loop of the held part, its decay undone."""
+        rate = self._strike.sample_rate
+        begin = max(round(STEADY_SHARE * len(self._held)), round(STEADY_SECONDS * rate))
+        stop = len(self._held) - round(BEFORE_RELEASE_SECONDS * rate)
+        return find_loop(_faded(self._held, -self._decay, rate), rate, begin, stop)
+
+
+def _is_dead(held: Audio) -> bool:
+    """Whether a note has died away before it is let go."""
+    quarter = len(held) // 4
+    return quarter == 0 or rms_db(held[-quarter:]) < max(rms_db(held[:quarter]) - DEAD_DB, SILENCE_DB + 1.0)
+
+
+def _decay_db_a_second(held: Audio, sample_rate: int) -> float:
+    """How fast a note dies while it is held, from its second quarter to its last; not below 0."""
+    quarter = len(held) // 4
+    drop = rms_db(held[quarter : 2 * quarter]) - rms_db(held[3 * quarter : 4 * quarter])
+    return max(0.0, drop * sample_rate / (2 * quarter))
+
+
+def _faded(audio: Audio, decay: float, sample_rate: int) -> Audio:
+    """The sound falling by so many dB a second, or rising where that is negative."""
+    exponent = np.arange(len(audio)) * (-decay / 20.0 / sample_rate)
+    return np.asarray(audio * np.power(10.0, exponent), dtype=np.float32)
+
+
+def _repeated(sound: LoopedSound, n_samples: int) -> Audio:
+    """The sound up to its loop's end, and the loop for as long as it takes."""
+    head = sound.audio[: sound.loop.end + 1]
+    period = sound.audio[sound.loop.start : sound.loop.end + 1]
+    n_missing = max(0, n_samples - len(head))
+    repeats = np.tile(period, -(-n_missing // len(period)))[:n_missing]
+    return np.concatenate([head, repeats])[:n_samples]
+
+
+def _joined(body: Audio, release: Audio, n_join: int, play: int) -> tuple[Audio, int]:
+    """The body turning into the release within its last `n_join` samples, or up to `play` before, where the
+    two are most alike; and where the release then begins."""
+    place = len(body) - play + _best_fit(body[len(body) - play - n_join :], release[:n_join])
+    share = np.linspace(0.0, 1.0, n_join, dtype=np.float32)
+    joint = (1.0 - share) * body[place - n_join : place] + share * release[:n_join]
+    return np.concatenate([body[: place - n_join], joint, release[n_join:]]), place
+
+
+def _best_fit(signal: npt.NDArray[np.float32], template: npt.NDArray[np.float32]) -> int:
+    """Where in the signal the template correlates best."""
+    return int(np.argmax(np.correlate(signal, template, mode="valid")))

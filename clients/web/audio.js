@@ -1,0 +1,116 @@
+// The loudspeaker: one AudioContext with the mixer of worklet.js in it.
+
+const LEAST_PREBUFFER = 0.015; // seconds a voice waits for before it sounds
+const MOST_PREBUFFER = 0.3;
+
+/**
+ * Events: `level` {rms}, `sound` {id, time, at}, `done` {id}, `starved` {id}, `blocked` {message}.
+ * Browsers let a page sound only after a gesture: call `unlock` in one.
+ */
+export class Audio extends EventTarget {
+  #port = null;
+  #starting = null;
+  #waiting = []; // messages for the mixer, from before it was there
+
+  constructor() {
+    super();
+    this.context = null;
+    this.prebuffer = LEAST_PREBUFFER;
+    this.starved = 0; // how often a voice ran dry
+  }
+
+  get running() {
+    return this.context?.state === "running" && this.#port !== null;
+  }
+
+  /** Lets the page sound. Harmless where it does already. */
+  unlock() {
+    this.#starting ??= this.#start();
+    if (this.context && this.context.state !== "running") this.context.resume().catch(() => {});
+    return this.#starting;
+  }
+
+  /** A new voice; `rate` in samples per second. */
+  start(id, rate, { gain = 1, whole = false } = {}) {
+    this.#send({ type: "start", id, rate, gain, prebuffer: whole ? 0 : this.prebuffer });
+  }
+
+  /** More of a voice, float32 samples; they are copied. */
+  push(id, samples) {
+    const copy = samples.slice();
+    this.#send({ type: "push", id, samples: copy }, [copy.buffer]);
+  }
+
+  /** Nothing more will come for this voice. */
+  finish(id) {
+    this.#send({ type: "finish", id });
+  }
+
+  /** Fades a voice out and forgets it. */
+  stop(id, fade = 0.03) {
+    this.#send({ type: "stop", id, fade });
+  }
+
+  setVolume(value) {
+    this.#send({ type: "setVolume", value });
+  }
+
+  /** Hands every block that the mixer puts out to `take`, or to nobody (null). */
+  tap(take) {
+    this.#tapped = take;
+    this.#send({ type: "tap", on: take !== null });
+  }
+
+  #tapped = null;
+
+  async #start() {
+    const Context = globalThis.AudioContext ?? globalThis.webkitAudioContext;
+    this.context = makeContext(Context);
+    if (!this.context.audioWorklet) {
+      const message =
+        "Browsers play sound on the network over HTTPS only: start timbrel explore with --certfile and --keyfile.";
+      this.#emit("blocked", { message });
+      return;
+    }
+    await this.context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));
+    const node = new AudioWorkletNode(this.context, "timbrel-mixer", {
+      numberOfInputs: 0,
+      outputChannelCount: [2],
+    });
+    node.connect(this.context.destination);
+    node.port.onmessage = ({ data }) => this.#take(data);
+    this.#port = node.port;
+    for (const [message, moved] of this.#waiting.splice(0)) this.#port.postMessage(message, moved);
+  }
+
+  #send(message, moved = []) {
+    if (this.#port) this.#port.postMessage(message, moved);
+    else if (this.#waiting.length < 4096) this.#waiting.push([message, moved]);
+  }
+
+  #take(data) {
+    if (data.type === "tapped") {
+      this.#tapped?.(data.samples);
+      return;
+    }
+    if (data.type === "starved") {
+      this.starved += 1;
+      this.prebuffer = Math.min(MOST_PREBUFFER, this.prebuffer * 2);
+    }
+    if (data.type === "done") this.prebuffer = Math.max(LEAST_PREBUFFER, this.prebuffer * 0.95);
+    this.#emit(data.type, data);
+  }
+
+  #emit(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail: { ...detail, at: performance.now() } }));
+  }
+}
+
+/** At the model's rate where the browser can; the mixer resamples where it cannot. */
+function makeContext(Context) {
+  try {
+    return new Context({ latencyHint: "interactive", sampleRate: 48000 });
+  } catch {
+    return new Context({ latencyHint: "interactive" });
+  }
+}

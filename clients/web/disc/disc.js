@@ -1,0 +1,320 @@
+// The map of timbres: what is on it, and what happens where it is touched.
+
+import { intoDisc, round } from "../state.js";
+import { paintField } from "./field.js";
+import { Gestures } from "./gestures.js";
+import { paintLife, paintStill } from "./paint.js";
+import { View } from "./view.js";
+
+const DWELL = 140; // milliseconds that the pointer rests before a preview
+const SNAP = 11; // CSS pixels around an instrument that belong to it
+const STAY = 7; // CSS pixels that a preview's pointer may stray
+const STEP_PIXELS = 22; // between two notes of a path
+const STEP_TIME = 110; // milliseconds between them, at least
+const TRAIL_TIME = 2600; // milliseconds that a path can be seen
+const KEY_STEP = 0.02;
+
+/** Events: `moved` {x, y}, for whoever reads out where that is. */
+export class Disc extends EventTarget {
+  #dwell = 0;
+  #previewAt = null;
+  #lastStep = { left: 0, top: 0, time: 0 };
+  #frame = 0;
+  #dragging = false;
+  #still = document.createElement("canvas"); // what does not move, painted once
+  #stale = true;
+
+  constructor(canvas, { points, palette, state, player, theme, still }) {
+    super();
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+    this.state = state;
+    this.player = player;
+    this.theme = theme;
+    this.still = still; // whether motion is unwelcome
+    this.palette = palette;
+    this.previews = true;
+    this.view = new View();
+    this.points = points.map((point) => ({ ...point, shape: palette[point.family].shape, shown: true }));
+    this.#rank();
+    this.trail = [];
+    this.hover = null;
+    this.located = null;
+    this.level = 0;
+    this.#follow();
+    new Gestures(canvas, this.#hands());
+    this.recolour();
+  }
+
+  /** Takes the theme's colours anew, and the ground with them. */
+  recolour() {
+    this.ink = this.theme.ink();
+    for (const point of this.points) point.colour = this.palette[point.family].hue[this.theme.shade];
+    this.#ground();
+  }
+
+  /** Shows these families only. */
+  filter(families) {
+    for (const point of this.points) point.shown = families.has(point.family);
+    this.#ground();
+  }
+
+  /** The instruments nearest to a point, the nearest first: [{point, distance}]. */
+  nearest(x, y, count = 3) {
+    return this.points
+      .map((point) => ({ point, distance: Math.hypot(point.x - x, point.y - y) }))
+      .sort((one, other) => one.distance - other.distance)
+      .slice(0, count);
+  }
+
+  /** Goes to a point, and makes it a step of the history. */
+  goTo(x, y) {
+    this.state.set({ x, y }, { keep: true });
+    this.view.reveal(x, y);
+    this.redraw();
+  }
+
+  setLevel(level) {
+    if (this.still()) return;
+    this.level = level;
+    this.#animate();
+  }
+
+  zoom(factor) {
+    const [left, top] = this.view.toScreen(this.state.get("x"), this.state.get("y"));
+    this.view.zoomAt(left, top, factor);
+    this.redraw();
+  }
+
+  home() {
+    this.view.reset();
+    this.redraw();
+  }
+
+  /** Paints everything anew with the next frame. */
+  redraw() {
+    this.#stale = true;
+    this.#animate();
+  }
+
+  /** Where a place on the canvas (CSS pixels) leads: an instrument if one is near; null outside the disc. */
+  pointAt(left, top) {
+    const near = this.#instrumentAt(left, top);
+    if (near) return { x: round(near.x, 4), y: round(near.y, 4), instrument: near };
+    const [x, y] = this.view.toWorld(left, top);
+    if ((Math.hypot(x, y) - 1) * this.view.scale > 14) return null;
+    const [inX, inY] = intoDisc(x, y);
+    return { x: round(inX, 3), y: round(inY, 3), instrument: null };
+  }
+
+  #instrumentAt(left, top) {
+    let [best, least] = [null, SNAP];
+    for (const point of this.points) {
+      if (!point.shown) continue;
+      const [atLeft, atTop] = this.view.toScreen(point.x, point.y);
+      const distance = Math.hypot(atLeft - left, atTop - top);
+      if (distance < least) [best, least] = [point, distance];
+    }
+    return best;
+  }
+
+  #hands() {
+    return {
+      hover: (left, top) => this.#hovered(left, top),
+      leave: () => this.#left(),
+      press: (left, top) => this.#pressed(left, top),
+      drag: (left, top) => this.#dragged(left, top),
+      release: () => this.#released(),
+      abandon: () => this.player.takeBack(),
+      zoom: (left, top, factor) => (left === null ? this.zoom(factor) : this.#zoomed(left, top, factor)),
+      pan: (dx, dy) => this.#panned(dx, dy),
+      move: (dx, dy) => this.#stepped(dx, dy),
+      play: (down) => this.#played(down),
+      home: () => this.home(),
+    };
+  }
+
+  #hovered(left, top) {
+    if (this.#previewAt && Math.hypot(left - this.#previewAt[0], top - this.#previewAt[1]) > STAY) {
+      this.player.endPreview();
+      this.#previewAt = null;
+    }
+    clearTimeout(this.#dwell);
+    const place = this.pointAt(left, top);
+    this.canvas.style.cursor = place ? "crosshair" : "default";
+    if (this.#previewAt && this.hover) return;
+    this.hover = place && { ...place, previewing: false };
+    if (place && this.previews) this.#dwell = setTimeout(() => this.#dwelt(left, top, place), DWELL);
+    this.redraw();
+  }
+
+  #dwelt(left, top, place) {
+    this.#previewAt = [left, top];
+    this.hover = { ...place, previewing: true };
+    this.player.preview(place.x, place.y);
+    this.redraw();
+  }
+
+  #left() {
+    clearTimeout(this.#dwell);
+    this.#previewAt = null;
+    this.player.endPreview();
+    this.hover = null;
+    this.redraw();
+  }
+
+  #pressed(left, top) {
+    clearTimeout(this.#dwell);
+    const place = this.pointAt(left, top);
+    this.#dragging = place !== null;
+    if (!place) return;
+    this.hover = null;
+    this.#previewAt = null;
+    this.state.set({ x: place.x, y: place.y });
+    this.player.strike();
+    this.trail = [this.#crumb(place, true)];
+    this.#lastStep = { left, top, time: performance.now(), first: true };
+    this.#announce();
+  }
+
+  #dragged(left, top) {
+    if (!this.#dragging) return;
+    const [x, y] = this.view.toWorld(left, top);
+    const [inX, inY] = intoDisc(x, y);
+    const place = this.pointAt(left, top) ?? { x: round(inX, 3), y: round(inY, 3) };
+    const last = this.#lastStep;
+    const far = Math.hypot(left - last.left, top - last.top) >= STEP_PIXELS;
+    const strikes = far && performance.now() - last.time >= STEP_TIME;
+    this.state.set({ x: place.x, y: place.y });
+    this.trail.push(this.#crumb(place, strikes));
+    if (this.trail.length > 400) this.trail.shift();
+    if (!strikes) return this.redraw();
+    if (last.first && !this.player.holds) this.player.takeBack();
+    this.player.step();
+    this.#lastStep = { left, top, time: performance.now(), first: false };
+  }
+
+  #released() {
+    if (!this.#dragging) return;
+    this.#dragging = false;
+    this.player.letGo();
+    this.state.keep();
+    this.#announce();
+  }
+
+  #zoomed(left, top, factor) {
+    this.view.zoomAt(left, top, factor);
+    this.redraw();
+  }
+
+  #panned(dx, dy) {
+    this.view.panBy(dx, dy);
+    this.redraw();
+  }
+
+  #stepped(dx, dy) {
+    const step = KEY_STEP / this.view.zoom ** 0.7;
+    const { x, y } = this.state.values;
+    this.goTo(x + dx * step, y + dy * step);
+    this.#announce();
+  }
+
+  #played(down) {
+    if (down) this.player.strike();
+    else if (this.player.holds) this.player.letGo();
+  }
+
+  #announce() {
+    const { x, y } = this.state.values;
+    this.dispatchEvent(new CustomEvent("moved", { detail: { x, y } }));
+  }
+
+  #crumb({ x, y }, struck) {
+    return { x, y, struck, time: performance.now(), strength: 1 };
+  }
+
+  /** Those that stand alone are named first. */
+  #rank() {
+    for (const point of this.points) point.alone = this.nearest(point.x, point.y, 2)[1]?.distance ?? 1;
+    const order = [...this.points].sort((one, other) => other.alone - one.alone);
+    order.forEach((point, index) => (point.rank = index));
+  }
+
+  #ground() {
+    const shown = this.points.filter((point) => point.shown);
+    this.field = paintField(shown, this.theme.shade === "dark" ? 0.34 : 0.34);
+    this.redraw();
+  }
+
+  #follow() {
+    this.state.addEventListener("change", () => this.redraw());
+    this.canvas.addEventListener("focus", () => this.redraw());
+    this.canvas.addEventListener("blur", () => this.redraw());
+    new ResizeObserver(() => this.#resize()).observe(this.canvas);
+    this.#resize();
+  }
+
+  #resize() {
+    const { width, height } = this.canvas.getBoundingClientRect();
+    const ratio = devicePixelRatio || 1;
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    this.view.resize(width, height);
+    this.#stale = true;
+    if (this.ink && width) this.#draw();
+  }
+
+  #draw() {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    const ratio = devicePixelRatio || 1;
+    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.#age();
+    const scene = this.#scene();
+    if (this.#stale) this.#paintStill(scene, ratio);
+    this.context.clearRect(0, 0, this.view.width, this.view.height);
+    this.context.drawImage(this.#still, 0, 0, this.view.width, this.view.height);
+    paintLife(this.context, this.view, scene, this.ink);
+    if (this.trail.length > 1 && !this.#dragging) this.#animate();
+  }
+
+  #paintStill(scene, ratio) {
+    this.#still.width = this.canvas.width;
+    this.#still.height = this.canvas.height;
+    const context = this.#still.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    paintStill(context, this.view, scene, this.ink);
+    this.#stale = false;
+  }
+
+  #animate() {
+    this.#frame ||= requestAnimationFrame(() => this.#draw());
+  }
+
+  #age() {
+    if (this.#dragging) return;
+    const now = performance.now();
+    for (const crumb of this.trail) {
+      const left = 1 - (now - crumb.time) / TRAIL_TIME;
+      crumb.strength = this.still() ? Number(left > 0) : Math.max(0, left);
+    }
+    this.trail = this.trail.filter(({ strength }) => strength > 0);
+  }
+
+  #scene() {
+    const { x, y, a, b } = this.state.values;
+    const flags = [];
+    if (a) flags.push({ x: a[0], y: a[1], letter: "A" });
+    if (b) flags.push({ x: b[0], y: b[1], letter: "B" });
+    if (this.located) flags.push({ ...this.located, letter: "♪" });
+    const near = this.hover?.instrument ?? this.#at(x, y);
+    const { points, field, trail, hover, level } = this;
+    const focused = this.canvas.matches(":focus-visible");
+    return { points, field, trail, hover, level, flags, near, marker: { x, y }, focused };
+  }
+
+  #at(x, y) {
+    const [first] = this.nearest(x, y, 1);
+    return first && first.distance < 0.001 ? first.point : null;
+  }
+}

@@ -1,0 +1,118 @@
+// What fingers and the mouse do on the map: hover, click, a path, pan, pinch, wheel, keys.
+
+const SLOP = 8; // CSS pixels before a press becomes a drag
+const WHEEL_STEP = 0.0016;
+
+/**
+ * Tells `hands` of it, all places in CSS pixels on the canvas:
+ * hover(left, top), leave(), press(left, top), drag(left, top), release(), abandon(), zoom(left, top, factor),
+ * pan(dx, dy), move(dx, dy) in steps, play(down), home().
+ */
+export class Gestures {
+  #pointers = new Map();
+  #mode = null; // press | drag | pan | pinch
+  #from = [0, 0];
+  #pinch = null;
+
+  constructor(element, hands) {
+    this.element = element;
+    this.hands = hands;
+    element.addEventListener("pointerdown", (event) => this.#down(event));
+    element.addEventListener("pointermove", (event) => this.#moved(event));
+    element.addEventListener("pointerup", (event) => this.#up(event));
+    element.addEventListener("pointercancel", (event) => this.#up(event, true));
+    element.addEventListener("pointerleave", () => hands.leave());
+    element.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+    element.addEventListener("contextmenu", (event) => event.preventDefault());
+    element.addEventListener("keydown", (event) => this.#key(event));
+    element.addEventListener("keyup", (event) => this.#keyUp(event));
+  }
+
+  #place(event) {
+    const box = this.element.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  }
+
+  #down(event) {
+    const place = this.#place(event);
+    if (event.isTrusted) this.element.setPointerCapture(event.pointerId);
+    this.#pointers.set(event.pointerId, place);
+    if (this.#pointers.size === 2) {
+      if (this.#mode !== "pan") this.hands.abandon();
+      this.#mode = "pinch";
+      this.#pinch = this.#span();
+      return;
+    }
+    if (this.#pointers.size > 2) return;
+    this.#from = place;
+    const pans = event.button === 1 || event.button === 2 || event.shiftKey;
+    this.#mode = pans ? "pan" : "press";
+    if (!pans) this.hands.press(...place, event);
+  }
+
+  #moved(event) {
+    const place = this.#place(event);
+    const before = this.#pointers.get(event.pointerId);
+    if (!before) {
+      if (event.pointerType !== "touch") this.hands.hover(...place);
+      return;
+    }
+    this.#pointers.set(event.pointerId, place);
+    if (this.#mode === "pinch") this.#pinched();
+    else if (this.#mode === "pan") this.hands.pan(place[0] - before[0], place[1] - before[1]);
+    else this.#dragged(place);
+  }
+
+  #dragged(place) {
+    const far = Math.hypot(place[0] - this.#from[0], place[1] - this.#from[1]);
+    if (this.#mode === "press" && far > SLOP) this.#mode = "drag";
+    if (this.#mode === "drag") this.hands.drag(...place);
+  }
+
+  #up(event, lost = false) {
+    if (!this.#pointers.delete(event.pointerId)) return;
+    if (this.#mode === "press" || this.#mode === "drag") {
+      if (lost) this.hands.abandon();
+      else this.hands.release();
+    }
+    if (this.#pointers.size === 0 || this.#mode !== "pinch") this.#mode = null;
+  }
+
+  #span() {
+    const [[ax, ay], [bx, by]] = [...this.#pointers.values()];
+    return { left: (ax + bx) / 2, top: (ay + by) / 2, distance: Math.max(1, Math.hypot(ax - bx, ay - by)) };
+  }
+
+  #pinched() {
+    if (this.#pointers.size < 2) return;
+    const now = this.#span();
+    this.hands.pan(now.left - this.#pinch.left, now.top - this.#pinch.top);
+    this.hands.zoom(now.left, now.top, now.distance / this.#pinch.distance);
+    this.#pinch = now;
+  }
+
+  #wheel(event) {
+    event.preventDefault();
+    const pixels = event.deltaMode === 1 ? event.deltaY * 16 : event.deltaY;
+    const speed = event.ctrlKey ? 5 : 1; // a trackpad's pinch comes as small steps with ctrl
+    this.hands.zoom(...this.#place(event), Math.exp(-pixels * WHEEL_STEP * speed));
+  }
+
+  #key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const size = event.shiftKey ? 5 : 1;
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
+    if (step) this.hands.move(step[0] * size, step[1] * size);
+    else if (event.key === "Enter" || event.key === " ") event.repeat || this.hands.play(true);
+    else if (event.key === "+" || event.key === "=") this.hands.zoom(null, null, 1.3);
+    else if (event.key === "-") this.hands.zoom(null, null, 1 / 1.3);
+    else if (event.key === "0" || event.key === "Home") this.hands.home();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  #keyUp(event) {
+    if (event.key === "Enter" || event.key === " ") this.hands.play(false);
+  }
+}

@@ -1,0 +1,222 @@
+// How the map looks: all drawing on its canvas, nothing else.
+
+import { traceShape } from "../palette.js";
+import { placeLabels } from "./labels.js";
+
+const TURN = 2 * Math.PI;
+const FONT = 'system-ui, -apple-system, "Segoe UI", Inter, Roboto, sans-serif';
+
+/** Draws what stays as it is while notes sound: ground, points, names. `ink`: the theme's colours. */
+export function paintStill(context, view, scene, ink) {
+  paintGround(context, view, scene, ink);
+  paintRim(context, view, ink);
+  paintPoints(context, view, scene, ink);
+  paintLabels(context, view, scene, ink);
+}
+
+/** Draws what lives, over it: the trail, flags, the pointer, the marker with its level. */
+export function paintLife(context, view, scene, ink) {
+  paintTrail(context, view, scene, ink);
+  paintFlags(context, view, scene, ink);
+  paintHover(context, view, scene, ink);
+  paintMarker(context, view, scene, ink);
+}
+
+function paintGround(context, view, { field }, ink) {
+  const [left, top] = view.toScreen(0, 0);
+  const radius = view.scale;
+  context.save();
+  context.beginPath();
+  context.arc(left, top, radius, 0, TURN);
+  context.fillStyle = ink.disc;
+  context.fill();
+  context.clip();
+  context.imageSmoothingQuality = "high";
+  if (field) context.drawImage(field, left - radius, top - radius, 2 * radius, 2 * radius);
+  context.strokeStyle = ink.grid;
+  context.lineWidth = 1;
+  for (const part of [0.25, 0.5, 0.75]) {
+    context.beginPath();
+    context.arc(left, top, radius * part, 0, TURN);
+    context.stroke();
+  }
+  context.beginPath();
+  context.moveTo(left - radius, top);
+  context.lineTo(left + radius, top);
+  context.moveTo(left, top - radius);
+  context.lineTo(left, top + radius);
+  context.stroke();
+  context.restore();
+}
+
+function paintRim(context, view, ink) {
+  const [left, top] = view.toScreen(0, 0);
+  const radius = view.scale;
+  context.lineWidth = 1;
+  context.strokeStyle = ink.rim;
+  context.beginPath();
+  context.arc(left, top, radius, 0, TURN);
+  context.stroke();
+  const reach = Math.min(7, view.margin * 0.45);
+  context.beginPath();
+  for (let tick = 0; tick < 120; tick++) {
+    const angle = (tick / 120) * TURN;
+    const length = tick % 10 === 0 ? reach : reach * 0.45;
+    const [cosine, sine] = [Math.cos(angle), Math.sin(angle)];
+    context.moveTo(left + cosine * (radius + 3), top + sine * (radius + 3));
+    context.lineTo(left + cosine * (radius + 3 + length), top + sine * (radius + 3 + length));
+  }
+  context.strokeStyle = ink.ticks;
+  context.stroke();
+}
+
+function paintTrail(context, view, { trail }, ink) {
+  if (trail.length < 2) return;
+  context.lineCap = "round";
+  context.lineJoin = "round";
+  context.strokeStyle = ink.accent;
+  for (let index = 1; index < trail.length; index++) {
+    context.globalAlpha = 0.55 * trail[index].strength;
+    context.lineWidth = 1 + 2 * trail[index].strength;
+    context.beginPath();
+    context.moveTo(...view.toScreen(trail[index - 1].x, trail[index - 1].y));
+    context.lineTo(...view.toScreen(trail[index].x, trail[index].y));
+    context.stroke();
+  }
+  for (const { x, y, strength, struck } of trail) {
+    if (!struck) continue;
+    context.globalAlpha = 0.9 * strength;
+    context.fillStyle = ink.accent;
+    context.beginPath();
+    context.arc(...view.toScreen(x, y), 3, 0, TURN);
+    context.fill();
+  }
+  context.globalAlpha = 1;
+}
+
+/** How large a point is drawn, in CSS pixels. */
+export function pointRadius(view) {
+  const small = Math.min(view.width, view.height) < 480;
+  return (small ? 4.2 : 5) * view.zoom ** 0.22;
+}
+
+function paintPoints(context, view, { points, near }, ink) {
+  const radius = pointRadius(view);
+  for (const point of points) {
+    const [left, top] = view.toScreen(point.x, point.y);
+    if (left < -20 || top < -20 || left > view.width + 20 || top > view.height + 20) continue;
+    context.globalAlpha = point.shown ? 1 : 0.13;
+    traceShape(context, point.shape, left, top, point === near ? radius * 1.35 : radius);
+    context.fillStyle = point.colour;
+    context.fill();
+    context.lineWidth = 1.5;
+    context.strokeStyle = ink.disc;
+    context.stroke();
+  }
+  context.globalAlpha = 1;
+}
+
+function paintLabels(context, view, { points, near, favourite, marker }, ink) {
+  const size = Math.min(view.width, view.height) < 480 ? 11 : 12;
+  const radius = pointRadius(view);
+  context.font = `500 ${size}px ${FONT}`;
+  context.textBaseline = "middle";
+  const visible = points.filter((point) => point.shown);
+  const items = visible.map((point) => {
+    const [left, top] = view.toScreen(point.x, point.y);
+    const width = context.measureText(point.instrument).width;
+    return { key: point, text: point.instrument, left, top, width, radius };
+  });
+  const rank = ({ key }) => (key === near ? 0 : favourite === key.instrument ? 1 : 2);
+  items.sort((one, other) => rank(one) - rank(other) || one.key.rank - other.key.rank);
+  const obstacles = items.map(({ key, left, top }) => box(key, left, top, radius + 3));
+  const [left, top] = view.toScreen(marker.x, marker.y);
+  obstacles.push(box(near, left, top, 11));
+  const inside = items.filter(({ left, top }) => left > 0 && top > 0 && left < view.width && top < view.height);
+  const frame = { width: view.width, height: view.height, lineHeight: size + 3 };
+  for (const label of placeLabels(inside, frame, obstacles)) {
+    context.textAlign = label.align;
+    context.lineWidth = 3;
+    context.lineJoin = "round";
+    context.strokeStyle = ink.halo;
+    context.strokeText(label.text, label.x, label.y);
+    context.fillStyle = label.key === near ? ink.text : ink.label;
+    context.fillText(label.text, label.x, label.y);
+  }
+}
+
+function box(of, left, top, reach) {
+  return { of, left: left - reach, right: left + reach, top: top - reach, bottom: top + reach };
+}
+
+function paintFlags(context, view, { flags }, ink) {
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (const { x, y, letter } of flags) {
+    const [left, top] = view.toScreen(x, y);
+    context.font = `700 11px ${FONT}`;
+    const width = Math.max(18, context.measureText(letter).width + 12);
+    context.beginPath();
+    context.moveTo(left, top - 3);
+    context.lineTo(left - 4, top - 10);
+    context.lineTo(left + 4, top - 10);
+    context.closePath();
+    context.roundRect(left - width / 2, top - 27, width, 18, 5);
+    context.fillStyle = ink.text;
+    context.fill();
+    context.fillStyle = ink.disc;
+    context.fillText(letter, left, top - 17.5);
+    context.beginPath();
+    context.arc(left, top, 2.5, 0, TURN);
+    context.fillStyle = ink.text;
+    context.fill();
+  }
+}
+
+function paintHover(context, view, { hover }, ink) {
+  if (!hover) return;
+  const [left, top] = view.toScreen(hover.x, hover.y);
+  context.beginPath();
+  context.arc(left, top, 12, 0, TURN);
+  context.strokeStyle = ink.text;
+  context.globalAlpha = 0.4 + 0.4 * (hover.previewing ? 1 : 0);
+  context.lineWidth = 1.5;
+  context.stroke();
+  context.globalAlpha = 1;
+}
+
+function paintMarker(context, view, { marker, level, focused }, ink) {
+  const [left, top] = view.toScreen(marker.x, marker.y);
+  if (level > 0.002) {
+    const reach = 14 + 46 * Math.min(1, Math.sqrt(level) * 1.4);
+    const glow = context.createRadialGradient(left, top, 6, left, top, reach);
+    glow.addColorStop(0, ink.glow);
+    glow.addColorStop(1, ink.clear);
+    context.fillStyle = glow;
+    context.beginPath();
+    context.arc(left, top, reach, 0, TURN);
+    context.fill();
+  }
+  context.lineWidth = 5;
+  context.strokeStyle = ink.halo;
+  ring(context, left, top, 10);
+  context.lineWidth = 2.25;
+  context.strokeStyle = ink.accent;
+  ring(context, left, top, 10);
+  context.fillStyle = ink.accent;
+  context.beginPath();
+  context.arc(left, top, 2.5, 0, TURN);
+  context.fill();
+  if (!focused) return;
+  context.lineWidth = 2;
+  context.strokeStyle = ink.text;
+  context.setLineDash([4, 3]);
+  ring(context, left, top, 16);
+  context.setLineDash([]);
+}
+
+function ring(context, left, top, radius) {
+  context.beginPath();
+  context.arc(left, top, radius, 0, TURN);
+  context.stroke();
+}

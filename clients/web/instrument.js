@@ -1,0 +1,145 @@
+// A playable instrument from the point: asked for, watched, saved as a zip.
+
+import { call, getJson, postJson } from "./api.js";
+import { pitchName } from "./names.js";
+
+const EVERY = 500; // milliseconds between two looks at a job
+const PATIENCE = 20; // looks that may fail in a row
+
+const $ = (id) => document.getElementById(id);
+
+export class Instrument {
+  #job = null;
+
+  constructor({ state, model, placeWords, messages }) {
+    this.state = state;
+    this.model = model;
+    this.placeWords = placeWords;
+    this.messages = messages;
+    this.dialog = $("instrument");
+    this.form = $("instrument-form");
+    this.#limits();
+    $("instrument-open").addEventListener("click", () => this.#open());
+    $("instrument-close").addEventListener("click", () => this.dialog.close());
+    $("job-cancel").addEventListener("click", () => this.#cancel());
+    this.form.addEventListener("input", () => this.#count());
+    this.form.addEventListener("submit", (event) => this.#submit(event));
+  }
+
+  #limits() {
+    const { low, high, seconds } = this.form.elements;
+    for (const input of [low, high]) [input.min, input.max] = this.model.pitch;
+    [seconds.min, seconds.max] = this.model.seconds;
+    low.value = Math.max(this.model.pitch[0], 48);
+    high.value = Math.min(this.model.pitch[1], 72);
+    seconds.value = Math.min(2, this.model.seconds[1]);
+  }
+
+  #open() {
+    const { x, y } = this.state.values;
+    const name = this.placeWords(x, y);
+    $("instrument-words").textContent = `${name}, as an SFZ instrument for samplers, in a zip.`;
+    this.form.elements.name.value = name.replace(/^(Between|Near) /, "");
+    this.#count();
+    this.dialog.showModal();
+  }
+
+  #velocities() {
+    return [...new Set(this.form.elements.velocities.value.split(/[\s,;]+/).filter(Boolean).map(Number))];
+  }
+
+  #count() {
+    const { low, high, step } = this.form.elements;
+    const pitches = Math.floor((Number(high.value) - Number(low.value)) / Number(step.value)) + 1;
+    const [least, most] = this.model.velocity;
+    const allowed = (value) => Number.isInteger(value) && value >= least && value <= most;
+    const velocities = this.#velocities();
+    const wrong = !velocities.length || !velocities.every(allowed);
+    this.form.elements.velocities.setCustomValidity(wrong ? `Whole numbers from ${least} to ${most}` : "");
+    high.setCustomValidity(pitches < 1 ? "Above the lowest note" : "");
+    const names = `${pitchName(Number(low.value))} to ${pitchName(Number(high.value))}`;
+    const notes = pitches * velocities.length;
+    $("instrument-count").textContent = pitches > 0 && !wrong ? `${names}: ${notes} notes` : "";
+  }
+
+  async #submit(event) {
+    event.preventDefault();
+    if (!this.form.reportValidity()) return;
+    const { name, low, high, step, seconds, format } = this.form.elements;
+    const { x, y, seed } = this.state.values;
+    const pitches = `${low.value}-${high.value}:${step.value}`;
+    const request = { x, y, seed, pitches, velocities: this.#velocities(), format: format.value };
+    if (name.value.trim()) request.name = name.value.trim();
+    request.seconds = Number(seconds.value);
+    this.dialog.close();
+    try {
+      await this.#stop();
+      const { id, n_notes } = await postJson("/api/instruments", request);
+      this.#watch({ id, title: request.name ?? "instrument", notes: n_notes });
+    } catch (error) {
+      this.messages.show(error.message, "bad");
+    }
+  }
+
+  async #watch(job) {
+    this.#job = job;
+    this.#show({ state: "waiting", n_done: 0, n_notes: job.notes });
+    let missed = 0;
+    while (this.#job === job) {
+      await new Promise((resolve) => setTimeout(resolve, EVERY));
+      if (this.#job !== job) return;
+      try {
+        const now = await getJson(`/api/instruments/${job.id}`);
+        missed = 0;
+        this.#show(now);
+        if (["done", "failed", "cancelled"].includes(now.state)) return;
+      } catch (error) {
+        missed += 1;
+        if (error.code === "not_found" || missed > PATIENCE) {
+          this.#show({ state: "failed", n_done: 0, n_notes: job.notes, error: error.message });
+          return;
+        }
+      }
+    }
+  }
+
+  #show({ state, n_done, n_notes, seconds_left, error }) {
+    const { title, id } = this.#job;
+    const left = seconds_left === undefined ? "" : `, ${Math.ceil(seconds_left)} s left`;
+    const reason = typeof error === "string" ? error : error?.message ?? "it could not be built";
+    const words = {
+      waiting: `${title}: waiting for its turn`,
+      rendering: `${title}: ${n_done} of ${n_notes} notes${left}`,
+      finishing: `${title}: packing`,
+      done: `${title}: ready, ${n_notes} notes`,
+      failed: `${title}: ${reason}`,
+      cancelled: `${title}: cancelled`,
+    };
+    $("job").hidden = false;
+    $("job-words").textContent = words[state] ?? state;
+    $("job-bar").value = state === "done" ? 1 : n_notes ? n_done / n_notes : 0;
+    $("job-bar").hidden = ["failed", "cancelled"].includes(state);
+    $("job-file").hidden = state !== "done";
+    $("job-file").href = `/api/instruments/${encodeURIComponent(id)}.zip`;
+    $("job-file").download = `${title.replace(/[^\p{L}\p{N} ()._-]+/gu, " ").trim() || "instrument"}.zip`;
+    $("job-cancel").textContent = ["waiting", "rendering", "finishing"].includes(state) ? "Cancel" : "Close";
+    this.running = $("job-cancel").textContent === "Cancel";
+    if (state === "done") this.messages.show(`${title} is ready to be saved.`, "good");
+  }
+
+  async #cancel() {
+    const running = this.running;
+    await this.#stop();
+    $("job").hidden = true;
+    if (running) this.messages.show("Cancelled.");
+  }
+
+  /** Ends the job that runs, if one does. */
+  async #stop() {
+    const job = this.#job;
+    this.#job = null;
+    if (!job || !this.running) return;
+    this.running = false;
+    await call(`/api/instruments/${job.id}`, { method: "DELETE" }).catch(() => {});
+  }
+}

@@ -1,0 +1,31 @@
+// Numbers in words: pitches, places on the map, lengths.
+
+const NOTES = ["C", "C♯", "D", "D♯", "E", "F", "F♯", "G", "G♯", "A", "A♯", "B"];
+const HERE = 0.012; // nearer than this to an instrument is that instrument
+
+/** 60 is C4. */
+export function pitchName(pitch) {
+  return `${NOTES[pitch % 12]}${Math.floor(pitch / 12) - 1}`;
+}
+
+export function isBlack(pitch) {
+  return [1, 3, 6, 8, 10].includes(pitch % 12);
+}
+
+/** "Oboe", "Between Oboe and Trumpet" or "Near Oboe", from what `Disc.nearest` returns. */
+export function placeName(nearest) {
+  const [first, second] = nearest;
+  if (!first) return "A point";
+  if (first.distance < HERE) return first.point.instrument;
+  if (!second || first.distance < 0.25 * second.distance) return `Near ${first.point.instrument}`;
+  return `Between ${first.point.instrument} and ${second.point.instrument}`;
+}
+
+/** "0.12, −0.40", with a real minus sign. */
+export function coordinates(x, y) {
+  return [x, y].map((value) => value.toFixed(3).replace("-", "−")).join(", ");
+}
+
+export function secondsName(seconds) {
+  return seconds === "hold" ? "hold" : `${seconds.toFixed(2)} s`;
+}

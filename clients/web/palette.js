@@ -1,0 +1,90 @@
+// Families have a colour and a shape each: nobody need tell colours apart.
+// Hues after Okabe and Ito, "Color Universal Design" (2008), lightened or darkened to suit each theme.
+
+const HUES = {
+  blue: { dark: "#6aa6ff", light: "#0b63b8" },
+  orange: { dark: "#f2a93b", light: "#c77700" },
+  green: { dark: "#2fc79a", light: "#00835f" },
+  sky: { dark: "#8fd8ff", light: "#2b95cf" },
+  vermillion: { dark: "#ff7f50", light: "#c84a00" },
+  purple: { dark: "#e39ac6", light: "#ad4f88" },
+  yellow: { dark: "#eedd55", light: "#9a8700" },
+  grey: { dark: "#b9bfc9", light: "#666d78" },
+};
+
+const SHAPES = ["circle", "diamond", "square", "triangle"];
+
+const KNOWN = {
+  Piano: ["blue", "circle"],
+  "Chromatic Percussion": ["blue", "diamond"],
+  Organ: ["yellow", "circle"],
+  Guitar: ["orange", "circle"],
+  Bass: ["orange", "square"],
+  Strings: ["purple", "circle"],
+  Ensemble: ["purple", "diamond"],
+  Brass: ["vermillion", "circle"],
+  Reed: ["green", "circle"],
+  Pipe: ["sky", "circle"],
+  "Synth Lead": ["grey", "circle"],
+  "Synth Pad": ["grey", "diamond"],
+  "Synth Effects": ["grey", "square"],
+  Ethnic: ["yellow", "diamond"],
+};
+
+/** {family: {hue: {dark, light}, shape}} for all families of the points, those of General MIDI first. */
+export function makePalette(points) {
+  const families = [...new Set(points.map(({ family }) => family))];
+  const order = [...Object.keys(KNOWN)];
+  families.sort((a, b) => place(order, a) - place(order, b) || a.localeCompare(b));
+  const looks = families.map((family) => KNOWN[family]).filter(Boolean);
+  const taken = new Set(looks.map((look) => look.join()));
+  const free = SHAPES.flatMap((shape) => Object.keys(HUES).map((hue) => [hue, shape])).filter(
+    (look) => !taken.has(look.join()),
+  );
+  const palette = {};
+  for (const family of families) {
+    const [hue, shape] = KNOWN[family] ?? free.shift() ?? ["grey", "triangle"];
+    palette[family] = { hue: HUES[hue], shape };
+  }
+  return palette;
+}
+
+/** Adds a family's shape to a canvas path. */
+export function traceShape(context, shape, x, y, radius) {
+  context.beginPath();
+  if (shape === "circle") context.arc(x, y, radius, 0, 2 * Math.PI);
+  else polygon(context, CORNERS[shape], x, y, radius);
+}
+
+/** The same as an SVG element, 12 by 12. */
+export function shapeIcon(shape, colour) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", "-6 -6 12 12");
+  svg.setAttribute("class", "swatch");
+  svg.setAttribute("aria-hidden", "true");
+  const mark = document.createElementNS(svg.namespaceURI, shape === "circle" ? "circle" : "polygon");
+  if (shape === "circle") mark.setAttribute("r", "4.6");
+  else mark.setAttribute("points", CORNERS[shape].map(([x, y]) => `${x * 4.6},${y * 4.6}`).join(" "));
+  mark.setAttribute("fill", colour);
+  svg.append(mark);
+  return svg;
+}
+
+const CORNERS = {
+  diamond: [[0, -1.25], [1.25, 0], [0, 1.25], [-1.25, 0]],
+  square: [[-0.95, -0.95], [0.95, -0.95], [0.95, 0.95], [-0.95, 0.95]],
+  triangle: [[0, -1.2], [1.15, 0.85], [-1.15, 0.85]],
+};
+
+function polygon(context, corners, x, y, radius) {
+  corners.forEach(([dx, dy], index) => {
+    if (index === 0) context.moveTo(x + dx * radius, y + dy * radius);
+    else context.lineTo(x + dx * radius, y + dy * radius);
+  });
+  context.closePath();
+}
+
+function place(order, family) {
+  const index = order.indexOf(family);
+  return index < 0 ? order.length : index;
+}

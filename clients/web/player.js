@@ -1,0 +1,113 @@
+// Who plays what: the map's notes one at a time, keys as a chord, previews under the pointer.
+
+import { clamp, drawSeed } from "./state.js";
+
+const PREVIEW_GAIN = 0.7;
+const PREVIEW_SECONDS = 1; // where the length is "hold"
+
+/** Events: `current` {note}, the note that is shown and can be taken away. */
+export class Player extends EventTarget {
+  #map = null; // the map's note
+  #preview = null;
+
+  constructor(state, notes, audio, model) {
+    super();
+    this.state = state;
+    this.notes = notes;
+    this.audio = audio;
+    this.model = model;
+    this.locked = true; // whether the seed stays
+    this.current = null;
+  }
+
+  /** What would be asked for now. */
+  request(changes = {}) {
+    const { x, y, p, v, s, seed, t } = this.state.values;
+    const seconds = s === "hold" ? this.model.seconds[1] : s;
+    return { x, y, pitch: p, velocity: v, seconds, seed, temperature: t, ...changes };
+  }
+
+  get holds() {
+    return this.state.get("s") === "hold";
+  }
+
+  /** The map's note; the one before fades. Where the length is "hold" it lasts until `letGo`. */
+  strike(changes = {}, { held = this.holds } = {}) {
+    this.endPreview(0.04);
+    if (this.#map) this.notes.cancel(this.#map, 0.08);
+    this.#map = this.#begin(this.request(changes), { held });
+    return this.#map;
+  }
+
+  /** A note of a path: the one before is let go of, and dies away by itself. */
+  step(changes = {}) {
+    this.endPreview(0.04);
+    const before = this.#map;
+    this.#map = this.#begin(this.request({ ...changes, seconds: this.model.seconds[1] }), {
+      held: true,
+      passing: true,
+    });
+    if (before) this.notes.off(before);
+    return this.#map;
+  }
+
+  /** The map's key goes up. */
+  letGo() {
+    if (this.#map) this.notes.off(this.#map);
+  }
+
+  /** Takes the map's note back, as where a second finger turns a touch into a pinch. */
+  takeBack() {
+    if (this.#map) this.notes.cancel(this.#map, 0.02);
+    this.#map = null;
+  }
+
+  /** A key goes down: a note of its own, held until `notes.off`. */
+  key(pitch, velocity = this.state.get("v")) {
+    this.endPreview(0.04);
+    const { pitch: pitches, velocity: velocities, seconds } = this.model;
+    if (pitch < pitches[0] || pitch > pitches[1]) return null;
+    const request = this.request({ pitch, velocity: clamp(velocity, velocities), seconds: seconds[1] });
+    this.state.set({ p: pitch });
+    return this.#begin(request, { held: true });
+  }
+
+  /** What a click at (x, y) would sound like, softer. */
+  preview(x, y) {
+    if (!this.audio.running || this.#preview) return;
+    const seconds = this.holds ? PREVIEW_SECONDS : this.state.get("s");
+    this.#preview = this.notes.play(this.request({ x, y, seconds }), { gain: PREVIEW_GAIN });
+  }
+
+  endPreview(fade = 0.08) {
+    if (this.#preview) this.notes.cancel(this.#preview, fade);
+    this.#preview = null;
+  }
+
+  /** Plays some request again, as it was. */
+  repeat(request) {
+    this.endPreview(0.04);
+    if (this.#map) this.notes.cancel(this.#map, 0.08);
+    this.#map = this.#show(this.notes.play(request));
+    return this.#map;
+  }
+
+  silence() {
+    this.endPreview();
+    this.notes.silence();
+  }
+
+  #begin(request, { passing = false, ...options }) {
+    this.audio.unlock();
+    if (!this.locked) this.state.set({ seed: drawSeed() });
+    const note = this.notes.play({ ...request, seed: this.state.get("seed") }, options);
+    note.passing = passing; // one of many on a path
+    return this.#show(note);
+  }
+
+  #show(note) {
+    this.current = note;
+    this.dispatchEvent(new CustomEvent("current", { detail: { note } }));
+    return note;
+  }
+}

@@ -1,0 +1,231 @@
+// The note as a picture, drawn as it comes: its waveform, and its spectrogram on a logarithmic scale of frequency.
+
+import { Fft } from "./fft.js";
+
+const SIZE = 2048;
+const HOP = 512; // samples for each column
+const ROWS = 96;
+const [LOWEST, HIGHEST] = [55, 18000]; // Hz
+const RANGE_DB = 78;
+const LEAST_SECONDS = 1; // the width of an empty picture
+
+/** Follows one note at a time. */
+export class Scope {
+  #frame = 0;
+  #watching = 0;
+
+  constructor(canvas, theme) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+    this.theme = theme;
+    this.fft = new Fft(SIZE);
+    this.picture = document.createElement("canvas");
+    this.picture.height = ROWS;
+    this.note = null;
+    this.#clear(LEAST_SECONDS, 48000);
+    new ResizeObserver(() => this.redraw()).observe(canvas);
+    theme.addEventListener("change", () => this.#recolour());
+  }
+
+  /** Shows a note from now on. */
+  follow(note) {
+    this.#watching += 1;
+    const turn = this.#watching;
+    this.note = note;
+    this.#clear(Math.max(LEAST_SECONDS, note.request.seconds), note.sampleRate);
+    for (const chunk of note.chunks) this.#take(chunk);
+    note.addEventListener("samples", ({ detail }) => turn === this.#watching && this.#take(detail.samples));
+    note.addEventListener("end", () => turn === this.#watching && this.#ended());
+    this.redraw();
+  }
+
+  redraw() {
+    this.#frame ||= requestAnimationFrame(() => this.#draw());
+  }
+
+  #clear(seconds, rate) {
+    this.rate = rate;
+    this.seconds = seconds;
+    this.samples = new Float32Array(Math.ceil(seconds * 1.5 * rate));
+    this.length = 0;
+    this.columns = 0;
+    this.peak = 0.05;
+    this.peaks = []; // least and most of each column
+    this.picture.width = Math.ceil((seconds * 2.5 * rate) / HOP) + 1;
+    this.bins = rowBins(rate);
+  }
+
+  #take(chunk) {
+    if (this.length + chunk.length > this.samples.length) {
+      const grown = new Float32Array((this.length + chunk.length) * 2);
+      grown.set(this.samples.subarray(0, this.length));
+      this.samples = grown;
+    }
+    this.samples.set(chunk, this.length);
+    this.length += chunk.length;
+    this.#columns(this.length - SIZE / 2);
+    this.redraw();
+  }
+
+  #ended() {
+    this.#columns(this.length);
+    this.seconds = Math.max(LEAST_SECONDS / 2, this.length / this.rate);
+    this.redraw();
+  }
+
+  /** Adds the columns whose middle lies before `until`. */
+  #columns(until) {
+    const first = this.columns;
+    const count = Math.max(0, Math.floor(until / HOP) - first);
+    if (count === 0) return;
+    const pen = this.picture.getContext("2d");
+    const image = pen.createImageData(count, ROWS);
+    for (let column = 0; column < count; column++) {
+      const start = (first + column) * HOP;
+      this.peaks.push(this.#extremes(start));
+      const magnitudes = this.fft.transform(this.samples, start - SIZE / 2);
+      this.#paint(image, column, magnitudes);
+    }
+    if (first + count > this.picture.width) this.#widen(first + count);
+    pen.putImageData(image, first, 0);
+    this.columns += count;
+  }
+
+  #extremes(start) {
+    let [least, most] = [0, 0];
+    for (let i = start; i < start + HOP && i < this.length; i++) {
+      const value = this.samples[i];
+      if (value < least) least = value;
+      else if (value > most) most = value;
+    }
+    this.peak = Math.max(this.peak, most, -least);
+    return [least, most];
+  }
+
+  #paint(image, column, magnitudes) {
+    for (let row = 0; row < ROWS; row++) {
+      const [from, to] = this.bins[row];
+      let most = 0;
+      for (let bin = from; bin <= to; bin++) most = Math.max(most, magnitudes[bin]);
+      const strength = Math.min(1, Math.max(0, 1 + (20 * Math.log10(most + 1e-9) + 12) / RANGE_DB));
+      const [red, green, blue, alpha] = this.#colour(strength);
+      const place = (row * image.width + column) * 4;
+      image.data[place] = red;
+      image.data[place + 1] = green;
+      image.data[place + 2] = blue;
+      image.data[place + 3] = alpha;
+    }
+  }
+
+  #colour(strength) {
+    const ramp = this.theme.shade === "dark" ? DARK : LIGHT;
+    return ramp[Math.round(strength * (ramp.length - 1))];
+  }
+
+  #widen(width) {
+    const old = this.picture;
+    this.picture = document.createElement("canvas");
+    this.picture.height = ROWS;
+    this.picture.width = width * 2;
+    this.picture.getContext("2d").drawImage(old, 0, 0);
+  }
+
+  #recolour() {
+    const length = this.length;
+    [this.columns, this.peaks] = [0, []];
+    this.picture.getContext("2d").clearRect(0, 0, this.picture.width, ROWS);
+    this.#columns(length);
+    this.redraw();
+  }
+
+  #draw() {
+    this.#frame = 0;
+    const ratio = devicePixelRatio || 1;
+    const { width, height } = this.canvas.getBoundingClientRect();
+    const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (this.canvas.width !== wide || this.canvas.height !== high) [this.canvas.width, this.canvas.height] = [wide, high];
+    const { context } = this;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    const ink = this.theme.ink();
+    const split = Math.round(height * 0.36);
+    const seconds = Math.max(this.seconds, this.length / this.rate);
+    this.#wave(width, split, seconds, ink);
+    this.#spectrum(width, split, height, seconds);
+    context.fillStyle = ink.line;
+    context.fillRect(0, split, width, 1);
+    this.#playhead(width, height, seconds, ink);
+  }
+
+  #wave(width, height, seconds, ink) {
+    const { context, peaks, peak } = this;
+    const middle = height / 2;
+    context.fillStyle = ink.line;
+    context.fillRect(0, Math.round(middle), width, 1);
+    if (!peaks.length) return;
+    const each = ((HOP / this.rate) * width) / seconds;
+    const tall = (middle - 5) / peak;
+    context.beginPath();
+    peaks.forEach(([, most], i) => context.lineTo(i * each, middle - most * tall - 0.4));
+    for (let i = peaks.length - 1; i >= 0; i--) context.lineTo(i * each, middle - peaks[i][0] * tall + 0.4);
+    context.closePath();
+    context.fillStyle = ink.accent;
+    context.fill();
+  }
+
+  #spectrum(width, top, bottom, seconds) {
+    if (!this.columns) return;
+    const { context } = this;
+    const reach = ((this.columns * HOP) / this.rate / seconds) * width;
+    context.imageSmoothingEnabled = true;
+    context.drawImage(this.picture, 0, 0, this.columns, ROWS, 0, top + 1, reach, bottom - top - 1);
+  }
+
+  #playhead(width, height, seconds, ink) {
+    const { note } = this;
+    if (!note?.soundedAt || note.over) return;
+    const played = Math.min((performance.now() - note.soundedAt) / 1000, this.length / this.rate);
+    const place = (played / seconds) * width;
+    this.context.fillStyle = ink.text;
+    this.context.globalAlpha = 0.6;
+    this.context.fillRect(place, 0, 1, height);
+    this.context.globalAlpha = 1;
+    this.redraw();
+  }
+}
+
+/** For each row, the highest pitch on top, the bins [from, to] that belong to it. */
+function rowBins(rate) {
+  const width = rate / SIZE;
+  const edge = (row) => LOWEST * (HIGHEST / LOWEST) ** (1 - row / ROWS);
+  return Array.from({ length: ROWS }, (_, row) => {
+    const from = Math.max(1, Math.round(edge(row + 1) / width));
+    const to = Math.max(from, Math.round(edge(row) / width) - 1);
+    return [Math.min(from, SIZE / 2 - 1), Math.min(to, SIZE / 2 - 1)];
+  });
+}
+
+const DARK = ramp([
+  [0, 22, 24, 29, 0],
+  [0.25, 58, 42, 92, 150],
+  [0.5, 158, 58, 110, 225],
+  [0.75, 240, 128, 80, 255],
+  [1, 255, 240, 200, 255],
+]);
+const LIGHT = ramp([
+  [0, 254, 253, 251, 0],
+  [0.25, 246, 214, 178, 150],
+  [0.5, 226, 128, 84, 225],
+  [0.75, 158, 48, 88, 255],
+  [1, 44, 16, 60, 255],
+]);
+
+function ramp(stops) {
+  return Array.from({ length: 256 }, (_, index) => {
+    const place = index / 255;
+    const after = stops.findIndex(([at], i) => i > 0 && at >= place);
+    const [low, high] = [stops[after - 1], stops[after]];
+    const part = (place - low[0]) / (high[0] - low[0]);
+    return [1, 2, 3, 4].map((channel) => Math.round(low[channel] + (high[channel] - low[channel]) * part));
+  });
+}

@@ -1,0 +1,243 @@
+// The mixer: runs on the audio thread, holds one voice for each note and adds them up.
+//
+// In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | volume {value}
+//      | tap {on}
+// Out: sound {id, time} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
+//      | tapped {samples} for whoever listens in
+
+const AUDIBLE = 0.001; // -60 dBFS
+const JOIN_SECONDS = 0.003; // fades at the edges of a gap
+const REBUFFER_SECONDS = 0.04; // what a voice that ran dry waits for
+const LEVEL_SECONDS = 1 / 30;
+const MOST_VOICES = 48;
+
+/** Samples in, samples out, in order; memory is kept and reused. */
+class Fifo {
+  constructor() {
+    this.data = new Float32Array(0);
+    this.start = 0;
+    this.end = 0;
+  }
+
+  get length() {
+    return this.end - this.start;
+  }
+
+  push(samples) {
+    if (this.length === 0) {
+      this.data = samples; // whole notes are taken over, not copied
+      this.start = 0;
+      this.end = samples.length;
+      return;
+    }
+    if (this.end + samples.length > this.data.length) this.#grow(this.length + samples.length);
+    this.data.set(samples, this.end);
+    this.end += samples.length;
+  }
+
+  drop(count) {
+    this.start += count;
+  }
+
+  #grow(needed) {
+    const grown = new Float32Array(Math.max(needed * 2, 16384));
+    grown.set(this.data.subarray(this.start, this.end));
+    this.end -= this.start;
+    this.start = 0;
+    this.data = grown;
+  }
+}
+
+/** One note: plays what it has, fades where it runs dry, and comes back when there is more. */
+class Voice {
+  constructor({ id, rate, gain, prebuffer }) {
+    this.id = id;
+    this.step = rate / sampleRate; // source samples for each output sample
+    this.gain = gain;
+    this.fifo = new Fifo();
+    this.fraction = 0; // between two source samples
+    this.needed = prebuffer * rate; // source samples to wait for before sounding
+    this.level = 1; // the fade's place, 0 to 1
+    this.fade = 1 / (JOIN_SECONDS * sampleRate);
+    this.waiting = true;
+    this.finished = false; // nothing more will come
+    this.stopping = false;
+    this.heard = false;
+    this.before = 0; // the sample before the Fifo's first, for interpolation
+  }
+
+  stop(seconds) {
+    this.stopping = true;
+    this.fade = 1 / Math.max(1, seconds * sampleRate);
+  }
+
+  /** Adds this voice to `out`; returns the index of its first audible sample, or -1. */
+  mix(out) {
+    if (this.waiting && !this.#ready()) return -1;
+    let first = -1;
+    const { fifo, step, gain } = this;
+    for (let i = 0; i < out.length; i++) {
+      if (fifo.length < (step === 1 ? 1 : 3)) {
+        this.#dry();
+        break;
+      }
+      const left = fifo.length / step;
+      const wanted = this.stopping || (!this.finished && left * this.fade < 1) ? 0 : 1;
+      if (this.level < wanted) this.level = Math.min(1, this.level + this.fade);
+      else if (this.level > wanted) this.level = Math.max(0, this.level - this.fade);
+      const tail = this.finished ? Math.min(1, left * this.fade) : 1;
+      const value = (step === 1 ? fifo.data[fifo.start] : this.#between()) * this.level * tail * gain;
+      out[i] += value;
+      if (!this.heard && Math.abs(value) > AUDIBLE) {
+        this.heard = true;
+        first = i;
+      }
+      this.#advance();
+      if (this.stopping && this.level === 0) break;
+    }
+    return first;
+  }
+
+  get over() {
+    const silent = this.stopping && (this.level === 0 || this.waiting);
+    return silent || (this.finished && this.fifo.length < (this.step === 1 ? 1 : 3));
+  }
+
+  #ready() {
+    if (this.fifo.length === 0 || (this.fifo.length < this.needed && !this.finished)) return false;
+    this.waiting = false;
+    return true;
+  }
+
+  #dry() {
+    if (this.finished) return;
+    this.waiting = true;
+    this.starved = true;
+    this.level = 0;
+    this.needed = REBUFFER_SECONDS * this.step * sampleRate;
+  }
+
+  #advance() {
+    this.fraction += this.step;
+    const whole = Math.floor(this.fraction);
+    if (whole === 0) return;
+    this.fraction -= whole;
+    const last = Math.min(whole, this.fifo.length);
+    this.before = this.fifo.data[this.fifo.start + last - 1];
+    this.fifo.drop(last);
+  }
+
+  /** Catmull-Rom between the four samples around the place. */
+  #between() {
+    const { data, start } = this.fifo;
+    const [a, b, c, d, t] = [this.before, data[start], data[start + 1], data[start + 2], this.fraction];
+    return b + 0.5 * t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * (b - c) + d - a)));
+  }
+}
+
+/** Keeps the sum below full scale: looks a millisecond ahead, turns down in that time and up again slowly. */
+class Limiter {
+  constructor() {
+    this.delay = new Float32Array(Math.round(sampleRate / 1000));
+    this.place = 0;
+    this.envelope = 0;
+    this.gain = 1;
+    this.release = Math.exp(-1 / (0.12 * sampleRate));
+    this.attack = 1 - Math.exp(-5 / this.delay.length);
+  }
+
+  process(out) {
+    for (let i = 0; i < out.length; i++) {
+      this.envelope = Math.max(Math.abs(out[i]), this.envelope * this.release);
+      const wanted = this.envelope > 0.9 ? 0.9 / this.envelope : 1;
+      this.gain += (wanted - this.gain) * (wanted < this.gain ? this.attack : 0.002);
+      const late = this.delay[this.place] * this.gain;
+      this.delay[this.place] = out[i];
+      this.place = (this.place + 1) % this.delay.length;
+      out[i] = Math.max(-1, Math.min(1, late));
+    }
+  }
+}
+
+class Mixer extends AudioWorkletProcessor {
+  constructor() {
+    super();
+    this.voices = new Map();
+    this.limiter = new Limiter();
+    this.volume = 1;
+    this.wantedVolume = 1;
+    this.energy = 0;
+    this.counted = 0;
+    this.quiet = true;
+    this.tapping = false;
+    this.port.onmessage = ({ data }) => this[data.type]?.(data);
+  }
+
+  start(message) {
+    if (this.voices.size >= MOST_VOICES) this.voices.values().next().value.stop(0.02);
+    this.voices.set(message.id, new Voice(message));
+  }
+
+  push({ id, samples }) {
+    this.voices.get(id)?.fifo.push(samples);
+  }
+
+  finish({ id }) {
+    const voice = this.voices.get(id);
+    if (voice) voice.finished = true;
+  }
+
+  stop({ id, fade }) {
+    this.voices.get(id)?.stop(fade);
+  }
+
+  setVolume({ value }) {
+    this.wantedVolume = value;
+  }
+
+  tap({ on }) {
+    this.tapping = on;
+  }
+
+  process(_inputs, [channels]) {
+    const out = channels[0];
+    for (const voice of this.voices.values()) this.#mix(voice, out);
+    for (let i = 0; i < out.length; i++) {
+      this.volume += (this.wantedVolume - this.volume) * 0.002;
+      out[i] *= this.volume;
+    }
+    this.limiter.process(out);
+    for (let other = 1; other < channels.length; other++) channels[other].set(out);
+    this.#measure(out);
+    if (this.tapping) this.port.postMessage({ type: "tapped", samples: out.slice() });
+    return true;
+  }
+
+  #mix(voice, out) {
+    const first = voice.mix(out);
+    if (first >= 0) {
+      const time = currentTime + first / sampleRate;
+      this.port.postMessage({ type: "sound", id: voice.id, time });
+    }
+    if (voice.starved) {
+      voice.starved = false;
+      this.port.postMessage({ type: "starved", id: voice.id });
+    }
+    if (voice.over) {
+      this.voices.delete(voice.id);
+      this.port.postMessage({ type: "done", id: voice.id });
+    }
+  }
+
+  #measure(out) {
+    for (const value of out) this.energy += value * value;
+    this.counted += out.length;
+    if (this.counted < LEVEL_SECONDS * sampleRate) return;
+    const rms = Math.sqrt(this.energy / this.counted);
+    const quiet = rms < 1e-5;
+    if (!quiet || !this.quiet) this.port.postMessage({ type: "level", rms: quiet ? 0 : rms });
+    [this.energy, this.counted, this.quiet] = [0, 0, quiet];
+  }
+}
+
+registerProcessor("timbrel-mixer", Mixer);

@@ -1,0 +1,64 @@
+"""One browser, one server of the bundle that ships and one explorer for all tests of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from browser.explorer_page import ExplorerPage, launch, opened
+from browser.explorer_process import ExplorerProcess
+from requirements_gate import require_module, require_system
+from server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "default"
+
+OpenPage = Callable[..., ExplorerPage]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium, headless."""
+    require_system("chromium")
+    require_module("playwright", "dev")
+    require_module("starlette", "explore")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = launch(playwright)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def explorer_url(browser: Browser) -> Iterator[str]:
+    """The explorer of the bundle that ships."""
+    server = ServerProcess(DEFAULT_BUNDLE)
+    explorer = ExplorerProcess(server.address)
+    yield explorer.url
+    explorer.close()
+    server.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, explorer_url: str) -> Iterator[OpenPage]:
+    """Opens pages, `open_page("#p=60", color_scheme="dark")`; a fault on any of them fails the test."""
+    with ExitStack() as stack:
+
+        def open_one(state: str = "", *, url: str = explorer_url, **options: Any) -> ExplorerPage:
+            return stack.enter_context(opened(browser, url, **options)).open(state)
+
+        yield open_one
+
+
+@pytest.fixture
+def page(open_page: OpenPage) -> ExplorerPage:
+    """A page on a desktop, ready to sound."""
+    explorer = open_page()
+    explorer.unlock()
+    return explorer

@@ -1,0 +1,148 @@
+"""The explorer's page in a browser: where things are on it, and what it puts out."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
+
+SAMPLE_RATE = 48_000
+POLL_MILLISECONDS = 20
+READY = "html[data-ready]"
+
+_RECORD = """() => {
+  window.recorded = [];
+  timbrel.audio.tap((samples) => window.recorded.push(samples));
+}"""
+
+_STOP = """() => {
+  timbrel.audio.tap(null);
+  const bytes = new Uint8Array(window.recorded.length * 512);
+  window.recorded.forEach((block, i) => bytes.set(new Uint8Array(block.buffer), i * 512));
+  let text = "";
+  for (let i = 0; i < bytes.length; i += 32768) text += String.fromCharCode(...bytes.subarray(i, i + 32768));
+  return btoa(text);
+}"""
+
+_SHIFTS = """() => {
+  window.shifts = [];
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts.push(entry.value);
+  }).observe({ type: "layout-shift", buffered: true });
+}"""
+
+
+def launch(playwright: Playwright, *arguments: str) -> Browser:
+    """Debian's Chromium, headless, with sound that nobody hears."""
+    return playwright.chromium.launch(
+        executable_path=shutil.which("chromium"),
+        args=["--no-sandbox", "--disable-dev-shm-usage", *arguments],
+    )
+
+
+class ExplorerPage:
+    """An open page, with what tests do to it."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.faults: list[str] = []
+        """Errors on the console, exceptions and failed requests of our own server."""
+        page.on("console", lambda message: self._heard(message.type, message.text))
+        page.on("pageerror", lambda error: self.faults.append(f"exception: {error}"))
+
+    def _heard(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.faults.append(f"{kind}: {text}")
+
+    def open(self, state: str = "") -> ExplorerPage:
+        """Loads the page, `state` being its hash, and waits until it is ready and connected."""
+        self.page.goto(f"{self.url}?test{state}")
+        self.page.wait_for_selector(READY)
+        self.until("timbrel.link.open")
+        return self
+
+    def unlock(self) -> None:
+        """A gesture, so that the page may sound; it plays nothing."""
+        self.page.keyboard.press("Shift")
+        self.until("timbrel.audio.running")
+
+    def evaluate(self, expression: str, argument: Any = None) -> Any:
+        return self.page.evaluate(expression, argument)
+
+    def until(self, condition: str, timeout: float = 20.0) -> None:
+        """Waits until a condition in JavaScript holds, for so many seconds at most.
+
+        Playwright's own `wait_for_function` would need the page to allow `eval`, which its policy forbids.
+        """
+        end = time.monotonic() + timeout
+        while not self.evaluate(f"Boolean({condition})"):
+            assert time.monotonic() < end, f"{condition}: not within {timeout:g} s; {self.faults}"
+            self.page.wait_for_timeout(POLL_MILLISECONDS)
+
+    def state(self) -> dict[str, Any]:
+        """What the page is set to."""
+        values: dict[str, Any] = self.evaluate("timbrel.state.values")
+        return values
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point of the disc is on the screen, in CSS pixels."""
+        box = self.page.locator("#disc").bounding_box()
+        assert box is not None
+        left, top = self.evaluate("([x, y]) => timbrel.disc.view.toScreen(x, y)", [x, y])
+        return box["x"] + left, box["y"] + top
+
+    def instrument(self, name: str) -> tuple[float, float]:
+        """Where an instrument is on the disc."""
+        x, y = self.evaluate(
+            "(name) => timbrel.points.filter((p) => p.instrument === name).map((p) => [p.x, p.y])[0]", name
+        )
+        return x, y
+
+    def click(self, x: float, y: float) -> None:
+        """Clicks on a point of the disc."""
+        self.page.mouse.click(*self.place(x, y))
+
+    def wait_for_silence(self) -> None:
+        """Until every note has died away."""
+        self.until("timbrel.notes.sounding === 0", timeout=60)
+
+    @contextmanager
+    def recording(self) -> Iterator[list[npt.NDArray[np.float32]]]:
+        """What the page puts out while the block runs: float32 [samples], the only element."""
+        self.evaluate(_RECORD)
+        heard: list[npt.NDArray[np.float32]] = []
+        yield heard
+        encoded: str = self.evaluate(_STOP)
+        heard.append(np.frombuffer(base64.b64decode(encoded), dtype=np.float32))
+
+    def watch_shifts(self) -> None:
+        """From now on, and of what has been before, layout shifts are kept for `shifts`."""
+        self.evaluate(_SHIFTS)
+
+    def shifts(self) -> list[float]:
+        """The layout shifts so far; what moves because somebody pressed something is none, as browsers count."""
+        values: list[float] = self.evaluate("window.shifts")
+        return values
+
+
+@contextmanager
+def opened(browser: Browser, url: str, **options: Any) -> Iterator[ExplorerPage]:
+    """A page in a context of its own; on leaving, it must have had no fault."""
+    settings: dict[str, Any] = {"viewport": {"width": 1440, "height": 900}, **options}
+    context: BrowserContext = browser.new_context(**settings)
+    try:
+        explorer = ExplorerPage(context.new_page(), url)
+        yield explorer
+        assert explorer.faults == []
+    finally:
+        context.close()

@@ -1,0 +1,53 @@
+"""Many notes in one session leave no trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+GROWTH = 1.2
+"""Of the page's memory, after many notes against after the first."""
+
+_PLAY = """async ([first, count]) => {
+  for (let n = first; n < first + count; n++) {
+    timbrel.state.set({ seed: n, s: 0.3 });
+    const note = timbrel.player.strike();
+    await new Promise((resolve) => note.addEventListener("end", resolve));
+  }
+}"""
+
+
+def used_bytes(page: Any) -> int:
+    """What scripts hold after a collection: objects, and the samples in their buffers."""
+    session = page.page.context.new_cdp_session(page.page)
+    session.send("HeapProfiler.enable")
+    for _ in range(3):
+        session.send("HeapProfiler.collectGarbage")
+    usage = session.send("Runtime.getHeapUsage")
+    session.detach()
+    return int(usage["usedSize"] + usage.get("embedderHeapUsedSize", 0) + usage.get("backingStorageSize", 0))
+
+
+def grow(page: Any, first: int, notes: int) -> tuple[int, int]:
+    """Memory after so many first notes, with the cache full, and after all."""
+    page.evaluate("timbrel.notes.cache.mostBytes = 2 ** 20")
+    page.evaluate(_PLAY, [0, first])
+    page.wait_for_silence()
+    before = used_bytes(page)
+    page.evaluate(_PLAY, [first, notes - first])
+    page.wait_for_silence()
+    return before, used_bytes(page)
+
+
+def test_sixty_notes_leave_no_trace(page: Any) -> None:
+    before, after = grow(page, 20, 60)
+    assert after < GROWTH * before
+
+
+@pytest.mark.acceptance
+def test_a_thousand_notes_leave_no_trace(page: Any) -> None:
+    page.page.set_default_timeout(0)
+    before, after = grow(page, 50, 1000)
+    print(f"{before / 2**20:.1f} MiB after 50 notes, {after / 2**20:.1f} MiB after 1,000")
+    assert after < GROWTH * before

@@ -1,0 +1,138 @@
+"""The page itself: it loads, it is small, it stands still, and its state is in its address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WEB = Path(__file__).resolve().parents[2] / "clients" / "web"
+MOST_BYTES = 500_000
+NOT_SERVED = "screenshots"
+
+
+def test_the_page_loads_with_all_its_instruments(open_page: Any) -> None:
+    page = open_page()
+    assert len(page.evaluate("timbrel.points")) == 32
+    assert page.page.locator("#legend button").count() == 14
+    assert page.page.locator(".status").get_attribute("data-state") == "well"
+    assert page.page.locator(".key").count() == 64
+
+
+def test_all_that_the_page_loads_weighs_less_than_half_a_megabyte_and_comes_from_here(open_page: Any) -> None:
+    page = open_page()
+    loaded = page.evaluate(
+        "[...performance.getEntriesByType('resource'), ...performance.getEntriesByType('navigation')]"
+        ".map(({ name, decodedBodySize }) => [name, decodedBodySize])"
+    )
+    assert len(loaded) > 20
+    assert {name for name, _ in loaded if not name.startswith(page.url)} == set()
+    assert sum(size for _, size in loaded) < MOST_BYTES
+    files = [path for path in WEB.rglob("*") if path.is_file() and NOT_SERVED not in path.parts]
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
+
+
+@pytest.mark.parametrize("viewport", [(1440, 900), (390, 844)], ids=["desktop", "phone"])
+def test_nothing_moves_while_the_page_loads_and_plays(open_page: Any, viewport: tuple[int, int]) -> None:
+    page = open_page(viewport={"width": viewport[0], "height": viewport[1]})
+    page.watch_shifts()
+    page.unlock()
+    page.click(0.35, 0.55)
+    page.until("timbrel.player.current?.complete")
+    page.click(*page.instrument("Oboe"))
+    page.page.locator("#keep").click()
+    page.page.wait_for_timeout(300)
+    assert page.shifts() == []
+
+
+def test_the_address_holds_the_state_and_brings_it_back(open_page: Any) -> None:
+    first = open_page("#x=0.25&y=-0.5&p=67&v=80&s=1.5&seed=42&t=0.5&a=0.1,0.2")
+    wanted = {"x": 0.25, "y": -0.5, "p": 67, "v": 80, "s": 1.5, "seed": 42, "t": 0.5, "a": [0.1, 0.2]}
+    assert wanted.items() <= first.state().items()
+    first.unlock()
+    first.click(*first.instrument("Violin"))
+    second = open_page(first.evaluate("new URL(timbrel.state.link).hash"))
+    assert second.state() == first.state()
+    assert second.page.locator("#place").inner_text() == "Violin"
+
+
+@pytest.mark.parametrize("state", ["#x=9&y=9&p=500&v=-3&s=99&seed=x&t=7&a=1", "#%%%", "#s=hold&x=NaN"])
+def test_a_damaged_address_gives_an_allowed_state(open_page: Any, state: str) -> None:
+    page = open_page(state)
+    values = page.state()
+    assert values["x"] ** 2 + values["y"] ** 2 <= 1
+    assert 33 <= values["p"] <= 96
+    assert 3 <= values["v"] <= 127
+    assert values["s"] == "hold" or values["s"] <= 4
+    assert isinstance(values["seed"], int)
+
+
+def test_undo_and_redo_walk_through_what_was_done(page: Any) -> None:
+    start = page.state()
+    page.click(*page.instrument("Violin"))
+    page.click(*page.instrument("Oboe"))
+    oboe = page.state()
+    page.page.keyboard.press("Control+z")
+    assert page.page.locator("#place").inner_text() == "Violin"
+    page.page.locator("#undo").click()
+    assert page.state() == start
+    assert page.page.locator("#undo").is_disabled()
+    page.page.keyboard.press("Control+Shift+z")
+    page.page.locator("#redo").click()
+    assert page.state() == oboe
+
+
+def test_searching_finds_goes_there_and_plays(page: Any) -> None:
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("horn")
+    options = page.page.locator("#search-list [role=option]")
+    assert options.all_inner_texts()[0].startswith("French Horn")
+    page.page.keyboard.press("Enter")
+    assert page.page.locator("#place").inner_text() == "French Horn"
+    page.until("timbrel.player.current?.soundedAt")
+
+
+def test_the_legend_hides_a_family_from_map_and_pointer(page: Any) -> None:
+    x, y = page.instrument("Violin")
+    near = "([x, y]) => timbrel.disc.pointAt(...timbrel.disc.view.toScreen(x, y)).instrument?.instrument"
+    assert page.evaluate(near, [x, y]) == "Violin"
+    page.page.locator("#legend button[data-family=Strings]").click()
+    assert page.evaluate(near, [x, y]) is None
+    page.page.locator("#families-all").click()
+    assert page.evaluate(near, [x, y]) == "Violin"
+
+
+def test_what_is_kept_is_there_on_the_next_visit(page: Any) -> None:
+    page.click(*page.instrument("Cello"))
+    page.page.locator("#keep").click()
+    page.click(*page.instrument("Flute"))
+    page.page.reload()
+    page.page.wait_for_selector("html[data-ready]")
+    kept = page.page.locator("#kept .sound")
+    assert kept.all_inner_texts() == ["Cello\nC4"]
+    kept.click()
+    assert page.page.locator("#place").inner_text() == "Cello"
+
+
+def test_a_browser_that_keeps_nothing_is_told_so_and_plays_on(open_page: Any) -> None:
+    page = open_page()
+    page.evaluate(
+        "Object.defineProperty(window, 'localStorage', { get: () => { throw new Error('not allowed'); } })"
+    )
+    page.unlock()
+    page.page.locator("#keep").click()
+    assert "keeps nothing" in page.page.locator(".message").inner_text()
+    assert page.page.locator("#kept .sound").count() == 1
+
+
+def test_zooming_shows_names_that_had_no_room(open_page: Any) -> None:
+    page = open_page(viewport={"width": 390, "height": 844})
+    x, y = page.instrument("Oboe")
+    before = page.evaluate("timbrel.disc.view.toScreen(0, 0)")
+    page.page.mouse.move(*page.place(x, y))
+    page.page.mouse.wheel(0, -900)
+    page.until("timbrel.disc.view.zoom > 3")
+    assert page.evaluate("timbrel.disc.pointAt(...timbrel.disc.view.toScreen(0, 0))") is not None
+    page.page.locator("#zoom-home").click()
+    assert page.evaluate("timbrel.disc.view.toScreen(0, 0)") == before

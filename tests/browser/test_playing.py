@@ -1,0 +1,269 @@
+"""What is played is what is heard: measured at the end of the page's audio graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from browser.explorer_page import SAMPLE_RATE, ExplorerPage
+from requirements_gate import require_module
+
+Measure = Callable[[npt.NDArray[np.float32]], float]
+SILENCE = 1e-3
+
+
+@pytest.fixture(scope="module")
+def pitch_of() -> Measure:
+    """The pitch of a recording with silence around it, as a fractional MIDI note number."""
+    require_module("swift_f0", "demo")
+    from timbrel.pitch import PitchMeter
+
+    meter = PitchMeter()
+
+    def measure(audio: npt.NDArray[np.float32]) -> float:
+        loud = np.flatnonzero(np.abs(audio) > SILENCE)
+        assert len(loud) > SAMPLE_RATE // 10, "hardly anything was heard"
+        pitch = meter.measure(audio[loud[0] : loud[-1]].copy(), SAMPLE_RATE)
+        assert pitch is not None, "what was heard has no pitch"
+        return pitch
+
+    return measure
+
+
+def steepest(audio: npt.NDArray[np.float32]) -> float:
+    """The largest difference of two samples in a row."""
+    return float(np.abs(np.diff(audio)).max(initial=0))
+
+
+def play_key(page: ExplorerPage, key: str, milliseconds: int) -> None:
+    page.page.keyboard.down(key)
+    page.until("timbrel.player.current?.soundedAt")
+    page.page.wait_for_timeout(milliseconds)
+    page.page.keyboard.up(key)
+
+
+@pytest.mark.parametrize("pitch", [52, 69])
+def test_a_click_plays_the_pitch_that_is_chosen(open_page: Any, pitch_of: Measure, pitch: int) -> None:
+    page = open_page(f"#p={pitch}&s=1")
+    page.unlock()
+    with page.recording() as heard:
+        page.click(*page.instrument("Clarinet"))
+        page.until("timbrel.player.current?.over", timeout=30)
+    assert abs(pitch_of(heard[0]) - pitch) < 0.5
+
+
+def test_the_second_click_comes_from_the_cache_and_sounds_the_same(open_page: Any) -> None:
+    page = open_page("#s=0.5")
+    page.unlock()
+    recordings = []
+    for _ in range(2):
+        with page.recording() as heard:
+            page.click(*page.instrument("Flute"))
+            page.until("timbrel.player.current?.over", timeout=30)
+        audible = np.flatnonzero(np.abs(heard[0]) > SILENCE)
+        recordings.append(heard[0][audible[0] :][: SAMPLE_RATE // 2])
+    assert page.evaluate("timbrel.player.current.cached")
+    np.testing.assert_allclose(recordings[0], recordings[1], atol=2e-3)
+
+
+def test_resting_on_the_map_previews_and_leaving_ends_it(page: Any) -> None:
+    x, y = page.instrument("Violin")
+    page.page.mouse.move(*page.place(x, y))
+    page.until("timbrel.notes.sounding === 1")
+    assert page.evaluate("timbrel.player.current") is None
+    page.page.mouse.move(*page.place(x + 0.2, y + 0.1))
+    page.page.mouse.move(5, 5)
+    page.wait_for_silence()
+    assert page.evaluate("timbrel.link.live") == 0
+
+
+def test_a_preview_that_was_heard_out_makes_the_click_instant(open_page: Any) -> None:
+    page = open_page("#s=0.3")
+    page.unlock()
+    x, y = page.instrument("Violin")
+    page.page.mouse.move(*page.place(x, y))
+    page.until("timbrel.notes.cache.size === 1", timeout=30)
+    page.click(x, y)
+    assert page.evaluate("timbrel.player.current.cached")
+
+
+def test_a_key_sounds_while_it_is_down_and_dies_away_after(page: Any, pitch_of: Measure) -> None:
+    with page.recording() as heard:
+        play_key(page, "d", 700)  # the E above middle C
+        page.wait_for_silence()
+    assert abs(pitch_of(heard[0]) - 64) < 0.5
+    note = page.evaluate("timbrel.player.current.request")
+    assert 0.6 < note["seconds"] < 3.5  # of four: the release was heard
+
+
+def test_three_keys_are_three_voices(page: Any) -> None:
+    for key in "adg":
+        page.page.keyboard.down(key)
+    page.until("timbrel.notes.sounding === 3 && timbrel.player.current.soundedAt")
+    assert page.page.locator(".key.down").evaluate_all("(keys) => keys.map((k) => k.dataset.pitch)") == [
+        "60",
+        "64",
+        "67",
+    ]
+    for key in "adg":
+        page.page.keyboard.up(key)
+    assert page.page.locator(".key.down").count() == 0
+    page.wait_for_silence()
+
+
+def test_the_octave_shifts_and_every_chord_lets_go_when_the_window_is_left(page: Any) -> None:
+    page.page.keyboard.press("x")
+    page.page.keyboard.down("a")
+    assert page.state()["p"] == 72
+    page.evaluate("window.dispatchEvent(new Event('blur'))")
+    page.wait_for_silence()
+
+
+def test_dragging_over_the_piano_slides_from_key_to_key(page: Any) -> None:
+    boxes = [page.page.locator(f".key[data-pitch='{pitch}']").bounding_box() for pitch in (60, 62, 64)]
+    started = page.evaluate(
+        "window.started = []; timbrel.notes.addEventListener('start', "
+        "({ detail }) => window.started.push(detail.note.request.pitch)); window.started"
+    )
+    assert started == []
+    first = boxes[0]
+    bottom = first["y"] + first["height"] - 8
+    page.page.mouse.move(first["x"] + 10, bottom)
+    page.page.mouse.down()
+    for box in boxes[1:]:
+        page.page.mouse.move(box["x"] + 10, bottom, steps=4)
+    page.page.mouse.up()
+    assert page.evaluate("window.started") == [60, 62, 64]
+    page.wait_for_silence()
+
+
+def test_two_fingers_play_two_keys(open_page: Any) -> None:
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.unlock()
+    session = page.page.context.new_cdp_session(page.page)
+    points = []
+    for pitch in (60, 64):
+        box = page.page.locator(f".key[data-pitch='{pitch}']").bounding_box()
+        points.append({"x": box["x"] + 12, "y": box["y"] + box["height"] - 10, "id": pitch})
+    session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": points[:1]})
+    session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": points})
+    page.until("timbrel.notes.sounding === 2")
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    assert page.page.locator(".key.down").count() == 0
+    page.wait_for_silence()
+
+
+def test_midi_plays_with_velocity_and_pedal(page: Any) -> None:
+    take = "(bytes) => timbrel.midi.take(bytes)"
+    page.evaluate(take, [0xB0, 64, 127])
+    page.evaluate(take, [0x90, 57, 40])
+    page.evaluate(take, [0x80, 57, 0])
+    page.until("timbrel.player.current?.soundedAt")
+    assert page.evaluate("timbrel.player.current.request.velocity") == 40
+    assert page.evaluate("timbrel.player.current.request.pitch") == 57
+    page.page.wait_for_timeout(200)
+    assert not page.evaluate("timbrel.player.current.complete")  # the pedal holds it
+    page.evaluate(take, [0xB0, 64, 0])
+    page.until("timbrel.player.current.complete", timeout=30)
+    assert page.evaluate("timbrel.player.current.request.seconds") < 3.5
+    page.evaluate(take, [0x90, 20, 100])  # below the model's range: nothing, and no fault
+    page.wait_for_silence()
+
+
+def test_a_drag_plays_a_path_of_notes(page: Any) -> None:
+    page.evaluate(
+        "window.path = []; timbrel.notes.addEventListener('start', "
+        "({ detail }) => { const { x, y } = detail.note.request; window.path.push([x, y]); })"
+    )
+    page.page.mouse.move(*page.place(-0.6, 0.45))
+    page.page.mouse.down()
+    for step in range(1, 9):
+        page.page.mouse.move(*page.place(-0.6 + 0.12 * step, 0.45))
+        page.page.wait_for_timeout(120)
+    page.page.mouse.up()
+    path = np.array(page.evaluate("window.path"))
+    assert len(path) >= 5
+    assert (np.diff(path[:, 0]) > 0).all()
+    page.wait_for_silence()
+
+
+def test_a_note_cut_short_ends_without_a_click(open_page: Any) -> None:
+    page = open_page("#s=2&p=45")
+    page.unlock()
+    x, y = page.instrument("Cello")
+    with page.recording() as heard:
+        page.click(x, y)
+        page.until("timbrel.player.current?.soundedAt")
+        page.page.wait_for_timeout(500)
+        page.page.keyboard.press("Escape")
+        page.wait_for_silence()
+    audio = heard[0]
+    last = np.flatnonzero(np.abs(audio) > SILENCE)[-1]
+    fade = audio[max(0, last - SAMPLE_RATE // 25) : last + 2]
+    body = audio[: max(1, last - SAMPLE_RATE // 10)]
+    assert steepest(fade) <= max(steepest(body), 0.01)
+
+
+def test_a_chord_at_full_velocity_stays_below_full_scale(open_page: Any) -> None:
+    page = open_page("#v=127")
+    page.unlock()
+    page.click(*page.instrument("Trumpet"))
+    with page.recording() as heard:
+        for key in "adgkl":
+            page.page.keyboard.down(key)
+        page.until("timbrel.notes.sounding >= 5 && timbrel.player.current.soundedAt")
+        page.page.wait_for_timeout(600)
+        page.page.keyboard.press("Escape")
+        page.wait_for_silence()
+    assert 0.2 < np.abs(heard[0]).max() <= 1.0
+
+
+def test_holding_the_map_plays_until_it_is_let_go(open_page: Any) -> None:
+    page = open_page("#s=hold")
+    page.unlock()
+    page.page.mouse.move(*page.place(*page.instrument("Oboe")))
+    page.page.mouse.down()
+    page.until("timbrel.player.current?.soundedAt")
+    page.page.wait_for_timeout(400)
+    page.page.mouse.up()
+    page.until("timbrel.player.current.complete", timeout=30)
+    assert page.evaluate("timbrel.player.current.request.seconds") < 3.5
+
+
+def test_a_lock_keeps_the_seed_and_without_it_every_note_has_its_own(page: Any) -> None:
+    seeds = []
+    for _ in range(2):
+        page.click(0.3, -0.3)
+        seeds.append(page.evaluate("timbrel.player.current.request.seed"))
+    assert seeds[0] == seeds[1] == 1
+    page.page.locator("#seed-lock").click()
+    for _ in range(2):
+        page.click(0.3, -0.3)
+        seeds.append(page.evaluate("timbrel.player.current.request.seed"))
+    assert len(set(seeds)) == 3
+    assert page.page.locator("#seed").input_value() == str(seeds[-1])
+
+
+def test_a_and_b_are_played_and_gone_between(page: Any) -> None:
+    a, b = page.instrument("Violin"), page.instrument("Oboe")
+    page.click(*a)
+    page.page.locator("#set-a").click()
+    page.click(*b)
+    page.page.locator("#set-b").click()
+    page.page.locator("#play-a").click()
+    assert page.page.locator("#place").inner_text() == "Violin"
+    page.page.locator("#blend").fill("0.5")
+    state = page.state()
+    np.testing.assert_allclose([state["x"], state["y"]], (np.array(a) + np.array(b)) / 2, atol=2e-4)
+
+
+def test_the_picture_of_the_note_fills_as_it_comes(page: Any) -> None:
+    blank = "document.getElementById('scope').toDataURL()"
+    before = page.evaluate(blank)
+    page.click(*page.instrument("Violin"))
+    page.until("timbrel.player.current?.complete", timeout=30)
+    page.page.wait_for_timeout(100)
+    assert page.evaluate(blank) != before

@@ -1,0 +1,136 @@
+"""What leaves the page: files, instruments, snippets; and the recording that comes in."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from browser.explorer_page import ExplorerPage
+
+_DROP = """([base64, name]) => {
+  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const data = new DataTransfer();
+  data.items.add(new File([bytes], name, { type: "audio/wav" }));
+  const options = { dataTransfer: data, bubbles: true, cancelable: true };
+  document.getElementById("disc").dispatchEvent(new DragEvent("dragover", options));
+  const hint = !document.getElementById("drop-hint").hidden;
+  document.getElementById("disc").dispatchEvent(new DragEvent("drop", options));
+  return hint;
+}"""
+
+
+def drop(page: ExplorerPage, content: bytes, name: str) -> None:
+    """Drops a file on the map."""
+    import base64
+
+    assert page.evaluate(_DROP, [base64.b64encode(content).decode(), name])
+
+
+def download(page: ExplorerPage, selector: str, path: Path) -> Path:
+    with page.page.expect_download() as waiting:
+        page.page.locator(selector).click()
+    target = path / waiting.value.suggested_filename
+    waiting.value.save_as(target)
+    return target
+
+
+def clipboard(page: ExplorerPage) -> str:
+    text: str = page.evaluate("navigator.clipboard.readText()")
+    return text
+
+
+def test_a_note_downloaded_and_dropped_on_the_map_lies_where_it_came_from(page: Any, tmp_path: Path) -> None:
+    x, y = page.instrument("Oboe")
+    page.click(x, y)
+    file = download(page, "#download", tmp_path)
+    assert file.suffix == ".wav"
+    with soundfile.SoundFile(file) as sound:
+        assert (sound.samplerate, sound.subtype) == (48_000, "PCM_24")
+        assert sound.frames > 48_000
+    page.click(0.5, -0.5)
+    drop(page, file.read_bytes(), file.name)
+    page.until("timbrel.disc.located")
+    found = page.evaluate("timbrel.disc.located")
+    assert np.hypot(found["x"] - x, found["y"] - y) < 0.15
+    assert "Oboe" in page.page.locator("#messages").inner_text()
+    assert page.state()["x"] == pytest.approx(found["x"], abs=1e-3)
+    page.until("timbrel.player.current?.soundedAt")
+
+
+def test_a_file_that_is_no_recording_is_refused_in_words(page: Any) -> None:
+    drop(page, b"not a sound" * 100, "notes.txt")
+    message = page.page.locator(".message[data-kind=bad]")
+    message.wait_for()
+    assert message.inner_text().startswith("notes.txt: ")
+    assert page.evaluate("timbrel.disc.located") is None
+    page.faults[:] = [fault for fault in page.faults if "status of 4" not in fault]  # the refusal itself
+
+
+def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path) -> None:
+    from timbrel.library.verify import verify_library
+
+    page.click(*page.instrument("Clarinet"))
+    page.page.locator("#instrument-open").click()
+    form = page.page.locator("#instrument-form")
+    for name, value in {
+        "low": "60",
+        "high": "64",
+        "step": "4",
+        "velocities": "100",
+        "seconds": "0.6",
+    }.items():
+        form.locator(f"[name={name}]").fill(value)
+    assert "2 notes" in page.page.locator("#instrument-count").inner_text()
+    form.locator("button[type=submit]").click()
+    page.page.locator("#job-file").wait_for(timeout=90_000)
+    archive = download(page, "#job-file", tmp_path)
+    with zipfile.ZipFile(archive) as content:
+        content.extractall(tmp_path / "instrument")
+    [folder] = (tmp_path / "instrument").iterdir()
+    assert [path.suffix for path in folder.iterdir()].count(".sfz") == 1
+    report = verify_library(folder, scale=False, show_progress=False)
+    assert report.passed, report.to_text()
+
+
+def test_an_instrument_being_built_can_be_cancelled(page: Any) -> None:
+    page.page.locator("#instrument-open").click()
+    page.page.locator("#instrument-form button[type=submit]").click()
+    page.page.locator("#job-cancel").click()
+    page.page.locator("#job").wait_for(state="hidden")
+
+
+def test_wrong_ranges_are_named_before_anything_is_asked(page: Any) -> None:
+    page.page.locator("#instrument-open").click()
+    form = page.page.locator("#instrument-form")
+    form.locator("[name=velocities]").fill("40, 200")
+    form.locator("button[type=submit]").click()
+    assert page.page.locator("#instrument").get_attribute("open") is not None
+    assert "3 to 127" in form.locator("[name=velocities]").evaluate("(input) => input.validationMessage")
+
+
+def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: Any, tmp_path: Path) -> None:
+    page = open_page(
+        "#x=-0.31&y=0.42&p=62&v=90&s=0.4&seed=5&t=0.9", permissions=["clipboard-read", "clipboard-write"]
+    )
+    page.unlock()
+    wanted, _ = soundfile.read(io.BytesIO(download(page, "#download", tmp_path).read_bytes()))
+    page.page.locator("#copy-command").click()
+    page.page.locator(".message", has_text="command").wait_for()
+    command = shlex.split(clipboard(page))
+    assert command[0] == "timbrel"
+    subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True, capture_output=True)
+    page.page.locator("#copy-python").click()
+    page.page.locator(".message", has_text="Python").wait_for()
+    program = clipboard(page).replace("note.wav", "again.wav")
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True)
+    for name in ("note.wav", "again.wav"):
+        made, _ = soundfile.read(tmp_path / name)
+        np.testing.assert_allclose(made, wanted, atol=2e-4)

@@ -1,0 +1,53 @@
+"""Every example in the docstrings of the public names runs, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import timbrel
+
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+NAMES = sorted(timbrel.__all__)
+
+
+@pytest.fixture(scope="module")
+def client(server_address: str) -> Iterator[timbrel.Client]:
+    with timbrel.Client(server_address) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def world(server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the examples take for granted: a server, and a folder to write to."""
+    monkeypatch.setenv("TIMBREL_SERVER", server_address)
+    monkeypatch.chdir(tmp_path)
+
+
+def own_examples(name: str) -> list[doctest.DocTest]:
+    """The tests in the docstrings of this name and of its members, by `timbrel.NAME` or deeper."""
+    thing = getattr(timbrel, name)
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    return [
+        test
+        for test in finder.find(thing, f"timbrel.{name}", module=inspect.getmodule(thing))
+        if test.examples
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_examples_of(name: str, client: timbrel.Client) -> None:
+    tests = own_examples(name)
+    assert tests, f"timbrel.{name} has no example"
+    for test in tests:
+        test.globs = {"asyncio": asyncio, "client": client, "np": np, "timbrel": timbrel}
+        said: list[str] = []
+        result = doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=said.append)
+        assert result.failed == 0, "".join(said)

@@ -1,0 +1,235 @@
+"""The client among processes and event loops: forks, Ctrl-C, notebooks, parents that die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from background_server import BackgroundServer
+from server_process import server_environment
+
+import timbrel
+
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TIMBREL_SERVER", "TIMBREL_TOKEN", "TIMBREL_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+FORK = """
+import os, signal, sys, timbrel
+
+def attempt(name, action):
+    try:
+        action()
+    except BaseException as error:
+        print(name, type(error).__name__, error, sep="|", flush=True)
+    else:
+        print(name, "worked", sep="|", flush=True)
+
+client = timbrel.Client(sys.argv[1])
+client.prepare()
+player = client.play()
+player.__enter__()
+if (child := os.fork()) == 0:
+    signal.alarm(30)
+    attempt("generate", lambda: client.generate("Violin"))
+    attempt("stream", lambda: client.stream("Violin"))
+    attempt("many", lambda: next(client.generate_many([timbrel.NoteRequest("Violin")])))
+    attempt("note_on", lambda: player.note_on("Violin"))
+    attempt("model", client.model)
+    attempt("close", client.close)
+    attempt("anew", lambda: timbrel.Client(sys.argv[1]).generate("Violin", seconds=0.2))
+    os._exit(0)
+os.waitpid(child, 0)
+attempt("parent", lambda: client.generate("Violin", seconds=0.2))
+player.__exit__(None, None, None)
+"""
+
+
+def test_a_forked_child_is_told_to_make_a_client_of_its_own(server_address: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, server_address],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
+        env=server_environment(TIMBREL_CACHE=os.environ["TIMBREL_CACHE"]),
+    )
+    said = dict(line.split("|", 1) for line in done.stdout.splitlines())
+    for name in ("generate", "stream", "many", "note_on", "model"):
+        assert said[name].startswith("RuntimeError|this client was made by process"), said
+        assert "make a new timbrel.Client" in said[name]
+    assert said["close"] == said["anew"] == said["parent"] == "worked"
+
+
+INTERRUPTED = """
+import sys, timbrel, itertools
+endless = (timbrel.NoteRequest("Violin", seconds=2.0) for _ in itertools.count())
+with timbrel.Client(bundle=sys.argv[1]) as client:
+    print(client._connection.private_server.pid, flush=True)
+    for number, note in enumerate(client.generate_many(endless)):
+        if number == 3:
+            print("under way", flush=True)
+"""
+
+INTERRUPTED_LOOP = """
+import sys, timbrel, itertools, asyncio
+endless = (timbrel.NoteRequest("Violin", seconds=2.0) for _ in itertools.count())
+async def main():
+    async with timbrel.AsyncClient(bundle=sys.argv[1]) as client:
+        print(client._connection.private_server.pid, flush=True)
+        number = 0
+        async for note in client.generate_many(endless):
+            number += 1
+            if number == 3:
+                print("under way", flush=True)
+asyncio.run(main())
+"""
+
+INTERRUPTED_NOTE = """
+import sys, timbrel
+with timbrel.Client(bundle=sys.argv[1]) as client:
+    print(client._connection.private_server.pid, flush=True)
+    client.prepare()
+    print("under way", flush=True)
+    while True:
+        client.generate("Violin", seconds=2.0)
+"""
+
+
+@pytest.mark.parametrize("script", [INTERRUPTED, INTERRUPTED_LOOP, INTERRUPTED_NOTE])
+def test_ctrl_c_ends_the_program_and_its_private_server(tiny_bundle: Path, script: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tiny_bundle)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=server_environment(TIMBREL_CACHE=os.environ["TIMBREL_CACHE"]),
+    ) as program:
+        assert program.stdout is not None and program.stderr is not None
+        server = int(program.stdout.readline())
+        assert program.stdout.readline() == "under way\n"
+        program.send_signal(signal.SIGINT)
+        errors = program.stderr.read()
+        assert program.wait(PATIENCE_SECONDS) in (-signal.SIGINT, 130), errors
+    assert errors.splitlines()[-1] == "KeyboardInterrupt", errors
+    assert "Exception ignored" not in errors and "never retrieved" not in errors, errors
+    assert not is_running(server)
+
+
+def is_running(pid: int) -> bool:
+    deadline = time.monotonic() + 10.0
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_the_blocking_client_works_within_a_running_event_loop(server_address: str) -> None:
+    """A notebook's cells run in one."""
+
+    async def cell() -> list[int]:
+        with timbrel.Client(server_address) as client:
+            note = client.generate("Violin", seconds=0.2, seed=1)
+            many = list(client.generate_many([timbrel.NoteRequest("Violin", seconds=0.2, seed=2)] * 2))
+            assert sum(map(len, client.stream("Violin", seconds=0.2))) > 0
+            return [note.seed, *(each.seed for each in many)]
+
+    assert asyncio.run(cell()) == [1, 2, 2]
+
+
+def test_an_asynchronous_client_belongs_to_one_event_loop(server_address: str) -> None:
+    client = timbrel.AsyncClient(server_address)
+
+    async def render() -> int:
+        return (await client.generate("Violin", seconds=0.2, seed=1)).seed
+
+    assert asyncio.run(render()) == 1
+    with pytest.raises(RuntimeError, match="another event loop"):
+        asyncio.run(render())
+
+
+def test_a_closed_asynchronous_client_says_so(server_address: str) -> None:
+    async def main() -> None:
+        async with timbrel.AsyncClient(server_address) as client:
+            await client.model()
+        with pytest.raises(RuntimeError, match="closed"):
+            await client.model()
+
+    asyncio.run(main())
+
+
+def test_an_asynchronous_client_starts_a_server_that_ends_with_it(tiny_bundle: Path) -> None:
+    async def main() -> int:
+        async with timbrel.AsyncClient(bundle=tiny_bundle) as client:
+            notes = [client.generate("Violin", seconds=0.2, seed=seed) for seed in range(4)]
+            assert [note.seed for note in await asyncio.gather(*notes)] == [0, 1, 2, 3]
+            private = client._connection.private_server
+            assert private is not None
+            return private.pid
+
+    assert not is_running(asyncio.run(main()))
+
+
+def test_an_event_loop_plays_live(tiny_bundle: Path) -> None:
+    async def main(address: str) -> None:
+        async with timbrel.AsyncClient(address) as client:
+            async with client.play() as player:
+                chord = [await player.note_on("Violin", pitch, seed=pitch) for pitch in (60, 64, 67)]
+                first = [await anext(note) for note in chord]
+                for note in chord:
+                    note.off()
+                lengths = [sum([len(chunk) async for chunk in note]) for note in chord]
+            assert all(len(chunk) > 0 for chunk in first) and [note.seed for note in chord] == [60, 64, 67]
+            held = chord[0].held_seconds
+            assert held is not None
+            alone = await client.generate("Violin", 60, seconds=held, seed=60)
+            assert len(first[0]) + lengths[0] == len(alone.audio)
+            with pytest.raises(timbrel.UnavailableError, match="player is closed"):
+                await player.note_on("Violin")
+            with pytest.raises(ZeroDivisionError):
+                async with client.play() as player:
+                    note = await player.note_on("Violin")
+                    await anext(note)
+                    raise ZeroDivisionError
+            with pytest.raises(timbrel.CancelledError):
+                async for _ in note:
+                    pass
+            await asyncio.to_thread(server.wait_until_idle)
+
+    with BackgroundServer(tiny_bundle) as server:
+        asyncio.run(main(server.address))
+
+
+def test_an_event_loop_streams_and_locates_as_threads_do(server_address: str) -> None:
+    async def main() -> None:
+        async with timbrel.AsyncClient(server_address) as client:
+            with timbrel.Client(server_address) as blocking:
+                chunks = [chunk async for chunk in client.stream("Violin", seconds=0.5, seed=3)]
+                note = blocking.generate("Violin", seconds=0.5, seed=3)
+                assert sum(map(len, chunks)) == len(note.audio)
+                assert (await client.decode(note.codes)).tolist() == note.audio.tolist()
+                assert await client.locate(note.audio, note.sample_rate) == blocking.locate(
+                    note.audio, note.sample_rate
+                )
+                assert await client.model() == blocking.model()
+                assert await client.timbre_map() == blocking.timbre_map()
+                assert await client.point("violin") == blocking.point("Violin")
+                with pytest.raises(timbrel.InvalidRequestError, match="Violin"):
+                    await client.generate("Violni")
+
+    asyncio.run(main())

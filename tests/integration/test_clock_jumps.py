@@ -1,0 +1,184 @@
+"""The machine's clock is set while notes sound: a day on, two days back, and right again.
+
+Nothing that the server does may hang on the time of day. Only that clock is moved; the one that merely counts
+on (CLOCK_MONOTONIC) goes as it does on a real machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+import urllib.request
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from requirements_gate import find_faketime, require_system
+from server_process import ServerProcess
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+PATIENCE_SECONDS = 60.0
+SERVING = health_pb2.HealthCheckResponse.SERVING
+JUMPS = ("+1d", "-1d", "+0")
+DAY = timedelta(days=1)
+NOTICED_SECONDS = 1
+"""After which a process sees that its clock was set: to look at each call would slow it down tenfold."""
+LEAD_SECONDS = 0.1
+
+StartServer = Callable[..., ServerProcess]
+
+
+class WallClock:
+    """The time of day as one process sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        require_system("faketime")
+        self._file = folder / "offset"
+        self.set("+0")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What has a process see it."""
+        return {
+            "LD_PRELOAD": str(find_faketime()),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_CACHE_DURATION": str(NOTICED_SECONDS),
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_DONT_RESET": "1",
+        }
+
+    def set(self, offset: str) -> None:
+        """Sets it to `+1d`, `-1d`, ... from the real time."""
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(f"{offset}\n")
+        temporary.replace(self._file)
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> WallClock:
+    return WallClock(tmp_path)
+
+
+def note(seed: int) -> pb.GenerateRequest:
+    return pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=2.4, seed=seed)
+
+
+class Callers:
+    """Several calls of every kind that lasts, and what came of them."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub: Any = pb_grpc.SynthesizerStub(channel)
+        self._health: Any = health_pb2_grpc.HealthStub(channel)
+        self.n_notes = 0
+
+    async def generate(self, over: asyncio.Event) -> None:
+        """One note after another, each with a deadline that is far off for a clock that does not jump."""
+        while not over.is_set():
+            replies = [each async for each in self._stub.Generate(note(1), timeout=PATIENCE_SECONDS)]
+            assert sum(reply.codes.n_frames for reply in replies) == 120
+            self.n_notes += 1
+
+    async def batch(self, over: asyncio.Event) -> None:
+        """Batches whose items wait for a slot, likewise."""
+        while not over.is_set():
+            items = [pb.GenerateBatchRequest(id=number, note=note(number)) for number in range(8)]
+            call = self._stub.GenerateBatch(iter(items), timeout=PATIENCE_SECONDS)
+            assert {response.status.code async for response in call} == {0}
+            self.n_notes += len(items)
+
+    async def play(self, over: asyncio.Event) -> None:
+        """Keys held for half a second: what is written keeps to the time that really goes by."""
+        while not over.is_set():
+            call = self._stub.Play(timeout=PATIENCE_SECONDS)
+            began = time.monotonic()
+            note_on = pb.NoteOn(note=note(1), lead_seconds=LEAD_SECONDS)
+            await call.write(pb.PlayRequest(id=1, note_on=note_on))
+            await asyncio.sleep(0.5)
+            await call.write(pb.PlayRequest(id=1, note_off=pb.NoteOff()))
+            await call.done_writing()
+            responses = [response async for response in call]
+            elapsed = time.monotonic() - began
+            assert all(response.WhichOneof("event") == "reply" for response in responses)
+            assert responses[-1].reply.held_seconds <= elapsed + LEAD_SECONDS + 0.1
+            self.n_notes += 1
+
+    async def check(self, over: asyncio.Event) -> None:
+        """Asks how the server is, over and over."""
+        while not over.is_set():
+            for service in ("", "readiness", "liveness"):
+                request = health_pb2.HealthCheckRequest(service=service)
+                assert (await self._health.Check(request, timeout=PATIENCE_SECONDS)).status == SERVING
+            await asyncio.sleep(0.02)
+
+
+def test_nothing_is_refused_nothing_expires_and_nobody_falls_ill(
+    start_server: StartServer, clock: WallClock
+) -> None:
+    options = ("--slots", "4", "--stall", "3", "--metrics-port", "0", "--log-format", "json")
+    server = start_server(*options, **clock.environment)
+
+    async def set_clock(over: asyncio.Event, callers: Callers) -> None:
+        for offset in JUMPS:
+            clock.set(offset)
+            await asyncio.sleep(NOTICED_SECONDS + 0.1)
+            before = callers.n_notes
+            while callers.n_notes < before + 3:
+                await asyncio.sleep(0.02)
+            with urllib.request.urlopen(f"http://{server.metrics_address}/livez") as reply:
+                assert reply.status == 200
+        over.set()
+
+    async def test() -> None:
+        over = asyncio.Event()
+        async with grpc.aio.insecure_channel(server.address) as channel, asyncio.TaskGroup() as tasks:
+            callers = Callers(channel)
+            for work in (callers.generate, callers.generate, callers.batch, callers.play, callers.check):
+                tasks.create_task(work(over))
+            tasks.create_task(set_clock(over, callers))
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_SECONDS))
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert not [word for word in ("warning", "error", "critical") if f'"level": "{word}"' in server.log()]
+    calls = calls_of(server)
+    assert {entry["code"] for entry in calls} == {"OK"}
+    assert max(entry["seconds"] for entry in calls) < PATIENCE_SECONDS
+    assert min(entry["seconds"] for entry in calls) >= 0
+    days = days_off(calls)
+    assert min(days) < -0.9 and max(days) > 0.9, "the clock should have jumped"
+
+
+def test_what_is_accepted_is_finished_though_the_clock_jumps_while_the_server_drains(
+    start_server: StartServer, clock: WallClock
+) -> None:
+    options = ("--slots", "2", "--grace", "60", "--log-format", "json")
+    server = start_server(*options, **clock.environment)
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        streams = [stub.Generate(note(seed), timeout=PATIENCE_SECONDS) for seed in range(20)]
+        for stream in streams:
+            stream.initial_metadata()
+        server.signal(signal.SIGTERM)
+        clock.set("+1d")
+        assert [sum(reply.codes.n_frames for reply in stream) for stream in streams] == [120] * len(streams)
+    assert server.wait() == 0
+    assert max(days_off(calls_of(server))) > 0.9, "the clock should have jumped before the last note ended"
+
+
+def calls_of(server: ServerProcess) -> list[dict[str, Any]]:
+    """What the log says of each call."""
+    entries = [json.loads(line) for line in server.log().splitlines()]
+    return [entry for entry in entries if "code" in entry]
+
+
+def days_off(entries: list[dict[str, Any]]) -> list[float]:
+    """How far the log's time of day is from this test's."""
+    return [(datetime.fromisoformat(entry["time"]) - datetime.now(UTC)) / DAY for entry in entries]

@@ -1,0 +1,403 @@
+"""The explorer's HTTP side: the page's files, notes to keep, recordings to locate, and who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import io
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from explorer import Answer, Explorer, exploring, require_explore
+from in_process_server import run, serving, wait_until_idle
+
+from timbrel.client import Client
+from timbrel_server.app import App
+
+Test = Callable[[App, Explorer], Awaitable[None]]
+
+TOKEN = "sesame-7f3a91"
+NOTE_QUERY = "x=0.1&y=0.2&pitch=69&seconds=0.5&seed=3"
+
+
+@pytest.fixture(autouse=True)
+def explore_extra() -> None:
+    require_explore()
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    folder = tmp_path / "web"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "index.html").write_text("<!doctype html><title>timbrel</title>" + "<p>words</p>" * 100)
+    (folder / "deep" / "app.js").write_text("export const answer = 42;\n" * 50)
+    (folder / "icon.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (folder / "notes.txt").write_text("not for the page")
+    (tmp_path / "secret.js").write_text("secret")
+    (folder / "deep" / "link.js").symlink_to(tmp_path / "secret.js")
+    return folder
+
+
+@contextlib.asynccontextmanager
+async def explored(bundle: Path, **options: Any) -> AsyncIterator[tuple[App, Explorer]]:
+    async with (
+        serving(bundle, token=TOKEN, **options) as (app, _, _channel),
+        exploring(app.address, token=TOKEN) as explorer,
+    ):
+        yield app, explorer
+
+
+def explore(bundle: Path, test: Test, **options: Any) -> None:
+    async def whole() -> None:
+        async with explored(bundle, **options) as (app, explorer):
+            await test(app, explorer)
+            await wait_until_idle(app)
+
+    run(whole)
+
+
+def with_page(web: Path, test: Callable[[Explorer], Awaitable[None]]) -> None:
+    """Runs a test of the page's files, for which no server is needed."""
+
+    async def whole() -> None:
+        async with exploring("127.0.0.1:9", web=web) as explorer:
+            await test(explorer)
+
+    run(whole)
+
+
+def wav(audio: np.ndarray[Any, Any], rate: int, kind: str = "WAV") -> bytes:
+    content = io.BytesIO()
+    soundfile.write(content, audio, rate, format=kind)
+    return content.getvalue()
+
+
+def tone(seconds: float = 1.0, rate: int = 44_100) -> np.ndarray[Any, Any]:
+    time = np.arange(round(seconds * rate)) / rate
+    return (0.3 * np.sin(2 * np.pi * 440 * time) * np.exp(-2 * time)).astype(np.float32)
+
+
+def test_what_is_served(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        model = (await explorer.ask("/api/model")).json
+        assert model["name"] == "tiny" and len(model["bundle_hash"]) == 64
+        assert (model["sample_rate"], model["frame_rate"]) == (16000, 50.0)
+        assert (model["pitch"], model["velocity"], model["seconds"]) == ([36, 96], [1, 127], [0.1, 2.4])
+        assert set(model["sampling"]) == {"temperature", "top_k", "top_p"}
+        assert model["server"] == app.address and model["n_slots"] == 16
+        points = (await explorer.ask("/api/map")).json["points"]
+        violin = next(each for each in points if each["instrument"] == "Violin")
+        assert violin == {
+            **{"instrument": "Violin", "family": "Strings", "x": 0.5, "y": 0.5},
+            **{"pitch_min": 36, "pitch_max": 96},
+        }
+        assert (await explorer.ask("/api/health")).json == {"bridge": "ok", "server": "serving"}
+
+    explore(tiny_bundle, test)
+
+
+def test_a_note_to_keep_is_the_clients_note(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path))
+
+    def by_client(address: str) -> np.ndarray[Any, Any]:
+        with Client(address, token=TOKEN) as client:
+            return client.generate((0.1, 0.2), 69, seconds=0.5, seed=3).audio
+
+    async def test(app: App, explorer: Explorer) -> None:
+        expected = await asyncio.to_thread(by_client, app.address)
+        for ending in ("wav", "flac"):
+            answer = await explorer.ask(f"/api/note.{ending}?{NOTE_QUERY}")
+            assert answer.status == 200 and answer.headers["content-type"] == f"audio/{ending}"
+            assert answer.headers["content-disposition"] == (
+                f'attachment; filename="timbrel_x0.100_y0.200_p069_v100_0.5s_seed3.{ending}"'
+            )
+            facts = soundfile.info(io.BytesIO(answer.body))
+            assert (facts.format, facts.subtype) == (ending.upper(), "PCM_24")
+            samples, rate = soundfile.read(io.BytesIO(answer.body))
+            assert rate == 16000
+            np.testing.assert_allclose(samples, np.clip(expected, -1, 1), atol=1e-4)
+
+    explore(tiny_bundle, test)
+
+
+def test_a_note_that_cannot_be_is_refused_in_one_line(tiny_bundle: Path) -> None:
+    refusals = {
+        "": "timbre: (None, None) is not a point",
+        "x=0&y=0": "pitch: is missing",
+        "x=0&y=0&pitch=5": "pitch: 5 is out of range; a MIDI note number of 36 to 96 is allowed",
+        "x=a&y=0&pitch=60": "x: 'a' is no number",
+        "x=nan&y=0&pitch=60": "timbre: (nan, 0) is not a point",
+        "x=0&y=0&pitch=60.5": "pitch: '60.5' is no whole number",
+        "x=0&y=0&pitch=60&loud=1": "loud: is no field here",
+        "x=0&y=0&pitch=" + "9" * 5000: "pitch",
+    }
+
+    async def test(app: App, explorer: Explorer) -> None:
+        for query, reason in refusals.items():
+            status, code, message = (await explorer.ask(f"/api/note.wav?{query}")).error
+            assert (status, code) == (400, "invalid_request"), query
+            assert reason in message and "\n" not in message
+
+    explore(tiny_bundle, test)
+
+
+def test_a_download_that_is_given_up_frees_its_slot(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        engine = app.engine
+        assert engine is not None
+        async with explorer.page() as page:
+            await page.on(1, lead=0.05)
+            await page.until(lambda: page.sound[1])
+            _, writer = await asyncio.open_connection("127.0.0.1", explorer.port)
+            writer.write(f"GET /api/note.wav?{NOTE_QUERY} HTTP/1.1\r\nHost: {explorer.host}\r\n\r\n".encode())
+            while not engine.n_waiting:
+                await asyncio.sleep(0.002)
+            writer.close()
+            while engine.n_waiting:
+                await asyncio.sleep(0.002)
+            assert engine.n_occupied == 1
+
+    explore(tiny_bundle, test, n_slots=1)
+
+
+def test_a_busy_server_is_told_of_with_when_to_come_again(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        async with explorer.page() as page:
+            for note_id in (1, 2):
+                await page.on(note_id, lead=0.05)
+                while app.engine is None or app.engine.n_occupied + app.engine.n_waiting < note_id:
+                    await asyncio.sleep(0.002)
+            answer = await explorer.ask(f"/api/note.wav?{NOTE_QUERY}")
+            assert answer.error[:2] == (503, "overloaded")
+            assert int(answer.headers["retry-after"]) >= 1
+
+    explore(tiny_bundle, test, n_slots=1, queue_capacity=1)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
+def test_a_recording_is_found_where_a_client_finds_it(tiny_bundle: Path, kind: str) -> None:
+    content = wav(np.column_stack([tone(), tone()]), 44_100, kind)
+    samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
+
+    def by_client(address: str) -> Any:
+        with Client(address, token=TOKEN) as client:
+            return client.locate(samples, rate, pitch=69)
+
+    async def test(app: App, explorer: Explorer) -> None:
+        answer = await explorer.ask("/api/locate?pitch=69", "POST", content)
+        found = answer.json
+        expected = await asyncio.to_thread(by_client, app.address)
+        assert (answer.status, found["pitch"]) == (200, 69)
+        assert (found["x"], found["y"]) == pytest.approx(expected.timbre, abs=1e-6)
+        assert [each["instrument"] for each in found["nearest"]][:5] == [
+            each.name for each in expected.nearest
+        ]
+        assert set(found["nearest"][0]) == {"instrument", "family", "x", "y", "distance"}
+
+    explore(tiny_bundle, test)
+
+
+def test_a_note_that_was_rendered_is_located_by_its_file(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        note = (await explorer.ask(f"/api/note.flac?{NOTE_QUERY}")).body
+        found = (await explorer.ask("/api/locate", "POST", note)).json
+        assert np.hypot(found["x"], found["y"]) <= 1 + 1e-6 and "pitch" not in found
+
+    explore(tiny_bundle, test)
+
+
+def test_what_is_no_recording_is_refused_in_one_line(tiny_bundle: Path) -> None:
+    refusals = {
+        b"": "the file is empty",
+        b"no sound at all" * 100: "this is no audio file that can be read",
+        wav(tone(), 44_100)[:-2000]: "the file is cut short: the last 2000 bytes",
+        wav(np.zeros(44_100), 44_100): "the audio is silent",
+        wav(tone(0.01), 44_100): "s of sound; 0.05 s at least are needed",
+        wav(tone(), 4_000): "4000 is out of range",
+    }
+
+    async def test(app: App, explorer: Explorer) -> None:
+        for content, reason in refusals.items():
+            status, code, message = (await explorer.ask("/api/locate", "POST", content)).error
+            assert (status, code) == (400, "invalid_request"), reason
+            assert reason in message and "\n" not in message
+
+    explore(tiny_bundle, test)
+
+
+def test_a_recording_that_is_too_large_is_not_held(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timbrel.explore.locating.MAX_BYTES", 2**20)
+
+    async def test(app: App, explorer: Explorer) -> None:
+        status, code, message = (await explorer.ask("/api/locate", "POST", bytes(2**20 + 1))).error
+        assert (status, code) == (413, "invalid_request")
+        assert message == "the recording is too large; 1 MiB at most are taken"
+
+    explore(tiny_bundle, test)
+
+
+def test_hours_of_silence_in_a_small_file_are_not_unpacked(tiny_bundle: Path) -> None:
+    audio = np.concatenate([tone(rate=8000), np.zeros(8000 * 3600, np.float32)])
+    content = wav(audio, 8000, "FLAC")
+    assert len(content) < 2**20
+
+    async def test(app: App, explorer: Explorer) -> None:
+        from timbrel.explore.recording import MAX_SECONDS, decode_recording
+
+        assert len(decode_recording(content)[0]) == MAX_SECONDS * 8000
+        assert (await explorer.ask("/api/locate", "POST", content)).status == 200
+
+    explore(tiny_bundle, test)
+
+
+def test_the_page_and_its_assets(web: Path) -> None:
+    async def test(explorer: Explorer) -> None:
+        page = await explorer.ask("/")
+        assert page.status == 200 and page.headers["content-type"] == "text/html; charset=utf-8"
+        assert page.body == (web / "index.html").read_bytes()
+        script = await explorer.ask("/static/deep/app.js", accept_encoding="br, gzip;q=0.8")
+        assert script.headers["content-type"] == "text/javascript; charset=utf-8"
+        assert script.headers["content-encoding"] == "gzip"
+        assert gzip.decompress(script.body) == (web / "deep" / "app.js").read_bytes()
+        assert (
+            "content-encoding"
+            not in (await explorer.ask("/static/deep/app.js", accept_encoding="gzip;q=0")).headers
+        )
+        assert (await explorer.ask("/favicon.ico")).headers["content-type"] == "image/svg+xml"
+        for name in ("notes.txt", "../secret.js", "..%2fsecret.js", "deep/link.js", "", "%00", "deep"):
+            answer = await explorer.ask(f"/static/{name}")
+            assert answer.error[:2] == (404, "not_found"), name
+
+    with_page(web, test)
+
+
+def test_what_has_not_changed_is_not_sent_again(web: Path) -> None:
+    async def test(explorer: Explorer) -> None:
+        first = await explorer.ask("/")
+        etag = first.headers["etag"]
+        assert first.headers["cache-control"] == "no-cache"
+        again = await explorer.ask("/", if_none_match=f'"other", {etag}')
+        assert (again.status, again.body) == (304, b"")
+        (web / "index.html").write_text("<!doctype html><title>new</title>")
+        changed = await explorer.ask("/", if_none_match=etag)
+        assert changed.status == 200 and b"new" in changed.body and changed.headers["etag"] != etag
+
+    with_page(web, test)
+
+
+def test_a_page_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    async def test(explorer: Explorer) -> None:
+        answer = await explorer.ask("/")
+        assert b"index.html is missing" in answer.body and answer.body.count(b"\n") == 0
+
+    with_page(tmp_path, test)
+
+
+def test_every_answer_has_the_security_headers(web: Path) -> None:
+    async def test(explorer: Explorer) -> None:
+        for path in ("/", "/static/deep/app.js", "/nothing", "/api/health", "/api/locate"):
+            headers = (await explorer.ask(path)).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'self'" in policy and "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy and "http" not in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "no-referrer"
+            assert "access-control-allow-origin" not in headers and "server" not in headers
+
+    with_page(web, test)
+
+
+def test_who_may_ask(web: Path) -> None:
+    cases: list[tuple[dict[str, str], bool]] = [
+        ({}, True),
+        ({"Host": "localhost:8377"}, True),
+        ({"Host": "LOCALHOST"}, True),
+        ({"Host": "[::1]:8377"}, True),
+        ({"Host": "127.0.0.1"}, True),
+        ({"Host": "evil.example"}, False),
+        ({"Host": "evil.example:8377"}, False),
+        ({"Host": "localhost.evil.example"}, False),
+        ({"Host": "127.0.0.1.evil.example"}, False),
+        ({"Host": "10.0.0.1"}, False),
+        ({"Host": ""}, False),
+        ({"Host": "localhost", "Origin": "http://localhost"}, True),
+        ({"Host": "localhost", "Origin": "http://evil.example"}, False),
+        ({"Host": "localhost:1", "Origin": "http://localhost:2"}, False),
+        ({"Host": "localhost", "Origin": "null"}, False),
+        ({"Sec-Fetch-Site": "same-origin"}, True),
+        ({"Sec-Fetch-Site": "none"}, True),
+        ({"Sec-Fetch-Site": "cross-site"}, False),
+        ({"Sec-Fetch-Site": "same-site"}, False),
+    ]
+
+    async def test(explorer: Explorer) -> None:
+        for headers, allowed in cases:
+            answer = await explorer.ask("/api/health", **headers)
+            assert answer.status == (200 if allowed else 403), headers
+            if not allowed:
+                assert answer.error[1] == "invalid_request" and "server" not in answer.json
+
+    with_page(web, test)
+
+
+def test_a_link_from_another_site_opens_the_page(web: Path) -> None:
+    async def test(explorer: Explorer) -> None:
+        assert (await explorer.ask("/", Sec_Fetch_Site="cross-site")).status == 200
+
+    with_page(web, test)
+
+
+def test_no_answer_holds_the_token(tiny_bundle: Path) -> None:
+    """Neither where all is well, nor where it is not taken."""
+    paths = ("/", "/api/health", "/api/model", "/api/map", f"/api/note.wav?{NOTE_QUERY}", "/api/note.wav")
+
+    async def answers(explorer: Explorer) -> list[Answer]:
+        found = [await explorer.ask(path) for path in paths]
+        found.append(await explorer.ask("/api/locate", "POST", wav(tone(), 44_100)))
+        order = b'{"x": 0, "y": 0, "pitches": "5"}'
+        return [*found, await explorer.ask("/api/instruments", "POST", order)]
+
+    async def test() -> None:
+        async with serving(tiny_bundle, token=TOKEN) as (app, _, _channel):
+            async with exploring(app.address, token=TOKEN) as explorer, explorer.page() as page:
+                well = await answers(explorer)
+                await page.on(1, live=False, seconds=0.2)
+                await page.told("end")
+                assert TOKEN not in str(page.said)
+            async with exploring(app.address, token=f"wrong-{TOKEN}") as explorer, explorer.page() as page:
+                ill = await answers(explorer)
+                await page.on(1, live=False)
+                await page.on(2)
+                for note_id in (1, 2):
+                    assert (await page.told("error", id=note_id))["code"] == "unavailable"
+                assert TOKEN not in str(page.said)
+        assert [answer.status for answer in well] == [200] * 5 + [400, 200, 400]
+        assert [answer.status for answer in ill[2:]] == [503] * 6
+        assert "set TIMBREL_TOKEN" in ill[2].error[2]
+        for answer in (*well, *ill):
+            assert TOKEN.encode() not in answer.body and TOKEN not in str(answer.headers)
+
+    run(test)
+
+
+def test_what_is_no_http_does_no_harm(web: Path) -> None:
+    async def test(explorer: Explorer) -> None:
+        def shout() -> None:
+            for noise in (b"\x16\x03\x01" * 50, b"GET / HTTP/9\r\n\r\n", b"\r\n" * 1000):
+                with socket.create_connection(("127.0.0.1", explorer.port), 10) as raw:
+                    raw.sendall(noise)
+
+        await asyncio.to_thread(shout)
+        assert (await explorer.ask("/")).status == 200
+
+    with_page(web, test)

@@ -1,0 +1,199 @@
+"""Playable instruments from the explorer: ordered, watched, fetched as a zip, verified, and given up."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import zipfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from explorer import Explorer, exploring, require_explore
+from in_process_server import serving, wait_until_idle
+
+from timbrel.library import verify_library
+from timbrel_server.app import App
+
+TOKEN = "sesame-7f3a91"
+
+PATIENCE_SECONDS = 240.0
+"""What builds stands back: on a busy machine it takes its time."""
+
+SMALL = {"x": 0.5, "y": 0.5, "pitches": "69-96:9", "velocities": [40, 120], "seconds": 1.2, "seed": 1}
+"""Where the tiny bundle, which was never trained, happens to be in tune."""
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_explore()
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+
+
+def explore(bundle: Path, test: Callable[[App, Explorer], Awaitable[None]], **options: Any) -> None:
+    async def whole() -> None:
+        async with serving(bundle, token=TOKEN, **options) as (app, _, _channel):
+            async with exploring(app.address, token=TOKEN) as explorer:
+                await test(app, explorer)
+            await wait_until_idle(app)
+
+    asyncio.run(asyncio.wait_for(whole(), PATIENCE_SECONDS))
+
+
+async def order(explorer: Explorer, **fields: Any) -> Any:
+    return (await explorer.ask("/api/instruments", "POST", json.dumps({**SMALL, **fields}))).json
+
+
+async def state(explorer: Explorer, job: str) -> Any:
+    return (await explorer.ask(f"/api/instruments/{job}")).json
+
+
+async def until(explorer: Explorer, job: str, *states: str) -> list[Any]:
+    """All that was told of the job up to one of these states."""
+    told = [await state(explorer, job)]
+    while told[-1]["state"] not in states:
+        assert told[-1]["state"] not in ("failed", "cancelled"), told[-1]
+        await asyncio.sleep(0.02)
+        told.append(await state(explorer, job))
+    return told
+
+
+def workers() -> list[int]:
+    """Processes that build instruments for this one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+        if b"instrument_worker" in command and parent == os.getpid():
+            found.append(int(folder.name))
+    return found
+
+
+def test_an_instrument_is_built_while_notes_sound_and_passes_its_check(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        asked = await order(explorer, name="My\n 'Violin' <1>")
+        assert asked["n_notes"] == 8
+        early = await explorer.ask(f"/api/instruments/{asked['id']}.zip")
+        assert early.error[:2] == (404, "not_found")
+        async with explorer.page() as page:
+            await page.on(1, live=False, seconds=0.3)
+            await page.told("end", id=1)
+        told = await until(explorer, asked["id"], "done")
+        assert told[-1] == {"id": asked["id"], "state": "done", "n_done": 8, "n_notes": 8}
+        counts = [each["n_done"] for each in told]
+        assert counts == sorted(counts)
+        answer = await explorer.ask(f"/api/instruments/{asked['id']}.zip")
+        assert answer.headers["content-type"] == "application/zip"
+        assert answer.headers["content-disposition"] == 'attachment; filename="My-Violin-1.zip"'
+        assert TOKEN.encode() not in answer.body
+        with zipfile.ZipFile(io.BytesIO(answer.body)) as archive:
+            assert archive.testzip() is None
+            archive.extractall(tmp_path)
+            names = archive.namelist()
+        top = {"LICENSE", "README.md", "manifest.jsonl", "My-Violin-1.sfz", "My-Violin-1.dspreset"}
+        assert top <= {name.partition("/")[2] for name in names}
+        assert all(name.startswith("My-Violin-1/") and "/." not in name for name in names)
+        assert sum(name.endswith(".wav") for name in names) == 8
+        report = await asyncio.to_thread(verify_library, tmp_path / "My-Violin-1")
+        assert report.passed, report.to_text()
+
+    explore(tiny_bundle, test)
+    assert not list((tmp_path / "temporary").glob("timbrel-explore-*"))
+
+
+def test_one_is_built_at_a_time_and_each_can_be_cancelled(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("timbrel.explore.instruments.MAX_UNFINISHED", 2)
+
+    async def test(app: App, explorer: Explorer) -> None:
+        async with explorer.page() as page:
+            # The one slot is taken: what is ordered gets nowhere.
+            await page.on(1, lead=0.02)
+            await page.until(lambda: page.sound[1])
+            first, second = [(await order(explorer, format="flac"))["id"] for _ in range(2)]
+            third = await explorer.ask("/api/instruments", "POST", json.dumps(SMALL))
+            assert third.error[:2] == (503, "overloaded")
+            while not workers():
+                await asyncio.sleep(0.02)
+            assert (await state(explorer, first))["state"] == "rendering"
+            assert (await state(explorer, second))["state"] == "waiting"
+            for job in (second, first):
+                gone = await explorer.ask(f"/api/instruments/{job}", "DELETE")
+                assert gone.json["state"] == "cancelled"
+            assert not workers()
+        fourth = (await order(explorer, pitches="69", velocities=[100]))["id"]
+        await until(explorer, fourth, "done")
+        assert (await state(explorer, second))["state"] == "cancelled"
+        await explorer.ask(f"/api/instruments/{fourth}", "DELETE")
+        answer = await explorer.ask(f"/api/instruments/{fourth}.zip")
+        assert answer.error[:2] == (404, "not_found")
+        assert not list((tmp_path / "temporary").rglob("*.zip"))
+
+    explore(tiny_bundle, test, n_slots=1)
+
+
+def test_what_is_being_built_ends_with_the_explorer(tiny_bundle: Path, tmp_path: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        await order(explorer, pitches="36-96", seconds=2.4)
+        while not workers():
+            await asyncio.sleep(0.02)
+
+    explore(tiny_bundle, test)
+    assert not workers()
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_what_cannot_be_built_is_refused_in_one_line(tiny_bundle: Path) -> None:
+    refusals: dict[str, str] = {
+        "nonsense": "the body is no JSON that can be read",
+        "[]": "the body is no JSON object",
+        "{}": "x: is missing",
+        '{"x": 2, "y": 0}': "timbre: (2, 0) lies outside of the unit disc",
+        '{"x": NaN, "y": 0}': "x: NaN is no number",
+        '{"x": 0, "y": 0, "pitches": "high"}': "pitches: 'high' is not understood",
+        '{"x": 0, "y": 0, "pitches": "1-4"}': "is out of range; the bundle plays 36 to 96",
+        '{"x": 0, "y": 0, "pitches": 60}': "pitches: 60 is no text",
+        '{"x": 0, "y": 0, "velocities": [0]}': "is out of range; the bundle plays 1 to 127",
+        '{"x": 0, "y": 0, "velocities": "loud"}': 'velocities: "loud" is no list of MIDI velocities',
+        '{"x": 0, "y": 0, "velocities": []}': "velocities: none is given",
+        '{"x": 0, "y": 0, "seconds": 99}': "seconds: 99 is out of range",
+        '{"x": 0, "y": 0, "seed": -1}': "seed: -1 is no whole number",
+        '{"x": 0, "y": 0, "format": "mp3"}': "format: must be wav or flac",
+        '{"x": 0, "y": 0, "file": "/etc/passwd"}': "file: is no field here",
+        '{"x": 0, "y": 0, "pitches": "36-96", "velocities": [1,2,3,4,5]}': "305 notes are too many",
+        json.dumps({"x": 0, "y": 0, "name": "n" * 2**16}): "the order is too large; 64 KiB at most",
+    }
+
+    async def test(app: App, explorer: Explorer) -> None:
+        for body, reason in refusals.items():
+            status, code, message = (await explorer.ask("/api/instruments", "POST", body)).error
+            assert status in (400, 413) and code == "invalid_request", reason
+            assert reason in message and "\n" not in message, message
+        for method, path in (("GET", "nope"), ("DELETE", "nope"), ("GET", "nope.zip"), ("GET", "..%2f..")):
+            answer = await explorer.ask(f"/api/instruments/{path}", method)
+            assert answer.error[:2] == (404, "not_found")
+
+    explore(tiny_bundle, test)
+
+
+def test_a_build_that_fails_says_why(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        monkeypatch.setenv("TIMBREL_CACHE", "/dev/null/no-folder")
+        job = (await order(explorer))["id"]
+        while (told := await state(explorer, job))["state"] not in ("failed", "done"):
+            await asyncio.sleep(0.02)
+        assert told["state"] == "failed" and "/dev/null" in told["error"]
+        assert TOKEN not in told["error"]
+
+    explore(tiny_bundle, test)

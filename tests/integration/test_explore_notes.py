@@ -1,0 +1,380 @@
+"""The explorer's WebSocket: notes that a page asks for, on real sockets and a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from explorer import Explorer, Page, exploring, open_page, require_explore
+from in_process_server import run, serving, wait_until_idle
+from server_process import ServerProcess
+
+from timbrel.aio.transport import AsyncTransport
+from timbrel.client import Client
+from timbrel.explore.outbox import Outbox
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.app import App
+
+Test = Callable[[App, Explorer], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def explore_extra() -> None:
+    require_explore()
+
+
+@contextlib.asynccontextmanager
+async def explored(bundle: Path, **options: Any) -> AsyncIterator[tuple[App, Explorer]]:
+    async with serving(bundle, **options) as (app, _, _channel), exploring(app.address) as explorer:
+        yield app, explorer
+
+
+def explore(bundle: Path, test: Test, **options: Any) -> None:
+    """Runs a test with a server and a bridge to it; nothing may be left in the server's slots."""
+
+    async def whole() -> None:
+        async with explored(bundle, **options) as (app, explorer):
+            await test(app, explorer)
+            await wait_until_idle(app)
+
+    run(whole)
+
+
+def playing(bundle: Path, test: Callable[[App, Page], Awaitable[None]], **options: Any) -> None:
+    """Likewise, with one page open."""
+
+    async def with_page(app: App, explorer: Explorer) -> None:
+        async with explorer.page() as page:
+            await page.told("hello", sample_rate=16000)
+            await test(app, page)
+
+    explore(bundle, with_page, **options)
+
+
+def test_a_note_is_what_the_server_sent_bit_by_bit_and_what_a_client_decodes(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path))
+    sent: list[bytes] = []
+    generate = AsyncTransport.generate
+
+    async def overheard(self: AsyncTransport, *arguments: Any) -> AsyncIterator[pb.GenerateResponse]:
+        async for reply in generate(self, *arguments):
+            sent.append(reply.audio)
+            yield reply
+
+    monkeypatch.setattr(AsyncTransport, "generate", overheard)
+
+    def by_client(address: str) -> np.ndarray[Any, Any]:
+        with Client(address) as client:
+            return client.generate((0.1, 0.2), 60, seconds=0.7, seed=7).audio
+
+    async def test(app: App, explorer: Explorer) -> None:
+        async with explorer.page() as page:
+            await page.on(5, seconds=0.7, live=False)
+            end = await page.told("end", id=5)
+            assert (end["held_seconds"], end["truncated"]) == (0.7, False)
+            assert page.has("start", id=5, seed=7, sample_rate=16000)
+            assert page.sound[5] == b"".join(sent) != b""
+            expected = await asyncio.to_thread(by_client, app.address)
+            np.testing.assert_allclose(np.frombuffer(page.sound[5], "<f4"), expected, atol=1e-4)
+
+    explore(tiny_bundle, test)
+
+
+def test_a_held_note_ends_with_its_key_and_is_the_note_of_that_length(tiny_bundle: Path) -> None:
+    async def test(app: App, page: Page) -> None:
+        await page.on(1, lead=0.05)
+        await page.until(lambda: len(page.sound[1]) > 4 * 16000 * 0.2)
+        assert not page.has("end")
+        await page.say("off", id=1)
+        held = (await page.told("end", id=1))["held_seconds"]
+        assert 0.1 < held < 2.4
+        await page.on(2, seconds=held, live=False)
+        await page.told("end", id=2)
+        again, heard = (np.frombuffer(page.sound[note_id], "<f4") for note_id in (2, 1))
+        np.testing.assert_allclose(heard, again, atol=1e-4)
+        await page.say("off", id=1)
+        await page.say("cancel", id=1)
+        await page.say("ping", t={"late": [1]})
+        await page.told("pong", t={"late": [1]})
+        assert not page.has("error")
+
+    playing(tiny_bundle, test)
+
+
+def test_without_a_seed_one_is_drawn_that_a_page_can_hold(tiny_bundle: Path) -> None:
+    async def test(app: App, page: Page) -> None:
+        for note_id in (1, 2):
+            await page.on(note_id, seed=None, live=note_id == 1, seconds=0.2)
+            await page.told("end", id=note_id)
+        seeds = [each["seed"] for each in page.said if each["type"] == "start"]
+        assert len(set(seeds)) == 2 and all(0 <= seed < 2**32 for seed in seeds)
+
+    playing(tiny_bundle, test)
+
+
+def test_closing_the_page_frees_its_slots_while_its_keys_are_down(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        assert app.engine is not None
+        async with explorer.page() as page:
+            for note_id in range(1, 7):
+                await page.on(note_id, lead=0.05)
+            await page.until(lambda: len(page.sound) == 4)
+            assert (app.engine.n_occupied, app.engine.n_waiting) == (4, 2)
+        await wait_until_idle(app)
+        assert not page.has("end") and not page.has("error")
+
+    explore(tiny_bundle, test, n_slots=4)
+
+
+def test_a_page_that_vanishes_without_a_word_frees_its_slots(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        async with explorer.page() as page:
+            await page.on(1, lead=0.05)
+            await page.until(lambda: page.sound[1])
+            page.socket.transport.abort()
+            await wait_until_idle(app)
+            assert not page.has("end")
+
+    explore(tiny_bundle, test)
+
+
+def test_an_ended_hover_is_cancelled_at_the_server(tiny_bundle: Path) -> None:
+    async def test(app: App, page: Page) -> None:
+        engine = app.engine
+        assert engine is not None
+        await page.on(1, lead=0.05)
+        await page.until(lambda: page.sound[1])
+        for note_id in (2, 3):
+            await page.on(note_id, live=note_id == 2)  # one of each kind, both behind the first
+        while engine.n_waiting < 2:
+            await asyncio.sleep(0.002)
+        await page.say("cancel", id=2)
+        await page.say("cancel", id=3)
+        while engine.n_waiting:
+            await asyncio.sleep(0.002)
+        assert engine.n_occupied == 1 and not page.has("end")
+        await page.say("cancel", id=1)
+        await wait_until_idle(app)
+        await page.on(2, live=False, seconds=0.2)  # ids may be used again
+        await page.told("end", id=2)
+        assert [each["type"] for each in page.said] == ["hello", "start", "start", "end"]
+
+    playing(tiny_bundle, test, n_slots=1)
+
+
+def test_many_pages_play_many_notes_at_once(tiny_bundle: Path) -> None:
+    async def one_page(explorer: Explorer, number: int) -> list[bytes]:
+        async with explorer.page() as page:
+            for note_id in range(1, 9):
+                live = note_id % 2 == 0
+                await page.on(note_id, seed=note_id, live=live, seconds=0.1 * note_id, lead=60.0)
+            for note_id in range(1, 9):
+                await page.told("end", id=note_id)
+            return [page.sound[note_id] for note_id in range(1, 9)]
+
+    async def test(app: App, explorer: Explorer) -> None:
+        heard = await asyncio.gather(*(one_page(explorer, number) for number in range(6)))
+        for note_id in range(8):
+            first, *others = (np.frombuffer(sounds[note_id], "<f4") for sounds in heard)
+            assert len(first) > 16000 * 0.1 * note_id
+            for other in others:
+                np.testing.assert_allclose(other, first, atol=2e-4)
+
+    explore(tiny_bundle, test, n_slots=8)
+
+
+def test_bad_messages_are_answered_one_by_one_and_the_socket_stays(tiny_bundle: Path) -> None:
+    bad = {
+        "nonsense": "no JSON",
+        "[1]": "no JSON object",
+        "[" * 5000: "no JSON",
+        '{"type":"on","id":1,"x":NaN}': "no JSON",
+        '{"type":"shout"}': 'type: "shout" is none of on, off, cancel and ping',
+        '{"type":"on","id":0}': "id: 0 is no whole number of 1 to 4294967295",
+        '{"type":"off","id":true}': "id: true is no whole number",
+        '{"type":"cancel"}': "id: null is no whole number",
+    }
+
+    async def test(app: App, page: Page) -> None:
+        for message, reason in bad.items():
+            n_said = len(page.said)
+            await page.socket.send(message)
+            told = await page.until(lambda n_said=n_said: page.said[n_said:])
+            assert told[0]["code"] == "invalid_request" and reason in told[0]["message"], message
+            assert "id" not in told[0]
+        await page.socket.send(b"\x00\x01")
+        await page.told("error", message="binary messages are not understood; send JSON as text")
+        for number, (fields, reason) in enumerate(
+            [
+                ({"pitch": 600}, "pitch: 600 is out of range; a MIDI note number of 36 to 96 is allowed"),
+                ({"x": 2}, "timbre: (2, 0.2) lies 2.009975 from the centre; x^2 + y^2 <= 1 is allowed"),
+                ({"x": "0.1"}, "timbre: ('0.1', 0.2) is not a point"),
+                ({"seconds": 99}, "seconds: 99 is not a length the bundle knows"),
+                ({"top_k": 0, "live": False}, "top_k: 0 is out of range"),
+                ({"lead": 0}, "lead: 0 is not allowed; 0.02 to 60 seconds are"),
+                ({"live": 1}, "live: 1 is neither true nor false"),
+                ({"loudness": 1}, "loudness: is no field here"),
+            ],
+            start=1,
+        ):
+            await page.on(number, **fields)
+            told = await page.told("error", id=number)
+            assert told["code"] == "invalid_request" and reason in told["message"]
+        await page.on(1, lead=0.05)
+        await page.told("start", id=1)
+        await page.on(1)
+        told = await page.told("error", id=1, message="id: a note with the id 1 is sounding")
+        await page.say("off", id=1)
+        await page.told("end", id=1)
+
+    playing(tiny_bundle, test)
+
+
+def test_an_oversize_message_closes_the_socket(tiny_bundle: Path) -> None:
+    from websockets.exceptions import ConnectionClosed
+
+    async def test(app: App, explorer: Explorer) -> None:
+        async with explorer.page() as page:
+            await page.on(1, lead=0.05)
+            await page.until(lambda: page.sound[1])
+            with contextlib.suppress(ConnectionClosed):
+                await page.say("ping", t="x" * 20_000)
+            await page.socket.wait_closed()
+            assert page.socket.close_code == 1009
+            await wait_until_idle(app)
+
+    explore(tiny_bundle, test)
+
+
+async def refused(opening: contextlib.AbstractAsyncContextManager[Page]) -> None:
+    from websockets.exceptions import InvalidStatus
+
+    with pytest.raises(InvalidStatus) as caught:
+        async with opening:
+            pass
+    assert caught.value.response.status_code == 403
+
+
+def test_a_page_of_another_site_is_turned_away(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        for origin in (None, "null", "http://evil.example", "http://127.0.0.1:1", "file://"):
+            await refused(open_page(f"ws://{explorer.host}/api/play", origin))
+
+    explore(tiny_bundle, test)
+
+
+def test_a_name_that_dns_may_point_anywhere_is_turned_away(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        rebound = f"evil.example:{explorer.port}"
+        where = {"host": "127.0.0.1", "port": explorer.port}
+        await refused(open_page(f"ws://{rebound}/api/play", f"http://{rebound}", **where))
+
+    explore(tiny_bundle, test)
+
+
+def test_a_busy_server_is_told_of_at_once(tiny_bundle: Path) -> None:
+    async def test(app: App, page: Page) -> None:
+        for note_id in range(1, 6):
+            await page.on(note_id, live=note_id == 1, lead=0.05)
+            if note_id == 1:
+                await page.until(lambda: page.sound[1])
+        told = await page.told("error")
+        assert told["code"] == "overloaded" and told["id"] in (3, 4, 5)
+        assert not page.has("server")
+        await page.say("cancel", id=1)
+
+    playing(tiny_bundle, test, n_slots=1, queue_capacity=1)
+
+
+def test_a_page_has_only_so_many_notes(tiny_bundle: Path) -> None:
+    async def test(app: App, page: Page) -> None:
+        for note_id in range(1, 71):
+            await page.on(note_id, live=False)
+        await page.told("error", code="overloaded", message="no more than 64 notes at once")
+
+    playing(tiny_bundle, test, n_slots=1, queue_capacity=200)
+
+
+def test_a_page_that_does_not_read_costs_no_memory_and_no_slots(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outboxes: list[Outbox] = []
+
+    class SmallOutbox(Outbox):
+        def __init__(self) -> None:
+            super().__init__(max_bytes=100_000, patience_seconds=0.3)
+            self.most = 0
+            outboxes.append(self)
+
+        def put_at_once(self, frame: str | bytes) -> None:
+            super().put_at_once(frame)
+            self.most = max(self.most, self.n_bytes)
+
+    monkeypatch.setattr("timbrel.explore.session.Outbox", SmallOutbox)
+
+    async def test(app: App, explorer: Explorer) -> None:
+        async with explorer.page(max_queue=1) as page:
+            page._task.cancel()  # it reads no more
+            for note_id in range(1, 61):
+                await page.on(note_id, live=note_id % 2 == 0, lead=60.0)
+            while not any("does not take" in str(each) for each in _waiting(outboxes)):
+                await asyncio.sleep(0.01)
+            await wait_until_idle(app)
+            assert outboxes[0].most < 150_000
+            resumed = Page(page.socket)
+            await resumed.told("error", code="overloaded")
+            await resumed.on(99, live=False, seconds=0.2)
+            await resumed.told("end", id=99)
+            await resumed.close()
+
+    explore(tiny_bundle, test)
+
+
+def _waiting(outboxes: list[Any]) -> list[str | bytes]:
+    return [frame for outbox in outboxes for frame in outbox._frames]
+
+
+def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(tiny_bundle: Path) -> None:
+    def start(port: int) -> ServerProcess:
+        return ServerProcess(tiny_bundle, "--port", str(port))
+
+    async def test() -> None:
+        server = await asyncio.to_thread(start, 0)
+        port = int(server.address.rpartition(":")[2])
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(lambda: server.close())
+            explorer = await stack.enter_async_context(exploring(server.address))
+            page = await stack.enter_async_context(explorer.page())
+            await page.on(1, lead=0.05)
+            await page.until(lambda: page.sound[1])
+
+            server.process.kill()
+            assert (await page.told("error", id=1))["code"] == "unavailable"
+            assert f"127.0.0.1:{port}" in (await page.told("server", state="away"))["message"]
+            for note_id in (2, 3):
+                await page.on(note_id, live=note_id == 2)
+                assert (await page.told("error", id=note_id))["code"] == "unavailable"
+            status, code, message = (await explorer.ask("/api/model")).error
+            assert (status, code) == (503, "unavailable") and f"127.0.0.1:{port}" in message
+            health = (await explorer.ask("/api/health")).json
+            assert (health["bridge"], health["server"]) == ("ok", "away") and health["message"]
+            late = await stack.enter_async_context(explorer.page())
+            await late.told("server", state="away")
+
+            stack.callback((await asyncio.to_thread(start, port)).close)
+            for each in (page, late):
+                await each.told("server", state="back")
+                for note_id in (4, 5):
+                    await each.on(note_id, live=note_id == 4, seconds=0.2)
+                    await each.told("end", id=note_id)
+            await late.told("hello", sample_rate=16000)
+            assert (await explorer.ask("/api/health")).json == {"bridge": "ok", "server": "serving"}
+
+    run(test)

@@ -1,0 +1,169 @@
+"""Big jobs in a bad world: kills, servers that go away, full disks. Nothing is lost, and one line says it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from library_kills import TIMBREL, KilledJob, check_kills
+from note_proxy import NoteProxy
+from requirements_gate import require_system
+from server_process import ServerProcess, server_environment
+
+from timbrel_server.settings.config import default_bundle_path
+
+StartServer = Callable[..., ServerProcess]
+
+JOB = ["--timbre", "Violin", "--pitches", "60-89", "--velocities", "90", "--seconds", "0.5", "--tries", "1"]
+"""30 notes."""
+
+
+@pytest.fixture
+def timbrel(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Starts `timbrel library` in the test's folder."""
+
+    def start(*arguments: str, servers: str, **options: Any) -> subprocess.Popen[str]:
+        environment = server_environment(TIMBREL_SERVER=servers, TIMBREL_CACHE=str(tmp_path / "cache"))
+        return subprocess.Popen(
+            [TIMBREL, "library", *arguments, "--json"],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    return start
+
+
+Timbrel = Callable[..., "subprocess.Popen[str]"]
+
+
+def notes_in(folder: Path) -> int:
+    return len(list(folder.rglob("*.npz")))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.005)
+
+
+def test_five_kills_change_nothing_and_ask_for_nothing_twice(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server("--slots", "2")
+    job = ["--timbre", "Violin", "--timbre", "Flute", "--pitches", "60-89", "--velocities", "40,120"]
+    with NoteProxy(server.address) as proxy:
+        check_kills(KilledJob(tmp_path, proxy, [*job, "--seconds", "0.3", "--tries", "1"]), 120, 5, seed=6)
+
+
+def test_two_servers_share_a_job(start_server: StartServer, timbrel: Timbrel, tmp_path: Path) -> None:
+    with (
+        NoteProxy(start_server("--slots", "2").address) as one,
+        NoteProxy(start_server("--slots", "2").address) as other,
+    ):
+        process = timbrel(*JOB, "--out", "lib", servers=f"{one.address},{other.address}")
+        out, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error
+        assert json.loads(out)["n_rendered"] == len(one.answered) + len(other.answered) == 30
+        assert len(one.answered) >= 5 and len(other.answered) >= 5
+        assert not set(one.asked) & set(other.asked), "each note is asked of one server"
+
+
+def test_one_of_two_servers_goes_for_good_and_the_other_does_all(
+    start_server: StartServer, timbrel: Timbrel, tmp_path: Path
+) -> None:
+    staying, leaving = start_server("--slots", "1"), start_server("--slots", "1")
+    servers = f"{leaving.address},{staying.address}"
+    process = timbrel(*JOB, "--out", "lib", "--timeout", "2", servers=servers)
+    wait_for(lambda: notes_in(tmp_path / "lib") >= 6)
+    leaving.process.kill()
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert json.loads(out)["n_rendered"] == json.loads(out)["n_notes"] == 30
+    lines = error.splitlines()
+    assert all(line.startswith("timbrel: ") for line in lines) and len(lines) <= 2, error
+
+
+def test_a_server_that_is_away_for_a_while_costs_no_note(
+    start_server: StartServer, timbrel: Timbrel, tmp_path: Path
+) -> None:
+    server = start_server("--slots", "1")
+    proxy = NoteProxy(server.address)
+    process = timbrel(*JOB, "--out", "lib", "--timeout", "2", servers=proxy.address)
+    wait_for(lambda: notes_in(tmp_path / "lib") >= 5)
+    proxy.close()
+    time.sleep(3.0)
+    kept = notes_in(tmp_path / "lib")
+    with NoteProxy(server.address, proxy.port):
+        out, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert 5 <= kept < 30 and json.loads(out)["n_rendered"] == 30
+    said = error.splitlines()
+    assert said[0].startswith("timbrel: ") and "waiting for it, up to 300 s" in said[0]
+    assert said[-1] == f"timbrel: {proxy.address} is back"
+
+
+def test_servers_of_different_bundles_are_refused(
+    server_address: str, start_server: StartServer, timbrel: Timbrel, tmp_path: Path
+) -> None:
+    other = start_server(bundle=default_bundle_path())
+    process = timbrel(*JOB, "--out", "lib", servers=f"{server_address},{other.address}")
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out, error.count("\n")) == (2, "", 1)
+    assert f"{other.address} has the bundle hash" in error and "all servers of a job" in error
+    assert not (tmp_path / "lib").exists()
+
+
+FILL_AND_MAKE_ROOM = """\
+head -c 2500000 /dev/zero > disk/ballast
+"$@" 2> first; echo $?
+find disk/lib -name '*.npz' | wc -l
+find disk/lib -name '*.tmp' | wc -l
+rm disk/ballast
+"$@" 2> second; echo $?
+"""
+
+
+def test_a_disk_that_fills_up(server_address: str, tmp_path: Path) -> None:
+    """A real one, of 4 MB."""
+    require_system("bubblewrap")
+    (tmp_path / "disk").mkdir()
+    done = subprocess.run(
+        [
+            *("bwrap", "--dev-bind", "/", "/", "--size", "4000000", "--tmpfs", str(tmp_path / "disk")),
+            *("--die-with-parent", "sh", "-c", FILL_AND_MAKE_ROOM, "sh"),
+            *(TIMBREL, "library", *JOB, "--json", "--out", "disk/lib"),
+        ],
+        env=server_environment(TIMBREL_SERVER=server_address, TIMBREL_CACHE=str(tmp_path / "cache")),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    status, n_kept, n_unfinished, *summary, last_status = done.stdout.splitlines()
+    said = (tmp_path / "first").read_text()
+    assert (status, n_unfinished) == ("2", "0") and said.count("\n") == 1, said
+    assert "no space is left on the disk of disk/lib; what was rendered is kept" in said
+    assert last_status == "0", (tmp_path / "second").read_text()
+    assert json.loads("".join(summary))["n_rendered"] == 30 - int(n_kept)
+
+
+def test_two_processes_on_one_folder(start_server: StartServer, timbrel: Timbrel, tmp_path: Path) -> None:
+    server = start_server("--slots", "1")
+    first = timbrel(*JOB, "--out", "lib", servers=server.address)
+    wait_for(lambda: notes_in(tmp_path / "lib") >= 1)
+    second = timbrel(*JOB, "--out", "lib", servers=server.address)
+    out, error = second.communicate(timeout=60)
+    assert (second.returncode, out, error.count("\n")) == (2, "", 1)
+    assert f"lib is in use by process {first.pid} on" in error
+    out, error = first.communicate(timeout=120)
+    assert first.returncode == 0 and json.loads(out)["n_rendered"] == 30

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timbrel import InvalidRequestError
+from timbrel.performance import read_score
+
+WriteMidi = Callable[..., Path]
+
+
+def message(kind: str, **values: Any) -> Any:
+    import mido
+
+    return mido.Message(kind, **values)
+
+
+def tempo(microseconds: int) -> Any:
+    import mido
+
+    return mido.MetaMessage("set_tempo", tempo=microseconds)
+
+
+def note(tick: int, length: int, pitch: int, channel: int = 0, velocity: int = 100) -> list[tuple[int, Any]]:
+    return [
+        (tick, message("note_on", note=pitch, velocity=velocity, channel=channel)),
+        (tick + length, message("note_off", note=pitch, channel=channel)),
+    ]
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return kind + struct.pack(">I", len(content)) + content
+
+
+def raw_file(track: bytes, kind: int = 0, division: int = 96) -> bytes:
+    return chunk(b"MThd", struct.pack(">HHH", kind, 1, division & 0xFFFF)) + chunk(b"MTrk", track)
+
+
+def test_tracks_play_together_under_one_tempo_map(write_midi: WriteMidi) -> None:
+    path = write_midi(
+        [(0, tempo(1_000_000)), (480, tempo(500_000))],
+        [(0, message("program_change", program=40)), *note(0, 480, 60)],
+        [(0, message("program_change", program=73, channel=1)), *note(480, 960, 72, channel=1)],
+    )
+    score = read_score(path)
+    assert [(each.start, each.held, each.channel, each.program, each.pitch) for each in score.notes] == [
+        (0.0, 1.0, 1, 40, 60),
+        (1.0, 1.0, 2, 73, 72),
+    ]
+    assert score.channels == (1, 2)
+    assert score.seconds == pytest.approx(2.0)
+
+
+def test_a_program_counts_from_its_change_on(write_midi: WriteMidi) -> None:
+    change = (480, message("program_change", program=6))
+    score = read_score(write_midi([*note(0, 240, 60), change, *note(480, 240, 60)], kind=0))
+    assert [each.program for each in score.notes] == [0, 6]
+
+
+def test_running_status_and_velocity_0(tmp_path: Path) -> None:
+    path = tmp_path / "running.mid"
+    # One status byte; then pairs of note and velocity, 96 ticks apart; velocity 0 releases.
+    path.write_bytes(raw_file(bytes([0, 0x90, 60, 90, 96, 60, 0, 0, 62, 80, 96, 62, 0, 0, 0xFF, 0x2F, 0])))
+    notes = read_score(path).notes
+    assert [(each.pitch, each.velocity, each.start, each.held) for each in notes] == [
+        (60, 90, 0.0, 0.5),
+        (62, 80, 0.5, 0.5),
+    ]
+
+
+def test_smpte_time_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "film.mid"
+    path.write_bytes(
+        raw_file(
+            bytes([0, 0x90, 60, 90, 0x87, 0x68, 60, 0, 0, 0xFF, 0x2F, 0]),  # 1000 ticks
+            division=(-25 << 8) | 40,
+        )
+    )
+    assert read_score(path).notes[0].held == pytest.approx(1.0)
+
+
+def test_a_note_without_an_end_lasts_until_the_piece_does(write_midi: WriteMidi) -> None:
+    import mido
+
+    events = [
+        (0, message("note_on", note=60, velocity=90)),
+        (960, mido.MetaMessage("text", text="the end")),
+    ]
+    assert read_score(write_midi(events)).notes[0].held == pytest.approx(1.0)
+
+
+def test_controllers_become_states_and_the_pedal_lengthens(write_midi: WriteMidi) -> None:
+    def control(tick: int, number: int, value: int) -> tuple[int, Any]:
+        return tick, message("control_change", control=number, value=value)
+
+    score = read_score(
+        write_midi(
+            [
+                control(0, 7, 80),
+                control(0, 10, 0),
+                control(0, 64, 127),
+                *note(0, 240, 60),
+                control(480, 11, 64),
+                control(960, 64, 0),
+                control(960, 121, 0),
+                (960, message("pitchwheel", pitch=100)),
+                (960, message("pitchwheel", pitch=0)),
+            ]
+        )
+    )
+    assert score.notes[0].held == pytest.approx(1.0)
+    states = [(state.start, state.volume, state.expression, state.pan) for state in score.states[1]]
+    assert states == [(0.0, 80, 127, 0), (0.5, 80, 64, 0), (1.0, 80, 127, 0)]
+    assert score.n_pitch_bends == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"", "no MIDI file"),
+        (b"RIFF....WAVEfmt ", "no MIDI file"),
+        (raw_file(bytes([0, 0xFF, 0x2F, 0])), "no notes"),
+        (raw_file(bytes([0, 0x90, 60]))[:-2], "no MIDI file"),
+        (raw_file(bytes([0, 0x90, 60, 90, 0, 0xFF, 0x2F, 0]), kind=2), "type 2"),
+        (raw_file(bytes([0, 0x90, 60, 90, 0, 0xFF, 0x2F, 0]), division=0), "0 ticks"),
+        (raw_file(bytes([0, 0x90, 60, 90, 0xFF, 0xFF, 0xFF, 0x7F, 60, 0, 0, 0xFF, 0x2F, 0])), "minutes"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_one_line(tmp_path: Path, content: bytes, word: str) -> None:
+    path = tmp_path / "bad.mid"
+    path.write_bytes(content)
+    with pytest.raises(InvalidRequestError, match=word) as raised:
+        read_score(path)
+    assert "\n" not in str(raised.value) and "bad.mid" in str(raised.value)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="no such file"):
+        read_score(tmp_path / "missing.mid")
+    with pytest.raises(InvalidRequestError, match="folder"):
+        read_score(tmp_path)
