@@ -66,7 +66,7 @@ new Controls(state, player, model);
 new Compare(state, player, disc, placeWords);
 new Instrument({ state, model, placeWords, messages });
 new Search($("search"), $("search-list"), { points, palette, theme, choose: goToInstrument });
-new Drop(document.body, $("drop-hint"), $("recording"), { messages, found: located });
+new Drop($("drop-hint"), $("recording"), { messages, found: located });
 
 wireBar();
 wireMap();
@@ -208,7 +208,7 @@ function wireLink() {
   link.addEventListener("closed", ({ detail }) => {
     showStatus("away", "away");
     const lost = detail.wasOpen ? "The connection to the explorer was lost." : "The explorer does not answer.";
-    messages.stand("link", `${lost} Trying again…`);
+    if (!messages.stands("link")) messages.stand("link", `${lost} Trying again…`);
   });
   link.addEventListener("server", ({ detail }) => serverSays(detail));
   notes.addEventListener("failed", ({ detail }) => {

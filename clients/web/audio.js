@@ -4,7 +4,7 @@ const LEAST_PREBUFFER = 0.015; // seconds a voice waits for before it sounds
 const MOST_PREBUFFER = 0.3;
 
 /**
- * Events: `level` {rms}, `sound` {id, time, at}, `done` {id}, `starved` {id}, `blocked` {message}.
+ * Events: `level` {rms}, `sound` {id, time, wall, at}, `done` {id}, `starved` {id}, `blocked` {message}.
  * Browsers let a page sound only after a gesture: call `unlock` in one.
  */
 export class Audio extends EventTarget {

@@ -19,10 +19,6 @@ export class Cache {
     return samples;
   }
 
-  has(request) {
-    return this.#notes.has(keyOf(request));
-  }
-
   put(request, samples) {
     const key = keyOf(request);
     this.#drop(key);
@@ -32,11 +28,6 @@ export class Cache {
       if (this.bytes <= this.mostBytes) break;
       this.#drop(oldest);
     }
-  }
-
-  clear() {
-    this.#notes.clear();
-    this.bytes = 0;
   }
 
   get size() {
@@ -52,6 +43,6 @@ export class Cache {
 }
 
 /** Equal requests, equal sound: every field that a note depends on. */
-export function keyOf({ x, y, pitch, velocity, seconds, seed, temperature }) {
+function keyOf({ x, y, pitch, velocity, seconds, seed, temperature }) {
   return [x, y, pitch, velocity, seconds, seed, temperature].join(" ");
 }

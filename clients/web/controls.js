@@ -18,6 +18,7 @@ export class Controls {
     this.#slider("temperature", "t");
     $("hold").addEventListener("change", () => this.#hold($("hold").checked));
     $("seed").addEventListener("change", () => this.#seed($("seed").value));
+    $("seed").addEventListener("keydown", ({ key }) => key === "Enter" && $("seed").blur());
     $("seed-lock").addEventListener("click", () => this.#lock(!player.locked));
     $("seed-dice").addEventListener("click", () => this.#roll());
     state.addEventListener("change", () => this.#show());

@@ -6,7 +6,7 @@ const MOST_BYTES = 32 * 2 ** 20;
 
 /** Calls `found({x, y, pitch, nearest}, name)` for each recording that has a place. */
 export class Drop {
-  constructor(area, hint, input, { messages, found }) {
+  constructor(hint, input, { messages, found }) {
     this.hint = hint;
     this.messages = messages;
     this.found = found;

@@ -115,7 +115,10 @@ export class Instrument {
       failed: `${title}: ${reason}`,
       cancelled: `${title}: cancelled`,
     };
-    $("job").hidden = false;
+    if ($("job").hidden) {
+      $("job").hidden = false;
+      $("job").scrollIntoView({ block: "nearest" });
+    }
     $("job-words").textContent = words[state] ?? state;
     $("job-bar").value = state === "done" ? 1 : n_notes ? n_done / n_notes : 0;
     $("job-bar").hidden = ["failed", "cancelled"].includes(state);

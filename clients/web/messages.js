@@ -29,6 +29,10 @@ export class Messages {
     this.#standing.set(name, line);
   }
 
+  stands(name) {
+    return this.#standing.has(name);
+  }
+
   clear(name) {
     this.#standing.get(name)?.remove();
     return this.#standing.delete(name);

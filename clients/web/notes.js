@@ -14,8 +14,6 @@ export class Note extends EventTarget {
     this.held = false; // its length is known once it has ended
     this.cached = false;
     this.truncated = false;
-    this.silent = false; // nobody listens
-    this.askedAt = performance.now();
     this.soundedAt = null;
   }
 
@@ -142,12 +140,12 @@ export class Notes extends EventTarget {
     this.#emit("failed", { note, ...error });
   }
 
-  #sounded({ id, at, time }) {
+  #sounded({ id, at, wall }) {
     const note = this.#sounding.get(id);
     if (!note) return;
     note.soundedAt = at;
-    note.emit("sound", { at, time });
-    this.#emit("sound", { note, at });
+    note.emit("sound", { at });
+    this.#emit("sound", { note, at, wall });
   }
 
   #done(id) {
@@ -165,6 +163,6 @@ export class Notes extends EventTarget {
 }
 
 /** Seconds as they are shown and asked for again: to a tenth of a millisecond. */
-export function tidy(seconds) {
+function tidy(seconds) {
   return Math.round(seconds * 1e4) / 1e4;
 }

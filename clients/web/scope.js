@@ -5,6 +5,7 @@ import { Fft } from "./fft.js";
 const SIZE = 2048;
 const HOP = 512; // samples for each column
 const ROWS = 96;
+const MOST_COLUMNS = 48; // for each frame: a note from the cache comes all at once
 const [LOWEST, HIGHEST] = [55, 18000]; // Hz
 const RANGE_DB = 78;
 const LEAST_SECONDS = 1; // the width of an empty picture
@@ -63,23 +64,22 @@ export class Scope {
     }
     this.samples.set(chunk, this.length);
     this.length += chunk.length;
-    this.#columns(this.length - SIZE / 2);
     this.redraw();
   }
 
   #ended() {
-    this.#columns(this.length);
     this.seconds = Math.max(LEAST_SECONDS / 2, this.length / this.rate);
     this.redraw();
   }
 
-  /** Adds the columns whose middle lies before `until`. */
-  #columns(until) {
+  /** Adds some of the columns whose samples are here; returns whether there are more to add. */
+  #addColumns() {
+    const until = this.note?.complete ? this.length : this.length - SIZE / 2;
     const first = this.columns;
-    const count = Math.max(0, Math.floor(until / HOP) - first);
-    if (count === 0) return;
-    const pen = this.picture.getContext("2d");
-    const image = pen.createImageData(count, ROWS);
+    const missing = Math.max(0, Math.floor(until / HOP) - first);
+    const count = Math.min(missing, MOST_COLUMNS);
+    if (count === 0) return false;
+    const image = new ImageData(count, ROWS);
     for (let column = 0; column < count; column++) {
       const start = (first + column) * HOP;
       this.peaks.push(this.#extremes(start));
@@ -87,8 +87,9 @@ export class Scope {
       this.#paint(image, column, magnitudes);
     }
     if (first + count > this.picture.width) this.#widen(first + count);
-    pen.putImageData(image, first, 0);
+    this.picture.getContext("2d").putImageData(image, first, 0);
     this.columns += count;
+    return count < missing;
   }
 
   #extremes(start) {
@@ -131,15 +132,14 @@ export class Scope {
   }
 
   #recolour() {
-    const length = this.length;
     [this.columns, this.peaks] = [0, []];
     this.picture.getContext("2d").clearRect(0, 0, this.picture.width, ROWS);
-    this.#columns(length);
     this.redraw();
   }
 
   #draw() {
     this.#frame = 0;
+    const more = this.#addColumns();
     const ratio = devicePixelRatio || 1;
     const { width, height } = this.canvas.getBoundingClientRect();
     const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -155,6 +155,17 @@ export class Scope {
     context.fillStyle = ink.line;
     context.fillRect(0, split, width, 1);
     this.#playhead(width, height, seconds, ink);
+    if (!this.note) this.#invite(width, split, height, ink);
+    if (more) this.redraw();
+  }
+
+  #invite(width, top, bottom, ink) {
+    const { context } = this;
+    context.font = "13px system-ui, -apple-system, sans-serif";
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    context.fillStyle = ink.muted;
+    context.fillText("Click the map, or press a key", width / 2, (top + bottom) / 2);
   }
 
   #wave(width, height, seconds, ink) {

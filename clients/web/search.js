@@ -94,7 +94,7 @@ export class Search {
       event.preventDefault();
       this.#take(Math.max(0, this.#active));
     } else if (event.key === "Escape") {
-      if (this.list.hidden) this.input.value = "";
+      this.input.value = "";
       this.#close();
       event.stopPropagation();
     }

@@ -2,7 +2,7 @@
 //
 // In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | volume {value}
 //      | tap {on}
-// Out: sound {id, time} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
+// Out: sound {id, time, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
 //      | tapped {samples} for whoever listens in
 
 const AUDIBLE = 0.001; // -60 dBFS
@@ -217,7 +217,7 @@ class Mixer extends AudioWorkletProcessor {
     const first = voice.mix(out);
     if (first >= 0) {
       const time = currentTime + first / sampleRate;
-      this.port.postMessage({ type: "sound", id: voice.id, time });
+      this.port.postMessage({ type: "sound", id: voice.id, time, wall: Date.now() });
     }
     if (voice.starved) {
       voice.starved = false;

@@ -79,7 +79,7 @@ class ExplorerPage:
     def evaluate(self, expression: str, argument: Any = None) -> Any:
         return self.page.evaluate(expression, argument)
 
-    def until(self, condition: str, timeout: float = 20.0) -> None:
+    def until(self, condition: str, timeout: float = 60.0) -> None:
         """Waits until a condition in JavaScript holds, for so many seconds at most.
 
         Playwright's own `wait_for_function` would need the page to allow `eval`, which its policy forbids.
@@ -130,7 +130,7 @@ class ExplorerPage:
         self.evaluate(_SHIFTS)
 
     def shifts(self) -> list[float]:
-        """The layout shifts so far; what moves because somebody pressed something is none, as browsers count."""
+        """The layout shifts so far, those in answer to an input left out."""
         values: list[float] = self.evaluate("window.shifts")
         return values
 

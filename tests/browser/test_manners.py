@@ -60,9 +60,9 @@ def reached(page: Any) -> list[str]:
             "(() => { const a = document.activeElement; return a === document.body ? '' : "
             "a.id || a.dataset.family || a.dataset.pitch || a.className; })()"
         )
-        if not name or (names and name == names[0]):
+        if name and name in names[:1]:
             break
-        names.append(name)
+        names.append(name)  # "" where the focus leaves the page, to come back at its top
     return names
 
 
@@ -152,7 +152,7 @@ def test_a_server_that_goes_and_comes_back(
         page.page.locator(".message", has_text="server is back").wait_for(timeout=60_000)
         assert page.page.locator("#status").get_attribute("data-state") == "well"
         page.page.locator("#play").click()
-        page.until("timbrel.player.current?.complete", timeout=30)
+        page.until("timbrel.player.current?.complete")
     finally:
         explorer.close()
 
@@ -168,10 +168,10 @@ def test_an_explorer_that_is_gone_is_asked_again_until_it_is_back(
     page.page.locator(".message", has_text="connection to the explorer was lost").wait_for(timeout=30_000)
     explorer = ExplorerProcess(server_address, "--port", port)
     try:
-        page.until("timbrel.link.open", timeout=30)
+        page.until("timbrel.link.open")
         assert page.page.locator(".message").count() == 0
         page.page.locator("#play").click()
-        page.until("timbrel.player.current?.complete", timeout=30)
+        page.until("timbrel.player.current?.complete")
     finally:
         explorer.close()
         page.faults[:] = [fault for fault in page.faults if "WebSocket connection" not in fault]

@@ -9,9 +9,9 @@ import pytest
 GROWTH = 1.2
 """Of the page's memory, after many notes against after the first."""
 
-_PLAY = """async ([first, count]) => {
+_PLAY = """async ([first, count, x, y]) => {
   for (let n = first; n < first + count; n++) {
-    timbrel.state.set({ seed: n, s: 0.3 });
+    timbrel.state.set({ x, y, seed: n, s: 0.15 });
     const note = timbrel.player.strike();
     await new Promise((resolve) => note.addEventListener("end", resolve));
   }
@@ -32,10 +32,11 @@ def used_bytes(page: Any) -> int:
 def grow(page: Any, first: int, notes: int) -> tuple[int, int]:
     """Memory after so many first notes, with the cache full, and after all."""
     page.evaluate("timbrel.notes.cache.mostBytes = 2 ** 20")
-    page.evaluate(_PLAY, [0, first])
+    trumpet = page.instrument("Trumpet")  # it dies away soon
+    page.evaluate(_PLAY, [0, first, *trumpet])
     page.wait_for_silence()
     before = used_bytes(page)
-    page.evaluate(_PLAY, [first, notes - first])
+    page.evaluate(_PLAY, [first, notes - first, *trumpet])
     page.wait_for_silence()
     return before, used_bytes(page)
 

@@ -278,6 +278,35 @@ class TestLimits:
             assert list(held) == []
             assert held.code() is grpc.StatusCode.OK
 
+    def test_connections_beyond_the_limit_are_closed_and_those_within_are_served(
+        self, start_server: StartServer
+    ) -> None:
+        server = start_server("--max-connections", "8")
+        with grpc.insecure_channel(server.address) as channel, contextlib.ExitStack() as peers:
+            assert model_name(channel) == "tiny"
+            crowd = [peers.enter_context(greeted(address_of(server))) for _ in range(40)]
+            wait_for(lambda: len(closed_by_peer(crowd)) >= 32)
+            assert len(closed_by_peer(crowd)) < 40
+            assert model_name(channel) == "tiny"
+        with grpc.insecure_channel(server.address, (("grpc.use_local_subchannel_pool", 1),)) as fresh:
+            stub: Any = pb_grpc.SynthesizerStub(fresh)
+            model = stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS, wait_for_ready=True)
+            assert model.manifest.name == "tiny"
+
+    def test_a_server_that_may_open_few_files_keeps_some_for_itself(self, start_server: StartServer) -> None:
+        limited = (
+            "import resource, sys; from timbrel_server.__main__ import main;"
+            " resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); sys.exit(main())"
+        )
+        server = start_server(program=("-c", limited))
+        with grpc.insecure_channel(server.address) as channel, contextlib.ExitStack() as peers:
+            assert model_name(channel) == "tiny"
+            crowd = [peers.enter_context(greeted(address_of(server))) for _ in range(300)]
+            wait_for(lambda: len(closed_by_peer(crowd)) > 100)
+            stub: Any = pb_grpc.SynthesizerStub(channel)
+            asked = pb.GetFileRequest(name="timbre_map.json")
+            assert b"".join(reply.data for reply in stub.GetFile(asked, timeout=PATIENCE_SECONDS))
+
     def test_an_operators_limits(self, start_server: StartServer) -> None:
         options = ("--slots", "1", "--queue", "100", "--queue-frames", "100")
         server = start_server(*options, "--max-seconds", "1.5", "--max-in-flight", "7", "--max-batch", "3")
@@ -325,6 +354,31 @@ def ping(address: tuple[str, int], every_seconds: float) -> bytes:
             while data := plain.recv(65536):
                 received += data
     return received
+
+
+def greeted(address: tuple[str, int]) -> socket.socket:
+    """A connection that says hello, and nothing else."""
+    peer = socket.create_connection(address, PATIENCE_SECONDS)
+    with contextlib.suppress(OSError):  # it may have been closed already
+        peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+    peer.setblocking(False)
+    return peer
+
+
+def closed_by_peer(crowd: Sequence[socket.socket]) -> list[socket.socket]:
+    """Those at whose other end nobody is any more."""
+    return [peer for peer in crowd if _is_closed(peer)]
+
+
+def _is_closed(peer: socket.socket) -> bool:
+    try:
+        while peer.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def end_of(call: Any) -> grpc.StatusCode:

@@ -112,10 +112,11 @@ def test_without_a_timbre_or_a_file_the_option_is_named(run: Run) -> None:
 
 
 def test_help_teaches_by_example(run: Run) -> None:
-    for command in ("render", "info", "demo", "locate"):
+    for command in ("render", "info", "demo", "locate", "map", "play"):
         status, out, _ = run(command, "--help")
         assert status == 0
         assert "examples:" in out and f"timbrel {command}" in out
+        assert command == "demo" or "--json | jq" in out
 
 
 def test_info_tells_what_is_served(run: Run) -> None:

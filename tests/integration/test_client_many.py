@@ -358,6 +358,29 @@ def test_a_stream_is_not_begun_again_in_the_middle(tiny_bundle: Path, slow_steps
         server.wait_until_idle()
 
 
+def test_closing_the_client_ends_what_is_under_way(tiny_bundle: Path, slow_steps: threading.Event) -> None:
+    async def main(address: str) -> None:
+        client = timbrel.AsyncClient(address)
+        with pytest.raises(timbrel.CancelledError):
+            async for _ in client.generate_many(notes(50, 2.0)):
+                await client.close()
+
+    with BackgroundServer(tiny_bundle, n_slots=4) as server:
+        blocking_client = timbrel.Client(server.address)
+        with pytest.raises(timbrel.CancelledError):
+            for _ in blocking_client.generate_many(notes(50, 2.0)):
+                blocking_client.close()
+        server.wait_until_idle()
+        asyncio.run(main(server.address))
+        server.wait_until_idle()
+
+
+@pytest.mark.parametrize("kind", [timbrel.Client, timbrel.AsyncClient])
+def test_what_cannot_be_iterated_is_refused_at_once(kind: Callable[[str], Any]) -> None:
+    with pytest.raises(TypeError, match="itera"):
+        kind("127.0.0.1:1").generate_many(7)
+
+
 class Stammerer(pb_grpc.SynthesizerServicer):  # type: ignore[misc]
     """Passes everything on to a real server, and says every batch result three times."""
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,49 @@ class TestDockerfiles:
         kept = {line[1:] for line in lines if line.startswith("!")}
         assert "deploy/docker/health_check.py" in kept
         assert all((ROOT / path).exists() for path in kept)
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a builder gets of the repository: what .dockerignore lets through."""
+    folder = tmp_path_factory.mktemp("context")
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if line.startswith("!"):
+            source, target = ROOT / line[1:], folder / line[1:]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, target)
+    return folder
+
+
+def test_the_package_can_be_built_of_what_the_builder_gets(context: Path, tmp_path: Path) -> None:
+    require_module("build", "dev")
+    checked(
+        *(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(context))
+    )
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert "timbrel_server/bundles/default/manifest.json" in archive.namelist()
+
+
+@pytest.mark.slow
+@pytest.mark.acceptance
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+def test_the_build_steps_find_all_they_ask_for(file: Path, context: Path, tmp_path: Path) -> None:
+    """In a new environment; of the gpu image only that all can be had, for CUDA's libraries are large."""
+    steps = file.read_text().replace("\\\n", " ")
+    [step] = [line for line in steps.splitlines() if line.startswith("RUN ")]
+    home = str(tmp_path / "timbrel")
+    for command in step.removeprefix("RUN ").split("&&"):
+        words = shlex.split(command.replace("/opt/timbrel", home))
+        words[0] = words[0].replace("python", sys.executable) if words[0] == "python" else words[0]
+        if file.name == "gpu.Dockerfile" and "install" in words:
+            words += ["--dry-run"]
+        done = subprocess.run(words, cwd=context, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    if file.name == "cpu.Dockerfile":
+        checked(f"{home}/bin/timbrel", "serve", "--help")
+        checked(f"{home}/bin/python", "-c", "from timbrel_server.watching import metrics, tracing")
 
 
 def test_the_compose_file_is_one() -> None:

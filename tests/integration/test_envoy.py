@@ -82,6 +82,10 @@ class Balancer:
         except OSError:
             return 0
 
+    def n_turned_away(self) -> int:
+        """Connections that were one too many."""
+        return self._stat("local_rate_limit.grpc.rate_limited")
+
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(PATIENCE_SECONDS)
@@ -230,3 +234,16 @@ def test_one_of_two_servers_is_asked_to_end(balanced: tuple[Balancer, list[Serve
     finally:
         callers.stop()
     assert callers.failures == []
+
+
+def test_a_flood_of_connections_ends_at_envoy(balanced: tuple[Balancer, list[ServerProcess]]) -> None:
+    balancer, _ = balanced
+    with grpc.insecure_channel(f"127.0.0.1:{balancer.port}") as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS)
+        while not balancer.n_turned_away():
+            for _ in range(500):
+                with socket.create_connection(("127.0.0.1", balancer.port), PATIENCE_SECONDS):
+                    pass
+        note = pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=0.5, seed=1)
+        assert list(stub.Generate(note, timeout=PATIENCE_SECONDS))[-1].finish_reason

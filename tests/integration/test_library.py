@@ -502,3 +502,15 @@ def test_no_library_is_another_status(run: Run) -> None:
 def test_help_teaches_by_example(run: Run, command: str) -> None:
     status, out, _ = run(command, "--help")
     assert status == 0 and "examples:" in out and f"timbrel {command} " in out
+
+
+@pytest.mark.slow
+def test_the_benchmark_compares_with_the_servers_saturation(tiny_bundle: Path) -> None:
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "library.py"
+    options = ["--quick", "--bundle", str(tiny_bundle), "--notes", "40", "--window", "1", "--slots", "4"]
+    done = subprocess.run([sys.executable, script, *options], check=True, stdout=subprocess.PIPE, text=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["benchmark"] == "library"
+    assert (
+        found["library_over_server"] > 0 and found["phase_one_over_server"] > found["whole_over_server"] > 0
+    )

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import soundfile
 
 from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.ogg import with_fixed_serial
 from timbrel_bundle.audio import checked_rate, resample
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_write
@@ -81,8 +82,7 @@ def write_audio(
 ) -> Path:
     """Writes audio to a .wav, .flac or .ogg file; samples beyond -1..1 are clipped.
 
-    WAV and FLAC carry neither a time nor a name: equal audio makes byte-identical files. An Ogg stream has a
-    random number of its own.
+    No format carries a time or a name: equal audio makes byte-identical files.
 
     Args:
         audio: [samples] or [samples, channels].
@@ -119,7 +119,8 @@ def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
                 file.write(samples[start : start + BLOCK_SAMPLES])
     except soundfile.SoundFileError as error:
         raise AudioError(f"{kind.major} cannot hold this sound at {sample_rate} Hz ({error})") from None
-    return content.getvalue()
+    written = content.getvalue()
+    return with_fixed_serial(written) if kind.major == "OGG" else written
 
 
 def resampled(audio: Sound, rate_from: int, rate_to: int) -> Sound:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from timbrel.core.batch import Batch, Result
 from timbrel.core.request import NoteRequest
 from timbrel.errors import TimbrelError, UnavailableError
-from timbrel.transport import BatchCall
+from timbrel.transport import BatchCall, Transport
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-OpenCall = Callable[[Iterator[pb.GenerateBatchRequest]], BatchCall]
-"""Opens a GenerateBatch stream."""
+Open = Callable[[], Transport]
+"""Gives the connection, or says why there is none any more."""
 
 
 class BatchRun:
@@ -23,8 +23,8 @@ class BatchRun:
     slow caller nor slow requests keep the server waiting, and Ctrl-C gets through.
     """
 
-    def __init__(self, open_call: OpenCall, batch: Batch, requests: Iterable[NoteRequest]) -> None:
-        self._open_call = open_call
+    def __init__(self, open_transport: Open, batch: Batch, requests: Iterable[NoteRequest]) -> None:
+        self._open_transport = open_transport
         self._batch = batch
         self._requests = iter(requests)
         self._closed = threading.Event()
@@ -112,7 +112,7 @@ class BatchRun:
                 return None
             self._n_streams += 1
             self._batch.open_stream()
-            self._call = self._open_call(self._messages(self._n_streams))
+            self._call = self._open_transport().generate_batch(self._messages(self._n_streams))
         ended: TimbrelError = UnavailableError("the server ended the stream before all was answered")
         try:
             for response in self._call:

@@ -415,9 +415,7 @@ class Client:
         connection = self._connection
         model, timbre_map, decoder = connection.model(), connection.timbre_map(), connection.decoder()
         batch = make_batch(model, timbre_map, connection.patience(), max_in_flight, ordered)
-        results = BatchRun(
-            lambda messages: connection.open().generate_batch(messages), batch, requests
-        ).results()
+        results = BatchRun(connection.open, batch, requests).results()
         sample_rate = model.manifest.codec.sample_rate
 
         def make_note(request: NoteRequest, written: WrittenNote) -> Note:

@@ -12,6 +12,9 @@ ANGLES = 24
 RINGS = 14
 """How many distances are tried, each a mark's radius further out than the last."""
 
+NOTHING = 1e-12
+"""Areas below are rounding."""
+
 
 @dataclass(frozen=True)
 class Box:
@@ -72,8 +75,7 @@ def place_labels(
     placed: dict[int, Box] = {}
     for index in sorted(range(len(points)), key=lambda each: _room(points, each)):
         taken = [*marks, *obstacles, *placed.values()]
-        candidates = list(_candidates(points[index], sizes[index], mark_radius))
-        placed[index] = min(candidates, key=lambda box: _cost(box, taken, frame))
+        placed[index] = _best(_candidates(points[index], sizes[index], mark_radius), taken, frame)
     return [placed[index] for index in range(len(points))]
 
 
@@ -110,8 +112,18 @@ def _side(part: float) -> float:
     return max(-1.0, min(1.0, 1.6 * part))
 
 
-def _cost(box: Box, taken: Sequence[Box], frame: Box) -> tuple[bool, float]:
-    """Hidden area; equal ones keep the candidates' order, since min takes the first."""
+def _best(candidates: Iterator[Box], taken: Sequence[Box], frame: Box) -> Box:
+    """The first that hides nothing; where there is none, the one that hides least."""
+    hidden: list[tuple[float, int, Box]] = []
+    for index, box in enumerate(candidates):
+        cost = _hidden_area(box, taken, frame)
+        if cost <= NOTHING:
+            return box
+        hidden.append((cost, index, box))
+    return min(hidden, key=lambda each: each[:2])[2]
+
+
+def _hidden_area(box: Box, taken: Sequence[Box], frame: Box) -> float:
+    """What a box covers of others, and what of it lies beyond the frame."""
     outside = (box.right - box.left) * (box.top - box.bottom) - box.shared_area(frame)
-    hidden = sum(box.shared_area(other) for other in taken) + max(0.0, outside)
-    return hidden > 1e-12, hidden
+    return sum(box.shared_area(other) for other in taken if box.overlaps(other)) + max(0.0, outside)

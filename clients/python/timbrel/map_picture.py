@@ -70,7 +70,8 @@ def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
     colours = _colours(sorted({each.family for each in instruments}))
     for family, colour in colours.items():
         points = [each.timbre for each in instruments if each.family == family]
-        axes.scatter(*zip(*points, strict=True), s=34, color=colour, label=family, zorder=3, linewidths=0)
+        x, y = [x for x, _ in points], [y for _, y in points]
+        axes.scatter(x, y, s=34, color=colour, label=family, zorder=3, linewidths=0)
     _draw_names(figure, axes, instruments, colours)
     if colours:
         axes.legend(
@@ -109,11 +110,16 @@ def _colours(families: Sequence[str]) -> dict[str, Any]:
     """A colour for each family, as far apart as they come, all dark enough to read on white."""
     import matplotlib
 
-    palette = [*matplotlib.colormaps["tab10"].colors, *matplotlib.colormaps["Dark2"].colors]
+    palette = [colour for name in ("tab10", "Dark2") for colour in _listed(matplotlib.colormaps[name])]
     return {
         family: tuple(DARKENING * part for part in palette[index % len(palette)])
         for index, family in enumerate(families)
     }
+
+
+def _listed(colours: Any) -> Sequence[tuple[float, float, float]]:
+    """Those of a qualitative palette."""
+    return [tuple(colours(index)[:3]) for index in range(colours.N)]
 
 
 def _draw_names(figure: Any, axes: Any, instruments: Sequence[Instrument], colours: dict[str, Any]) -> None:

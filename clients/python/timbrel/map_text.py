@@ -70,7 +70,7 @@ class _Canvas:
         spots = {each: self._cell(*each.timbre) for each in instruments}
         for each, (row, column) in spots.items():
             self._write(row, column, self._signs.point, paint[each.family])
-        # Those with the fewest neighbours first would waste room: from the top, as one reads.
+        # From the top, as one reads.
         return [
             each
             for each, spot in sorted(spots.items(), key=lambda pair: pair[1])
@@ -106,9 +106,16 @@ class _Canvas:
             if start >= 0 and start + len(name) <= self._n_columns:
                 around = range(max(start - 1, 0), min(start + len(name) + 1, self._n_columns))
                 if not any(self._taken[row][cell] and cell != column for cell in around):
+                    self._clear(row, (start - 1, start + len(name)), column)
                     self._write(row, start, name, code)
                     return True
         return False
+
+    def _clear(self, row: int, columns: Sequence[int], mark: int) -> None:
+        """The disc's edge makes room beside a name."""
+        for column in columns:
+            if column != mark and 0 <= column < self._n_columns:
+                self._cells[row][column] = (" ", None)
 
     def _write(self, row: int, column: int, text: str, code: int | None) -> None:
         for index, sign in enumerate(text, column):

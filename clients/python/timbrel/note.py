@@ -22,7 +22,14 @@ Decode = Callable[[npt.NDArray[np.uint16]], npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, eq=False)
 class Note:
-    """One sounding of an instrument: what was asked for, the codes that came, and their sound."""
+    """One sounding of an instrument: what was asked for, the codes that came, and their sound.
+
+    >>> note = client.generate("Violin", pitch=67, seconds=0.5, seed=1)
+    >>> note.audio.shape == (round(note.duration * note.sample_rate),)
+    True
+    >>> note.save("note.flac")
+    PosixPath('note.flac')
+    """
 
     timbre: tuple[float, float]
     """The point (x, y) of the timbre map."""
@@ -75,10 +82,11 @@ class Note:
     def save(self, path: str | os.PathLike[str], sample_rate: int | None = None) -> Path:
         """Writes the sound to a .wav (24 bit), .flac (24 bit) or .ogg (Vorbis) file, whole or not at all.
 
-            note.save("note.wav")
-            note.save("note.flac", sample_rate=44_100)
+            >>> note = client.generate("Violin", seconds=0.5, seed=1)
+            >>> note.save("note.flac", sample_rate=44_100).name
+            'note.flac'
 
-        Equal notes make byte-identical .wav and .flac files.
+        Equal notes make byte-identical files.
 
         Args:
             sample_rate: the file's samples per second, 8000 to 192000; by default the note's own.
@@ -94,6 +102,8 @@ class Note:
 
     def play(self, *, wait: bool = True) -> None:
         """Plays the sound on this machine's loudspeaker.
+
+            >>> note.play()  # doctest: +SKIP
 
         Args:
             wait: return when it is over, or at once.

@@ -116,7 +116,7 @@ function paintPoints(context, view, { points, near }, ink) {
   context.globalAlpha = 1;
 }
 
-function paintLabels(context, view, { points, near, favourite, marker }, ink) {
+function paintLabels(context, view, { points, near, marker, flags }, ink) {
   const size = Math.min(view.width, view.height) < 480 ? 11 : 12;
   const radius = pointRadius(view);
   context.font = `500 ${size}px ${FONT}`;
@@ -127,11 +127,11 @@ function paintLabels(context, view, { points, near, favourite, marker }, ink) {
     const width = context.measureText(point.instrument).width;
     return { key: point, text: point.instrument, left, top, width, radius };
   });
-  const rank = ({ key }) => (key === near ? 0 : favourite === key.instrument ? 1 : 2);
+  const rank = ({ key }) => (key === near ? 0 : 1);
   items.sort((one, other) => rank(one) - rank(other) || one.key.rank - other.key.rank);
   const obstacles = items.map(({ key, left, top }) => box(key, left, top, radius + 3));
   const [left, top] = view.toScreen(marker.x, marker.y);
-  obstacles.push(box(near, left, top, 11));
+  obstacles.push(box(near, left, top, 11), ...flags.map((flag) => flagBox(view, flag)));
   const inside = items.filter(({ left, top }) => left > 0 && top > 0 && left < view.width && top < view.height);
   const frame = { width: view.width, height: view.height, lineHeight: size + 3 };
   for (const label of placeLabels(inside, frame, obstacles)) {
@@ -147,6 +147,11 @@ function paintLabels(context, view, { points, near, favourite, marker }, ink) {
 
 function box(of, left, top, reach) {
   return { of, left: left - reach, right: left + reach, top: top - reach, bottom: top + reach };
+}
+
+function flagBox(view, { x, y }) {
+  const [left, top] = view.toScreen(x, y);
+  return { of: null, left: left - 10, right: left + 10, top: top - 28, bottom: top - 4 };
 }
 
 function paintFlags(context, view, { flags }, ink) {

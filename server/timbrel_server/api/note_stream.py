@@ -40,11 +40,14 @@ class NoteStream:
         request: NoteRequest,
         origin: Origin | None = None,
         seconds_left: float | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         """
         Args:
             origin: whose turn it takes while it waits.
             seconds_left: until its caller gives up; None where that is open.
+            whole: whether it comes in one delivery.
 
         Raises:
             OverloadedError: the queue is full, or the note cannot be written in time.
@@ -53,7 +56,8 @@ class NoteStream:
         self.request = request
         self._engine = engine
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
-        self._ticket = Ticket(request, self._deliveries.put_nowait, origin)
+        self._ticket = Ticket(request, self._deliveries.put_nowait, origin, whole=whole)
+        self._ended = False
         self._facts = current_facts()
         self.on_close: Callable[[], None] = lambda: None
         """Called once nobody reads this any more."""
@@ -69,7 +73,9 @@ class NoteStream:
 
     def close(self) -> None:
         """What leaving the `with` block does. Harmless where it has been done."""
-        self._engine.cancel(self._ticket)
+        if not self._ended:
+            self._ended = True
+            self._engine.cancel(self._ticket)
         on_close, self.on_close = self.on_close, lambda: None
         on_close()
 
@@ -100,8 +106,9 @@ class NoteStream:
             if self._facts is not None:
                 self._facts.count(self._ticket, delivery, first=first)
                 first = False
-            yield delivery
             finish = delivery.finish
+            self._ended = self._ended or finish is not None  # so that nothing is left to give up
+            yield delivery
 
 
 def _hand_out(deliveries: Sequence[tuple[Ticket, Delivery]]) -> None:

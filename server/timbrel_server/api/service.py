@@ -108,7 +108,13 @@ class SynthesizerService:
         served = self._shelf.find(message.bundle, message.bundle_hash)
         request = note_request_from_pb(message, served.manifest)
         engine = served.require_engine()
-        with served.in_hand(), await patiently(lambda: NoteStream(engine, request, origin)) as note:
+        # Sound is decoded while the note goes on being written.
+        whole = message.audio == pb.AUDIO_FORMAT_UNSPECIFIED
+
+        def begin() -> NoteStream:
+            return NoteStream(engine, request, origin, whole=whole)
+
+        with served.in_hand(), await patiently(begin) as note:
             return await whole_note(
                 note_replies(note, message.audio, served.manifest, served.decoding, patient=True)
             )

@@ -23,6 +23,9 @@ _log = logging.getLogger(__name__)
 SHORTEST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 10.0
 
+NOTICEABLE_WAIT_SECONDS = 0.1
+"""A note that waited longer for its slot came late."""
+
 UNTIMED_FRAME_RATE = 1e6
 """So many frames a second that no note ever waits for its tick."""
 
@@ -180,8 +183,7 @@ class Engine:
                 raise OverloadedError(
                     f"{waiting} requests are waiting already", self.seconds_to_room(ticket.request)
                 ) from None
-            # A live note's next frame is a frame of real time away: nothing is gained by waiting for more.
-            self._chunkers[ticket] = Chunker() if ticket.request.lead_frames is None else Chunker(largest=1)
+            self._chunkers[ticket] = _chunker_of(ticket)
             self._changed.notify()
 
     def release(self, ticket: Ticket) -> None:
@@ -229,10 +231,15 @@ class Engine:
             rows = [_step_row(slot) for slot in active] if due else []
             begun = [(slot.row, slot.ticket.request) for slot in admission.begun]
             for slot in admission.begun:
-                slot.ticket.waited_seconds = time.monotonic() - slot.ticket.submitted
-                self._observer.admitted(slot.ticket.waited_seconds)
+                self._note_wait(slot.ticket)
         self._prepare(begun, admission.moves)
         return due, rows
+
+    def _note_wait(self, ticket: Ticket) -> None:
+        waited = ticket.waited_seconds = time.monotonic() - ticket.submitted
+        if waited > NOTICEABLE_WAIT_SECONDS:
+            self._chunkers[ticket].note_came_late()
+        self._observer.admitted(waited)
 
     def _prepare(self, begun: Sequence[tuple[int, NoteRequest]], moves: Sequence[Move]) -> None:
         for row, request in begun:
@@ -305,6 +312,13 @@ class Engine:
             self._chunkers.clear()
         if given_up:
             self._post([(ticket, Delivery(error=UnavailableError(reason))) for ticket in given_up])
+
+
+def _chunker_of(ticket: Ticket) -> Chunker:
+    if ticket.whole:
+        return Chunker.of_whole_notes()
+    # A live note's next frame is a frame of real time away: nothing is gained by waiting for more.
+    return Chunker() if ticket.request.lead_frames is None else Chunker(largest=1)
 
 
 def _step_row(slot: Slot) -> StepRow:

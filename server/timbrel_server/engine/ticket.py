@@ -37,13 +37,20 @@ class Ticket:
     """An accepted request, and when its key goes up. Each is itself alone: two for equal requests differ."""
 
     def __init__(
-        self, request: NoteRequest, receive: Callable[[Delivery], None], origin: Origin | None = None
+        self,
+        request: NoteRequest,
+        receive: Callable[[Delivery], None],
+        origin: Origin | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         """
         Args:
             receive: takes each delivery, on whatever thread the engine's `post` calls it; must not block.
             origin: whose turn it takes while it waits; by default nobody's in particular.
+            whole: whether all frames come in one delivery.
         """
+        self.whole = whole
         self.request = request
         self.submitted = time.monotonic()
         self.waited_seconds: float | None = None

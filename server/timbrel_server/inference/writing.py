@@ -102,7 +102,7 @@ async def _write(
     engine = served.require_engine()
 
     def begin() -> NoteStream:
-        return NoteStream(engine, note, origin, seconds_left)
+        return NoteStream(engine, note, origin, seconds_left, whole=True)
 
     with await patiently(begin) if origin.patient else begin() as stream:
         whole = await whole_note(

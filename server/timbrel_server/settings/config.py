@@ -161,6 +161,15 @@ class ServerConfig:
         1024, "max_streams", read_whole, "calls at once on one connection; further ones wait", metavar="N"
     )
 
+    max_connections: int = option(
+        4096,
+        "max_connections",
+        read_whole,
+        "connections at once; further ones are closed before they say a word",
+        metavar="N",
+    )
+    """Fewer where the process may open fewer files."""
+
     max_in_flight: int | None = option(
         None,
         "max_in_flight",
@@ -272,6 +281,7 @@ def _check_ranges(config: ServerConfig) -> None:
     _check_range("failure_grace", config.failure_grace_seconds, 0, 86_400)
     _check_range("max_message_bytes", config.max_message_bytes, 1024, 1 << 30)
     _check_range("max_streams", config.max_streams, 1, 1_000_000)
+    _check_range("max_connections", config.max_connections, 1, 1_000_000)
     _check_range("max_batch", config.max_batch, 1, 1024)
     if config.max_in_flight is not None:
         _check_range("max_in_flight", config.max_in_flight, 1, 100_000)

@@ -172,7 +172,7 @@ class _FollowedNote:
         self._receive(delivery)
         if delivery.frames:
             self._metrics.frames.inc(len(delivery.frames))
-            if self._began is not None:
+            if self._began is not None and not delivery.finish:  # else it was asked for in one piece
                 self._metrics.first_chunk.observe(time.monotonic() - self._began)
                 self._began = None
         if not self.ended and (delivery.finish or delivery.error):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import grpc
 
 from timbrel_server.settings.config import ServerConfig
+from timbrel_server.wire.open_files import connections_within_reach
 
 
 class ListenError(OSError):
@@ -23,6 +24,7 @@ def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
         ("grpc.max_receive_message_length", config.max_message_bytes),
         ("grpc.max_metadata_size", 16 << 10),
         ("grpc.max_concurrent_streams", config.max_streams),
+        ("grpc.max_allowed_incoming_connections", connections_within_reach(config.max_connections)),
         # A caller whose machine vanished is noticed, and its slot freed.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),

@@ -82,6 +82,7 @@ def test_a_message_is_one_line() -> None:
     assert str(error_from_status(13, "")) != ""
 
 
-def test_a_call_cut_by_a_proxy_may_be_tried_again() -> None:
-    error = error_from_status(13, "Received RST_STREAM with error code 2")
+@pytest.mark.parametrize("message", ["Received RST_STREAM with error code 2", "Internal error from Core"])
+def test_a_call_that_was_cut_may_be_tried_again(message: str) -> None:
+    error = error_from_status(13, message)
     assert isinstance(error, errors.UnavailableError)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from timbrel.core.location import Location
+from timbrel.core.location import location_from_pb
 from timbrel.core.recording import locate_request
 from timbrel.errors import BundleMismatchError, InvalidRequestError, ServerError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -73,7 +73,7 @@ def response(x: float = 0.1, y: float = 0.6) -> pb.LocateResponse:
 
 
 def test_an_answer_is_read_in_short_numbers() -> None:
-    location = Location.from_pb(response(), "h", 1)
+    location = location_from_pb(response(), "h", 1)
     assert location.timbre == (0.1, 0.6)
     (nearest,) = location.nearest
     assert (nearest.name, nearest.family, nearest.timbre) == ("Oboe", "Winds", (0.5, 0.6))
@@ -82,10 +82,10 @@ def test_an_answer_is_read_in_short_numbers() -> None:
 
 def test_another_bundle_s_answer_is_a_mismatch() -> None:
     with pytest.raises(BundleMismatchError):
-        Location.from_pb(response(), "other", 5)
+        location_from_pb(response(), "other", 5)
 
 
 @pytest.mark.parametrize("answer", [pb.LocateResponse(bundle_hash="h"), response(x=1.0), response(x=nan)])
 def test_an_answer_without_a_point_is_the_servers_fault(answer: pb.LocateResponse) -> None:
     with pytest.raises(ServerError):
-        Location.from_pb(answer, "h", 5)
+        location_from_pb(answer, "h", 5)

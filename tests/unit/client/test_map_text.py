@@ -27,16 +27,12 @@ def test_every_instrument_is_named_once_and_no_line_is_too_long(width: int, unic
     assert text.isascii() != unicode
     for each in SHIPPED:
         # On a narrow map a long name is cut in the list below; its beginning is there.
-        assert len(re.findall(re.escape(each.name[:20]), text)) == 1
+        assert len(re.findall(rf"(?<!Pan ){re.escape(each.name[:20])}", text)) == 1
 
 
 def test_a_wide_terminal_names_nearly_all_beside_their_points() -> None:
-    lines = draw_text(SHIPPED, 132, colour=False, unicode=True).splitlines()
-    beside = [
-        each
-        for each in SHIPPED
-        if any(re.search(rf"● {re.escape(each.name)}|{re.escape(each.name)} ●", line) for line in lines)
-    ]
+    text = draw_text(SHIPPED, 132, colour=False, unicode=True)
+    beside = [each for each in SHIPPED if f"● {each.name}" in text or f"{each.name} ●" in text]
     assert len(beside) >= 30
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from timbrel.core.request import NoteRequest
+from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import InvalidRequestError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -21,7 +21,7 @@ GOOD = NoteRequest((0.5, -0.5), 60, 100, 2.0)
 
 
 def test_a_good_request_travels_as_it_is() -> None:
-    request = replace(GOOD, seed=0, temperature=0.5, top_k=9, top_p=0.75).to_pb(MANIFEST)
+    request = request_to_pb(replace(GOOD, seed=0, temperature=0.5, top_k=9, top_p=0.75), MANIFEST)
     assert (request.timbre.x, request.timbre.y) == (0.5, -0.5)
     assert (request.pitch, request.velocity, request.seconds) == (60, 100, 2.0)
     assert request.HasField("seed") and request.seed == 0
@@ -30,19 +30,20 @@ def test_a_good_request_travels_as_it_is() -> None:
 
 
 def test_what_is_not_said_is_left_to_the_server() -> None:
-    request = GOOD.to_pb(MANIFEST)
+    request = request_to_pb(GOOD, MANIFEST)
     assert not request.HasField("seed")
     assert not any(request.sampling.HasField(name) for name in ("temperature", "top_k", "top_p"))
 
 
 def test_takes_numpys_numbers() -> None:
-    request = NoteRequest(
+    wanted = NoteRequest(
         (np.float32(0.5), np.float32(0.25)),  # type: ignore[arg-type]
         np.int64(60),  # type: ignore[arg-type]
         np.uint8(100),  # type: ignore[arg-type]
         np.float32(2.0),  # type: ignore[arg-type]
         np.int64(3),  # type: ignore[arg-type]
-    ).to_pb(MANIFEST)
+    )
+    request = request_to_pb(wanted, MANIFEST)
     assert (request.pitch, request.velocity, request.seed) == (60, 100, 3)
 
 
@@ -87,7 +88,7 @@ def test_takes_numpys_numbers() -> None:
 )
 def test_each_bad_field_is_named(field: str, value: Any) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        replace(GOOD, **{field: value}).to_pb(MANIFEST)
+        request_to_pb(replace(GOOD, **{field: value}), MANIFEST)
     (violation,) = caught.value.fields
     assert field in violation.field
     assert "\n" not in str(caught.value)
@@ -95,5 +96,13 @@ def test_each_bad_field_is_named(field: str, value: Any) -> None:
 
 def test_several_bad_fields_are_all_named() -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        replace(GOOD, pitch=1, velocity=200, seconds=-1.0).to_pb(MANIFEST)
+        request_to_pb(replace(GOOD, pitch=1, velocity=200, seconds=-1.0), MANIFEST)
     assert {violation.field for violation in caught.value.fields} == {"pitch", "velocity", "seconds"}
+
+
+def test_a_seed_is_drawn_once_and_a_given_one_is_kept() -> None:
+    drawn = GOOD.seeded()
+    assert drawn.seed is not None and 0 <= drawn.seed < 2**32
+    assert drawn.seeded() is drawn
+    assert GOOD.seeded().seed != drawn.seed
+    assert replace(GOOD, seed=0).seeded().seed == 0

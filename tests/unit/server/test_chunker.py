@@ -6,7 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from timbrel_server.engine.chunker import LARGEST_CHUNK_FRAMES, LONGEST_WAIT_SECONDS, Chunker
+from timbrel_server.engine.chunker import (
+    LARGEST_CHUNK_FRAMES,
+    LONGEST_WAIT_AFTER_QUEUING_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    Chunker,
+)
 
 
 def still() -> float:
@@ -47,3 +52,19 @@ def test_no_frame_is_lost_or_out_of_order(clock: Callable[[], float]) -> None:
     frames = [frame for t in range(77) for frame in chunker.add((t,))] + list(chunker.flush())
     assert frames == [(t,) for t in range(77)]
     assert chunker.flush() == []
+
+
+def test_a_note_that_is_wanted_whole_comes_whole() -> None:
+    chunker = Chunker.of_whole_notes()
+    assert all(not chunker.add((t,)) for t in range(1000))
+    assert chunker.flush() == [(t,) for t in range(1000)]
+
+
+def test_a_note_that_came_late_comes_in_fewer_pieces_and_its_first_frame_alone() -> None:
+    frame_rate = 37.5
+    chunker = Chunker(clock=ticking(1 / frame_rate))
+    chunker.note_came_late()
+    sizes = [len(chunk) for t in range(200) if (chunk := chunker.add((t,)))]
+    assert sizes[0] == 1
+    longest = LONGEST_WAIT_AFTER_QUEUING_SECONDS * frame_rate
+    assert longest <= min(sizes[1:]) <= max(sizes) <= longest + 2

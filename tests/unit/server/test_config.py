@@ -35,8 +35,8 @@ def test_every_option_arrives(tmp_path: Path) -> None:
         " --device 1 --device 3"
         " --slots 3 --threads 2 --queue 9 --grace 1.5 --stall 4 --failure-grace 0 --token-file tokens"
         " --allow-anonymous --insecure --tls-cert c --tls-key k --client-ca a --max-message-bytes 2048"
-        " --queue-frames 900 --max-streams 7 --max-in-flight 8 --max-batch 6 --max-seconds 1.5"
-        " --otlp-endpoint http://[::1]:4317"
+        " --queue-frames 900 --max-connections 5 --max-streams 7 --max-in-flight 8 --max-batch 6"
+        " --max-seconds 1.5 --otlp-endpoint http://[::1]:4317"
         " --metrics-host ::1 --metrics-port 0 --log-format json --log-level debug"
         " --exit-with-parent"
     )
@@ -63,6 +63,7 @@ def test_every_option_arrives(tmp_path: Path) -> None:
         max_message_bytes=2048,
         max_streams=7,
         queue_frames=900,
+        max_connections=5,
         max_in_flight=8,
         max_batch=6,
         max_seconds=1.5,

@@ -272,6 +272,30 @@ def test_a_thread_that_waits_for_a_tick_hears_the_release(runner: CountingRunner
     engine.stop()
 
 
+def test_a_note_comes_in_one_delivery_where_it_is_wanted_whole(engine: Engine) -> None:
+    listener = Listener()
+    engine.accept(Ticket(request(1), listener.receive, whole=True))
+    delivery = listener.next()
+    assert delivery.frames == expected(1, 10)
+    assert delivery.finish is Finish.EOS
+
+
+def test_a_note_that_had_to_queue_comes_in_fewer_pieces(runner: CountingRunner) -> None:
+    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out)
+
+    def sizes(waited_seconds: float) -> list[int]:
+        found: list[int] = []
+        ticket = Ticket(request(1, held_frames=58), lambda delivery: found.append(len(delivery.frames)))
+        ticket.submitted -= waited_seconds
+        engine.accept(ticket)
+        while sum(found) < 58:
+            engine.step()
+        return found
+
+    assert sizes(0.0) == [1, 3, 9, 27, 18]
+    assert sizes(1.0) == [1, 32, 25]
+
+
 def test_cancelling_frees_the_slot_and_nothing_more_comes(engine: Engine, runner: CountingRunner) -> None:
     runner.gate.clear()
     listeners = [Listener() for _ in range(4)]

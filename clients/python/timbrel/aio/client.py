@@ -168,6 +168,8 @@ class AsyncClient:
                 one may take its time.
         """
         check_many(on_error, max_in_flight)
+        if not isinstance(requests, Iterable | AsyncIterable):
+            raise TypeError(f"requests must be iterable, got {type(requests).__name__}")
         return self._generate_many(requests, ordered, progress, on_error, max_in_flight)
 
     async def decode(self, codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:

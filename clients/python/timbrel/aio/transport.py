@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import grpc
@@ -33,24 +34,14 @@ class AsyncStreamCall(Generic[_Reply]):
         """Use `AsyncTransport.play` or `AsyncTransport.generate_batch`."""
         self._call = call
         self._address = address
-        self._cancelled = False
 
     async def __aiter__(self) -> AsyncIterator[_Reply]:
-        try:
+        with _translated(self._address):
             async for reply in self._call:
                 yield reply
-        except grpc.RpcError as error:
-            raise translate(error, self._address) from None
-        except asyncio.CancelledError:
-            # gRPC says so too where the call was cancelled by `cancel`, and this task was not.
-            task = asyncio.current_task()
-            if self._cancelled and not (task is not None and task.cancelling()):
-                raise CancelledError("the call was cancelled") from None
-            raise
 
     def cancel(self) -> None:
         """Ends it, and every note on it, at once."""
-        self._cancelled = True
         self._call.cancel()
 
 
@@ -112,18 +103,30 @@ class AsyncTransport:
         await self._channel.close(None)
 
     async def _unary(self, method: Any, request: object, timeout: float | None) -> object:
-        try:
+        with _translated(self._address):
             return await method(request, timeout=timeout, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise translate(error, self._address) from None
 
     async def _stream(self, method: Any, request: object, timeout: float | None) -> AsyncGenerator[Any, None]:
         """Yields the replies; a caller that leaves early cancels the call."""
         call: _Stream = method(request, timeout=timeout, metadata=self._metadata)
         try:
-            async for reply in call:
-                yield reply
-        except grpc.RpcError as error:
-            raise translate(error, self._address) from None
+            with _translated(self._address):
+                async for reply in call:
+                    yield reply
         finally:
             call.cancel()
+
+
+@contextlib.contextmanager
+def _translated(address: str) -> Iterator[None]:
+    """Lets no error of gRPC out."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise translate(error, address) from None
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Not this task was cancelled, but the call, or the connection was closed: gRPC says it the same way.
+        raise CancelledError("the call was cancelled, or its client closed") from None

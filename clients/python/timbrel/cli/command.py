@@ -20,8 +20,6 @@ EXTRAS: Mapping[str, str] = {
     "timbrel_training": "train",
     "timbrel_export": "export",
     "timbrel.cli.demo": "cpu,server,demo",
-    "timbrel.cli.map": "demo",
-    "timbrel.cli.play": "cpu,midi",
     "timbrel": "cpu",
 }
 """Start of a command's module -> the extras that it needs; the first that fits counts."""

@@ -18,11 +18,18 @@ from timbrel.core.timbre import parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Voice, Writer, build_library
 from timbrel.library.folder import LibraryFolder
-from timbrel.library.job import DEFAULT_SAMPLE_RATE, DEFAULT_SECONDS, DEFAULT_SEED, DEFAULT_TRIES
+from timbrel.library.job import (
+    DEFAULT_SAMPLE_RATE,
+    DEFAULT_SECONDS,
+    DEFAULT_SEED,
+    DEFAULT_TRIES,
+    check_job,
+)
 from timbrel.library.ranges import parse_pitches, parse_velocities
 from timbrel.library.servers import SILENT_SECONDS, JobServers, server_addresses
 from timbrel.library.source import PATIENCE_SECONDS
 from timbrel.library.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
+from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
 
 _EXAMPLES = """\
 examples:
@@ -32,11 +39,15 @@ examples:
   timbrel library --path Flute:-0.5,0.3:8 --pitches 60,72 --out morph     eight steps from one to the other
   timbrel library --grid 12 --pitches 60 --velocities 100 --out map       the whole disc, 12 points across
   timbrel library --all --round-robins 4 --server studio:50051 --server attic:50051 --out everything
+  timbrel library --all --pitches 36-96 --velocities 20-120:20 --engine ray --out s3://bucket/notes
   timbrel verify violin
 
 Pitches are MIDI note numbers, 60 = C4, or names; 48-84:3 is every third from 48 to 84. Where a job is
 stopped, by whatever, the same command continues it: no note is rendered twice. The folder gets samples/,
 NAME.sfz (Sforzando, sfizz), NAME.dspreset (Decent Sampler), manifest.jsonl, LICENSE and README.md.
+
+With --engine ray, nothing is made for samplers: raw notes, their codes and measurements, go into shards of
+Parquet or WebDataset. RAY_ADDRESS names a cluster to run on, with timbrel and the bundle on every machine.
 """
 
 
@@ -55,19 +66,23 @@ class LibraryCommand:
         _add_notes(parser)
         _add_files(parser)
         _add_servers(parser)
+        _add_engine(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         # What can be said without a server is said without one.
         pitches, velocities = parse_pitches(args.pitches), parse_velocities(args.velocities)
         wanted = _Wanted(args)
-        LibraryFolder(args.out).check()
+        if args.engine == "ray":
+            return _run_sharded(args, wanted, pitches, velocities)
+        folder = Path(args.out)
+        LibraryFolder(folder).check()
         with _servers_of(args) as servers:
             client = servers.client
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
             source = servers.source(args.patience)
             source.hold_to(job.writer)
             options = BuildOptions(args.sf2, not args.json, _tell)
-            summary = build_library(client, job, args.out, options, source)
+            summary = build_library(client, job, folder, options, source)
         print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
         return 0
 
@@ -184,7 +199,9 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("files")
-    group.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the library")
+    group.add_argument(
+        "--out", required=True, metavar="DIR", help="folder of the library; of shards also s3://..."
+    )
     group.add_argument(
         "--format", choices=("wav", "flac"), default="wav", help="24 bit (default %(default)s)"
     )
@@ -232,6 +249,28 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("millions of notes")
+    group.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="ray: raw notes, by workers of Ray Data with a server each, into shards (default %(default)s)",
+    )
+    group.add_argument(
+        "--shards", choices=("parquet", "webdataset"), default="parquet", help="(default %(default)s)"
+    )
+    group.add_argument(
+        "--shard-notes", type=int, default=1000, metavar="N", help="notes a shard (default %(default)s)"
+    )
+    group.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="one core each (default: all cores but one, which reads and writes)",
+    )
+
+
 def _servers_of(args: argparse.Namespace) -> JobServers:
     """Raises InvalidRequestError where an address makes no sense, or --bundle stands beside --server."""
     if args.server and args.bundle is not None:
@@ -244,6 +283,40 @@ def _servers_of(args: argparse.Namespace) -> JobServers:
         return Client(address, timeout=args.timeout, bundle=args.bundle, progress=True)
 
     return JobServers(addresses, connect, _tell)
+
+
+def _run_sharded(
+    args: argparse.Namespace, wanted: _Wanted, pitches: tuple[int, ...], velocities: tuple[int, ...]
+) -> int:
+    """Workers have servers of their own: one is asked here only for what there is."""
+    faults = [
+        FieldViolation(name, fault)
+        for name, given, fault in (
+            ("server", args.server, "workers have servers of their own; leave it out, or --engine ray"),
+            ("sf2", args.sf2, "is made of finished samples, which --engine ray does not write"),
+        )
+        if given
+    ]
+    if faults:
+        raise InvalidRequestError.of(faults)
+    from timbrel.library.scale import build_shards
+
+    bundle = args.bundle or os.environ.get(BUNDLE_VARIABLE) or None
+    bundle = None if bundle is None else str(Path(bundle).resolve())
+    with PrivateServer(bundle) as server, Client(server.address, token=server.token) as client:
+        job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
+        check_job(job, client.model())
+    build = build_shards(
+        job,
+        args.out,
+        bundle=bundle,
+        shard_format=args.shards,
+        shard_notes=args.shard_notes,
+        n_workers=args.workers,
+        show_progress=not args.json,
+    )
+    print(json.dumps(build.to_json(), indent=2) if args.json else build.to_text())
+    return 0
 
 
 def _tell(message: str) -> None:

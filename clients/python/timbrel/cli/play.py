@@ -20,9 +20,10 @@ examples:
   timbrel play song.mid --out song.wav --json | jq '.parts[] | {channel, program_name, player}'
 
 Channels count from 1; drums, on channel 10, are left out unless a timbre is given for it. A program that the
-timbre map lacks is played by the instrument nearest to it, and the summary says by which. Without --timbre,
---fold or --normalize nothing is chosen in silence: what was left out or changed is told in one line each.
-Equal notes are rendered once; the same command with the same --seed writes the same sound.
+timbre map lacks is played by the instrument nearest to it, and the summary says by which, as it says in one
+line each what was left out, transposed or made softer. Pitch bend is not played. Notes longer than the bundle
+can hold go on by a loop. Equal notes are rendered once; the same command with the same --seed writes the same
+bytes.
 """
 
 
@@ -33,8 +34,8 @@ class PlayCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.description = (
-            "Performs a MIDI file (type 0 or 1): velocities, note lengths, the sustain pedal, tempo changes, "
-            "volume, expression and pan, each channel with a timbre of its own, in stereo."
+            "Performs a MIDI file (type 0 or 1): velocities, note lengths, the sustain pedal, tempo changes,"
+            " volume, expression and pan, each channel with a timbre of its own, in stereo."
         )
         parser.epilog = _EXAMPLES
         parser.add_argument("file", metavar="FILE", help="the .mid file")

@@ -33,11 +33,6 @@ class Instrument:
     pitch_max: int
     """Highest MIDI note number it was trained on, inclusive."""
 
-    @classmethod
-    def from_pb(cls, point: pb.TimbrePoint) -> Instrument:
-        """See `instrument_from_pb`."""
-        return instrument_from_pb(point)
-
 
 def instrument_from_pb(point: pb.TimbrePoint) -> Instrument:
     return Instrument(point.instrument, point.family, point_of(point), point.pitch_min, point.pitch_max)

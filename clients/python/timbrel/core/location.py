@@ -50,11 +50,6 @@ class Location:
     nearest: tuple[Neighbour, ...]
     """The nearest first."""
 
-    @classmethod
-    def from_pb(cls, response: pb.LocateResponse, expected_hash: str, n_nearest: int) -> Location:
-        """See `location_from_pb`."""
-        return location_from_pb(response, expected_hash, n_nearest)
-
 
 def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest: int) -> Location:
     """

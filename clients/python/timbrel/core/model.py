@@ -121,11 +121,6 @@ class Model:
 
     default_sampling: SamplingDefaults
 
-    @classmethod
-    def from_pb(cls, response: pb.GetModelResponse) -> Model:
-        """See `model_from_pb`."""
-        return model_from_pb(response)
-
 
 def model_from_pb(response: pb.GetModelResponse) -> Model:
     manifest, engine = response.manifest, response.engine

@@ -52,10 +52,6 @@ class NoteRequest:
         """This note with a seed, drawn here where there is none: however often it is sent, it is one note."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(SEED_BITS))
 
-    def to_pb(self, manifest: pb.Manifest) -> pb.GenerateRequest:
-        """See `request_to_pb`."""
-        return request_to_pb(self, manifest)
-
 
 def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
     """The request at a point of the map.

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from timbrel.core.instrument import Instrument
-from timbrel.core.model import Model
+from timbrel.core.instrument import Instrument, instrument_from_pb
+from timbrel.core.model import Model, model_from_pb
 from timbrel.errors import TimbrelError
 from timbrel.explore.faults import fault_of
 from timbrel.explore.upstream import PROBE_SECONDS, Upstream
@@ -24,11 +24,11 @@ class About:
         self._upstream = upstream
 
     async def model(self, _: Request) -> Response:
-        model = Model.from_pb(await self._upstream.model())
+        model = model_from_pb(await self._upstream.model())
         return JSONResponse(_model_json(model, self._upstream.backend.name), headers=FRESH)
 
     async def timbre_map(self, _: Request) -> Response:
-        points = [Instrument.from_pb(point) for point in (await self._upstream.timbre_map()).points]
+        points = [instrument_from_pb(point) for point in (await self._upstream.timbre_map()).points]
         return JSONResponse({"points": [_point_json(each) for each in points]}, headers=FRESH)
 
     async def health(self, _: Request) -> Response:

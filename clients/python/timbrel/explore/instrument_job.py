@@ -80,7 +80,8 @@ class InstrumentJob:
         try:
             self._folder.mkdir()
             self._process = await _start_worker()
-            await self._talk(self._process, endpoint)
+            if not self._state.is_over:  # cancelled meanwhile
+                await self._talk(self._process, endpoint)
         except OSError as error:
             self._end(JobState.FAILED, " ".join(str(error).split()))
         finally:

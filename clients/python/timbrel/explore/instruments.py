@@ -12,7 +12,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from timbrel.core.model import Model
+from timbrel.core.model import model_from_pb
 from timbrel.errors import NotFoundError, OverloadedError
 from timbrel.explore.instrument_job import InstrumentJob, JobState
 from timbrel.explore.instrument_order import InstrumentOrder
@@ -63,7 +63,7 @@ class Instruments:
     async def post(self, request: Request) -> Response:
         """Takes an order."""
         content = await read_body(request, MAX_ORDER_BYTES, "the order")
-        order = InstrumentOrder.parse(content, Model.from_pb(await self._upstream.model()))
+        order = InstrumentOrder.parse(content, model_from_pb(await self._upstream.model()))
         self._check_room(order)
         job_id = secrets.token_urlsafe(9)
         job = self._jobs[job_id] = InstrumentJob(job_id, order, self._folder / job_id)

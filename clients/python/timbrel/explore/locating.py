@@ -7,7 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from timbrel.core.location import Location
+from timbrel.core.location import Location, location_from_pb
 from timbrel.core.recording import locate_request
 from timbrel.explore.attention import while_attended
 from timbrel.explore.parameters import read_query
@@ -41,7 +41,7 @@ class Locating:
         manifest = await self._upstream.manifest()
         asked = await asyncio.to_thread(_prepare, content, pitch, manifest)
         found = await self._upstream.locate(asked)
-        return Location.from_pb(found, manifest.bundle_hash, N_NEAREST)
+        return location_from_pb(found, manifest.bundle_hash, N_NEAREST)
 
 
 def _prepare(content: bytes, pitch: float | None, manifest: pb.Manifest) -> pb.LocateRequest:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from timbrel.core.request import NoteRequest
+from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -48,7 +48,7 @@ def note_request(
         top_k=fields.get("top_k"),
         top_p=fields.get("top_p"),
     )
-    request = wanted.to_pb(manifest)
+    request = request_to_pb(wanted, manifest)
     request.audio = audio
     return request
 

@@ -37,6 +37,9 @@ LONGEST_DELAY_SECONDS = 4.0
 PATIENT_LOOKS = 2
 """Looks in vain before a server of one's own is started anew."""
 
+CLOSING_SECONDS = 0.05
+"""gRPC closes its sockets in threads of its own, and complains of a server that ends before that."""
+
 _Result = TypeVar("_Result")
 
 
@@ -73,6 +76,8 @@ class Upstream:
             await asyncio.gather(self._task, return_exceptions=True)
         if self._transport is not None:
             await self._transport.close()
+            self._transport = None
+            await asyncio.sleep(CLOSING_SECONDS)
 
     @property
     def backend(self) -> Backend:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ class LibraryFolder:
         return found
 
 
-def differences(found: dict[str, Any], wanted: dict[str, Any]) -> Iterator[str]:
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
     """Names of what differs."""
     for name in sorted(found.keys() | wanted.keys()):
         one, other = found.get(name), wanted.get(name)

@@ -23,8 +23,13 @@ ADDRESS_VARIABLE = "RAY_ADDRESS"
 
 DEFAULT_SHARD_NOTES = 1000
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""No telemetry, and no advice on the terminal."""
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # no advice on the terminal
+    "RAY_worker_niceness": "0",  # its own is 15: on a busy machine no worker would ever get ready
+}
+"""Ray's environment, where the user has not set it otherwise."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +126,12 @@ def _make(
     job: LibraryJob, url: str, bundle: str | None, missing: list[Shard], n_workers: int | None
 ) -> Iterator[Receipt]:
     """The receipts of shards as they are made."""
-    with _ray(n_workers) as ray:
+    with ray_session(n_workers) as ray:
         n_cores = int(ray.cluster_resources().get("CPU", 1))
         n_actors = max(1, min(len(missing), n_workers or n_cores - 1))
         plan = ray.data.from_items([asdict(shard) for shard in missing], override_num_blocks=len(missing))
         made = plan.map_batches(
-            ShardWorker,
-            fn_constructor_args=(job, url, bundle),
+            _bound(job, url, bundle),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=n_actors),
             num_cpus=1,
@@ -141,10 +145,20 @@ def _make(
             raise _cause(error) from None
 
 
+def _bound(job: LibraryJob, url: str, bundle: str | None) -> type[ShardWorker]:
+    """The worker of this job: Ray complains of arguments, which an actor that starts anew might not find."""
+
+    class JobWorker(ShardWorker):
+        def __init__(self) -> None:
+            super().__init__(job, url, bundle)
+
+    return JobWorker
+
+
 @contextmanager
-def _ray(n_workers: int | None) -> Iterator[Any]:
-    """Ray, started for this block unless it runs already. It says nothing, here or to its makers."""
-    for name, value in QUIET.items():
+def ray_session(n_workers: int | None) -> Iterator[Any]:
+    """Ray's module; Ray itself is started for this block unless it runs already, and says nothing."""
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
         import ray
@@ -154,7 +168,10 @@ def _ray(n_workers: int | None) -> Iterator[Any]:
     started = not ray.is_initialized()
     if started:
         # One core more than there are workers: the plan is read by a task of its own.
-        local = {"num_cpus": max(os.cpu_count() or 1, (n_workers or 1) + 1), "include_dashboard": False}
+        local: dict[str, Any] = {
+            "num_cpus": max(os.cpu_count() or 1, (n_workers or 1) + 1),
+            "include_dashboard": False,
+        }
         ray.init(
             log_to_driver=False,
             logging_level=logging.ERROR,

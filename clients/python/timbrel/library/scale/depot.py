@@ -53,7 +53,8 @@ class Depot:
         Raises:
             OtherJobError: it is another job's; the message says in what they differ.
         """
-        wanted = {"key": job_key(job), "job": {**json.loads(json.dumps(job.to_json())), **layout}}
+        described: dict[str, Any] = {**json.loads(json.dumps(job.to_json())), **layout}
+        wanted = {"key": job_key(job), "job": described}
         found = self._read(JOB_FILE)
         if found is None:
             self._files.makedirs(self._root, exist_ok=True)
@@ -63,10 +64,10 @@ class Depot:
             there = dict(json.loads(found)["job"])
         except (ValueError, KeyError, TypeError):
             raise OtherJobError(f"{self.url}/{JOB_FILE} is damaged; choose another place") from None
-        if there != wanted["job"]:
+        if there != described:
             raise OtherJobError(
                 f"{self.url} holds another job's shards (it differs in "
-                f"{', '.join(differences(there, wanted['job']))}); choose another place, or give the same "
+                f"{', '.join(differences(there, described))}); choose another place, or give the same "
                 "options to continue it"
             )
 

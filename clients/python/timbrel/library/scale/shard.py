@@ -1,4 +1,4 @@
-"""Shards: a thousand notes or so, as one Parquet or WebDataset file, and a receipt that says what is in it."""
+"""Shards: a thousand notes or so, as one Parquet or WebDataset file, and a receipt for what is in it."""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from timbrel.library.level import Audio, rms_db
 from timbrel.library.manifest import ManifestRow
-from timbrel.library.pitch.yin import Yin
+from timbrel.library.pitch.yin import Yin, track_pitch
 from timbrel.library.verify.instrument_file import Opcodes, parse_sfz
 from timbrel.library.verify.report import Fault, ScaleResult
+from timbrel.pitch import ONSET_SECONDS
 from timbrel_bundle.audio import read_audio
 
 MISSING = "no scale was played: sfizz is not installed (pip install pysfizz)"
@@ -57,6 +58,8 @@ def play_scale(
     synth = Synth(sample_rate=sample_rate, block_size=BLOCK_SIZE)
     with _silent_sfizz():
         loaded = synth.load_sfz_file(path, quiet=False)
+    # Wait for samples to be read: otherwise, on a busy machine, notes fall silent in their middle.
+    synth._synth.enable_freewheeling()
     if not loaded:
         return [Fault(name, "scale", "sfizz cannot load it")], None
     tracker = Yin()
@@ -69,11 +72,13 @@ def play_scale(
         if fault := _fault_of_level(played, row):
             faults.append(Fault(name, "scale", fault))
             continue
-        expected = _expected(folder, row, tracker)
-        heard = tracker.measure(played[: round(HELD_SECONDS * sample_rate)], sample_rate)
-        if expected is None or heard is None:
+        own, _ = read_audio(folder / row.file)
+        own, played = (each[: round(HELD_SECONDS * sample_rate)] for each in (own, played))
+        heard = tracker.measure(played, sample_rate)
+        beside = cents_beside(played, own, sample_rate)
+        if heard is None or beside is None or not _is_sure(tracker.measure(own, sample_rate), row):
             continue
-        cents = 100.0 * (heard - expected)
+        cents = beside - row.tune_cents
         off_sample.append(abs(cents))
         off_scale.append(abs(100.0 * (heard - row.pitch)))
         if abs(cents) > SAME_CENTS:
@@ -117,6 +122,7 @@ def _render(synth: Any, row: ManifestRow) -> Audio:
     seconds = HELD_SECONDS
     if row.loop_end is not None:
         seconds = max(seconds, row.loop_end / row.sample_rate + LOOPED_SECONDS)
+    synth._synth.all_sound_off()  # nothing of the key before
     stereo = synth.render_note(row.pitch, row.velocity, seconds, seconds)
     return np.asarray(np.mean(stereo, axis=0), dtype=np.float32)
 
@@ -134,10 +140,20 @@ def _fault_of_level(played: Audio, row: ManifestRow) -> str | None:
     return None
 
 
-def _expected(folder: Path, row: ManifestRow, tracker: Yin) -> float | None:
-    """The pitch of the tuned sample; None where it is not tracked with confidence."""
-    audio, sample_rate = read_audio(folder / row.file)
-    heard = tracker.measure(audio[: round(HELD_SECONDS * sample_rate)], sample_rate)
-    if heard is None or abs(heard - row.pitch) > 0.5:
+def cents_beside(played: Audio, own: Audio, sample_rate: int) -> float | None:
+    """How far a played note lies above its own sample, in cents; None where they have no pitch in common.
+
+    The median over moments, each compared with the same one of the other. The pitch of a whole note that
+    wanders, by vibrato or beating, depends by five cents and more on where its frames happen to lie.
+    """
+    one, other = track_pitch(played, sample_rate), track_pitch(own, sample_rate)
+    count = min(len(one.hertz), len(other.hertz))
+    kept = one.voiced[:count] & other.voiced[:count] & (one.seconds[:count] >= ONSET_SECONDS)
+    if not kept.any():
         return None
-    return heard + row.tune_cents / 100.0
+    return float(np.median(1200.0 * np.log2(one.hertz[:count][kept] / other.hertz[:count][kept])))
+
+
+def _is_sure(heard: float | None, row: ManifestRow) -> bool:
+    """Whether the sample is tracked with confidence."""
+    return heard is not None and abs(heard - row.pitch) <= 0.5

@@ -1,0 +1,69 @@
+"""The words of the explorer's WebSocket."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+
+from timbrel.errors import DeadlineExceededError, OverloadedError, ServerError
+from timbrel.explore import messages
+from timbrel.explore.messages import BadMessageError, NoteCancel, NoteOff, NoteOn, Ping, parse_message
+
+
+def test_what_a_page_may_say() -> None:
+    text = json.dumps({"type": "on", "id": 4294967295, "x": 0.1, "pitch": 60, "lead": 0.05, "live": False})
+    assert parse_message(text) == NoteOn(4294967295, {"x": 0.1, "pitch": 60}, False, 0.05)
+    assert parse_message('{"type":"on","id":1}') == NoteOn(1, {}, True, None)
+    assert parse_message('{"type":"off","id":1}') == NoteOff(1)
+    assert parse_message('{"type":"cancel","id":1}') == NoteCancel(1)
+    assert parse_message('{"type":"ping","t":[1.5,null]}') == Ping([1.5, None])
+
+
+@pytest.mark.parametrize(
+    ("text", "note_id"),
+    [
+        ('{"type":"on","id":4294967296}', None),
+        ('{"type":"on","id":1.0}', None),
+        ('{"type":"off","id":3,"x":1}', 3),
+        ('{"type":"on","id":3,"lead":true}', 3),
+        ('{"type":"on","id":3,"lead":61}', 3),
+        ('{"type":["on"]}', None),
+        ('{"type":"on","id":' + "9" * 5000 + "}", None),
+        ("", None),
+        ("null", None),
+    ],
+)
+def test_what_it_may_not(text: str, note_id: int | None) -> None:
+    with pytest.raises(BadMessageError) as caught:
+        parse_message(text)
+    assert caught.value.note_id == note_id
+    assert len(str(caught.value)) < 300
+
+
+def test_what_a_page_is_told() -> None:
+    assert json.loads(messages.start(1, 2**64 - 1, 48000)) == {
+        **{"type": "start", "id": 1, "seed": 2**64 - 1, "sample_rate": 48000}
+    }
+    assert messages.audio(258, b"abcd") == struct.pack("<I", 258) + b"abcd"
+    assert json.loads(messages.server(True, "")) == {"type": "server", "state": "back"}
+    assert json.loads(messages.server(False, "gone")) == {
+        "type": "server",
+        "state": "away",
+        "message": "gone",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OverloadedError("full"), "overloaded"),
+        (DeadlineExceededError("late"), "deadline"),
+        (ServerError("bug\nsecond line"), "internal"),
+    ],
+)
+def test_errors_have_a_code_and_one_line(error: Exception, code: str) -> None:
+    told = json.loads(messages.error_of_note(7, error))  # type: ignore[arg-type]
+    assert (told["type"], told["id"], told["code"]) == ("error", 7, code)
+    assert "\n" not in told["message"]

@@ -1,0 +1,59 @@
+"""The explorer's small parts that need no server."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from timbrel.explore.browser import has_display
+from timbrel.explore.downloads import file_name
+from timbrel.explore.instrument_zip import write_zip
+from timbrel.explore.web_folder import INDEX, find_web_folder
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "seen"),
+    [
+        ({}, "linux", False),
+        ({"DISPLAY": ""}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
+        ({}, "darwin", True),
+    ],
+)
+def test_a_browser_opens_only_where_it_is_seen(
+    environment: dict[str, str], platform: str, seen: bool
+) -> None:
+    assert has_display(environment, platform) is seen
+
+
+def test_a_file_is_named_by_what_makes_its_sound() -> None:
+    asked = pb.GenerateRequest(
+        timbre=pb.Timbre(x=-0.0001, y=-0.4), pitch=60, velocity=100, seconds=2, seed=2**40
+    )
+    assert file_name(asked, "wav") == "timbrel_x0.000_y-0.400_p060_v100_2s_seed1099511627776.wav"
+
+
+def test_equal_folders_make_equal_zips_without_the_working_files(tmp_path: Path) -> None:
+    zips = []
+    for name in ("one", "other"):
+        folder = tmp_path / name
+        (folder / "samples").mkdir(parents=True)
+        (folder / ".timbrel").mkdir()
+        (folder / ".timbrel" / "job.json").write_text(name)
+        (folder / "samples" / "a.wav").write_bytes(bytes(10_000))
+        (folder / "samples" / "b.flac").write_bytes(b"packed")
+        write_zip(folder, tmp_path / f"{name}.zip", "Organ")
+        zips.append((tmp_path / f"{name}.zip").read_bytes())
+    assert zips[0] == zips[1]
+    with zipfile.ZipFile(tmp_path / "one.zip") as archive:
+        assert archive.namelist() == ["Organ/samples/a.wav", "Organ/samples/b.flac"]
+        assert archive.read("Organ/samples/a.wav") == bytes(10_000)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_the_page_is_found() -> None:
+    assert (find_web_folder() / INDEX).is_file()
