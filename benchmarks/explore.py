@@ -1,4 +1,4 @@
-"""What the explorer's bridge adds to a note: through its WebSocket, and straight from the gRPC server, in turn.
+"""What the explorer's bridge adds to a note: through its WebSocket, and straight from the server, in turn.
 
 Examples:
     python benchmarks/explore.py                      the bundle that ships; a minute or so

@@ -165,7 +165,8 @@ export class Scope {
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.fillStyle = ink.muted;
-    context.fillText("Click the map, or press a key", width / 2, (top + bottom) / 2);
+    const words = matchMedia("(hover: none)").matches ? "Tap the map" : "Click the map, or press a key";
+    context.fillText(words, width / 2, (top + bottom) / 2);
   }
 
   #wave(width, height, seconds, ink) {

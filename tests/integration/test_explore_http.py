@@ -246,6 +246,22 @@ def test_a_recording_that_is_too_large_is_not_held(
     explore(tiny_bundle, test)
 
 
+def test_a_recording_that_does_not_arrive_is_not_waited_for(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timbrel.explore.locating.UPLOAD_SECONDS", 0.1)
+
+    async def test(app: App, explorer: Explorer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", explorer.port)
+        head = f"POST /api/locate HTTP/1.1\r\nHost: {explorer.host}\r\nContent-Length: 1000\r\n\r\n"
+        writer.write(head.encode() + b"RIFF")
+        answer = await reader.readuntil(b"}}")
+        assert answer.startswith(b"HTTP/1.1 504 ") and b"did not arrive within 0.1 seconds" in answer
+        writer.close()
+
+    explore(tiny_bundle, test)
+
+
 def test_hours_of_silence_in_a_small_file_are_not_unpacked(tiny_bundle: Path) -> None:
     audio = np.concatenate([tone(rate=8000), np.zeros(8000 * 3600, np.float32)])
     content = wav(audio, 8000, "FLAC")

@@ -23,7 +23,7 @@ TOKEN = "sesame-7f3a91"
 PATIENCE_SECONDS = 240.0
 """What builds stands back: on a busy machine it takes its time."""
 
-SMALL = {"x": 0.5, "y": 0.5, "pitches": "69-96:9", "velocities": [40, 120], "seconds": 1.2, "seed": 1}
+SMALL = {"x": 0.5, "y": 0.5, "pitches": "69-96:9", "velocities": [120], "seconds": 1.2, "seed": 1}
 """Where the tiny bundle, which was never trained, happens to be in tune."""
 
 
@@ -82,14 +82,14 @@ def test_an_instrument_is_built_while_notes_sound_and_passes_its_check(
 ) -> None:
     async def test(app: App, explorer: Explorer) -> None:
         asked = await order(explorer, name="My\n 'Violin' <1>")
-        assert asked["n_notes"] == 8
+        assert asked["n_notes"] == 4
         early = await explorer.ask(f"/api/instruments/{asked['id']}.zip")
         assert early.error[:2] == (404, "not_found")
         async with explorer.page() as page:
             await page.on(1, live=False, seconds=0.3)
             await page.told("end", id=1)
         told = await until(explorer, asked["id"], "done")
-        assert told[-1] == {"id": asked["id"], "state": "done", "n_done": 8, "n_notes": 8}
+        assert told[-1] == {"id": asked["id"], "state": "done", "n_done": 4, "n_notes": 4}
         counts = [each["n_done"] for each in told]
         assert counts == sorted(counts)
         answer = await explorer.ask(f"/api/instruments/{asked['id']}.zip")
@@ -103,7 +103,7 @@ def test_an_instrument_is_built_while_notes_sound_and_passes_its_check(
         top = {"LICENSE", "README.md", "manifest.jsonl", "My-Violin-1.sfz", "My-Violin-1.dspreset"}
         assert top <= {name.partition("/")[2] for name in names}
         assert all(name.startswith("My-Violin-1/") and "/." not in name for name in names)
-        assert sum(name.endswith(".wav") for name in names) == 8
+        assert sum(name.endswith(".wav") for name in names) == 4
         report = await asyncio.to_thread(verify_library, tmp_path / "My-Violin-1")
         assert report.passed, report.to_text()
 

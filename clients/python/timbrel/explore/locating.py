@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from timbrel.core.location import Location, location_from_pb
 from timbrel.core.recording import locate_request
+from timbrel.errors import DeadlineExceededError
 from timbrel.explore.attention import while_attended
 from timbrel.explore.parameters import read_query
 from timbrel.explore.recording import decode_recording
@@ -19,6 +20,9 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 MAX_BYTES = 32 * 2**20
 MAX_AT_ONCE = 2
 """Recordings in hand; more wait."""
+
+UPLOAD_SECONDS = 60.0
+"""Who sends slowly keeps others waiting."""
 
 N_NEAREST = 8
 
@@ -33,9 +37,18 @@ class Locating:
     async def locate(self, request: Request) -> Response:
         pitch = read_query(request.query_params, frozenset({"pitch"}), whole=frozenset())
         async with self._room:
-            content = await read_body(request, MAX_BYTES, "the recording")
+            content = await self._receive(request)
             location = await while_attended(request, self._locate(content, pitch.get("pitch")))
         return JSONResponse({**_to_json(location), **pitch})
+
+    async def _receive(self, request: Request) -> bytes:
+        try:
+            async with asyncio.timeout(UPLOAD_SECONDS):
+                return await read_body(request, MAX_BYTES, "the recording")
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"the recording did not arrive within {UPLOAD_SECONDS:g} seconds"
+            ) from None
 
     async def _locate(self, content: bytes, pitch: float | None) -> Location:
         manifest = await self._upstream.manifest()
