@@ -26,13 +26,16 @@ EXPORT := $(TIMBREL) export --model $(RUN)/model --codec $(RUN)/codec --tokens $
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format install bench pretrain acceptance protos clean
+.PHONY: help demo explore test lint format install bench pretrain acceptance protos clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.demo-installed ## Install what playing needs and render twelve notes or more to demo/
 	@$(TIMBREL) demo --out demo
+
+explore: $(VENV)/.demo-installed ## Open the map of timbres in the browser, live on the model
+	@$(TIMBREL) explore
 
 test: lint ## Lint, type-check and test, on a small bundle
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -49,7 +52,7 @@ format: $(VENV)/.installed ## Let ruff mend what it can
 install: $(VENV)/.installed ## Install everything for development into .venv (CPU torch included)
 
 bench: $(VENV)/.installed ## Measure the engine, the codec, the server and the whole (BENCH_ARGS=--quick: minutes instead of an hour)
-	for name in decode profile precision codec serve gpu render_speed; do $(BIN)/python benchmarks/$$name.py $(BENCH_ARGS) || exit; done
+	for name in decode profile precision codec serve gpu render_speed library explore explorer_latency; do $(BIN)/python benchmarks/$$name.py $(BENCH_ARGS) || exit; done
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
 pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
@@ -93,7 +96,7 @@ $(VENV)/.created:
 # What `make demo` needs: no torch.
 $(VENV)/.demo-installed: pyproject.toml constraints.txt | $(VENV)/.created
 	@echo "installing timbrel into $(VENV) ..."
-	@$(PIP) --editable '.[$(RUNTIME),server,demo]'
+	@$(PIP) --editable '.[$(RUNTIME),server,demo,explore,midi]'
 	@$(runtime-fix)
 	@touch $@
 

@@ -9,7 +9,7 @@ COPY . .
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 RUN python -m venv /opt/timbrel \
     && /opt/timbrel/bin/pip install --no-cache-dir --disable-pip-version-check \
-        --constraint constraints.txt '.[cpu,server,metrics]'
+        --constraint constraints.txt '.[cpu,server,metrics,telemetry]'
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/timbrel /opt/timbrel

@@ -36,7 +36,12 @@ _STOP = """() => {
 _SHIFTS = """() => {
   window.shifts = [];
   new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts.push(entry.value);
+    for (const entry of list.getEntries()) {
+      if (entry.hadRecentInput) continue;
+      const moved = entry.sources.map(({ node, previousRect: a, currentRect: b }) =>
+        `${node?.id || node?.className || node?.nodeName}: ${a.x},${a.y} to ${b.x},${b.y}`);
+      window.shifts.push(`${entry.value} ${moved.join("; ")}`);
+    }
   }).observe({ type: "layout-shift", buffered: true });
 }"""
 
@@ -129,9 +134,9 @@ class ExplorerPage:
         """From now on, and of what has been before, layout shifts are kept for `shifts`."""
         self.evaluate(_SHIFTS)
 
-    def shifts(self) -> list[float]:
-        """The layout shifts so far, those in answer to an input left out."""
-        values: list[float] = self.evaluate("window.shifts")
+    def shifts(self) -> list[str]:
+        """The layout shifts so far, what moved in each; those in answer to an input are left out."""
+        values: list[str] = self.evaluate("window.shifts")
         return values
 
 

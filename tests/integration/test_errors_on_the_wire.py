@@ -239,6 +239,8 @@ class TestOverload:
                 modest = [asyncio.create_task(ask("modest", seed)) for seed in range(5)]
                 await asyncio.gather(*greedy, *modest)
             last = len(order) - 1 - order[::-1].index("modest")
-            assert order[n_before:last].count("greedy") < 25, "the modest caller waited for the greedy one's queue"
+            assert order[n_before:last].count("greedy") < 25, (
+                "the modest caller waited for the greedy one's queue"
+            )
 
         served(tiny_bundle, test, n_slots=2, token_file=tokens)
