@@ -11,6 +11,8 @@ library_over_server    notes written and kept on disk under their keys, while th
 phase_one_over_server  from the first request to the last note kept: slots fill at its start and empty
                        at its end
 whole_over_server      measuring (two pitch trackers, loudness) and finishing (loops, files) included
+library_over_server_per_cpu_second compares frames by the server's own processor time, which other programs on
+the machine do not disturb: whether its slots were full, though not whether it had to wait.
 Once with the server on a core of its own, as if on another machine, and all of the library's work on another
 ("apart"); once with both free to use all cores ("shared"), where measuring takes what the server leaves.
 The last line is one JSON object.
@@ -30,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.harness.helper_process import HelperProcess
 from benchmarks.harness.machine import usable_cores
+from benchmarks.harness.pinning import cpu_seconds
 from benchmarks.harness.report import Bar, Report
 from benchmarks.harness.server import BenchServer
 from benchmarks.harness.table import print_table
@@ -59,8 +62,9 @@ class Bench:
             process.close()
         self.server.close()
 
-    def saturate(self, seconds: float) -> float:
-        """Frames per second."""
+    def saturate(self, seconds: float) -> tuple[float, float]:
+        """Frames per second, and per second of the server's processor time."""
+        before = cpu_seconds(self.server.pid)
         found = self.load.ask(
             what="saturate",
             n_at_once=2 * self.slots,
@@ -68,12 +72,16 @@ class Bench:
             shortest=self.seconds,
             longest=self.seconds,
         )
-        return float(found["frames_per_second"])
+        rate = float(found["frames_per_second"])
+        # Frames of the warm-up before the window are not counted, its processor time is: 1.2 windows of it.
+        return rate, rate * seconds / ((cpu_seconds(self.server.pid) - before) / 1.2)
 
     def build(self, n_notes: int, seed: int) -> dict[str, float]:
         """A library of about so many notes."""
+        before = cpu_seconds(self.server.pid)
         found: dict[str, float] = self.library.ask(n_notes=n_notes, seconds=self.seconds, seed=seed)
-        return found
+        spent = cpu_seconds(self.server.pid) - before
+        return found | {"frames_per_cpu_second": found["frames"] / spent}
 
 
 def measure(args: argparse.Namespace, cores: str) -> dict[str, Any]:
@@ -81,12 +89,14 @@ def measure(args: argparse.Namespace, cores: str) -> dict[str, Any]:
     bench = Bench(args, cores)
     try:
         bench.build(bench.slots, seed=1)  # loads the codec and the trackers
-        pairs = []
+        pairs, per_cpu = [], []
         for round_ in range(args.rounds):
             before = bench.saturate(args.window)
             built = bench.build(args.notes, seed=1000 + round_)
-            server = (before + bench.saturate(args.window)) / 2.0
+            after = bench.saturate(args.window)
+            server = (before[0] + after[0]) / 2.0
             pairs.append((server, built))
+            per_cpu.append(2.0 * built["frames_per_cpu_second"] / (before[1] + after[1]))
             print(
                 f"{cores}, round {round_ + 1}: server {server:.0f} frames/s; library "
                 f"{built['saturated_frames_per_second']:.0f} saturated, "
@@ -106,7 +116,13 @@ def measure(args: argparse.Namespace, cores: str) -> dict[str, Any]:
         for name in ("phase_one_notes_per_second", "whole_notes_per_second")
     }
     server = round(statistics.median(server for server, _ in pairs), 1)
-    return {"server_frames_per_second": server, "notes": pairs[0][1]["notes"], **ratios, **rates}
+    return {
+        "server_frames_per_second": server,
+        "notes": pairs[0][1]["notes"],
+        "library_over_server_per_cpu_second": round(statistics.median(per_cpu), 3),
+        **ratios,
+        **rates,
+    }
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -163,6 +179,7 @@ def main() -> None:
     report.finish(
         {
             "library_over_server": ratio,
+            "library_over_server_per_cpu_second": first["library_over_server_per_cpu_second"],
             "phase_one_over_server": first["phase_one_over_server"],
             "whole_over_server": first["whole_over_server"],
             "cores": figures,

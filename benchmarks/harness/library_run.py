@@ -72,6 +72,7 @@ class LibraryRun:
         steady = sum(n for at, n in watched.frames_at if first < at <= watched.asked_for_all)
         return {
             "notes": job.n_notes,
+            "frames": frames,
             "saturated_frames_per_second": steady / max(1e-9, watched.asked_for_all - first),
             "phase_one_frames_per_second": frames / (last - watched.begun),
             "whole_frames_per_second": frames / whole,

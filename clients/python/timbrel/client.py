@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from timbrel.audio.stream import Audio, decode_as_it_comes
 from timbrel.batch_run import BatchRun
 from timbrel.connection import Connection
 from timbrel.core.instrument import Instrument, instrument_from_pb
@@ -29,7 +30,6 @@ from timbrel.progress import bar
 from timbrel.security import Security
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS as DEFAULT_TIMEOUT_SECONDS
 from timbrel.settings import ClientSettings
-from timbrel.sound import Audio, decode_as_it_comes
 from timbrel.transport import Transport
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 

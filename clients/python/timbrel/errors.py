@@ -12,7 +12,8 @@
     ├── ServerError              anything else that went wrong in the server; `error_id` is in its log
     └── MissingExtraError        an optional part of timbrel is not installed; `extra` names it
 
-Each message is one line that can be shown to a user as it stands.
+Parts that do more than ask a server add their own: `library` (LockedError, OtherJobError, DiskFullError),
+`audio.speaker` (SpeakerError). Each message is one line that can be shown to a user as it stands.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.audio_file import write_audio
+from timbrel.audio.file import write_audio
+from timbrel.audio.speaker import play
 from timbrel.errors import TimbrelError
 from timbrel.note_page import note_html
-from timbrel.speaker import play
 
 Decode = Callable[[npt.NDArray[np.uint16]], npt.NDArray[np.float32]]
 """codes [frames, codebooks] -> audio [samples]"""

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
+from timbrel.audio.stream import Audio, decode_as_it_comes
 from timbrel.core.faults import error_from_status
 from timbrel.core.reply import NoteAssembler
 from timbrel.decoder import Decoder
 from timbrel.errors import TimbrelError, UnavailableError
-from timbrel.sound import Audio, decode_as_it_comes
 from timbrel.transport import PlayCall
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from timbrel.aio.batch_run import AsyncBatchRun
 from timbrel.aio.connection import AsyncConnection
 from timbrel.aio.player import AsyncPlayer
-from timbrel.aio.sound import decode_as_it_comes
+from timbrel.aio.audio import decode_as_it_comes
 from timbrel.aio.transport import AsyncTransport
+from timbrel.audio.stream import Audio
 from timbrel.client import N_NEAREST
 from timbrel.core.instrument import Instrument, instrument_from_pb
 from timbrel.core.location import Location, location_from_pb
@@ -31,7 +32,6 @@ from timbrel.note import Note
 from timbrel.progress import bar
 from timbrel.security import Security
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings
-from timbrel.sound import Audio
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 

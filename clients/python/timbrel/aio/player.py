@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
 
 from timbrel.aio.connection import AsyncConnection
-from timbrel.aio.sound import decode_as_it_comes
+from timbrel.aio.audio import decode_as_it_comes
 from timbrel.aio.transport import AsyncPlayCall
+from timbrel.audio.stream import Audio
 from timbrel.core.faults import error_from_status
 from timbrel.core.reply import NoteAssembler
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import TimbrelError, UnavailableError
-from timbrel.sound import Audio
 from timbrel_bundle.codec import CodecStream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
 from timbrel.core.instrument import Instrument
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel.map_picture import check_picture_path, draw_map
-from timbrel.map_text import draw_text
+from timbrel.timbre_map.picture import check_picture_path, draw_map
+from timbrel.timbre_map.text import draw_text
 
 _EXAMPLES = """\
 examples:

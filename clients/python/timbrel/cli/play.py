@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from timbrel.audio_file import check_audio_path, check_sample_rate, write_audio
+from timbrel.audio.file import check_audio_path, check_sample_rate, write_audio
 from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
 from timbrel.performance import PerformanceOptions, parse_casting, perform, read_score
 from timbrel.performance.perform import DEFAULT_SEED

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from timbrel.audio_file import check_audio_path, check_sample_rate
+from timbrel.audio.file import check_audio_path, check_sample_rate
 from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
 from timbrel.client import Client
 from timbrel.core.path import path as points_along

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from timbrel.audio_file import check_sample_rate, resampled
+from timbrel.audio.file import check_sample_rate, resampled
 from timbrel.client import Client
 from timbrel.core.model import Model
 from timbrel.errors import FieldViolation, InvalidRequestError

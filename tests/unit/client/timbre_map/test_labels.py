@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from timbrel.label_layout import Box, place_labels
+from timbrel.timbre_map.labels import Box, place_labels
 
-MAP = Path(__file__).parents[3] / "server" / "bundles" / "default" / "timbre_map.json"
+MAP = Path(__file__).parents[4] / "server" / "bundles" / "default" / "timbre_map.json"
 FRAME = Box(-1.2, -1.2, 1.2, 1.2)
 MARK = 0.014
 

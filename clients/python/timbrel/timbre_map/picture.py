@@ -12,7 +12,7 @@ from typing import Any
 from timbrel.core.instrument import Instrument
 from timbrel.demo.picture import require_matplotlib
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel.label_layout import Box, place_labels
+from timbrel.timbre_map.labels import Box, place_labels
 from timbrel_bundle.files import atomic_write
 
 INCHES = 8.5

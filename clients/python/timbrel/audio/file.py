@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
+from timbrel.audio.ogg import with_fixed_serial
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel.ogg import with_fixed_serial
 from timbrel_bundle.audio import checked_rate, resample
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_write

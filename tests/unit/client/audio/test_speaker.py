@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from timbrel import MissingExtraError, Note, TimbrelError
-from timbrel.speaker import SpeakerError, play
+from timbrel.audio.speaker import SpeakerError, play
 
 TONE = np.sin(np.arange(800) * 0.3).astype(np.float32)
 

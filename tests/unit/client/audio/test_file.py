@@ -8,8 +8,8 @@ import pytest
 import soundfile
 
 from timbrel import InvalidRequestError
-from timbrel.audio_file import audio_bytes, check_audio_path, resampled, write_audio
-from timbrel.ogg import SERIAL, checksum, with_fixed_serial
+from timbrel.audio.file import audio_bytes, check_audio_path, resampled, write_audio
+from timbrel.audio.ogg import SERIAL, checksum, with_fixed_serial
 from timbrel_bundle.errors import AudioError
 
 RATE = 48_000

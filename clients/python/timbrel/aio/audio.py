@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable
 
+from timbrel.audio.stream import Audio
 from timbrel.core.reply import NoteAssembler
-from timbrel.sound import Audio
 from timbrel_bundle.codec import CodecStream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 

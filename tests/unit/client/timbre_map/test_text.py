@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from timbrel import Instrument
-from timbrel.map_text import draw_text
+from timbrel.timbre_map.text import draw_text
 
-MAP = Path(__file__).parents[3] / "server" / "bundles" / "default" / "timbre_map.json"
+MAP = Path(__file__).parents[4] / "server" / "bundles" / "default" / "timbre_map.json"
 
 SHIPPED = [
     Instrument(each["instrument"], each["family"], (each["x"], each["y"]), 33, 96)

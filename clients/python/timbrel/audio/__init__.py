@@ -1,0 +1,1 @@
+"""Sound on its way out: files, the loudspeaker, and notes as they come."""

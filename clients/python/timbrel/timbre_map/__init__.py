@@ -1,0 +1,1 @@
+"""The timbre map, drawn for terminals and as a picture."""
