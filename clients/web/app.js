@@ -31,6 +31,7 @@ import { Theme } from "./theme.js";
 
 const $ = (id) => document.getElementById(id);
 
+document.documentElement.dataset.whole = "";
 const theme = new Theme($("theme"));
 const messages = new Messages($("messages"), $("spoken"));
 const audio = new Audio();

@@ -41,7 +41,6 @@ def test_nothing_moves_while_the_page_loads_and_plays(open_page: Any, viewport: 
     page.click(0.35, 0.55)
     page.until("timbrel.player.current?.complete")
     page.click(*page.instrument("Oboe"))
-    page.page.locator("#keep").click()
     page.page.wait_for_timeout(300)
     assert page.shifts() == []
 
