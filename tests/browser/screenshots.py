@@ -1,4 +1,4 @@
-"""Takes the README's pictures of the explorer: desktop and phone, to clients/web/screenshots/.
+"""Takes the README's pictures of the explorer: desktop and phone, to clients/screenshots/.
 
     python tests/browser/screenshots.py
 
@@ -22,7 +22,7 @@ from browser.explorer_process import ExplorerProcess
 from PIL import Image
 from server_process import ServerProcess
 
-TARGET = Path(__file__).resolve().parents[2] / "clients" / "web" / "screenshots"
+TARGET = Path(__file__).resolve().parents[2] / "clients" / "screenshots"
 MOST_BYTES = 300_000
 STEP = 3
 """Between two levels of a colour that are told apart, of 256; white stays white."""

@@ -18,7 +18,18 @@ from timbrel_bundle.providers import CUDA, obstacle
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "data" / "tiny_bundle"
-SCRIPTS = ("decode", "profile", "precision", "codec", "serve", "gpu", "render_speed", "library", "explore", "explorer_latency")
+SCRIPTS = (
+    "decode",
+    "profile",
+    "precision",
+    "codec",
+    "serve",
+    "gpu",
+    "render_speed",
+    "library",
+    "explore",
+    "explorer_latency",
+)
 
 
 def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:

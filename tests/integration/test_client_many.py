@@ -171,6 +171,25 @@ def test_what_reading_the_requests_raises_comes_after_the_notes_before(
     assert n_heard[-1] == 5
 
 
+def test_requests_that_were_cancelled_by_others_end_the_iteration(server_address: str) -> None:
+    async def requests() -> AsyncIterator[timbrel.NoteRequest]:
+        for note in notes(3):
+            yield note
+        abandoned: asyncio.Future[timbrel.NoteRequest] = asyncio.get_running_loop().create_future()
+        abandoned.cancel()
+        yield await abandoned
+
+    async def main() -> int:
+        n_heard = 0
+        async with timbrel.AsyncClient(server_address, timeout=PATIENCE_SECONDS) as client:
+            with pytest.raises(asyncio.CancelledError):
+                async for _ in client.generate_many(requests()):
+                    n_heard += 1
+        return n_heard
+
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE_SECONDS)) == 3
+
+
 @pytest.mark.parametrize(("option", "value"), [("on_error", "ignore"), ("max_in_flight", 0)])
 def test_bad_options_are_refused_at_once(option: str, value: object) -> None:
     client = timbrel.Client("127.0.0.1:1")
@@ -373,6 +392,31 @@ def test_closing_the_client_ends_what_is_under_way(tiny_bundle: Path, slow_steps
         server.wait_until_idle()
         asyncio.run(main(server.address))
         server.wait_until_idle()
+
+
+def test_closing_the_client_ends_the_wait_for_an_absent_server(server_address: str) -> None:
+    async def main(address: str) -> None:
+        client = timbrel.AsyncClient(address, timeout=20)
+        await client.prepare()
+        proxy.go_down()
+        waiting = asyncio.create_task(client.generate("Violin"))
+        await asyncio.sleep(0.1)
+        await client.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            await waiting
+
+    with CutProxy(server_address) as proxy, futures.ThreadPoolExecutor() as threads:
+        asyncio.run(main(proxy.address))
+        proxy.come_up()
+        client = timbrel.Client(proxy.address, timeout=20)
+        client.prepare()
+        client.point("Violin")
+        proxy.go_down()
+        waiting = threads.submit(client.generate, "Violin")
+        time.sleep(0.1)
+        client.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            waiting.result()
 
 
 @pytest.mark.parametrize("kind", [timbrel.Client, timbrel.AsyncClient])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,3 +120,48 @@ def test_importing_timbrel_needs_neither_runtime_nor_server(tmp_path: Path) -> N
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[PrivateServer]:
+    """Every server that an AsyncClient has started."""
+    servers: list[PrivateServer] = []
+
+    class Told(PrivateServer):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            servers.append(self)
+
+    monkeypatch.setattr("timbrel.aio.connection.PrivateServer", Told)
+    return servers
+
+
+def test_an_event_loop_that_ends_meanwhile_leaves_no_server(
+    tiny_bundle: Path, started: list[PrivateServer]
+) -> None:
+    async def main() -> None:
+        asking = asyncio.create_task(timbrel.AsyncClient(bundle=tiny_bundle).model())
+        await asyncio.sleep(0.1)
+        assert not asking.done()  # and asyncio.run cancels it
+
+    asyncio.run(main())
+    deadline = time.monotonic() + 30.0
+    while not started:  # it was not to be stopped
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert wait_until_gone(started[0].pid)
+
+
+def test_a_client_that_is_closed_meanwhile_leaves_no_server(
+    tiny_bundle: Path, started: list[PrivateServer]
+) -> None:
+    async def main() -> None:
+        client = timbrel.AsyncClient(bundle=tiny_bundle)
+        asking = asyncio.create_task(client.model())
+        await asyncio.sleep(0.1)
+        await client.close()
+        with pytest.raises((RuntimeError, timbrel.TimbrelError)):
+            await asking
+
+    asyncio.run(main())
+    assert wait_until_gone(started[0].pid)

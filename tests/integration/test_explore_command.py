@@ -135,6 +135,17 @@ def test_a_private_server_comes_and_goes_with_the_explorer(
     assert not is_running(server)
 
 
+def test_a_terminal_that_is_closed_leaves_nothing_behind(
+    start: Callable[..., ExplorerProcess], tiny_bundle: Path, tmp_path: Path
+) -> None:
+    explorer = start("--bundle", str(tiny_bundle), TMPDIR=str(tmp_path))
+    (server,) = children(explorer.process.pid)
+    assert list(tmp_path.iterdir())
+    assert explorer.end(signal.SIGHUP)[0] == 0
+    assert not is_running(server)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_private_server_that_dies_is_started_again(
     start: Callable[..., ExplorerProcess], tiny_bundle: Path
 ) -> None:

@@ -168,6 +168,15 @@ def test_a_download_that_is_given_up_frees_its_slot(tiny_bundle: Path) -> None:
     explore(tiny_bundle, test, n_slots=1)
 
 
+def test_a_download_takes_no_body(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        status, code, message = (await explorer.ask(f"/api/note.wav?{NOTE_QUERY}", "GET", bytes(2**20))).error
+        assert (status, code) == (413, "invalid_request")
+        assert message == "the request's body is too large; 1 KiB at most are taken"
+
+    explore(tiny_bundle, test)
+
+
 def test_a_busy_server_is_told_of_with_when_to_come_again(tiny_bundle: Path) -> None:
     async def test(app: App, explorer: Explorer) -> None:
         async with explorer.page() as page:
@@ -297,6 +306,23 @@ def test_the_page_and_its_assets(web: Path) -> None:
     with_page(web, test)
 
 
+def test_a_name_that_no_file_can_have_is_not_found(web: Path) -> None:
+    async def test(explorer: Explorer) -> None:
+        for name in ("a" * 300 + ".js", "a/" * 3000 + "b.js", "a%00.js", "%ff.js"):
+            assert (await explorer.ask(f"/static/{name}")).error[:2] == (404, "not_found"), name[:9]
+
+    with_page(web, test)
+
+
+def test_a_method_that_is_not_taken_is_answered_with_those_that_are(web: Path) -> None:
+    async def test(explorer: Explorer) -> None:
+        answer = await explorer.ask("/api/locate", "PUT")
+        assert answer.error[:2] == (405, "invalid_request")
+        assert answer.headers["allow"] == "POST"
+
+    with_page(web, test)
+
+
 def test_what_has_not_changed_is_not_sent_again(web: Path) -> None:
     async def test(explorer: Explorer) -> None:
         first = await explorer.ask("/")
@@ -350,6 +376,8 @@ def test_who_may_ask(web: Path) -> None:
         ({"Host": "localhost", "Origin": "http://evil.example"}, False),
         ({"Host": "localhost:1", "Origin": "http://localhost:2"}, False),
         ({"Host": "localhost", "Origin": "null"}, False),
+        ({"Host": "localhost", "Origin": "http://[::1"}, False),
+        ({"Host": "localhost", "Origin": "http://[localhost]"}, False),
         ({"Sec-Fetch-Site": "same-origin"}, True),
         ({"Sec-Fetch-Site": "none"}, True),
         ({"Sec-Fetch-Site": "cross-site"}, False),

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import sys
 import zipfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from explorer import Explorer, exploring, require_explore
 from in_process_server import serving, wait_until_idle
 
+from timbrel.explore import instrument_job
 from timbrel.library import verify_library
 from timbrel_server.app import App
 
@@ -171,6 +173,7 @@ def test_what_cannot_be_built_is_refused_in_one_line(tiny_bundle: Path) -> None:
         '{"x": 0, "y": 0, "seed": -1}': "seed: -1 is no whole number",
         '{"x": 0, "y": 0, "format": "mp3"}': "format: must be wav or flac",
         '{"x": 0, "y": 0, "file": "/etc/passwd"}': "file: is no field here",
+        '{"x": 0, "y": 0, "\\ud800": 1}': "\ud800: is no field here",
         '{"x": 0, "y": 0, "pitches": "36-96", "velocities": [1,2,3,4,5]}': "305 notes are too many",
         json.dumps({"x": 0, "y": 0, "name": "n" * 2**16}): "the order is too large; 64 KiB at most",
     }
@@ -195,5 +198,30 @@ def test_a_build_that_fails_says_why(tiny_bundle: Path, monkeypatch: pytest.Monk
             await asyncio.sleep(0.02)
         assert told["state"] == "failed" and "/dev/null" in told["error"]
         assert TOKEN not in told["error"]
+
+    explore(tiny_bundle, test)
+
+
+def test_a_worker_that_talks_nonsense_fails_its_own_job_alone(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = instrument_job._start_worker
+
+    async def start_babbler() -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", "print('a warning of some library')"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def test(app: App, explorer: Explorer) -> None:
+        for worker, ends in ((start_babbler, "failed"), (start, "rendering")):
+            monkeypatch.setattr(instrument_job, "_start_worker", worker)
+            job = (await order(explorer))["id"]
+            async with asyncio.timeout(20):
+                while (told := await state(explorer, job))["state"] != ends:
+                    await asyncio.sleep(0.02)
+            assert told.get("error", "") == ("building it was cut short" if ends == "failed" else "")
 
     explore(tiny_bundle, test)

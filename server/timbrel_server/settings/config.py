@@ -299,10 +299,8 @@ def _check_choices(config: ServerConfig) -> None:
     _check_choice("precision", config.precision, PRECISIONS)
     _check_choice("log_format", config.log_format, LOG_FORMATS)
     _check_choice("log_level", config.log_level, LOG_LEVELS)
-    if config.otlp_endpoint is not None and not config.otlp_endpoint.startswith(("http://", "https://")):
-        raise ConfigError(
-            f"otlp_endpoint {config.otlp_endpoint!r} should begin with http:// (unencrypted) or https://"
-        )
+    if config.otlp_endpoint is not None:
+        _check_otlp_endpoint(config.otlp_endpoint)
     names = [source.name for source in config.bundles]
     if twice := next((name for name in names if name and names.count(name) > 1), None):
         raise ConfigError(f"two bundles are called {twice!r}: give each a name of its own")
@@ -327,6 +325,13 @@ def _check_access(config: ServerConfig) -> None:
             f"tokens would travel unencrypted to {config.host}: give --tls-cert and --tls-key,"
             " or --insecure where the network itself can be trusted"
         )
+
+
+def _check_otlp_endpoint(endpoint: str) -> None:
+    if "@" in endpoint:  # not repeated here: nor would the log be the place for it
+        raise ConfigError("otlp_endpoint holds a name or password: send them by OTEL_EXPORTER_OTLP_HEADERS")
+    if not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(f"otlp_endpoint {endpoint!r} should begin with http:// (unencrypted) or https://")
 
 
 def _check_range(key: str, value: float, lowest: float, highest: float) -> None:

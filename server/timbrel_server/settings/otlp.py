@@ -24,7 +24,8 @@ def are_forbidden(environment: Mapping[str, str]) -> bool:
 def are_asked_for(environment: Mapping[str, str]) -> bool:
     """Whether they name a collector, or the exporter that knows where one is."""
     named = any(environment.get(variable, "").strip() for variable in ENDPOINT_VARIABLES)
-    return named or EXPORTER in environment.get(EXPORTER_VARIABLE, "").split(",")
+    exporters = [each.strip() for each in environment.get(EXPORTER_VARIABLE, "").split(",")]
+    return named or EXPORTER in exporters
 
 
 def other_protocol(environment: Mapping[str, str]) -> str:

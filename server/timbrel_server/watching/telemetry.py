@@ -83,7 +83,11 @@ class Telemetry:
 
 def _make_tracing(endpoint: str | None, environment: Mapping[str, str]) -> Tracing | None:
     """Variables may be set for all that runs on a machine: what they ask in vain is told, and no error."""
-    if otlp.are_forbidden(environment) or not (endpoint or otlp.are_asked_for(environment)):
+    if not (endpoint or otlp.are_asked_for(environment)):
+        return None
+    if otlp.are_forbidden(environment):
+        if endpoint is not None:
+            _log.warning("no traces to otlp_endpoint: OTEL_* variables want none")
         return None
     if endpoint is None and (protocol := otlp.other_protocol(environment)):
         _log.warning("no traces: OTEL_* variables ask for %s, and traces go over %s", protocol, otlp.PROTOCOL)
@@ -94,9 +98,16 @@ def _make_tracing(endpoint: str | None, environment: Mapping[str, str]) -> Traci
             raise ConfigError(f"otlp_endpoint: {hint}")
         _log.warning("no traces, though OTEL_* variables ask for them: %s", hint)
         return None
-    from timbrel_server.watching.tracing import Tracing
+    try:
+        from timbrel_server.watching.tracing import Tracing
 
-    return Tracing(endpoint)
+        return Tracing(endpoint)
+    except Exception as error:  # each variable has its own, some of them raised at import
+        reason = f"OpenTelemetry does not take its OTEL_* variables: {error}"
+        if endpoint is not None:
+            raise ConfigError(f"otlp_endpoint: {reason}") from None
+        _log.warning("no traces: %s", reason)
+        return None
 
 
 def _can_trace() -> bool:

@@ -27,6 +27,11 @@ def test_a_full_server_is_asked_again_when_it_says_and_never_sooner() -> None:
     assert POLICY.delay(4, OverloadedError("full", 0.5), None) is None
 
 
+def test_a_full_server_that_says_now_is_not_asked_in_a_storm() -> None:
+    for said in (0.0, -1.0):
+        assert POLICY.pause(1, OverloadedError("full", said)) == SHORTEST_DELAY_SECONDS > 0.0
+
+
 def test_a_full_server_that_does_not_say_when_is_not_asked_again() -> None:
     assert POLICY.delay(1, OverloadedError("full"), None) is None
 

@@ -50,7 +50,8 @@ def check_audio_path(path: str | os.PathLike[str]) -> Path:
     """The path, if a sound can be written there: worth asking before a long piece of work.
 
     Raises:
-        InvalidRequestError: the ending is none of .wav, .flac and .ogg, or there is no such folder.
+        InvalidRequestError: the ending is none of .wav, .flac and .ogg, or there is no such folder, or none
+            that may be written in.
     """
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
@@ -60,6 +61,8 @@ def check_audio_path(path: str | os.PathLike[str]) -> Path:
         raise _refusal("out", f"{target} is a folder")
     if not target.parent.is_dir():
         raise _refusal("out", f"the folder {target.parent} does not exist")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise _refusal("out", f"no file can be written in the folder {target.parent}: it is read-only for you")
     return target
 
 
@@ -75,6 +78,20 @@ def check_sample_rate(sample_rate: int) -> int:
             "sample_rate", f"{sample_rate} Hz is not allowed; whole numbers of {lowest} to {highest} are"
         )
     return int(sample_rate)
+
+
+def check_audio_target(path: str | os.PathLike[str], sample_rate: int | None) -> Path:
+    """The path, if a sound of this sample rate (Hz; None: whatever it has) can be written there.
+
+    Raises:
+        InvalidRequestError: see check_audio_path and check_sample_rate.
+        AudioError: the format cannot hold the sample rate.
+    """
+    target = check_audio_path(path)
+    if sample_rate is not None:
+        one_sample = np.zeros((1, 2), dtype=np.float32)
+        audio_bytes(one_sample, check_sample_rate(sample_rate), target.suffix.lower())
+    return target
 
 
 def write_audio(
@@ -116,9 +133,9 @@ def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
             format=kind.major,
         ) as file:
             for start in range(0, len(samples), BLOCK_SAMPLES):
-                file.write(samples[start : start + BLOCK_SAMPLES])
+                file.write(_clipped(samples[start : start + BLOCK_SAMPLES]))
     except soundfile.SoundFileError as error:
-        raise AudioError(f"{kind.major} cannot hold this sound at {sample_rate} Hz ({error})") from None
+        raise AudioError(f"{kind.major} cannot hold sound at {sample_rate} Hz ({error})") from None
     written = content.getvalue()
     return with_fixed_serial(written) if kind.major == "OGG" else written
 
@@ -133,13 +150,18 @@ def resampled(audio: Sound, rate_from: int, rate_to: int) -> Sound:
 
 
 def _checked(audio: Sound) -> Sound:
-    """The audio as [samples, channels], within -1..1."""
+    """The audio as [samples, channels]."""
     samples = np.asarray(audio, dtype=np.float32)
     if samples.ndim not in (1, 2):
         raise AudioError(f"audio of shape {list(samples.shape)}: [samples] or [samples, channels] is needed")
-    if not np.isfinite(samples).all():
+    return samples if samples.ndim == 2 else samples[:, np.newaxis]
+
+
+def _clipped(block: Sound) -> Sound:
+    """A block of it within -1..1. A long piece is not copied as a whole."""
+    if not np.isfinite(block).all():
         raise AudioError("the audio holds samples that are not numbers (NaN or infinity)")
-    return np.clip(samples if samples.ndim == 2 else samples[:, np.newaxis], -1.0, 1.0)
+    return np.clip(block, -1.0, 1.0)
 
 
 def _refusal(field: str, description: str) -> InvalidRequestError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from timbrel.audio.file import check_audio_path, check_sample_rate, write_audio
+from timbrel.audio.file import check_audio_target, write_audio
 from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
 from timbrel.performance import PerformanceOptions, parse_casting, perform, read_score
 from timbrel.performance.perform import DEFAULT_SEED
@@ -55,14 +55,14 @@ class PlayCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         # What can be said without a server is said without one.
-        path = check_audio_path(args.out)
+        path = check_audio_target(args.out, args.sample_rate)
         casting, score = parse_casting(args.timbre), read_score(args.file)
         options = PerformanceOptions(
             seed=args.seed,
             takes=args.takes,
             fold=args.fold,
             normalize=args.normalize,
-            sample_rate=args.sample_rate and check_sample_rate(args.sample_rate),
+            sample_rate=args.sample_rate,
             progress=True,
         )
         options.check()

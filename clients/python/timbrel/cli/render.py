@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from timbrel.audio.file import check_audio_path, check_sample_rate
+from timbrel.audio.file import check_audio_target
 from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
 from timbrel.client import Client
 from timbrel.core.path import path as points_along
@@ -93,9 +93,7 @@ def _timbres(args: argparse.Namespace) -> list[tuple[float, float] | str]:
 
 def _paths(args: argparse.Namespace, n_timbres: int) -> list[Path]:
     """A file for each note: NAME-1.wav, NAME-2.wav for a morph."""
-    path = check_audio_path(args.out)
-    if args.sample_rate is not None:
-        check_sample_rate(args.sample_rate)
+    path = check_audio_target(args.out, args.sample_rate)
     if n_timbres == 1:
         return [path]
     steps = DEFAULT_STEPS if args.steps is None else args.steps

@@ -28,9 +28,13 @@ class Levelled:
 
 
 def levelled(audio: Stereo, normalize: bool) -> Levelled:
-    """Brings the peak to NORMAL_PEAK_DB where that is asked for or it would clip; else does nothing."""
-    peak = float(np.abs(audio).max(initial=0.0))
+    """Brings the peak to NORMAL_PEAK_DB where that is asked for or it would clip; else does nothing.
+
+    In place: a long piece is held once.
+    """
+    peak = max(float(audio.max(initial=0.0)), -float(audio.min(initial=0.0)))
     if peak <= 0.0 or not (normalize or peak > 1.0):
         return Levelled(audio, decibels(peak), 0.0)
     gain_db = NORMAL_PEAK_DB - decibels(peak)
-    return Levelled(audio * np.float32(10.0 ** (gain_db / 20.0)), decibels(peak), gain_db)
+    audio *= np.float32(10.0 ** (gain_db / 20.0))
+    return Levelled(audio, decibels(peak), gain_db)

@@ -13,7 +13,7 @@ from timbrel.performance.clock import clock_of
 from timbrel.performance.score import Score
 
 MAX_SECONDS = 3600.0
-"""Longer pieces are refused: the mix is held in memory, some 400 kB a second."""
+"""Longer pieces are refused: the mix is held in memory, some 400 kB a second, and beside it the file's content."""
 
 EXTRA = "midi"
 
@@ -40,7 +40,7 @@ def read_score(path: str | os.PathLike[str]) -> Score:
         raise _refusal(f"{path} is {seconds / 60:.0f} minutes long; up to {MAX_SECONDS / 60:.0f} are allowed")
     channels = [Channel(number) for number in range(1, 17)]
     for tick, message in messages:
-        if hasattr(message, "channel"):
+        if not message.is_meta and hasattr(message, "channel"):  # a meta message may name one, too
             channels[message.channel].play(clock.seconds(tick), message)
     return _score(path, channels, seconds)
 

@@ -37,8 +37,8 @@ class StereoMix:
         self._end = max(self._end, end)
 
     def audio(self) -> Stereo:
-        """[samples, 2], until the last note has died away."""
-        return np.ascontiguousarray(self._sides[:, : self._end].T)
+        """[samples, 2], until the last note has died away: the mix itself, and no copy."""
+        return self._sides[:, : self._end].T
 
     def _reserve(self, n_samples: int) -> None:
         if (missing := n_samples - self._sides.shape[1]) > 0:

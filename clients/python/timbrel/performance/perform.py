@@ -91,13 +91,16 @@ def perform(
     it gives; channel volume, expression and pan are applied to it.
 
     Raises:
-        InvalidRequestError: an unknown instrument, a channel without notes, or an option out of range.
+        InvalidRequestError: an unknown instrument, a channel without notes, an option out of range, or nothing
+            but drums and notes that the bundle cannot play.
     """
     options = options or PerformanceOptions()
     options.check()
     model = client.model()
     parts = cast(score, casting, client.timbre_map())
     plan = plan_piece(score, parts, model, seed=options.seed, takes=options.takes, fold=options.fold)
+    if not plan.entries:
+        raise _nothing_to_play(plan, model)
     stage = _Stage(score, model)
     notes = client.generate_many(list(plan.entries), progress=options.progress)
     for note, places in zip(notes, plan.entries.values(), strict=True):
@@ -105,6 +108,19 @@ def perform(
     rate = options.sample_rate or model.sample_rate
     mixed: Levelled = levelled(resampled(stage.audio(), model.sample_rate, rate), options.normalize)
     return Performance(mixed.audio, rate, score, plan, parts, stage.n_cut, mixed.peak_db, mixed.gain_db)
+
+
+def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:
+    lowest, highest = model.pitch_range
+    return InvalidRequestError.of(
+        [
+            FieldViolation(
+                "file",
+                f"holds no note that can be played: {plan.n_drums} on the drum channel (give it a timbre to hear "
+                f"them), {plan.n_out_of_range} outside of {lowest}..{highest} (fold them to transpose by octaves)",
+            )
+        ]
+    )
 
 
 class _Stage:

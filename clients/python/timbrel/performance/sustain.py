@@ -87,8 +87,11 @@ def _decay_db_a_second(held: Audio, sample_rate: int) -> float:
 
 def _faded(audio: Audio, decay: float, sample_rate: int) -> Audio:
     """The sound falling by so many dB a second, or rising where that is negative."""
-    exponent = np.arange(len(audio)) * (-decay / 20.0 / sample_rate)
-    return np.asarray(audio * np.power(10.0, exponent), dtype=np.float32)
+    gains = np.arange(len(audio), dtype=np.float64)  # changed in place: the sound may be minutes long
+    gains *= -decay / 20.0 / sample_rate
+    np.power(10.0, gains, out=gains)
+    gains *= audio
+    return gains.astype(np.float32)
 
 
 def _repeated(sound: LoopedSound, n_samples: int) -> Audio:

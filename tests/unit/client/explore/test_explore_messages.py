@@ -29,6 +29,7 @@ def test_what_a_page_may_say() -> None:
         ('{"type":"off","id":3,"x":1}', 3),
         ('{"type":"on","id":3,"lead":true}', 3),
         ('{"type":"on","id":3,"lead":61}', 3),
+        ('{"type":"on","id":3,"lead":1' + "0" * 400 + "}", 3),
         ('{"type":["on"]}', None),
         ('{"type":"on","id":' + "9" * 5000 + "}", None),
         ("", None),

@@ -1,0 +1,39 @@
+"""The bridge's connection to a server that cannot be started again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from in_process_server import run
+
+from timbrel.explore import upstream
+from timbrel.explore.backend import Endpoint, GivenBackend
+from timbrel.explore.upstream import Upstream
+from timbrel.security import Security
+
+
+class StuckBackend(GivenBackend):
+    """A server of one's own, on a machine that is out of processes."""
+
+    def __init__(self) -> None:
+        super().__init__(Endpoint("127.0.0.1:9", None, Security()))
+        self.n_revived = 0
+
+    async def revive(self) -> bool:
+        self.n_revived += 1
+        raise BlockingIOError("no more processes")
+
+
+def test_a_server_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "LONGEST_DELAY_SECONDS", 0.01)
+    backend = StuckBackend()
+
+    async def test() -> None:
+        async with Upstream(backend) as server:
+            with server.watched():
+                async with asyncio.timeout(20):
+                    while backend.n_revived < 2:
+                        await asyncio.sleep(0.01)
+
+    run(test)
