@@ -283,6 +283,7 @@ def test_the_same_command_writes_the_same_bytes_and_another_seed_does_not(
         (["--timbre", "99=Violin"], "channel 99"),
         (["--out", "piece.mp3"], "piece.mp3"),
         (["--sample-rate", "1"], "sample_rate"),
+        (["--out", "piece.flac", "--sample-rate", "65537"], "65537"),
         (["--takes", "0"], "takes"),
         (["--seed", "-1"], "seed"),
     ],
@@ -296,6 +297,18 @@ def test_bad_input_is_one_line_status_2_and_no_file(
     assert error.startswith("timbrel: ") and error.count("\n") == 1
     assert word in error
     assert [path.name for path in Path().iterdir()] == ["piece.mid"]
+
+
+def test_a_piece_of_which_nothing_can_be_played_is_one_line_and_no_file(
+    server_address: str, run: Run
+) -> None:
+    write("piece.mid", [on(0, 60, channel=9), on(240, 60, 0, channel=9), on(0, 127), on(240, 127, 0)])
+    command = ["play", "piece.mid", "--out", "p.flac", "--server", server_address]
+    status, out, error = run(*command)
+    assert (status, out) == (2, "") and error.count("\n") == 1
+    assert "1 are drums" in error and "1 lie outside" in error
+    assert not Path("p.flac").exists()
+    assert run(*command, "--fold")[0] == 0
 
 
 def test_a_file_that_is_no_piece_is_one_line(run: Run) -> None:

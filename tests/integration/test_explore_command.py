@@ -140,10 +140,10 @@ def test_a_terminal_that_is_closed_leaves_nothing_behind(
 ) -> None:
     explorer = start("--bundle", str(tiny_bundle), TMPDIR=str(tmp_path))
     (server,) = children(explorer.process.pid)
-    assert list(tmp_path.iterdir())
+    assert list(tmp_path.glob("timbrel-explore-*"))
     assert explorer.end(signal.SIGHUP)[0] == 0
     assert not is_running(server)
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("timbrel-*"))
 
 
 def test_a_private_server_that_dies_is_started_again(

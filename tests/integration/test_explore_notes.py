@@ -337,6 +337,39 @@ def test_a_page_that_does_not_read_costs_no_memory_and_no_slots(
     explore(tiny_bundle, test)
 
 
+def test_a_page_that_only_talks_is_let_go(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from websockets.exceptions import ConnectionClosed
+
+    monkeypatch.setattr(
+        "timbrel.explore.session.Outbox", lambda: Outbox(max_bytes=100_000, patience_seconds=0.3)
+    )
+
+    async def talk(page: Page) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await page.say("ping", t="x" * 15_000)
+
+    def n_sessions() -> int:
+        return sum("Session." in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+    async def test(app: App, explorer: Explorer) -> None:
+        async with explorer.page(max_queue=1, ping_interval=None) as page:
+            await page.on(1, lead=60.0)
+            page._task.cancel()  # it reads no more
+            assert n_sessions()
+            talking = asyncio.create_task(talk(page))
+            try:
+                async with asyncio.timeout(20):
+                    while n_sessions():
+                        await asyncio.sleep(0.01)
+                    await wait_until_idle(app)
+            finally:
+                page.socket.transport.abort()
+                await talking
+
+    explore(tiny_bundle, test)
+
+
 def _waiting(outboxes: list[Any]) -> list[str | bytes]:
     return [frame for outbox in outboxes for frame in outbox._frames]
 

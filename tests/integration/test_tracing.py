@@ -162,13 +162,32 @@ def test_a_collector_that_is_away_holds_up_nothing(start_server: StartServer) ->
         assert "Traceback" not in server.log()
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_PROPAGATORS", "no-such-propagator"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "0"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "lzw"),
+    ],
+)
+def test_otel_variables_that_make_no_sense_are_told_and_no_error(
+    start_server: StartServer, variable: str, value: str
+) -> None:
+    collector = "http://127.0.0.1:1"
+    server = start_server(**{"OTEL_EXPORTER_OTLP_ENDPOINT": collector, variable: value})
+    assert "no traces: OpenTelemetry does not take its OTEL_* variables" in server.log()
+    assert "Traceback" not in server.log()
+
+
 def test_nothing_is_traced_unless_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     collector = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     asked = ServerConfig(otlp_endpoint="http://127.0.0.1:1")
     assert Telemetry(ServerConfig(), {}).tracer is None
     assert Telemetry(ServerConfig(), {**collector, "OTEL_SDK_DISABLED": "true"}).tracer is None
-    assert Telemetry(asked, {"OTEL_TRACES_EXPORTER": "none"}).tracer is None
     assert not caplog.text
+    assert Telemetry(asked, {"OTEL_TRACES_EXPORTER": "none"}).tracer is None
+    assert "otlp_endpoint" in caplog.text
     assert Telemetry(ServerConfig(), {**collector, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}).tracer is None
     assert "http/json" in caplog.text
     for config, environment in ((asked, {}), (ServerConfig(), collector)):

@@ -121,7 +121,6 @@ class Connection:
 
     def call(self, action: Callable[[Transport, float | None], _Result]) -> _Result:
         """Runs one call within the time allowed, again where the server is overloaded or not there."""
-        transport = self.open()
         budget = CallBudget(
             self._policy,
             self._settings.timeout,
@@ -130,7 +129,7 @@ class Connection:
         )
         while True:
             try:
-                return action(transport, budget.remaining(time.monotonic()))
+                return action(self.open(), budget.remaining(time.monotonic()))
             except (OverloadedError, UnavailableError) as error:
                 delay = budget.delay_after(error, time.monotonic())
             time.sleep(delay)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from timbrel.core.address import TOKEN_VARIABLE, Address, find_server, parse_address
 from timbrel.errors import FieldViolation, InvalidRequestError
@@ -21,7 +21,7 @@ class ClientSettings:
     address: Address | None
     """None: a private server."""
 
-    token: str | None
+    token: str | None = field(repr=False)
     """What the server asks its callers for."""
 
     timeout: float | None

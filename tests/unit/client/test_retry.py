@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from timbrel.core.retry import CallBudget, Patience, RetryPolicy
+from timbrel.core.retry import SHORTEST_DELAY_SECONDS, CallBudget, Patience, RetryPolicy
 from timbrel.errors import AuthenticationError, OverloadedError, UnavailableError
 
 POLICY = RetryPolicy(attempts=4, attempts_unavailable=4, first_delay_seconds=1.0, longest_delay_seconds=3.0)

@@ -111,6 +111,12 @@ def test_a_secret_is_never_shown_and_has_no_flag(capsys: pytest.CaptureFixture[s
         config_of("--token", "secret")
 
 
+def test_a_password_in_the_collectors_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_HEADERS") as caught:
+        config_of("--otlp-endpoint", "http://me:sesame@collector:4317")
+    assert "sesame" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -163,6 +169,8 @@ def test_every_option_says_what_it_is() -> None:
         ("--stall", "0"),
         ("--max-message-bytes", "1"),
         ("--max-streams", "0"),
+        ("--max-seconds", "nan"),
+        ("--otlp-endpoint", "localhost:4317"),
         ("--metrics-port", "65536"),
         ("--precision", "fp8"),
         ("--log-format", "xml"),

@@ -33,7 +33,7 @@ class AsyncBatchRun:
         self._call: AsyncBatchCall | None = None  # the present stream
         self._n_streams = 0
         self._failure: Exception | None = None  # of the stream: ends all at once
-        self._requests_failure: Exception | None = None  # of the caller's iterable: once all is answered
+        self._requests_failure: BaseException | None = None  # of the caller's iterable: once all is answered
 
     async def results(self) -> AsyncGenerator[Result, None]:
         """Leaving it early gives the rest up.
@@ -81,6 +81,10 @@ class AsyncBatchRun:
                 self._changed.notify()
         except StopAsyncIteration:
             pass
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # by `results`; else what the requests wait for was cancelled
+            self._requests_failure = error
         except Exception as error:
             self._requests_failure = error
         self._batch.end()

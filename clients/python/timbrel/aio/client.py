@@ -12,10 +12,10 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from timbrel.aio.audio import decode_as_it_comes
 from timbrel.aio.batch_run import AsyncBatchRun
 from timbrel.aio.connection import AsyncConnection
 from timbrel.aio.player import AsyncPlayer
-from timbrel.aio.audio import decode_as_it_comes
 from timbrel.aio.transport import AsyncTransport
 from timbrel.audio.stream import Audio
 from timbrel.client import N_NEAREST

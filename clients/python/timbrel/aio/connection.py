@@ -7,6 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from timbrel.aio.transport import AsyncTransport
@@ -59,6 +60,7 @@ class AsyncConnection:
         """
         self._check()
         async with self._making["transport"]:
+            self._check()  # it may have been closed meanwhile
             if self._transport is None:
                 self._loop = asyncio.get_running_loop()
                 self._transport = await self._connect()
@@ -69,12 +71,13 @@ class AsyncConnection:
         if not self._guard.is_at_home:
             return  # both are the parent's
         self._closed = True
-        if self._transport is not None:
-            await self._transport.close()
-            self._transport = None
-        if self._private_server is not None:
-            await asyncio.to_thread(self._private_server.close)
-            self._private_server = None
+        async with self._making["transport"]:  # a server that is being started is closed too
+            if self._transport is not None:
+                await self._transport.close()
+                self._transport = None
+            if self._private_server is not None:
+                await asyncio.to_thread(self._private_server.close)
+                self._private_server = None
 
     async def model(self) -> pb.GetModelResponse:
         """What is served; asked once."""
@@ -110,7 +113,6 @@ class AsyncConnection:
 
     async def call(self, action: Callable[[AsyncTransport, float | None], Awaitable[_Result]]) -> _Result:
         """Runs one call within the time allowed, again where the server is overloaded or not there."""
-        transport = await self.open()
         budget = CallBudget(
             self._policy,
             self._settings.timeout,
@@ -119,7 +121,7 @@ class AsyncConnection:
         )
         while True:
             try:
-                return await action(transport, budget.remaining(time.monotonic()))
+                return await action(await self.open(), budget.remaining(time.monotonic()))
             except (OverloadedError, UnavailableError) as error:
                 delay = budget.delay_after(error, time.monotonic())
             await asyncio.sleep(delay)
@@ -158,15 +160,17 @@ class AsyncConnection:
 
 
 async def _start_private_server(bundle: str | os.PathLike[str] | None) -> PrivateServer:
-    """Who is cancelled meanwhile leaves no server behind."""
-    starting = asyncio.ensure_future(asyncio.to_thread(PrivateServer, bundle))
+    """Who is cancelled meanwhile leaves no server behind, even where the event loop ends before it is up."""
+    thread = ThreadPoolExecutor(1, "timbrel-start")
+    starting = thread.submit(PrivateServer, bundle)
+    thread.shutdown(wait=False)
     try:
-        return await asyncio.shield(starting)
+        return await asyncio.wrap_future(starting)
     except asyncio.CancelledError:
         starting.add_done_callback(_close_started)
         raise
 
 
-def _close_started(starting: asyncio.Future[PrivateServer]) -> None:
+def _close_started(starting: Future[PrivateServer]) -> None:
     if not starting.cancelled() and starting.exception() is None:
         starting.result().close()

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
 
-from timbrel.aio.connection import AsyncConnection
 from timbrel.aio.audio import decode_as_it_comes
+from timbrel.aio.connection import AsyncConnection
 from timbrel.aio.transport import AsyncPlayCall
 from timbrel.audio.stream import Audio
 from timbrel.core.faults import error_from_status

@@ -62,7 +62,7 @@ def check_audio_path(path: str | os.PathLike[str]) -> Path:
     if not target.parent.is_dir():
         raise _refusal("out", f"the folder {target.parent} does not exist")
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise _refusal("out", f"no file can be written in the folder {target.parent}: it is read-only for you")
+        raise _refusal("out", f"the folder {target.parent} may not be written to")
     return target
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from timbrel.errors import OverloadedError, TimbrelError, UnavailableError
 
+SHORTEST_DELAY_SECONDS = 0.05
+"""Before a full server is asked again, should it say "now": many notes at once would be a storm."""
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -43,7 +46,8 @@ class RetryPolicy:
     def pause(self, attempt: int, error: TimbrelError) -> float | None:
         """Seconds to wait after attempt number `attempt`, however many there were; None: it is no use."""
         if isinstance(error, OverloadedError):
-            return error.retry_after_seconds
+            said = error.retry_after_seconds
+            return None if said is None else max(said, SHORTEST_DELAY_SECONDS)
         if not isinstance(error, UnavailableError):
             return None
         # The exponent is bounded: after a day of attempts 2.0 ** attempt would overflow.

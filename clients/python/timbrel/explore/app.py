@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
@@ -67,11 +69,12 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, hosts: All
     return Guard(starlette, hosts)
 
 
-def _respond(fault: Fault) -> Response:
-    headers = {"cache-control": "no-store"}
+def _respond(fault: Fault, further: Mapping[str, str] | None = None) -> Response:
+    headers = {"cache-control": "no-store", **(further or {})}
     if fault.retry_after_seconds is not None:
         headers["retry-after"] = str(max(1, math.ceil(fault.retry_after_seconds)))
-    return JSONResponse(fault.to_json(), fault.status, headers)
+    # In ASCII: a message may quote what UTF-8 cannot hold, such as half a surrogate pair.
+    return Response(json.dumps(fault.to_json()), fault.status, headers, "application/json")
 
 
 def _tell_error(_: Request, error: Exception) -> Response:
@@ -84,7 +87,7 @@ def _tell_error(_: Request, error: Exception) -> Response:
 def _tell_http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = "not_found" if error.status_code == 404 else "invalid_request"
-    return _respond(Fault(code, error.detail, error.status_code))
+    return _respond(Fault(code, error.detail, error.status_code), error.headers)
 
 
 def _tell_nobody(_: Request, __: Exception) -> Response:

@@ -61,7 +61,7 @@ class PrivateBackend:
     """A server of the bridge's own, which ends with it and is started again where it has died.
 
     Raises:
-        MissingExtraError, UnavailableError: it does not start.
+        MissingExtraError, UnavailableError, OSError: it does not start.
     """
 
     name = PRIVATE
@@ -83,7 +83,7 @@ class PrivateBackend:
     async def revive(self) -> bool:
         """
         Raises:
-            MissingExtraError, UnavailableError: it does not start again.
+            MissingExtraError, UnavailableError, OSError: it does not start again.
         """
         await asyncio.to_thread(self._start_again)
         return True

@@ -10,10 +10,14 @@ from starlette.responses import Response
 from timbrel.errors import ServerError
 from timbrel.explore.attention import while_attended
 from timbrel.explore.parameters import note_request, read_query
+from timbrel.explore.upload import read_body
 from timbrel.explore.upstream import Upstream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 FORMATS = {"wav": pb.AUDIO_FORMAT_WAV, "flac": pb.AUDIO_FORMAT_FLAC}
+
+MAX_BODY_BYTES = 1024
+"""Of a request that needs none."""
 
 
 class Downloads:
@@ -31,7 +35,7 @@ class Downloads:
     async def _send(self, request: Request, ending: str) -> Response:
         fields = read_query(request.query_params)
         asked = note_request(fields, await self._upstream.manifest(), FORMATS[ending])
-        await request.body()
+        await read_body(request, MAX_BODY_BYTES, "the request's body")
         content = await while_attended(request, self._render(asked))
         headers = {
             "content-disposition": f'attachment; filename="{file_name(asked, ending)}"',

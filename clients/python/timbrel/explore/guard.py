@@ -96,5 +96,8 @@ class Guard:
 
 def _is_origin_of(origin: str, host: str) -> bool:
     """Whether pages of this Origin came from this Host."""
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
     return parts.scheme in ("http", "https") and parts.netloc.lower() == host.strip().lower()

@@ -82,7 +82,7 @@ class InstrumentJob:
             self._process = await _start_worker()
             if not self._state.is_over:  # cancelled meanwhile
                 await self._talk(self._process, endpoint)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # of the system, or a line without end
             self._end(JobState.FAILED, " ".join(str(error).split()))
         finally:
             await self._stop_process()
@@ -123,7 +123,7 @@ class InstrumentJob:
         process.stdin.write(errand.to_line())
         complaint = asyncio.create_task(_last_bytes(process.stderr))
         async for line in process.stdout:
-            self._hear(json.loads(line))
+            self._hear(_read(line))
         said = (await complaint).decode(errors="replace").strip()
         self._end(JobState.FAILED, said.splitlines()[-1] if said else "building it was cut short")
 
@@ -133,7 +133,7 @@ class InstrumentJob:
             self._end(JobState.DONE)
         elif "error" in said:
             self._end(JobState.FAILED, said["error"])
-        elif not self._state.is_over:
+        elif "n_done" in said and not self._state.is_over:
             # What comes after the last note is a second attempt at some that came out of tune.
             self._n_done = min(int(said["n_done"]), self.order.n_notes)
             if self._n_done == self.order.n_notes:
@@ -162,6 +162,15 @@ async def _start_worker() -> asyncio.subprocess.Process:
         # A terminal's Ctrl-C is the explorer's to handle.
         start_new_session=True,
     )
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    """What the worker says in this line; nothing where a library of its talks in between."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 async def _last_bytes(stream: asyncio.StreamReader) -> bytes:

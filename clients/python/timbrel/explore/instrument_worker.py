@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Generator, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Errand:
     """What the process is told on its standard input, never on its command line: there is a token in it."""
 
     address: str
-    token: str | None
+    token: str | None = field(repr=False)
     security: Security
     order: InstrumentOrder
     folder: Path

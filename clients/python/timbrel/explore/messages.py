@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -176,7 +175,7 @@ def _is_lead(value: object) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
     low, high = LEAD_SECONDS
-    return math.isfinite(value) and low <= value <= high
+    return low <= value <= high
 
 
 def _shown(value: object) -> str:

@@ -34,14 +34,14 @@ INTERRUPTED_STATUS = 130
 
 
 def explore(options: ExploreOptions) -> int:
-    """Serves the page until SIGTERM (returns 0) or Ctrl-C (130).
+    """Serves the page until SIGTERM or the terminal's end (returns 0), or Ctrl-C (130).
 
     Raises:
         TimbrelError: the port, the certificate or the server cannot be used; nothing is left running.
     """
     if options.certfile is not None:
         check_certificate(options.certfile, options.keyfile)
-    with contextlib.closing(listen(options.host, options.port)) as listener, _ended_by_sigterm():
+    with contextlib.closing(listen(options.host, options.port)) as listener, _ended_by_signals():
         backend = options.open_backend()
         try:
             return asyncio.run(_Explorer(options, listener, backend).run())
@@ -111,7 +111,8 @@ class _Explorer:
 
         if threading.current_thread() is threading.main_thread():
             loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGTERM, stop, 0)
+            for number in _end_signals():
+                loop.add_signal_handler(number, stop, 0)
             loop.add_signal_handler(signal.SIGINT, stop, INTERRUPTED_STATUS)
 
     def _announce(self) -> None:
@@ -146,9 +147,15 @@ async def _first_look(upstream: Upstream) -> None:
         _warn(f"{error}; the explorer waits for it")
 
 
+def _end_signals() -> list[signal.Signals]:
+    """What ends the explorer in order: SIGTERM, and SIGHUP of a terminal that is closed, but for `nohup`."""
+    hang_up = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
+    return [signal.SIGTERM, *(each for each in hang_up if signal.getsignal(each) is not signal.SIG_IGN)]
+
+
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """While entered, SIGTERM ends the process in order, with status 0: also while a server is started."""
+def _ended_by_signals() -> Iterator[None]:
+    """While entered, `_end_signals` end the process, with status 0: also while a server is started."""
 
     def leave(_: int, __: FrameType | None) -> None:
         sys.exit(0)
@@ -156,11 +163,12 @@ def _ended_by_sigterm() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {number: signal.signal(number, leave) for number in _end_signals()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _warn(message: str) -> None:

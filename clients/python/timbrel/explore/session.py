@@ -24,6 +24,9 @@ MAX_LIVE_NOTES = 64
 STALLED_CODE = 1013
 """A WebSocket's "try again later"."""
 
+CLOSING_SECONDS = 1.0
+"""Allowed for saying so."""
+
 
 class Session:
     """From the handshake to the end of one WebSocket."""
@@ -45,8 +48,9 @@ class Session:
             with self._upstream.watched():
                 await self._read()
         except StalledError:
-            with contextlib.suppress(WebSocketDisconnect):
-                await self._websocket.close(STALLED_CODE)
+            with contextlib.suppress(WebSocketDisconnect, TimeoutError):
+                async with asyncio.timeout(CLOSING_SECONDS):  # who does not read does not hear this either
+                    await self._websocket.close(STALLED_CODE)
         finally:
             helpers += self._previews.values()
             for task in helpers:

@@ -86,8 +86,8 @@ class WebFolder:
         return Response(content, headers={**headers, "content-type": asset.media_type})
 
     def _load(self, name: str) -> _Asset:
-        path = self._find(name)
         try:
+            path = self._find(name)
             facts = path.stat()
             stamp = (facts.st_mtime_ns, facts.st_size)
             known = self._assets.get(path)

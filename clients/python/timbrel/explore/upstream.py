@@ -200,7 +200,7 @@ class Upstream:
     async def _revive(self) -> None:
         try:
             moved = await self._backend.revive()
-        except (UnavailableError, MissingExtraError):
+        except (UnavailableError, MissingExtraError, OSError):  # of the system: no process, no memory
             return  # the next look tells
         if moved and self._transport is not None:
             old, self._transport = self._transport, None

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from timbrel.performance.score import ChannelState
 
 RAMP_SECONDS = 0.01
-"""A controller's step is spread over this time, lest it click."""
+"""A controller's step is spread over this time, lest it click, and done by its own time: a note that begins
+there has its attack at the new level."""
 
 DEFAULT_VOLUME = 100
 """At which a note sounds as the model gives it: what a channel has where a file says nothing."""
@@ -44,10 +45,10 @@ class Faders:
             if self._sides and gains == self._sides[-1]:
                 continue
             if self._sides:
-                start = max(state.start * sample_rate, self._places[-1])
+                place = state.start * sample_rate
                 # A ramp that the last one has not left room for is steeper.
-                self._add(start, self._sides[-1])
-                self._add(max(start, state.start * sample_rate + ramp), gains)
+                self._add(max(place - ramp, self._places[-1]), self._sides[-1])
+                self._add(place, gains)
             else:
                 self._add(0.0, gains)
 

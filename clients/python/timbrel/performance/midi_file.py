@@ -13,7 +13,8 @@ from timbrel.performance.clock import clock_of
 from timbrel.performance.score import Score
 
 MAX_SECONDS = 3600.0
-"""Longer pieces are refused: the mix is held in memory, some 400 kB a second, and beside it the file's content."""
+"""Longer pieces are refused: the mix is held in memory, some 400 kB a second, and the file's
+content beside it."""
 
 EXTRA = "midi"
 

@@ -12,6 +12,7 @@ from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.note import Note
 from timbrel.performance.casting import Casting, Part, cast
 from timbrel.performance.faders import Faders
+from timbrel.performance.general_midi import DRUM_CHANNEL
 from timbrel.performance.level import Levelled, levelled
 from timbrel.performance.mix import Stereo, StereoMix
 from timbrel.performance.plan import Plan, plan_piece
@@ -91,8 +92,8 @@ def perform(
     it gives; channel volume, expression and pan are applied to it.
 
     Raises:
-        InvalidRequestError: an unknown instrument, a channel without notes, an option out of range, or nothing
-            but drums and notes that the bundle cannot play.
+        InvalidRequestError: an unknown instrument, a channel without notes, an option out of range, or no
+            note that can be played.
     """
     options = options or PerformanceOptions()
     options.check()
@@ -112,15 +113,11 @@ def perform(
 
 def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:
     lowest, highest = model.pitch_range
-    return InvalidRequestError.of(
-        [
-            FieldViolation(
-                "file",
-                f"holds no note that can be played: {plan.n_drums} on the drum channel (give it a timbre to hear "
-                f"them), {plan.n_out_of_range} outside of {lowest}..{highest} (fold them to transpose by octaves)",
-            )
-        ]
+    description = (
+        f"none of its notes can be played: {plan.n_drums} are drums, which want a timbre for channel "
+        f"{DRUM_CHANNEL}; {plan.n_out_of_range} lie outside of {lowest}..{highest}, and want to be folded"
     )
+    return InvalidRequestError.of([FieldViolation("file", description)])
 
 
 class _Stage:

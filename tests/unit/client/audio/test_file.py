@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
+import tempfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +12,13 @@ import pytest
 import soundfile
 
 from timbrel import InvalidRequestError
-from timbrel.audio.file import audio_bytes, check_audio_path, resampled, write_audio
+from timbrel.audio.file import (
+    audio_bytes,
+    check_audio_path,
+    check_audio_target,
+    resampled,
+    write_audio,
+)
 from timbrel.audio.ogg import SERIAL, checksum, with_fixed_serial
 from timbrel_bundle.errors import AudioError
 
@@ -73,6 +83,45 @@ def test_what_is_no_sound_is_refused(tmp_path: Path, audio: np.ndarray) -> None:
     with pytest.raises(AudioError):
         write_audio(tmp_path / "x.wav", audio, RATE)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [".wav", ".flac", ".ogg"])
+def test_a_long_sound_is_not_held_twice(tmp_path: Path, ending: str) -> None:
+    noise = np.random.default_rng(1).uniform(-1.0, 1.0, (2_000_000, 2)).astype(np.float32)
+    tracemalloc.start()
+    try:
+        write_audio(tmp_path / f"long{ending}", noise, RATE)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.1 * noise.nbytes  # the file's content, and a block
+
+
+def test_a_target_is_tried_with_its_sample_rate(tmp_path: Path) -> None:
+    assert check_audio_target(tmp_path / "a.wav", 65_537) == tmp_path / "a.wav"
+    assert check_audio_target(tmp_path / "a.flac", None) == tmp_path / "a.flac"
+    with pytest.raises(AudioError, match="65537"):
+        check_audio_target(tmp_path / "a.flac", 65_537)
+    with pytest.raises(InvalidRequestError, match="sample_rate"):
+        check_audio_target(tmp_path / "a.wav", 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+AS_NOBODY = """
+import os, sys
+from timbrel.audio.file import check_audio_path
+if os.geteuid() == 0:  # who may write anywhere
+    os.setuid(65534)
+check_audio_path(sys.argv[1])
+"""
+
+
+def test_a_folder_that_may_not_be_written_to_is_told_before() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        command = [sys.executable, "-c", AS_NOBODY, f"{folder}/a.wav"]
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert "may not be written to" in done.stderr, done.stderr
 
 
 def test_paths_are_checked_before_there_is_a_sound(tmp_path: Path) -> None:

@@ -39,6 +39,12 @@ def test_a_controllers_step_is_a_ramp() -> None:
     assert faders.gains(2 * RATE, 10)[0, 0] == pytest.approx(0.25)
 
 
+def test_a_note_at_a_controllers_step_begins_at_the_new_level() -> None:
+    faders = Faders([ChannelState(0.0, expression=0), ChannelState(1.0, expression=127)], RATE)
+    assert faders.gains(RATE, 100) == pytest.approx(1.0)
+    assert faders.gains(RATE - round(RAMP_SECONDS * RATE) - 100, 100) == pytest.approx(0.0)
+
+
 def test_a_fade_of_many_steps_has_none() -> None:
     states = [ChannelState(index * 0.002, volume=100 - index) for index in range(50)]
     gains = Faders(states, RATE).gains(0, RATE)[0]

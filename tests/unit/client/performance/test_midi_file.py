@@ -138,6 +138,14 @@ def test_what_cannot_be_played_is_refused_in_one_line(tmp_path: Path, content: b
     assert "\n" not in str(raised.value) and "bad.mid" in str(raised.value)
 
 
+def test_a_channel_prefix_is_no_channels_message(tmp_path: Path) -> None:
+    prefix = bytes([0, 0xFF, 0x20, 1, 16])  # a meta event, whose channel may be any byte
+    (tmp_path / "piece.mid").write_bytes(
+        raw_file(prefix + bytes([0, 0x90, 60, 90, 96, 60, 0, 0, 0xFF, 0x2F, 0]))
+    )
+    assert [each.channel for each in read_score(tmp_path / "piece.mid").notes] == [1]
+
+
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="no such file"):
         read_score(tmp_path / "missing.mid")
