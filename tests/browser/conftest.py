@@ -1,4 +1,8 @@
-"""One browser, one server of the bundle that ships and one explorer for all tests of the page."""
+"""One server of the bundle that ships and one explorer for all tests of the page, and a browser for each file.
+
+A browser does not outlive its file: while Playwright runs, so does its event loop, and tests of other folders
+could start none.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,11 @@ DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "d
 OpenPage = Callable[..., ExplorerPage]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, headless."""
     require_system("chromium")
     require_module("playwright", "dev")
-    require_module("starlette", "explore")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -36,8 +39,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def explorer_url(browser: Browser) -> Iterator[str]:
+def explorer_url() -> Iterator[str]:
     """The explorer of the bundle that ships."""
+    require_module("starlette", "explore")
     server = ServerProcess(DEFAULT_BUNDLE)
     explorer = ExplorerProcess(server.address)
     yield explorer.url

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -420,6 +421,18 @@ def test_closing_the_client_ends_the_wait_for_an_absent_server(server_address: s
         client.close()
         with pytest.raises(RuntimeError, match="closed"):
             waiting.result()
+
+
+def test_closing_the_client_does_not_wait_for_a_server_that_is_silent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, futures.ThreadPoolExecutor() as threads:
+        client = timbrel.Client(f"127.0.0.1:{silent.getsockname()[1]}", timeout=30)
+        asking = threads.submit(client.model)
+        connection, _ = silent.accept()
+        with connection:
+            closing = threads.submit(client.close)
+            with pytest.raises(timbrel.CancelledError):
+                asking.result(PATIENCE_SECONDS)
+            closing.result(PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("kind", [timbrel.Client, timbrel.AsyncClient])

@@ -67,8 +67,10 @@ class Connection:
         """Ends the connection, and the private server if there is one."""
         if not self._guard.is_at_home:
             return  # both are the parent's
+        self._closed = True
+        if (transport := self._transport) is not None:
+            transport.close()  # before the lock: whoever holds it may be waiting for an answer
         with self._lock:
-            self._closed = True
             if self._transport is not None:
                 self._transport.close()
                 self._transport = None
