@@ -1,4 +1,4 @@
-"""One server of the bundle that ships and one explorer for all tests of the page, and a browser for each file.
+"""One server of the bundle that ships and one explorer for all tests of the page; a browser for each file.
 
 A browser does not outlive its file: while Playwright runs, so does its event loop, and tests of other folders
 could start none.

@@ -24,6 +24,6 @@ class ForkGuard:
         if not self.is_at_home:
             raise RuntimeError(
                 f"this client was made by process {self._pid} and cannot be used in a forked child of it"
-                f" (process {os.getpid()}): make clients after the fork, never before, or have multiprocessing"
+                f" (process {os.getpid()}): make clients after the fork, not before, or have multiprocessing"
                 " start its processes by 'spawn'"
             )
