@@ -31,6 +31,11 @@ READY = "explorer: "
 StartServer = Callable[..., ServerProcess]
 
 
+def _mind_hangups() -> None:
+    """Run in the child: where the tests themselves run under `nohup`, it would ignore the signal."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class ExplorerProcess:
     """`timbrel explore` on a free port, ready when this returns."""
 
@@ -41,6 +46,7 @@ class ExplorerProcess:
             stderr=subprocess.PIPE,
             text=True,
             env=server_environment(**environment),
+            preexec_fn=_mind_hangups,
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
