@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from timbrel_server.errors import InvalidRequestError, ServiceError, UnavailableError
+from timbrel_server.api.reading import read_until_closing
 
 Begin = Callable[[bytes], Coroutine[Any, Any, None]]
 """Takes an item's body; the coroutine works on it until it has been answered. It lets no error out, but
@@ -38,27 +38,9 @@ class ItemStream:
             UnavailableError: `closing` ended the stream. Likewise.
         """
         async with asyncio.TaskGroup() as items:
-            failure = await self._read(bodies, closing, items)
+            failure = await read_until_closing(self._take_all(bodies, items), closing)
         if failure is not None:
             raise failure
-
-    async def _read(
-        self, bodies: AsyncIterator[bytes], closing: asyncio.Event, items: asyncio.TaskGroup
-    ) -> ServiceError | None:
-        """Why reading ended; None where the caller has no more to say."""
-        reading = asyncio.ensure_future(self._take_all(bodies, items))
-        closed = asyncio.ensure_future(closing.wait())
-        try:
-            await asyncio.wait([reading, closed], return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                return UnavailableError("the server is shutting down")
-            reading.result()
-        except InvalidRequestError as error:
-            return error
-        finally:
-            reading.cancel()
-            closed.cancel()
-        return None
 
     async def _take_all(self, bodies: AsyncIterator[bytes], items: asyncio.TaskGroup) -> None:
         messages = aiter(bodies)

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.api.convert import parse
 from timbrel_server.api.note_stream import NoteStream
+from timbrel_server.api.reading import read_until_closing
 from timbrel_server.errors import (
     InvalidRequestError,
     NotFoundError,
     OverloadedError,
     ServiceError,
-    UnavailableError,
 )
 from timbrel_server.wire.interceptors import presentable
 
@@ -61,7 +61,7 @@ class PlaySession:
         """
         try:
             async with asyncio.TaskGroup() as tasks:
-                failure = await self._read(bodies, closing, tasks)
+                failure = await read_until_closing(self._act_on_all(bodies, tasks), closing)
                 for note in self._live.values():
                     note.cancel() if isinstance(failure, InvalidRequestError) else note.release()
         finally:
@@ -70,28 +70,9 @@ class PlaySession:
         if failure is not None:
             raise failure
 
-    async def _read(
-        self, bodies: AsyncIterator[bytes], closing: asyncio.Event, tasks: asyncio.TaskGroup
-    ) -> ServiceError | None:
-        """Acts on the messages. Returns why it stopped reading, None where the caller has no more to say."""
-
-        async def act_on_all() -> None:
-            async for body in bodies:
-                await self._act(parse(pb.PlayRequest, body), tasks)
-
-        reading = asyncio.ensure_future(act_on_all())
-        closed = asyncio.ensure_future(closing.wait())
-        try:
-            await asyncio.wait([reading, closed], return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                return UnavailableError("the server is shutting down")
-            reading.result()
-        except InvalidRequestError as error:
-            return error
-        finally:
-            reading.cancel()
-            closed.cancel()
-        return None
+    async def _act_on_all(self, bodies: AsyncIterator[bytes], tasks: asyncio.TaskGroup) -> None:
+        async for body in bodies:
+            await self._act(parse(pb.PlayRequest, body), tasks)
 
     async def _act(self, request: pb.PlayRequest, tasks: asyncio.TaskGroup) -> None:
         try:
