@@ -21,6 +21,17 @@ READY = re.compile(
 )
 
 
+def end_process(process: subprocess.Popen[str]) -> None:
+    """Ends it, by force if need be, unless it has ended."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 class ServerProcess:
     """`python -m timbrel_server` on a free loopback port, ready when this returns."""
 
@@ -82,13 +93,7 @@ class ServerProcess:
 
     def close(self) -> None:
         """Ends it, if it has not ended."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(STOP_TIMEOUT_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        end_process(self.process)
         for pipe in (self.process.stdin, self.process.stdout, self._log):
             if pipe is not None:
                 pipe.close()

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 
-from server_process import START_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS, server_environment
+from server_process import START_TIMEOUT_SECONDS, end_process, server_environment
 
 READY = re.compile(r"explorer: (?P<url>https?://\S+/)\n")
 
@@ -49,13 +49,7 @@ class ExplorerProcess:
 
     def close(self) -> None:
         """Ends it, if it has not ended."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(STOP_TIMEOUT_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        end_process(self.process)
         if self.process.stdout is not None:
             self.process.stdout.close()
         self._log.close()

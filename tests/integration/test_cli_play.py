@@ -15,7 +15,6 @@ import soundfile
 from requirements_gate import require_module
 from server_process import ServerProcess
 
-from timbrel.cli import main
 from timbrel.library.pitch import find_trackers
 
 DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "default"
@@ -57,21 +56,6 @@ def environment(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `timbrel` with these arguments: exit status, standard output, standard error."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        try:
-            status = main(arguments)
-        except SystemExit as end:
-            status = int(end.code or 0)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 def write(path: str, *tracks: Sequence[tuple[int, Any]]) -> None:

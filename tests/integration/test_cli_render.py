@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from timbrel.cli import main
-
 RENDER = ["render", "--timbre", "-0.2,0.4", "--pitch", "60", "--seconds", "0.4"]
 
 
@@ -28,21 +26,6 @@ def environment(server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs `timbrel` with these arguments: exit status, standard output, standard error."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        try:
-            status = main(arguments)
-        except SystemExit as end:
-            status = int(end.code or 0)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 Run = Callable[..., tuple[int, str, str]]

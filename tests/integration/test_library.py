@@ -25,7 +25,6 @@ from requirements_gate import require_module, require_system
 from server_process import ServerProcess, server_environment
 
 import timbrel
-from timbrel.cli import main
 from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Writer, build_library, verify_library
 from timbrel.library.folder import LibraryFolder
 from timbrel.library.manifest import ManifestRow, read_rows, write_rows
@@ -52,21 +51,6 @@ def environment(server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in ("TIMBREL_TOKEN", "TIMBREL_BUNDLE", "TIMBREL_TRACEBACK"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `timbrel` with these arguments: exit status, standard output, standard error."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        try:
-            status = main(arguments)
-        except SystemExit as end:
-            status = int(end.code or 0)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

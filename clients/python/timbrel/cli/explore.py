@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 from pathlib import Path
 
+from timbrel.cli.options import add_bundle_option
 from timbrel.errors import MissingExtraError
 from timbrel.explore.options import DEFAULT_HOST, DEFAULT_PORT, ExploreOptions
 
@@ -59,12 +60,7 @@ class ExploreCommand:
             help="the server to play on; by default TIMBREL_SERVER, else a private one is started "
             "(the environment's TIMBREL_TOKEN is sent to a server that asks for it)",
         )
-        server.add_argument(
-            "--bundle",
-            metavar="DIR",
-            help="start a private server with this bundle; by default TIMBREL_BUNDLE, else the one that "
-            "ships",
-        )
+        add_bundle_option(server)
 
     def run(self, args: argparse.Namespace) -> int:
         _check_packages()

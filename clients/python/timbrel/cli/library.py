@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from timbrel.cli.options import add_bundle_option
 from timbrel.client import Client
 from timbrel.core.instrument import Instrument
 from timbrel.core.model import Model
@@ -227,11 +228,7 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
         "work; by default TIMBREL_SERVER, else a private one is started for this call (TIMBREL_TOKEN is sent "
         "to servers that ask for it)",
     )
-    group.add_argument(
-        "--bundle",
-        metavar="DIR",
-        help="start a private server with this bundle; by default TIMBREL_BUNDLE, else the one that ships",
-    )
+    add_bundle_option(group)
     group.add_argument(
         "--timeout",
         type=float,

@@ -17,17 +17,22 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
         help="the server to ask; by default TIMBREL_SERVER, else a private one is started for this call "
         "(the environment's TIMBREL_TOKEN is sent to a server that asks for it)",
     )
-    group.add_argument(
-        "--bundle",
-        metavar="DIR",
-        help="start a private server with this bundle; by default TIMBREL_BUNDLE, else the one that ships",
-    )
+    add_bundle_option(group)
     group.add_argument(
         "--timeout",
         type=float,
         default=DEFAULT_TIMEOUT_SECONDS,
         metavar="SECONDS",
         help="time allowed for each call (default %(default)g)",
+    )
+
+
+def add_bundle_option(group: argparse._ArgumentGroup) -> None:
+    """--bundle, for a command whose private server serves it."""
+    group.add_argument(
+        "--bundle",
+        metavar="DIR",
+        help="start a private server with this bundle; by default TIMBREL_BUNDLE, else the one that ships",
     )
 
 
