@@ -37,10 +37,15 @@ def attempt(name, action):
     else:
         print(name, "worked", sep="|", flush=True)
 
+def from_anew():
+    with timbrel.Client(sys.argv[1]) as another:
+        another.generate("Violin", seconds=0.2)
+
 client = timbrel.Client(sys.argv[1])
 client.prepare()
 player = client.play()
-player.__enter__()
+if "playing" in sys.argv:
+    player.__enter__()
 if (child := os.fork()) == 0:
     signal.alarm(30)
     attempt("generate", lambda: client.generate("Violin"))
@@ -49,16 +54,19 @@ if (child := os.fork()) == 0:
     attempt("note_on", lambda: player.note_on("Violin"))
     attempt("model", client.model)
     attempt("close", client.close)
+    if "playing" not in sys.argv:
+        attempt("from anew", from_anew)
     os._exit(0)
-os.waitpid(child, 0)
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sep="|", flush=True)
 attempt("parent", lambda: client.generate("Violin", seconds=0.2))
-player.__exit__(None, None, None)
+if "playing" in sys.argv:
+    player.__exit__(None, None, None)
 """
 
 
-def test_a_forked_child_is_told_that_the_client_is_its_parents(server_address: str) -> None:
+def what_a_fork_says(address: str, *arguments: str) -> dict[str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", FORK, server_address],
+        [sys.executable, "-c", FORK, address, *arguments],
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
@@ -66,10 +74,21 @@ def test_a_forked_child_is_told_that_the_client_is_its_parents(server_address: s
         env=server_environment(TIMBREL_CACHE=os.environ["TIMBREL_CACHE"]),
     )
     said = dict(line.split("|", 1) for line in done.stdout.splitlines())
-    for name in ("generate", "stream", "many", "note_on", "model"):
+    assert said["child"] == "0", (said, done.stderr)
+    for name in ("generate", "stream", "many", "model"):
         assert said[name].startswith("RuntimeError|this client was made by process"), said
         assert "make clients after the fork" in said[name]
-    assert said["close"] == said["parent"] == "worked"
+    assert said["close"] == said["parent"] == "worked", said
+    return said
+
+
+def test_a_forked_child_is_told_that_the_client_is_its_parents(server_address: str) -> None:
+    assert what_a_fork_says(server_address)["from anew"] == "worked"
+
+
+def test_a_child_forked_while_notes_are_played_live_is_told_too(server_address: str) -> None:
+    said = what_a_fork_says(server_address, "playing")
+    assert said["note_on"].startswith("RuntimeError|this client was made by process"), said
 
 
 INTERRUPTED = """

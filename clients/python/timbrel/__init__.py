@@ -7,6 +7,7 @@ with timbrel.Client() as client:
     note.save("note.wav")
 """
 
+import timbrel.fork_support  # noqa: F401  # isort: split
 from timbrel.aio.client import AsyncClient
 from timbrel.aio.player import AsyncPlayedNote, AsyncPlayer
 from timbrel.client import Client

@@ -93,8 +93,8 @@ class OverloadedError(TimbrelError):
 class DeadlineExceededError(TimbrelError):
     """The time allowed for the call ran out.
 
-    >>> impatient = timbrel.Client(timeout=0.000001)  # seconds
-    >>> impatient.model()
+    >>> impatient = timbrel.Client(timeout=0.001)  # seconds
+    >>> impatient.generate("Violin")
     Traceback (most recent call last):
     timbrel.errors.DeadlineExceededError: ...
     """
