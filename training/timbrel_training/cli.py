@@ -3,13 +3,14 @@
 timbrel train notes --source soundfont:FILE.sf2 --out runs/notes
 timbrel train codec --notes runs/notes --out runs/codec
 timbrel train tokens --notes runs/notes --codec runs/codec --out runs/tokens.bin
-timbrel train timbre --tokens runs/tokens.bin --codec runs/codec --out runs/timbre
+timbrel train refine --codec runs/codec --notes runs/notes --tokens runs/tokens.bin --out runs/refined
+timbrel train timbre --tokens runs/tokens.bin --codec runs/refined --out runs/timbre
 timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --out runs/model
-timbrel export --model runs/model --timbre runs/timbre --codec runs/codec \\
+timbrel export --model runs/model --timbre runs/timbre --codec runs/refined \\
     --tokens runs/tokens.bin --out runs/b
-timbrel train hearing --bundle runs/b --notes runs/notes --timbre runs/timbre --codec runs/codec \\
+timbrel train hearing --bundle runs/b --notes runs/notes --timbre runs/timbre --codec runs/refined \\
     --out runs/hearing
-timbrel export --model runs/model --timbre runs/hearing --codec runs/codec \\
+timbrel export --model runs/model --timbre runs/hearing --codec runs/refined \\
     --tokens runs/tokens.bin --out runs/b
 timbrel train evaluate --bundle runs/b --notes runs/notes --out runs/evaluation
 timbrel train card --bundle runs/b --evaluation runs/evaluation
@@ -34,6 +35,7 @@ STAGES = {
     "notes": "timbrel_training.notes.command",
     "codec": "timbrel_training.codec.command",
     "tokens": "timbrel_training.tokens.command",
+    "refine": "timbrel_training.codec.refine_command",
     "timbre": "timbrel_training.timbre.command",
     "model": "timbrel_training.note_training.command",
     "hearing": "timbrel_training.hearing.command",
@@ -52,7 +54,7 @@ FROM_BUNDLE = "--from-bundle"
 class TrainCommand:
     """The `train` entry of `timbrel.commands`."""
 
-    help = "train on notes of your own: notes, codec, tokens, timbre, model, hearing, evaluate"
+    help = "train on notes of your own: notes, codec, tokens, refine, timbre, model, hearing, evaluate"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds a subparser per stage."""

@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from timbrel_training.codec.timbrel_notes.refine import RefiningConfig
 from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig
 from timbrel_training.errors import ConfigError
 from timbrel_training.finetune.config import FineTuneConfig
@@ -38,6 +39,8 @@ class Config:
     """Which notes to train on."""
     codec: CodecTrainingConfig = field(default_factory=CodecTrainingConfig)
     """The timbrel-notes codec and its training."""
+    refine: RefiningConfig = field(default_factory=RefiningConfig)
+    """The codec's decoder, trained on once its codes are fixed."""
     timbre: TimbreTrainingConfig = field(default_factory=TimbreTrainingConfig)
     """Stage 1: the timbre map."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(**PLACEHOLDERS))

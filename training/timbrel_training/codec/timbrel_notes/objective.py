@@ -65,7 +65,7 @@ class CodecObjective(nn.Module):
             controls, contexts = codec.decoder.controls(quantized, code, state)
             last = codec.decoder.hertz_of_code[code[:, -1:]]
             audio, _ = codec.decoder.play(controls, contexts, last, state)
-            harmonic = self._harmonic_loss(controls.log_amplitudes, long, fundamental, batch.peak)
+            harmonic = harmonic_loss(codec, controls.log_amplitudes, long, fundamental, batch.peak)
             delay = codec.delay_samples
             spectral = self.spectral(audio[:, delay:], batch.audio[:, :-delay], batch.peak)
             steadiness = _steadiness(latents)
@@ -87,26 +87,34 @@ class CodecObjective(nn.Module):
         }
         return loss, {name: value.detach() for name, value in parts.items()}
 
-    def _harmonic_loss(
-        self, log_amplitudes: Tensor, long: Tensor, fundamental: Tensor, peak: Tensor
-    ) -> Tensor:
-        """Mean difference in nepers between the harmonics told to sound and those measured in the spectrum.
 
-        Without it training may settle where the noise imitates everything and the harmonics have died out: an
-        amplitude far below what is heard leaves the spectral loss no gradient.
-        """
-        config, analysis = self.codec.config, self.codec.analysis
-        numbers = analysis.harmonics[: config.n_harmonics]  # N of them
-        position = midi_to_hertz(fundamental)[:, :, None] * numbers * analysis.bins_per_hertz
-        measured = read_peak(long, position)  # [B, T, N]
-        told = log_amplitudes[:, config.n_subframes // 2 :: config.n_subframes, : len(numbers)]
-        floor = torch.log(peak)[:, None, None] - HARMONIC_FLOOR_DB / 8.686
-        log_measured = torch.log(measured + 1e-9)
-        difference = torch.where(
-            log_measured > floor, (told - log_measured).abs(), nn.functional.relu(told - floor)
-        )
-        below_nyquist = (position < long.shape[2] - 3).float()
-        return (difference * below_nyquist).sum() / below_nyquist.sum()
+def harmonic_loss(
+    codec: TimbrelNotes, log_amplitudes: Tensor, long: Tensor, fundamental: Tensor, peak: Tensor
+) -> Tensor:
+    """Mean difference in nepers between the harmonics told to sound and those measured in the spectrum.
+
+    Without it training may settle where the noise imitates everything and the harmonics have died out: an
+    amplitude far below what is heard leaves the spectral loss no gradient.
+
+    Args:
+        codec: whose harmonics.
+        log_amplitudes: [B, T * n_subframes, H], what the decoder tells them to play.
+        long: [B, T, F], magnitudes of the sound to be matched (`Analysis.long_spectrum`).
+        fundamental: [B, T], MIDI note numbers.
+        peak: [B], peak amplitude of each whole note.
+    """
+    config, analysis = codec.config, codec.analysis
+    numbers = analysis.harmonics[: config.n_harmonics]  # N of them
+    position = midi_to_hertz(fundamental)[:, :, None] * numbers * analysis.bins_per_hertz
+    measured = read_peak(long, position)  # [B, T, N]
+    told = log_amplitudes[:, config.n_subframes // 2 :: config.n_subframes, : len(numbers)]
+    floor = torch.log(peak)[:, None, None] - HARMONIC_FLOOR_DB / 8.686
+    log_measured = torch.log(measured + 1e-9)
+    difference = torch.where(
+        log_measured > floor, (told - log_measured).abs(), nn.functional.relu(told - floor)
+    )
+    below_nyquist = (position < long.shape[2] - 3).float()
+    return (difference * below_nyquist).sum() / below_nyquist.sum()
 
 
 def _steadiness(latents: Tensor) -> Tensor:

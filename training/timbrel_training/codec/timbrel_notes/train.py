@@ -162,7 +162,12 @@ def load_codec(folder: Path) -> TimbrelNotes:
 
 
 def codec_hash(folder: Path) -> str:
-    """SHA-256, in hex, of the finished codec's weights: codes of another training are other codes."""
+    """SHA-256, in hex, of the finished codec's weights: codes of another training are other codes.
+
+    Of a codec whose decoder was refined, that of the weights it was refined from: its codes are the same.
+    """
+    if origin := load_description(folder, WEIGHTS_NAME).get("codes_hash"):
+        return str(origin)
     path = folder / f"{WEIGHTS_NAME}.safetensors"
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()

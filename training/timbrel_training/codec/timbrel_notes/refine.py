@@ -1,0 +1,207 @@
+"""Refining a finished codec's decoder on its own codes: the same codes, a better sound.
+
+Encoder and codebooks stay as they are, so whatever was trained on the codes stays valid. While a codec is
+trained whole its decoder chases codes that still move, some of them dropped; here it learns what is really
+sent to it: all codebooks, codes of whole notes, and what came before a segment in its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_training.checkpoint import load_description, save_weights
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
+from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
+from timbrel_training.codec.timbrel_notes.objective import HARMONIC_WEIGHT, harmonic_loss
+from timbrel_training.codec.timbrel_notes.train import WEIGHTS_NAME, codec_hash, load_codec
+from timbrel_training.errors import CheckpointError
+from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
+from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.split import Split
+from timbrel_training.tokens.store import TokenStore
+
+VALIDATION_SEED = 7
+
+
+@dataclass(frozen=True)
+class RefiningConfig:
+    """How a codec's decoder is refined."""
+
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps, rates, checkpoints."""
+    batch_size: int = 12
+    """Segments per step."""
+    segment_frames: int = 48
+    """Frames per segment that are compared with the note."""
+    onset_share: float = 0.35
+    """Share of batches whose segments begin with their notes."""
+    validation_batches: int = 16
+    """Batches of held-out cells per validation."""
+    device: str = "auto"
+    """`auto`, `cpu` or `cuda`."""
+
+
+@dataclass(frozen=True)
+class CodedBatch:
+    """Segments of notes, and the codes from a few frames before them on."""
+
+    codes: Tensor  # int64 [B, C + T, K]
+    audio: Tensor  # float32 [B, T * hop]
+    peak: Tensor  # float32 [B], peak amplitude of the whole note
+
+
+class CodedSegments:
+    """Draws batches of coded segments from some notes, each a function of its seed alone."""
+
+    def __init__(
+        self,
+        library: AudioLibrary,
+        store: TokenStore,
+        notes: NDArray[np.intp],
+        config: RefiningConfig,
+        codec: TimbrelNotes,
+    ) -> None:
+        if not len(notes):
+            raise CheckpointError(f"{library.path}: no notes to train on in this split; render more")
+        self.library, self.store, self.notes, self.config = library, store, notes, config
+        self.hop = codec.hop_length
+        self.silence = codec.silence().cpu().numpy()
+        self.n_context = (codec.config.decoder_kernel - 1) * codec.config.n_decoder_blocks
+
+    def draw(self, seed: int, device: torch.device) -> CodedBatch:
+        """The batch of a seed: all its segments begin with their notes, or all of them later."""
+        config = self.config
+        generator = np.random.default_rng(seed)
+        chosen = generator.choice(self.notes, config.batch_size)
+        n_context = 0 if generator.random() < config.onset_share else self.n_context
+        codes = np.tile(self.silence, (config.batch_size, n_context + config.segment_frames, 1))
+        audio = np.zeros((config.batch_size, config.segment_frames * self.hop), np.float32)
+        for row, note in enumerate(chosen):
+            whole = self.store[int(note)].codes
+            latest = max(1, len(whole) - n_context - config.segment_frames // 3)
+            first = int(generator.integers(latest)) if n_context else 0
+            piece = whole[first : first + codes.shape[1]]
+            codes[row, : len(piece)] = piece
+            sound = self.library.audio(int(note), (first + n_context) * self.hop, audio.shape[1])
+            audio[row, : len(sound)] = sound
+        return CodedBatch(
+            codes=torch.from_numpy(codes.astype(np.int64)).to(device),
+            audio=torch.from_numpy(audio).to(device),
+            peak=torch.from_numpy((self.library.index["scale"][chosen] * 32767).astype(np.float32)).to(
+                device
+            ),
+        )
+
+
+class RefiningObjective(nn.Module):
+    """The codec with the losses of its decoder: spectra and harmonics.
+
+    Args:
+        codec: its decoder is trained, the rest is left alone.
+    """
+
+    def __init__(self, codec: TimbrelNotes) -> None:
+        super().__init__()
+        self.codec = codec.requires_grad_(False)
+        self.codec.decoder.requires_grad_(True)
+        self.spectral = SpectralLoss(codec.sample_rate)
+
+    def forward(self, batch: CodedBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss (scalar) and its named parts."""
+        codec, decoder = self.codec, self.codec.decoder
+        n_frames = batch.audio.shape[1] // codec.hop_length
+        with torch.autocast(batch.audio.device.type, enabled=False):
+            with torch.no_grad():
+                latents = codec.latents(batch.codes)
+                long = codec.analysis.long_spectrum(batch.audio)
+            fundamental = batch.codes[:, :, 0]
+            state = decoder.initial_state(len(batch.audio))
+            controls, contexts = decoder.controls(latents, fundamental, state)
+            audio, _ = decoder.play(controls, contexts, decoder.hertz_of_code[fundamental[:, -1:]], state)
+            heard = audio[:, audio.shape[1] - batch.audio.shape[1] + codec.delay_samples :]
+            spectral = self.spectral(heard, batch.audio[:, : -codec.delay_samples], batch.peak)
+            n_points = n_frames * codec.config.n_subframes
+            harmonic = harmonic_loss(
+                codec,
+                controls.log_amplitudes[:, -n_points:],
+                long,
+                decoder.midi_of_code[fundamental[:, -n_frames:]],
+                batch.peak,
+            )
+        parts = {"spectral": spectral.detach(), "harmonic": harmonic.detach()}
+        return spectral + HARMONIC_WEIGHT * harmonic, parts
+
+
+def refine_codec(
+    config: RefiningConfig, folder: Path, library: AudioLibrary, tokens: TokenStore, out_dir: Path
+) -> TimbrelNotes | None:
+    """Refines, or goes on refining, in `out_dir` the codec finished in `folder`.
+
+    Args:
+        config: how.
+        folder: holds the codec; it is left as it is.
+        library: the notes.
+        tokens: the same notes as the codec's codes.
+        out_dir: receives checkpoint, codec.safetensors and codec.json.
+
+    Returns:
+        The refined codec with averaged weights; None where the sitting ended before the last step.
+
+    Raises:
+        CheckpointError: the tokens are not of these notes, or not of this codec.
+    """
+    original = codec_hash(folder)
+    _check_tokens(library, tokens, original)
+    device = pick_device(config.device)
+    codec = load_codec(folder).to(device)
+    objective = RefiningObjective(codec).to(device)
+    train = CodedSegments(library, tokens, library.of_split(Split.TRAIN), config, codec)
+    held_out = library.of_split(Split.HELD_OUT_CELL)
+    validation = CodedSegments(library, tokens, held_out if len(held_out) else train.notes, config, codec)
+    loop = Loop(
+        config.loop,
+        objective,
+        objective,
+        lambda step: train.draw(batch_seed(config.loop.seed, step), device),
+        out_dir,
+        validate=lambda model: _validate(model, validation, config, device),
+        identity={"refines": original, "batch_size": config.batch_size},
+        name="refine",
+    )
+    loop.run()
+    if not loop.finished:
+        return None
+    refined = cast(RefiningObjective, loop.ema.model).codec
+    description = load_description(folder, WEIGHTS_NAME)
+    figures = loop.history[-1] if loop.history else {}
+    save_weights(
+        out_dir, WEIGHTS_NAME, refined, {**description, "codes_hash": original, "figures": dict(figures)}
+    )
+    return refined
+
+
+def _check_tokens(library: AudioLibrary, tokens: TokenStore, codes_hash: str) -> None:
+    if tokens.header.codec_hash != codes_hash:
+        raise CheckpointError(f"{tokens.path}: codes of another codec; tokenise the notes with this one")
+    if len(tokens) != len(library) or (tokens.pitch != library.pitch).any():
+        raise CheckpointError(f"{tokens.path}: not the notes of {library.path}; tokenise them")
+
+
+def _validate(
+    model: nn.Module, segments: CodedSegments, config: RefiningConfig, device: torch.device
+) -> Mapping[str, float]:
+    """Mean losses on held-out cells."""
+    sums: dict[str, float] = {}
+    for number in range(config.validation_batches):
+        _, parts = model(segments.draw(batch_seed(VALIDATION_SEED, number), device))
+        for name, value in parts.items():
+            sums[name] = sums.get(name, 0.0) + float(value) / config.validation_batches
+    return sums
