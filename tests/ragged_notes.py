@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from timbrel_bundle.bundle import Bundle
@@ -62,6 +63,11 @@ class Player:
     @property
     def finished(self) -> bool:
         return self.last is not None and self.last.finish is not None
+
+    @property
+    def released_early(self) -> bool:
+        """Whether the key went up before the time that was asked for."""
+        return self.ticket is not None and self.ticket.held_frames < self.request.held_frames
 
     def _receive(self, delivery: Delivery) -> None:
         self.frames += delivery.frames
@@ -123,10 +129,12 @@ def alone(engine: Engine, request: NoteRequest, held_frames: int) -> tuple[list[
     return player.frames, player.last.finish
 
 
-def start_engine(bundle: Bundle, n_slots: int, queue_capacity: int = 8) -> Engine:
-    """A running engine of its own."""
+def start_engine(
+    bundle: Bundle, n_slots: int, queue_capacity: int = 8, runner: Runner | None = None
+) -> Engine:
+    """A running engine of its own; `runner` is of that many slots."""
     engine = Engine(
-        open_runner(bundle, n_slots),
+        runner or open_runner(bundle, n_slots),
         token_layout(bundle.manifest),
         queue_capacity,
         hand_out,
@@ -149,25 +157,65 @@ def start_pool(bundle: Bundle, n_slots: int, n_engines: int) -> EnginePool:
     return pool
 
 
-def check_crowd(bundle: Bundle, crowd: Engine | EnginePool, solo: Engine, n_requests: int) -> None:
-    """Plays random notes together, then each that finished alone: the codes are the same, no slot is left."""
-    rng = random.Random(0)
-    players = [random_player(rng, crowd, bundle) for _ in range(n_requests)]
-    for player in players:
-        player.play()
-    for player in players:
-        assert player.gone.wait(PATIENCE_SECONDS)
+def play_together(
+    rng: random.Random, players: Sequence[Player], crowd: Engine | EnginePool
+) -> Iterator[Player]:
+    """Plays notes in waves and yields each, in order, once it has ended or been left.
+
+    A wave is one note or up to three for each slot, more than may wait; before the next one the company
+    thins out. So notes join and change rows while others sound, at every batch size.
+    """
+
+    def feed() -> None:
+        n_played = 0
+        while n_played < len(players):
+            wave = players[n_played : n_played + rng.choice([1, 3, crowd.n_slots, 3 * crowd.n_slots])]
+            for player in wave:
+                player.play()
+            n_played += len(wave)
+            n_left = rng.randint(0, crowd.n_slots // 2)
+            for player in players[: max(0, n_played - n_left)]:
+                assert player.gone.wait(PATIENCE_SECONDS)
+
+    def feed_or_give_up() -> None:
+        try:
+            feed()
+        except BaseException:
+            for player in players:
+                player.gone.set()
+            raise
+
+    with ThreadPoolExecutor(1) as feeder:
+        fed = feeder.submit(feed_or_give_up)
+        for player in players:
+            player.gone.wait()
+            yield player
+        fed.result()
+
+
+def check_empty(crowd: Engine | EnginePool) -> None:
+    """Nothing is in hand: every slot is free."""
     for _ in range(1000):
         if crowd.n_occupied == 0 and crowd.n_waiting == 0:
             break
         threading.Event().wait(0.01)
     assert (crowd.n_occupied, crowd.n_waiting) == (0, 0)
-    finished = [player for player in players if player.finished]
+
+
+def check_alone(player: Player, solo: Engine) -> None:
+    """A finished note has the codes and the end that it has alone."""
+    assert player.ticket is not None and player.last is not None
+    held = player.ticket.held_frames
+    assert (player.frames, player.last.finish) == alone(solo, player.request, held), player.request
+
+
+def check_crowd(bundle: Bundle, crowd: Engine | EnginePool, solo: Engine, n_requests: int) -> None:
+    """Plays random notes together, then each that finished alone: the codes are the same, no slot is left."""
+    rng = random.Random(0)
+    players = [random_player(rng, crowd, bundle) for _ in range(n_requests)]
+    finished = [player for player in play_together(rng, players, crowd) if player.finished]
+    check_empty(crowd)
     assert n_requests // 2 < len(finished) < n_requests
-    released = 0
     for player in finished:
-        assert player.ticket is not None and player.last is not None
-        held = player.ticket.held_frames
-        released += held < player.request.held_frames
-        assert (player.frames, player.last.finish) == alone(solo, player.request, held), player.request
-    assert released > n_requests // 20
+        check_alone(player, solo)
+    assert sum(player.released_early for player in finished) > n_requests // 20

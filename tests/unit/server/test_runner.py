@@ -80,8 +80,22 @@ def test_bucket_sizes(n_slots: int, expected: list[int]) -> None:
     assert bucket_sizes(n_slots) == expected
 
 
+@pytest.mark.parametrize(
+    ("n_slots", "expected"),
+    [
+        (1, [1]),
+        (5, [1, 2, 3, 4, 5]),
+        (16, [*range(1, 17)]),
+        (19, [*range(1, 17), 18, 19]),
+        (64, [*range(1, 16), *range(16, 32, 2), *range(32, 65, 4)]),
+    ],
+)
+def test_fine_bucket_sizes(n_slots: int, expected: list[int]) -> None:
+    assert bucket_sizes(n_slots, finely=True) == expected
+
+
 def test_every_bucket_of_the_cpu_agrees(runner: Runner) -> None:
-    assert list(runner.buckets) == [1, 2, 4, 5]
+    assert list(runner.buckets) == [1, 2, 3, 4, 5]
 
 
 def test_a_note_is_the_same_in_every_row(runner: Runner, bundle: Bundle) -> None:
