@@ -10,7 +10,7 @@ whole library, rendered and finished. Of that library:
 library_over_server    notes written and kept on disk under their keys, while the server is saturated
 phase_one_over_server  from the first request to the last note kept: slots fill at its start and empty
                        at its end
-whole_over_server      measuring (two pitch trackers, loudness) and finishing (loops, files) included
+whole_over_server      with measuring (pitch, loudness) and finishing (loops, files), which go on beside it
 library_over_server_per_cpu_second compares frames by the server's own processor time, which other programs on
 the machine do not disturb: whether its slots were full, though not whether it had to wait.
 Once with the server on a core of its own, as if on another machine, and all of the library's work on another

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,7 +229,7 @@ def test_two_jobs_on_one_folder(library: Path, run: Run) -> None:
 def test_a_full_disk_is_told_and_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import timbrel.library.store as store
 
-    real, written = store.atomic_write, []
+    real, written = store.write_later, []
 
     def write(path: Path, data: bytes) -> None:
         if len(written) == 3:
@@ -238,12 +238,34 @@ def test_a_full_disk_is_told_and_nothing_is_lost(run: Run, monkeypatch: pytest.M
         written.append(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "atomic_write", write)
+        patch.setattr(store, "write_later", write)
         status, out, error = run("library", *SMALL, "--out", "lib")
     assert (status, out) == (2, "") and error.count("\n") == 1
     assert "no space is left on the disk of lib; what was rendered is kept" in error
     status, out, _ = run("library", *SMALL, "--out", "lib", "--json")
     assert status == 0 and json.loads(out)["n_rendered"] == 8 - 3
+    assert run("verify", "lib")[0] == 0
+
+
+def test_a_disk_that_fills_up_while_finishing_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import timbrel.library.finish as finish
+
+    real, written = finish.write_later, []
+
+    def write(path: Path, content: bytes) -> None:
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        real(path, content)
+        written.append(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finish, "write_later", write)
+        status, out, error = run("library", *SMALL, "--out", "lib")
+    assert (status, out) == (2, "") and error.count("\n") == 1
+    assert "no space is left on the disk of lib; what was rendered is kept" in error
+    assert not list(Path("lib").glob("*.sfz"))
+    status, out, _ = run("library", *SMALL, "--out", "lib", "--json")
+    assert status == 0 and json.loads(out)["n_rendered"] == 0
     assert run("verify", "lib")[0] == 0
 
 
@@ -281,6 +303,38 @@ def small_job(client: timbrel.Client, **changes: Any) -> LibraryJob:
         tries=1,
     )
     return replace(job, **changes)
+
+
+def test_an_instrument_is_finished_while_the_next_is_rendered(server_address: str) -> None:
+    measured, finished = Path("lib/.timbrel/measured.log"), Path("lib/.timbrel/finished/Violin.jsonl")
+    seen: list[bool] = []
+
+    class Watched(ClientSource):
+        """Holds back the second instrument's notes: the first until the first instrument's are measured, the
+        second until that is finished."""
+
+        def render(self, orders: Iterable[Any]) -> Generator[Any, None, None]:
+            for number, reply in enumerate(super().render(orders)):
+                if number == 2:
+                    wait_for(lambda: measured.exists() and measured.read_bytes().count(b"\n") == 2)
+                    time.sleep(0.2)
+                if number == 3:
+                    seen.append(wait_for(finished.exists))
+                yield reply
+
+    with timbrel.Client(server_address) as client:
+        job = small_job(client, pitches=(60, 72))
+        build_library(client, job, "lib", BuildOptions(), Watched(client, n_in_flight=1))
+    assert seen == [True]
+    assert [row.instrument_str for row in rows_of(Path("lib"))] == ["Violin"] * 2 + ["Flute"] * 2
+
+
+def wait_for(condition: Callable[[], bool]) -> bool:
+    """Up to thirty seconds; what it came to."""
+    deadline = time.monotonic() + 30.0
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
 
 
 def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from timbrel.client import Client
 from timbrel.errors import TimbrelError
-from timbrel.library.codec import decoder_of
+from timbrel.library.background import Urgency, WorkerPool, usable_cores
+from timbrel.library.codec import LibraryCodec
 from timbrel.library.finish import Finisher
 from timbrel.library.folder import LibraryFolder
 from timbrel.library.job import LibraryJob, check_job
@@ -21,11 +21,12 @@ from timbrel.library.manifest import ManifestRow, write_rows, write_table
 from timbrel.library.papers import licence_text, readme_text
 from timbrel.library.pitch import find_trackers
 from timbrel.library.plan import PlannedNote, plan_notes
-from timbrel.library.render import Attempt, ChosenNote, Renderer, settle
+from timbrel.library.render import Attempt, ChosenNote, Progress, Renderer, settle
 from timbrel.library.sf2 import write_sf2
 from timbrel.library.source import PATIENCE_SECONDS, ClientSource, NoteSource
 from timbrel.library.store import NoteStore
 from timbrel.library.summary import LibrarySummary, summarise
+from timbrel.library.workshop import Workshop
 from timbrel.progress import bar
 from timbrel_bundle.files import atomic_write
 
@@ -84,7 +85,8 @@ def build_library(
         folder.claim(job)
         folder.sweep()
         source = source or ClientSource(client, patience_seconds=options.patience_seconds, tell=options.tell)
-        return _Build(client, job, folder, options, source).run()
+        with WorkerPool(options.n_threads or min(MAX_THREADS, usable_cores())) as pool:
+            return _Build(client, job, folder, options, source, pool).run()
 
 
 class _Build:
@@ -97,33 +99,33 @@ class _Build:
         folder: LibraryFolder,
         options: BuildOptions,
         source: NoteSource,
+        pool: WorkerPool,
     ) -> None:
-        n_threads = options.n_threads or min(MAX_THREADS, os.cpu_count() or 1)
         self._job = job
         self._folder = folder
         self._options = options
         self._source = source
+        self._pool = pool
         self._model = client.model()
-        trackers = find_trackers()
+        codec = LibraryCodec(client)
+        # While the server is busy with its first notes.
+        pool.submit(Urgency.FINISH, codec.load)
         self._renderer = Renderer(
             job,
             NoteStore(folder.codes),
             folder.measured,
-            decoder_of(client),
+            codec,
             self._model.sample_rate,
-            trackers,
-            n_threads,
+            find_trackers(),
+            pool,
         )
-        self._finisher = Finisher(
-            job, self._model, folder.path, folder.finished, self._renderer.load, trackers.name, n_threads
-        )
+        self._finisher = Finisher(job, self._model, folder.path, folder.finished, self._renderer.load)
         self._n_rendered = 0
         self._render_seconds = 0.0
-        self._rendered_until = 0.0
 
     def run(self) -> LibrarySummary:
         start = time.monotonic()
-        rows = self._finish(settle(list(plan_notes(self._job)), self._job.tries, self._attempt))
+        rows = self._make()
         notices = self._write_manifest(rows)
         if self._options.sf2:
             notices += write_sf2(self._folder.path, [voice.slug for voice in self._job.voices])
@@ -139,43 +141,88 @@ class _Build:
         atomic_write(self._folder.path / "README.md", readme_text(self._job, self._model, summary))
         return summary
 
-    def _attempt(self, notes: Sequence[PlannedNote], number: int) -> list[Attempt]:
+    def _make(self) -> list[ManifestRow]:
+        """Renders all notes; an instrument is finished as soon as the last of its own is settled."""
+        notes = list(plan_notes(self._job))
+        n_each = len(notes) // len(self._job.voices)
+        settled: list[dict[int, ChosenNote]] = [{} for _ in self._job.voices]
+        numbers: list[int] = []
+        with (
+            Workshop(self._finisher, self._pool) as workshop,
+            closing(settle(notes, self._job.tries, self._attempt)) as settling,
+        ):
+            for index, chosen in settling:
+                number = index // n_each
+                own = settled[number]
+                own[index] = chosen
+                if len(own) == n_each:
+                    in_order = [own[place] for place in sorted(own)]
+                    workshop.begin(
+                        self._finisher.instrument(self._job.voices[number], in_order, number * n_each)
+                    )
+                    numbers.append(number)
+            with bar("finishing", len(notes), "note", shown=self._options.show_progress) as progress:
+                finished = dict(zip(numbers, workshop.finish(progress.update), strict=True))
+        return [row for number in sorted(finished) for row in finished[number]]
+
+    def _attempt(
+        self, notes: Sequence[PlannedNote], number: int
+    ) -> Generator[tuple[int, Attempt], None, None]:
         """Renders what is missing of these and measures all, beside that as far as there is time for it."""
-        n_there = len(notes) - len(self._renderer.missing(notes, number))
         what = "rendering" if number == 0 else f"attempt {number + 1}"
-        with ExitStack() as bars:
-            tick = bars.enter_context(self._bar(what, len(notes), n_there))
-            start = time.monotonic()
-
-            def count(n_notes: int) -> None:
-                self._n_rendered += n_notes
-                self._rendered_until = time.monotonic()
-                tick(n_notes)
-
-            def listening() -> Callable[[int], object]:
-                self._render_seconds += max(0.0, self._rendered_until - start)
-                bars.close()
-                return bars.enter_context(self._bar("listening", len(notes)))
-
-            return self._renderer.render(notes, number, self._source, count, listening)
-
-    def _finish(self, notes: Sequence[ChosenNote]) -> list[ManifestRow]:
-        rows: list[ManifestRow] = []
-        waiting = iter(notes)
-        with self._bar("finishing", len(notes)) as tick:
-            for voice in self._job.voices:
-                own = list(islice(waiting, self._job.n_notes // len(self._job.voices)))
-                rows += self._finisher.finish(voice, own, len(rows), tick).rows
-        return rows
+        with closing(_Bars(what, self._options.show_progress)) as bars:
+            yield from self._renderer.render(notes, number, self._source, bars)
+        self._n_rendered += bars.n_rendered
+        self._render_seconds += bars.render_seconds
 
     def _write_manifest(self, rows: Sequence[ManifestRow]) -> list[str]:
         write_rows(self._folder.manifest, rows)
         return [] if write_table(self._folder.table, rows) else [NO_TABLE]
 
-    @contextmanager
-    def _bar(self, what: str, total: int, done: int = 0) -> Iterator[Callable[[int], object]]:
-        with bar(what, total, "note", shown=self._options.show_progress, initial=done) as progress:
-            yield progress.update
+
+class _Bars(Progress):
+    """Shows how far one attempt at some notes has come, and keeps the time that rendering took."""
+
+    def __init__(self, what: str, shown: bool) -> None:
+        self._what = what
+        self._shown = shown
+        self._stack = ExitStack()
+        self._start = time.monotonic()
+        self._n_notes = 0
+        self._n_measured = 0
+        self._rendering: Callable[[int], object] = _ignore
+        self._listening: Callable[[int], object] = _ignore
+        self.n_rendered = 0
+        self.render_seconds = 0.0
+
+    def begin(self, n_notes: int, n_there: int) -> None:
+        self._n_notes = n_notes
+        self._rendering = self._open(self._what, n_there)
+
+    def rendered(self, n_notes: int) -> None:
+        self.n_rendered += n_notes
+        self.render_seconds = time.monotonic() - self._start
+        self._rendering(n_notes)
+
+    def listening(self) -> None:
+        self._stack.close()
+        self._listening = self._open("listening", self._n_measured)
+
+    def measured(self, n_notes: int) -> None:
+        self._n_measured += n_notes
+        self._listening(n_notes)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _open(self, what: str, done: int) -> Callable[[int], object]:
+        shown = bar(what, self._n_notes, "note", shown=self._shown, initial=done)
+        update: Callable[[int], object] = self._stack.enter_context(shown).update
+        return update
+
+
+def _ignore(n_notes: int) -> None:
+    pass
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -14,6 +14,7 @@ import numpy as np
 
 from timbrel.core.model import Model
 from timbrel.library import nsynth
+from timbrel.library.disk import sync, write_later
 from timbrel.library.dspreset import dspreset_text
 from timbrel.library.flac import flac_bytes
 from timbrel.library.job import LibraryJob
@@ -28,12 +29,12 @@ from timbrel.library.region import Region, SamplerInstrument, velocity_tracking
 from timbrel.library.render import ChosenNote
 from timbrel.library.riff import SampleFacts, wav_bytes
 from timbrel.library.sfz import sfz_text
+from timbrel.library.shelf import Sound
 from timbrel.library.store import RawNote
-from timbrel.library.trim import LEAD_IN_SECONDS, trim
+from timbrel.library.trim import LEAD_IN_SECONDS
 from timbrel.library.tuning import correction_cents, is_in_tune
 from timbrel.library.voice import Voice
 from timbrel.library.zones import key_zones, velocity_zones
-from timbrel_bundle.audio import resample
 from timbrel_bundle.files import atomic_write
 
 SUSTAINED_DB_PER_SECOND = 6.0
@@ -49,20 +50,26 @@ BEFORE_RELEASE_SECONDS = 0.02
 RELEASE_SECONDS = (0.05, 4.0)
 """Bounds of the fade that a sampler applies after a key is let go."""
 
-Load = Callable[[str], tuple[RawNote, Audio]]
-"""A note's key -> the note and its sound at the codec's rate."""
+Load = Callable[[str], Sound]
+"""A note's key -> the note and its sound at the rate of the files."""
 
 
 @dataclass(frozen=True)
-class Finished:
-    """An instrument's share of the library."""
+class Instrument:
+    """All samples of one voice, chosen and measured, and what they have in common."""
 
     voice: Voice
-    rows: Sequence[ManifestRow]
+    notes: Sequence[ChosenNote]
+    first_number: int
+    """Of its first sample within the library."""
+
+    gain_db: float
+    looped: bool
+    """Whether its sounds last, so that they are given loops."""
 
 
 class Finisher:
-    """Writes the files of one instrument after another."""
+    """Writes the files of instruments. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -71,93 +78,81 @@ class Finisher:
         folder: Path,
         kept: Path,
         load: Load,
-        trackers: str,
-        n_threads: int,
     ) -> None:
         """
         Args:
             folder: the library.
             kept: folder of the rows of instruments that are finished.
-            load: gives raw notes.
-            trackers: names of those that measured the notes.
+            load: gives raw notes and their sounds.
         """
         self._job = job
         self._model = model
         self._folder = folder
         self._kept = kept
         self._load = load
-        self._trackers = trackers
-        self._n_threads = n_threads
 
-    def finish(
-        self, voice: Voice, notes: Sequence[ChosenNote], first_number: int, tick: Callable[[int], object]
-    ) -> Finished:
-        """Writes samples, .sfz and .dspreset; what was finished before, by these notes, is left as it is.
+    def instrument(self, voice: Voice, notes: Sequence[ChosenNote], first_number: int) -> Instrument:
+        """What is decided for all of its notes together."""
+        measured = [note.attempt.measurement for note in notes]
+        return Instrument(
+            voice=voice,
+            notes=notes,
+            first_number=first_number,
+            gain_db=instrument_gain_db((each.loudness, each.true_peak) for each in measured),
+            looped=self._job.loops and is_sustained(measured),
+        )
 
-        Args:
-            notes: all samples of the instrument.
-            first_number: of its first sample within the library.
-
-        Raises:
-            OSError: a file cannot be written, or a raw note is damaged.
-        """
-        rows = self._kept_rows(voice, notes)
-        if rows is None:
-            rows = self._write_samples(voice, notes, first_number, tick)
-            instrument = self._describe(voice, notes, rows)
-            atomic_write(self._folder / f"{voice.slug}.sfz", sfz_text(instrument))
-            atomic_write(self._folder / f"{voice.slug}.dspreset", dspreset_text(instrument))
-            write_rows(self._kept / f"{voice.slug}.jsonl", rows)
-        else:
-            tick(len(rows))
-        return Finished(voice, rows)
-
-    def _kept_rows(self, voice: Voice, notes: Sequence[ChosenNote]) -> list[ManifestRow] | None:
-        """The rows of before, if they are of these very notes and their files are there."""
+    def kept_rows(self, instrument: Instrument) -> list[ManifestRow] | None:
+        """The rows of before, if they are of these very notes, measured alike, and their files are there."""
+        slug = instrument.voice.slug
         try:
-            rows = list(read_rows(self._kept / f"{voice.slug}.jsonl"))
+            rows = list(read_rows(self._kept / f"{slug}.jsonl"))
         except (OSError, ValueError):
             return None
-        same = [(row.key, row.trackers) for row in rows] == [
-            (each.attempt.key, self._trackers) for each in notes
+        gain_db = round(instrument.gain_db, 3)
+        found = [
+            (row.key, row.trackers, row.pitch_measured, row.pitch_measured_other, row.gain_db) for row in rows
         ]
-        files = [f"{voice.slug}.sfz", f"{voice.slug}.dspreset", *(row.file for row in rows)]
-        return rows if same and all((self._folder / file).is_file() for file in files) else None
+        wanted = [
+            (note.attempt.key, heard.trackers, heard.pitch, heard.other_pitch, gain_db)
+            for note in instrument.notes
+            for heard in [note.attempt.measurement]
+        ]
+        files = [f"{slug}.sfz", f"{slug}.dspreset", *(row.file for row in rows)]
+        return rows if found == wanted and all((self._folder / file).is_file() for file in files) else None
 
-    def _write_samples(
-        self, voice: Voice, notes: Sequence[ChosenNote], first_number: int, tick: Callable[[int], object]
-    ) -> list[ManifestRow]:
-        measured = [note.attempt.measurement for note in notes]
-        gain_db = instrument_gain_db((each.loudness, each.true_peak) for each in measured)
-        looped = self._job.loops and is_sustained(measured)
-        for parent in {(self._folder / note.planned.file).parent for note in notes}:
-            parent.mkdir(parents=True, exist_ok=True)
+    def write_sample(self, instrument: Instrument, number: int) -> ManifestRow:
+        """Writes one of its samples, counted from 0.
 
-        def write(number: int) -> ManifestRow:
-            return self._write_sample(notes[number], first_number + number, gain_db, looped)
+        Raises:
+            OSError: the file cannot be written, or the raw note is damaged.
+        """
+        note = instrument.notes[number]
+        sound = self._load(note.attempt.key)
+        polished = self._polish(sound, instrument)
+        content = self._encode(note, polished)
+        write_later(self._folder / note.planned.file, content)
+        return self._row(instrument, number, sound.note, polished, content)
 
-        rows = []
-        with ThreadPoolExecutor(self._n_threads) as pool:
-            try:
-                for row in pool.map(write, range(len(notes))):
-                    rows.append(row)
-                    tick(1)
-            finally:
-                pool.shutdown(cancel_futures=True)
-        return rows
+    def seal(self, instrument: Instrument, rows: Sequence[ManifestRow]) -> None:
+        """Writes .sfz and .dspreset, and then, once all is on the disk, that the instrument is finished.
 
-    def _write_sample(self, note: ChosenNote, number: int, gain_db: float, looped: bool) -> ManifestRow:
-        raw, decoded = self._load(note.attempt.key)
-        sound = self._polish(raw, decoded, gain_db, looped)
-        content = self._encode(note, sound)
-        atomic_write(self._folder / note.planned.file, content)
-        return self._row(note, number, raw, sound, gain_db, content)
+        Args:
+            rows: of all its samples, in order.
 
-    def _polish(self, raw: RawNote, decoded: Audio, gain_db: float, looped: bool) -> _Polished:
-        rate = self._job.sample_rate
-        trimmed = trim(resample(decoded, self._model.sample_rate, rate), rate, raw.truncated)
-        audio = (trimmed.audio * np.float32(10.0 ** (gain_db / 20.0))).astype(np.float32)
-        found = self._find_loop(audio, trimmed.removed) if looped else None
+        Raises:
+            OSError: a file cannot be written.
+        """
+        sync(self._folder / row.file for row in rows)
+        slug, described = instrument.voice.slug, self._describe(instrument, rows)
+        atomic_write(self._folder / f"{slug}.sfz", sfz_text(described))
+        atomic_write(self._folder / f"{slug}.dspreset", dspreset_text(described))
+        write_rows(self._kept / f"{slug}.jsonl", rows)
+
+    def _polish(self, sound: Sound, instrument: Instrument) -> _Polished:
+        trimmed = sound.trimmed
+        audio = trimmed.audio * np.float32(10.0 ** (instrument.gain_db / 20.0))
+        found = self._find_loop(audio, trimmed.removed) if instrument.looped else None
         return _Polished(found.audio if found else audio, found)
 
     def _find_loop(self, audio: Audio, removed: int) -> LoopedSound | None:
@@ -184,7 +179,7 @@ class Finisher:
                 "INAM": f"{planned.voice.name}, pitch {planned.pitch}, velocity {planned.velocity}",
                 "ICMT": f"timbre {order.timbre[0]:g},{order.timbre[1]:g} seed {order.seed} "
                 f"bundle {self._model.bundle_hash}",
-                "ISFT": f"timbrel {version('timbrel')}",
+                "ISFT": f"timbrel {_version()}",
             },
         )
 
@@ -192,13 +187,14 @@ class Finisher:
         return note.planned.order(self._job, note.attempt.number)
 
     def _row(
-        self, note: ChosenNote, number: int, raw: RawNote, sound: _Polished, gain_db: float, content: bytes
+        self, instrument: Instrument, number: int, raw: RawNote, sound: _Polished, content: bytes
     ) -> ManifestRow:
+        note = instrument.notes[number]
         job, model, planned, order = self._job, self._model, note.planned, self._order(note)
         measured = note.attempt.measurement
         heard = (measured.pitch, measured.other_pitch)
         return ManifestRow(
-            note=number,
+            note=instrument.first_number + number,
             note_str=Path(planned.file).stem,
             instrument=job.voices.index(planned.voice),
             instrument_str=planned.voice.name,
@@ -233,12 +229,12 @@ class Finisher:
             n_frames=len(raw.codes),
             bandwidth_hz=bandwidth_hz(job, model),
             lead_in_seconds=LEAD_IN_SECONDS,
-            gain_db=round(gain_db, 3),
-            loudness_lufs=round(loudness(sound.audio, job.sample_rate), 3),
+            gain_db=round(instrument.gain_db, 3),
+            loudness_lufs=round(self._loudness(instrument, measured, sound), 3),
             peak_db=round(decibels(float(np.abs(sound.audio).max(initial=0.0))), 3),
             pitch_measured=measured.pitch,
             pitch_measured_other=measured.other_pitch,
-            trackers=self._trackers,
+            trackers=measured.trackers,
             tune_cents=_tune(note),
             in_tune=is_in_tune(planned.pitch, *heard, tune=_tune(note)),
             loop_mode="no_loop" if sound.loop is None else "loop_continuous",
@@ -247,16 +243,21 @@ class Finisher:
             loop_joint_db=None if sound.looped is None else round(sound.looped.joint_db, 3),
         )
 
-    def _describe(
-        self, voice: Voice, notes: Sequence[ChosenNote], rows: Sequence[ManifestRow]
-    ) -> SamplerInstrument:
+    def _loudness(self, instrument: Instrument, measured: Measurement, sound: _Polished) -> float:
+        """LUFS of the file: as measured, if nothing but the gain has been changed since."""
+        if sound.looped is None and self._job.sample_rate == self._model.sample_rate:
+            return measured.loudness + instrument.gain_db
+        return loudness(sound.audio, self._job.sample_rate)
+
+    def _describe(self, instrument: Instrument, rows: Sequence[ManifestRow]) -> SamplerInstrument:
+        voice = instrument.voice
         keys, velocities = key_zones(self._job.pitches), velocity_zones(self._job.velocities)
         low, high = RELEASE_SECONDS
-        release = median(note.attempt.measurement.release_seconds for note in notes)
+        release = median(note.attempt.measurement.release_seconds for note in instrument.notes)
         return SamplerInstrument(
             name=voice.name,
             slug=voice.slug,
-            comment=f"rendered by timbrel {version('timbrel')} with bundle {self._model.bundle_hash[:12]}",
+            comment=f"rendered by timbrel {_version()} with bundle {self._model.bundle_hash[:12]}",
             regions=[
                 Region(
                     file=row.file,
@@ -296,6 +297,11 @@ def is_sustained(notes: Sequence[Measurement]) -> bool:
 def bandwidth_hz(job: LibraryJob, model: Model) -> float:
     """The highest frequency that a file can hold: more samples a second than the codec's add nothing."""
     return min(job.sample_rate, model.sample_rate) / 2.0
+
+
+@cache
+def _version() -> str:
+    return version("timbrel")
 
 
 def _tune(note: ChosenNote) -> int:

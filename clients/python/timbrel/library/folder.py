@@ -33,7 +33,7 @@ class LibraryFolder:
         self.work = path / WORK
         self.job_file = self.work / "job.json"
         self.codes = self.work / "codes"
-        self.measured = self.work / "measured"
+        self.measured = self.work / "measured.log"
         self.finished = self.work / "finished"
         self.manifest = path / MANIFEST
         self.table = path / TABLE
@@ -74,7 +74,7 @@ class LibraryFolder:
                 )
         else:
             atomic_write(self.job_file, json.dumps(wanted, indent=1) + "\n")
-        for folder in (self.codes, self.measured, self.finished):
+        for folder in (self.codes, self.finished):
             folder.mkdir(exist_ok=True)
 
     def sweep(self) -> None:

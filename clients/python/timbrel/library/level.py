@@ -15,6 +15,13 @@ ENVELOPE_SECONDS = 0.002
 OVERSAMPLING = 4
 """As ITU-R BS.1770-4, annex 2, has it for true peaks."""
 
+PEAK_SHARE = 0.5
+"""A wave rises between two samples by a quarter above what it is at those around them, not by twice as much:
+where the samples stay below this share of the largest, its true peak is not looked for."""
+
+PEAK_MARGIN = 256
+"""Samples around that stretch: more than the resampling filter's reach."""
+
 SILENCE_DB = -120.0
 """Stands for silence, of which the logarithm does not speak."""
 
@@ -32,17 +39,26 @@ def rms_db(audio: Audio) -> float:
 def envelope(audio: Audio, sample_rate: int) -> Envelope:
     """[samples]: the root mean square over 2 ms around each sample."""
     width = max(1, round(ENVELOPE_SECONDS * sample_rate))
-    before = width // 2
-    padded = np.pad(np.square(audio, dtype=np.float64), (before + 1, width - 1 - before))
-    sums = np.cumsum(padded)
-    power = np.maximum(sums[width:] - sums[:-width], 0.0)[: len(audio)] / width
-    return np.asarray(np.sqrt(power), dtype=np.float64)
+    return np.asarray(np.sqrt(power_envelope(audio, sample_rate) / width), dtype=np.float64)
+
+
+def power_envelope(audio: Audio, sample_rate: int) -> Envelope:
+    """[samples]: the mean square over 2 ms around each sample, to within a constant factor."""
+    width = max(1, round(ENVELOPE_SECONDS * sample_rate))
+    first = width // 2 + 1
+    sums = np.zeros(len(audio) + width)
+    np.square(audio, out=sums[first : first + len(audio)], dtype=np.float64)
+    np.cumsum(sums, out=sums)
+    power = sums[width:] - sums[:-width]
+    return np.maximum(power, 0.0, out=power)
 
 
 def true_peak(audio: Audio, sample_rate: int) -> float:
     """The largest amplitude, between the samples too: what resampling may bring to light."""
-    if len(audio) == 0:
+    level = np.abs(audio)
+    largest = float(level.max(initial=0.0))
+    if largest == 0.0:
         return 0.0
-    return float(
-        np.abs(resample(audio, sample_rate, OVERSAMPLING * sample_rate)).max(initial=np.abs(audio).max())
-    )
+    near = np.flatnonzero(level >= PEAK_SHARE * largest)
+    loud = audio[max(0, near[0] - PEAK_MARGIN) : near[-1] + 1 + PEAK_MARGIN]
+    return float(np.abs(resample(loud, sample_rate, OVERSAMPLING * sample_rate)).max(initial=largest))

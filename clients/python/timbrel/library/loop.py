@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +34,13 @@ JOINT_DB = 1.0
 STEP_DB = 1.5
 """Largest difference in level across the joint."""
 
+STEP_RATIO = 10.0 ** (STEP_DB / 10.0)
+"""The same of two energies."""
+
 STEP_SECONDS = 0.03
+
+BLOCK_WINDOWS = 2.5
+"""Length of the transforms that windows are compared by."""
 
 
 @dataclass(frozen=True)
@@ -106,43 +113,71 @@ def _candidates(
     if span <= 0:
         return
     ends = np.unique(np.linspace(first_end + 0.6 * span, len(audio) - 1, N_ENDS).astype(int))
+    templates = [audio[end + 1 - window : end + 1] for end in ends]
     matcher = _Matcher(audio[begin : len(audio) - 1 - shortest], window)
+    bonus = LENGTH_BONUS / (len(audio) - begin) * np.arange(len(audio), 0, -1)
     found: list[tuple[float, int, int, float]] = []
-    for end in ends:
+    for end, template, turned in zip(ends, templates, matcher.turned(templates), strict=True):
         # likeness[i] compares the window before `end` with the one before begin + window + i.
-        likeness = matcher.likeness(audio[end + 1 - window : end + 1], end - shortest - begin - window + 1)
-        lengths = end - (begin + window + np.arange(len(likeness)))
-        score = likeness + LENGTH_BONUS * lengths / (len(audio) - begin)
+        likeness = matcher.likeness(template, turned, end - shortest - begin - window + 1)
+        longest = len(audio) - (end - begin - window)
+        score = likeness + bonus[longest : longest + len(likeness)]
         for place in _best_places(score, likeness, round(0.01 * sample_rate)):
-            found.append((float(score[place]), begin + window + place, int(end), float(likeness[place])))
+            alike = matcher.likeness_at(template, place)
+            found.append((float(score[place]), begin + window + place, int(end), alike))
     for _, start, end, likeness_there in sorted(found, key=lambda each: (-each[0], each[1], each[2])):
         yield start, end, likeness_there
 
 
 class _Matcher:
-    """Compares short windows with every stretch of one signal."""
+    """Compares short windows with every stretch of one signal.
+
+    In single precision, which takes half the time, and errs by a millionth of what makes two places alike.
+    """
 
     def __init__(self, signal: npt.NDArray[np.float64], window: int) -> None:
-        self._size = fast_length(len(signal) + window)
-        self._spectrum = np.fft.rfft(signal, self._size)
+        # In blocks that overlap by a window: short transforms stay in the processor's nearest cache.
+        self._size = fast_length(round(BLOCK_WINDOWS * window))
+        self._hop = self._size - window + 1
+        n_blocks = -(-len(signal) // self._hop)
+        padded = np.pad(signal, (0, n_blocks * self._hop + window - 1 - len(signal)))
+        blocks = np.lib.stride_tricks.sliding_window_view(padded, self._size)[:: self._hop]
+        self._spectra = np.fft.rfft(blocks).astype(np.complex64)
+        self._signal = signal
         sums = np.pad(np.cumsum(np.square(signal)), (1, 0))
-        self._energy = np.maximum(sums[window:] - sums[:-window], 1e-12)
+        self._energy = np.maximum(sums[window:] - sums[:-window], 1e-12).astype(np.float32)
+        self._root = np.sqrt(self._energy)
 
-    def likeness(self, template: npt.NDArray[np.float64], n_places: int) -> npt.NDArray[np.float64]:
+    def turned(self, templates: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.complex64]:
+        """What `likeness` multiplies by, for each of these [windows, bins]."""
+        return np.conj(np.fft.rfft(np.stack(templates), self._size)).astype(np.complex64)
+
+    def likeness(
+        self, template: npt.NDArray[np.float64], turned: npt.NDArray[np.complex64], n_places: int
+    ) -> npt.NDArray[np.float32]:
         """Correlation, -1..1, of the template with each of the signal's first stretches of its length.
 
         0 where the two differ in level by more than STEP_DB: a crossfade between them would pump.
         """
-        turned = np.conj(np.fft.rfft(template, self._size))
-        product = np.fft.irfft(self._spectrum * turned, self._size)[:n_places]
-        energy, energy_there = self._energy[:n_places], max(float(template @ template), 1e-12)
-        same_level = np.abs(10.0 * np.log10(energy / energy_there)) <= STEP_DB
-        likeness = np.where(same_level, product / np.sqrt(energy * energy_there), 0.0)
-        return np.asarray(likeness, dtype=np.float64)
+        n_blocks = -(-n_places // self._hop)
+        product = np.fft.irfft(self._spectra[:n_blocks] * turned, self._size)[:, : self._hop]
+        energy, there = self._energy[:n_places], np.float32(max(float(template @ template), 1e-12))
+        ratio = np.float32(STEP_RATIO)
+        same_level = (energy <= ratio * there) & (energy >= there / ratio)
+        likeness = product.reshape(-1)[:n_places] / self._root[:n_places]
+        likeness *= same_level
+        likeness /= np.sqrt(there)
+        return np.asarray(likeness, dtype=np.float32)
+
+    def likeness_at(self, template: npt.NDArray[np.float64], place: int) -> float:
+        """The same at one place, to the last digit."""
+        stretch = self._signal[place : place + len(template)]
+        energies = max(float(template @ template), 1e-12) * max(float(stretch @ stretch), 1e-12)
+        return float(template @ stretch) / math.sqrt(energies)
 
 
 def _best_places(
-    score: npt.NDArray[np.float64], likeness: npt.NDArray[np.float64], apart: int
+    score: npt.NDArray[np.float64], likeness: npt.NDArray[np.float32], apart: int
 ) -> Iterator[int]:
     """The highest few scores that are alike enough, none within `apart` of another."""
     left = np.where(likeness >= LEAST_LIKENESS, score, -np.inf)

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from timbrel.library.level import SILENCE_DB, Audio
 from timbrel.library.spectrum import fast_length
@@ -30,6 +31,9 @@ FILTER_RATE = 48_000
 WRAP_SECONDS = 0.05
 """By then the high pass has died away."""
 
+BLOCK_WRAPS = 8
+"""Length of the transforms: a quarter of each is overlap."""
+
 _SHELF = ((1.53512485958697, -2.69169618940638, 1.19839281085285), (1.0, -1.69065929318241, 0.73248077421585))
 _HIGH_PASS = ((1.0, -2.0, 1.0), (1.0, -1.99004745483398, 0.99007225036621))
 
@@ -39,8 +43,9 @@ def loudness(audio: Audio, sample_rate: int) -> float:
     block = round(BLOCK_SECONDS * sample_rate)
     hop = round(HOP_SECONDS * sample_rate)
     weighted = _weighted(np.pad(audio, (0, max(0, block - len(audio)))), sample_rate)
-    sums = np.pad(np.cumsum(np.square(weighted)), (1, 0))
-    power = float(((sums[block:] - sums[:-block])[::hop] / block).max())
+    sums = np.zeros(len(weighted) + 1)
+    np.cumsum(np.square(weighted), out=sums[1:])
+    power = float((sums[block::hop] - sums[:-block:hop]).max() / block)
     return float(max(SILENCE_DB, -0.691 + 10.0 * np.log10(max(power, 1e-12))))
 
 
@@ -58,12 +63,21 @@ def instrument_gain_db(notes: Iterable[tuple[float, float]]) -> float:
 
 
 def _weighted(audio: Audio, sample_rate: int) -> npt.NDArray[np.float64]:
-    """The sound as the ear weighs it: [samples]. Silence follows: its end must not reach its start."""
-    size = fast_length(len(audio) + round(WRAP_SECONDS * sample_rate))
-    spectrum = np.fft.rfft(audio.astype(np.float64), size)
-    return np.asarray(
-        np.fft.irfft(spectrum * _magnitude(size, sample_rate), size)[: len(audio)], dtype=np.float64
-    )
+    """The sound as the ear weighs it: [samples]. Silence lies before and behind it.
+
+    In blocks, of which both ends are thrown away: several short transforms are quicker than a long one.
+    """
+    wrap = round(WRAP_SECONDS * sample_rate)
+    size = fast_length(BLOCK_WRAPS * wrap)
+    hop = size - 2 * wrap
+    n_blocks = -(-len(audio) // hop)
+    padded = np.zeros(n_blocks * hop + 2 * wrap)
+    padded[wrap : wrap + len(audio)] = audio
+    spectra = np.fft.rfft(sliding_window_view(padded, size)[::hop])
+    spectra *= _magnitude(size, sample_rate)
+    # The way back in single precision: half the time, and right to a millionth of a decibel.
+    blocks = np.fft.irfft(spectra.astype(np.complex64), size)[:, wrap : wrap + hop]
+    return np.asarray(blocks.reshape(-1)[: len(audio)], dtype=np.float64)
 
 
 @lru_cache(maxsize=32)

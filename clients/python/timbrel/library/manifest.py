@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +106,11 @@ class ManifestRow:
     """Fractional MIDI note number by the first tracker, before `tune`; None where it hears none."""
 
     pitch_measured_other: float | None
-    """The same by the second."""
+    """The same by the second; None, too, where it was not asked."""
 
     trackers: str
-    """The two, for example "yin+swift-f0"."""
+    """Those that listened: for example "yin+swift-f0", or "yin" alone where it heard the pitch asked within 5
+    cents, so that nothing was left for another to decide."""
 
     tune_cents: int
     """What the sampler is told to add."""
@@ -128,7 +129,7 @@ class ManifestRow:
     """Sharpness of the joint over the sharpest moment within the loop: a click would be far above 0."""
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+        return json.dumps(vars(self), ensure_ascii=False, allow_nan=False)
 
     @classmethod
     def from_json(cls, line: str) -> ManifestRow:
@@ -185,7 +186,9 @@ def write_table(path: Path, rows: Sequence[ManifestRow]) -> bool:
     schema = pyarrow.schema(
         [(each.name, types[str(each.type).split(" ")[0]]) for each in fields(ManifestRow)]
     )
-    table = pyarrow.Table.from_pylist([asdict(row) for row in rows], schema=schema)
+    table = pyarrow.table(
+        {each.name: [getattr(row, each.name) for row in rows] for each in schema}, schema=schema
+    )
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink)
     atomic_write(path, sink.getvalue().to_pybytes())

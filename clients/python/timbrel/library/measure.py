@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from timbrel.library.level import Audio, decibels, envelope, rms_db, true_peak
+from timbrel.library.level import Audio, decibels, power_envelope, rms_db, true_peak
 from timbrel.library.loudness import loudness
 from timbrel.library.pitch import TrackerPair
-from timbrel.library.trim import trim
+from timbrel.library.trim import Trimmed
+from timbrel.library.tuning import one_settles
 
-MEASURE_VERSION = 2
+MEASURE_VERSION = 3
 """Of what is kept on disk: to be raised where a figure's meaning changes."""
 
 DROP_DB = 60.0
@@ -27,7 +28,10 @@ class Measurement:
     """Fractional MIDI note number by the first tracker; None where it hears none."""
 
     other_pitch: float | None
-    """The same by the second."""
+    """The same by the second; None, too, where it was not asked."""
+
+    trackers: str
+    """Names of those that listened, joined by +."""
 
     loudness: float
     """LUFS."""
@@ -42,7 +46,7 @@ class Measurement:
     """From the end of the hold until it has died away."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return dict(vars(self))
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Measurement:
@@ -51,15 +55,26 @@ class Measurement:
 
 
 def measure(
-    audio: Audio, sample_rate: int, held_seconds: float, truncated: bool, trackers: TrackerPair
+    audio: Audio, trimmed: Trimmed, sample_rate: int, asked: int, held_seconds: float, trackers: TrackerPair
 ) -> Measurement:
-    """Measures audio [samples] as it was decoded."""
-    trimmed = trim(audio, sample_rate, truncated)
-    pitch, other = trackers.measure(trimmed.audio, sample_rate)
+    """Measures a note.
+
+    The second tracker is asked only where the first leaves something to decide: it takes three times as long.
+
+    Args:
+        audio: [samples], as it was decoded.
+        trimmed: the same without its silent ends.
+        asked: MIDI note number.
+        held_seconds: how long the key was held.
+    """
+    pitch, other, names = _rounded(trackers.one.measure(trimmed.audio, sample_rate)), None, trackers.one.name
+    if not one_settles(asked, pitch):
+        other, names = _rounded(trackers.other.measure(trimmed.audio, sample_rate)), trackers.name
     released = round(held_seconds * sample_rate) - trimmed.removed
     return Measurement(
-        pitch=_rounded(pitch),
-        other_pitch=_rounded(other),
+        pitch=pitch,
+        other_pitch=other,
+        trackers=names,
         loudness=round(loudness(trimmed.audio, sample_rate), 3),
         true_peak=round(decibels(true_peak(audio, sample_rate)), 3),
         decay=_decay(trimmed.audio, sample_rate, released),
@@ -81,8 +96,8 @@ def _release(audio: Audio, sample_rate: int, released: int) -> float:
     """Seconds from the release until the sound has fallen by DROP_DB."""
     if released >= len(audio):
         return 0.0
-    loudness_after = envelope(audio[max(0, released) :], sample_rate)
-    above = np.flatnonzero(loudness_after > loudness_after[0] * 10.0 ** (-DROP_DB / 20.0))
+    power = power_envelope(audio[max(0, released) :], sample_rate)
+    above = np.flatnonzero(power > power[0] * 10.0 ** (-DROP_DB / 10.0))
     return float((above[-1] + 1) / sample_rate) if len(above) else 0.0
 
 

@@ -74,7 +74,8 @@ def _readme(job: LibraryJob, model: Model, summary: LibrarySummary) -> Iterator[
     yield (
         f"- Tuning: {summary.n_tuned} samples are corrected by `tune`, where two pitch trackers agreed on 5 "
         f"to 50 cents. {len(summary.out_of_tune)} are further off than 50 cents by both; "
-        f"{summary.n_unpitched} have no pitch that either tracker hears."
+        f"{summary.n_unpitched} have no pitch that either tracker hears. A note that the first hears within "
+        "5 cents is left alone whatever the second hears, which is not asked then: `trackers` tells."
     )
     yield f"- timbrel {version('timbrel')}, {model.precision}, {model.provider}, bundle {model.name}"
     yield f"  {model.bundle_hash}.\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from timbrel_bundle.files import atomic_write
+from timbrel.library.disk import write_later
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,22 @@ class NoteStore:
         return self._folder / key[:2] / f"{key}.npz"
 
     def has(self, key: str) -> bool:
-        return self.path(key).is_file()
+        """Whether it is there; an empty file is what a power cut may leave of one."""
+        try:
+            return self.path(key).stat().st_size > 0
+        except OSError:
+            return False
 
     def save(self, key: str, note: RawNote) -> None:
-        """Equal notes make equal bytes.
+        """Equal notes make equal bytes. A kill loses nothing of what was saved; a power cut may lose the last
+        seconds of it, which are then rendered again.
 
         Raises:
             OSError: it cannot be written, for example because the disk is full. Nothing is left of it then.
         """
         content = io.BytesIO()
         np.savez(content, codes=note.codes, truncated=np.bool_(note.truncated))
-        path = self.path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, content.getvalue())
+        write_later(self.path(key), content.getvalue())
 
     def load(self, key: str) -> RawNote | None:
         """The note; None where there is none, or a file that is damaged: it is to be rendered again."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from timbrel.library.level import Audio, envelope
+from timbrel.library.level import Audio, power_envelope
 
 LEAD_IN_SECONDS = 0.005
 """What is left before the onset: short enough not to be felt, long enough for a fade without a click."""
@@ -38,32 +39,32 @@ def trim(audio: Audio, sample_rate: int, truncated: bool = False) -> Trimmed:
 
     What is silent altogether stays as it is.
     """
-    loudness = envelope(audio, sample_rate)
-    loudest = float(loudness.max(initial=0.0))
+    power = power_envelope(audio, sample_rate)
+    loudest = float(power.max(initial=0.0))
     if loudest <= 0.0:
         return Trimmed(audio, 0)
-    onset = int(np.argmax(loudness >= loudest * 10.0 ** (ONSET_DB / 20.0)))
-    above = np.flatnonzero(loudness >= loudest * 10.0 ** (END_DB / 20.0))
+    onset = int(np.argmax(power >= loudest * 10.0 ** (ONSET_DB / 10.0)))
+    last = len(power) - 1 - int(np.argmax(power[::-1] >= loudest * 10.0 ** (END_DB / 10.0)))
     fade = round((CUT_FADE_SECONDS if truncated else FADE_SECONDS) * sample_rate)
     # A note that has died away is faded in what lies behind its end, one that was cut before it.
-    end = min(len(audio), int(above[-1]) + 1 + (0 if truncated else fade))
+    end = min(len(audio), last + 1 + (0 if truncated else fade))
     lead_in = round(LEAD_IN_SECONDS * sample_rate)
     removed = onset - lead_in
-    kept = np.pad(audio[max(0, removed) : end], (max(0, -removed), 0)).astype(np.float32)
+    kept = np.pad(audio[max(0, removed) : end], (max(0, -removed), 0))
     return Trimmed(_faded(kept, lead_in, fade), removed)
 
 
 def _faded(audio: Audio, n_in: int, n_out: int) -> Audio:
-    """Raised cosines at both ends; a new array."""
+    """Raised cosines at both ends, in place."""
     n_in, n_out = min(n_in, len(audio) // 2), min(n_out, len(audio) // 2)
-    faded = audio.copy()
     if n_in:
-        faded[:n_in] *= _rise(n_in)
+        audio[:n_in] *= _rise(n_in)
     if n_out:
-        faded[-n_out:] *= _rise(n_out)[::-1]
-    return faded
+        audio[-n_out:] *= _rise(n_out)[::-1]
+    return audio
 
 
+@lru_cache(maxsize=32)
 def _rise(n_samples: int) -> Audio:
     """0 to 1, both ends included."""
     turn = np.linspace(0.0, np.pi, n_samples)

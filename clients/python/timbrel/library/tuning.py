@@ -41,6 +41,14 @@ def judge(asked: int, one: float | None, other: float | None) -> Verdict:
     return Verdict.TUNE if both_fine and first * second > 0.0 else Verdict.KEEP
 
 
+def one_settles(asked: int, one: float | None) -> bool:
+    """Whether the first tracker's reading decides everything, whatever a second one would hear.
+
+    Within FINE_CENTS of the pitch asked, a note is kept, untuned, and in tune.
+    """
+    return one is not None and abs(100.0 * (one - asked)) < FINE_CENTS
+
+
 def correction_cents(asked: int, one: float | None, other: float | None) -> int:
     """Whole cents for a sampler's tune opcode: the nearer reading, undone; 0 where nothing is to be done.
 

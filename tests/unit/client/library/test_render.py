@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Generator, Iterable, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -13,11 +13,12 @@ import numpy.typing as npt
 import pytest
 
 from timbrel.library import LibraryJob
+from timbrel.library.background import WorkerPool
 from timbrel.library.pitch import TrackerPair
 from timbrel.library.pitch.harmonics import HarmonicSum
 from timbrel.library.pitch.yin import Yin
 from timbrel.library.plan import NoteOrder, PlannedNote, plan_notes
-from timbrel.library.render import Attempt, Renderer, choose, verdict_of
+from timbrel.library.render import Attempt, Progress, Renderer, choose, settle, verdict_of
 from timbrel.library.source import NoteSource
 from timbrel.library.store import NoteStore, RawNote
 from timbrel.library.tuning import Verdict
@@ -57,21 +58,31 @@ def one_note(job: LibraryJob) -> LibraryJob:
 
 
 @pytest.fixture
-def make_renderer(tmp_path: Path, tone: Tone) -> Callable[..., Renderer]:
-    def make(job: LibraryJob, trackers: TrackerPair | None = None) -> Renderer:
-        for name in ("codes", "measured"):
-            (tmp_path / name).mkdir(exist_ok=True)
-        return Renderer(
-            job,
-            NoteStore(tmp_path / "codes"),
-            tmp_path / "measured",
-            lambda codes: tone(float(codes[0, 0]) / 100.0, 0.5),
-            SAMPLE_RATE,
-            trackers or TrackerPair(Yin(), HarmonicSum()),
-            n_threads=1,
-        )
+def make_renderer(tmp_path: Path, tone: Tone) -> Iterator[Callable[..., Renderer]]:
+    with WorkerPool(1) as pool:
 
-    return make
+        def make(job: LibraryJob, trackers: TrackerPair | None = None) -> Renderer:
+            return Renderer(
+                job,
+                NoteStore(tmp_path / "codes"),
+                tmp_path / "measured.log",
+                lambda codes: tone(float(codes[0, 0]) / 100.0, 0.5),
+                SAMPLE_RATE,
+                trackers or TrackerPair(Yin(), HarmonicSum()),
+                pool,
+            )
+
+        yield make
+
+
+class Counted(Progress):
+    """How many notes came from the source."""
+
+    def __init__(self) -> None:
+        self.n_rendered = 0
+
+    def rendered(self, n_notes: int) -> None:
+        self.n_rendered += n_notes
 
 
 def render(
@@ -79,10 +90,11 @@ def render(
     notes: Sequence[PlannedNote],
     number: int,
     source: NoteSource,
-    rendered: Callable[[int], object] = lambda count: None,
+    progress: Progress | None = None,
 ) -> list[Attempt]:
-    """Without bars."""
-    return renderer.render(notes, number, source, rendered, lambda: lambda count: None)
+    """All attempts, in the order of the notes."""
+    found = dict(renderer.render(notes, number, source, progress or Progress()))
+    return [found[place] for place in range(len(notes))]
 
 
 def attempts_of(renderer: Renderer, planned: PlannedNote, source: CentsSource, tries: int) -> list[Verdict]:
@@ -155,10 +167,10 @@ def test_a_sound_is_decoded_once_between_measuring_and_finishing(
     decode, n_decoded = renderer._decode, []
     renderer._decode = lambda codes: [n_decoded.append(1), decode(codes)][1]  # type: ignore[func-returns-value]
     (attempt,) = render(renderer, [planned], 0, CentsSource({}))
-    _, audio = renderer.load(attempt.key)
+    first = renderer.load(attempt.key)
     assert len(n_decoded) == 1
-    _, again = renderer.load(attempt.key)  # the shelf holds it no longer
-    assert len(n_decoded) == 2 and np.array_equal(audio, again)
+    again = renderer.load(attempt.key)  # the shelf holds it no longer
+    assert len(n_decoded) == 2 and np.array_equal(first.trimmed.audio, again.trimmed.audio)
 
 
 def test_a_source_that_fails_loses_nothing(job: LibraryJob, make_renderer: MakeRenderer) -> None:
@@ -174,21 +186,93 @@ def test_a_source_that_fails_loses_nothing(job: LibraryJob, make_renderer: MakeR
                     raise ConnectionError("gone")
                 yield reply
 
-    done: list[int] = []
+    progress = Counted()
     with pytest.raises(ConnectionError):
-        render(renderer, notes, 0, Failing({}), done.append)
-    assert len(done) == 7 and len(renderer.missing(notes, 0)) == len(notes) - 7
+        render(renderer, notes, 0, Failing({}), progress)
+    assert progress.n_rendered == 7 and len(renderer.missing(notes, 0)) == len(notes) - 7
 
 
 def test_a_damaged_note_is_removed_and_told(
     job: LibraryJob, make_renderer: MakeRenderer, tmp_path: Path
 ) -> None:
     planned = next(plan_notes(job))
+    render(make_renderer(job), [planned], 0, CentsSource({}))
+    (tmp_path / "measured.log").unlink()
     renderer = make_renderer(job)
-    render(renderer, [planned], 0, CentsSource({}))
-    shutil.rmtree(tmp_path / "measured")
     path = NoteStore(tmp_path / "codes").path(renderer.key(planned, 0))
     path.write_bytes(b"PK\x03\x04 not a note")
     with pytest.raises(OSError, match="was damaged and is gone now; run the same command"):
         render(renderer, [planned], 0, CentsSource({}))
     assert len(renderer.missing([planned], 0)) == 1
+
+
+def test_a_note_is_told_of_as_soon_as_it_is_measured(
+    job: LibraryJob, make_renderer: MakeRenderer, tmp_path: Path
+) -> None:
+    notes = list(plan_notes(job))
+    told: list[int] = []
+    told_by_the_third: list[int] = []
+
+    class Slow(CentsSource):
+        def render(
+            self, orders: Iterable[tuple[Name, NoteOrder]]
+        ) -> Generator[tuple[Name, RawNote], None, None]:
+            for number, reply in enumerate(super().render(orders)):
+                if number == 1:
+                    wait_for(lambda: (tmp_path / "measured.log").exists())
+                    time.sleep(0.2)
+                if number == 2:
+                    told_by_the_third.extend(told)
+                yield reply
+
+    for place, _ in make_renderer(job).render(notes, 0, Slow({}), Progress()):
+        told.append(place)
+    assert told_by_the_third == [0]
+    assert sorted(told) == list(range(len(notes)))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Up to ten seconds."""
+    deadline = time.monotonic() + 10.0
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_what_is_settled_at_once_does_not_wait_for_second_attempts(
+    job: LibraryJob, make_renderer: MakeRenderer
+) -> None:
+    renderer = make_renderer(replace(job, tries=3))
+    notes = list(plan_notes(job))
+    source = CentsSource({1: 700, 2: 700})  # of every first take
+
+    def attempt(wanted: Sequence[PlannedNote], number: int) -> Generator[tuple[int, Attempt], None, None]:
+        return renderer.render(wanted, number, source, Progress())
+
+    chosen = list(settle(notes, 3, attempt))
+    first = [index for index, _ in chosen[: len(notes) // 2]]
+    assert all(notes[index].round_robin == 2 for index in first)
+    assert sorted(index for index, _ in chosen) == list(range(len(notes)))
+    assert all(note.n_attempts == (3 if notes[index].round_robin == 1 else 1) for index, note in chosen)
+
+
+class Unasked(HarmonicSum):
+    """A second tracker that counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.n_asked = 0
+
+    def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+        self.n_asked += 1
+        return super().measure(audio, sample_rate)
+
+
+@pytest.mark.parametrize(("cents", "n_asked", "names"), [(0, 0, "yin"), (12, 1, "yin+harmonic-sum")])
+def test_the_second_tracker_is_asked_only_where_it_matters(
+    one_note: LibraryJob, make_renderer: MakeRenderer, cents: int, n_asked: int, names: str
+) -> None:
+    other = Unasked()
+    (planned,) = plan_notes(one_note)
+    renderer = make_renderer(one_note, TrackerPair(Yin(), other))
+    (attempt,) = render(renderer, [planned], 0, CentsSource({1: cents}))
+    assert other.n_asked == n_asked and attempt.measurement.trackers == names
+    assert (attempt.measurement.other_pitch is None) == (n_asked == 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timbrel.library.tuning import Verdict, correction_cents, is_in_tune, judge
+from timbrel.library.tuning import Verdict, correction_cents, is_in_tune, judge, one_settles
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,17 @@ def test_in_tune_is_within_half_a_semitone_by_either() -> None:
     assert not is_in_tune(60, 72.0, 60.6)
     assert not is_in_tune(60, None, None)
     assert is_in_tune(60, 60.6, None, tune=-20)
+
+
+@pytest.mark.parametrize("one", [59.96, 60.0, 60.049])
+@pytest.mark.parametrize("other", [None, 36.0, 59.4, 59.8, 60.0, 60.1, 60.6, 72.0])
+def test_a_first_reading_that_settles_it_leaves_nothing_to_a_second(one: float, other: float | None) -> None:
+    assert one_settles(60, one)
+    assert judge(60, one, other) is judge(60, one, None) is Verdict.KEEP
+    assert correction_cents(60, one, other) == correction_cents(60, one, None) == 0
+    assert is_in_tune(60, one, other) and is_in_tune(60, one, None)
+
+
+@pytest.mark.parametrize("one", [None, 59.94, 60.06, 60.6, 72.0])
+def test_any_other_first_reading_calls_for_a_second(one: float | None) -> None:
+    assert not one_settles(60, one)

@@ -12,6 +12,7 @@ from timbrel.errors import MissingExtraError
 from timbrel.library.pitch.harmonics import HarmonicSum
 from timbrel.library.pitch.yin import Yin
 from timbrel.pitch import PitchMeter
+from timbrel_bundle.audio import resample
 
 
 class Tracker(Protocol):
@@ -24,7 +25,20 @@ class Tracker(Protocol):
 
 
 class _Swift(PitchMeter):
+    """Does not listen to the end of a release that swift-f0 calls silent: what it hears is the same."""
+
     name = "swift-f0"
+
+    def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+        from swift_f0.core import HOP, LOOKAHEAD_FRAMES, SAMPLE_RATE, SILENCE_PEAK
+
+        signal = resample(audio, sample_rate, SAMPLE_RATE)
+        sounding = np.flatnonzero(np.abs(signal) >= SILENCE_PEAK)
+        if len(sounding) == 0:
+            return None
+        # A frame depends on so many later ones.
+        last = int(sounding[-1]) // HOP + 1 + LOOKAHEAD_FRAMES
+        return super().measure(signal[: last * HOP], SAMPLE_RATE)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
-from timbrel.library.pitch.frames import SAMPLE_RATE, at_measuring_rate, frames_of
+from timbrel.library.pitch.frames import SAMPLE_RATE, at_measuring_rate
 from timbrel.pitch import ONSET_SECONDS, midi_pitch
 
 Values = npt.NDArray[np.float64]
@@ -42,7 +43,7 @@ QUIET_DB = 40.0
 """Frames this far below the loudest one are left out: the last of a release, and silence."""
 
 FRAME = WINDOW + LONGEST_PERIOD
-FFT_SIZE = 2048
+"""Samples. No lag reaches beyond, so that a transform of this size has nothing wrapped around in it."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +70,8 @@ def track_pitch(audio: npt.NDArray[np.float32], sample_rate: int) -> PitchTrack:
         audio: [samples], mono.
         sample_rate: samples per second.
     """
-    frames = frames_of(at_measuring_rate(audio, sample_rate), FRAME, HOP)
-    power = np.square(frames).mean(axis=1)
-    difference = _difference(frames)
-    normalised = _normalised(difference)
-    lag = _first_dip(normalised)
-    depth = np.take_along_axis(normalised, lag[:, None], axis=1)[:, 0]
-    return PitchTrack(
-        hertz=SAMPLE_RATE / _fine_period(difference, lag),
-        voiced=(depth <= VOICED_BELOW) & (power > 0.0),
-        seconds=(np.arange(len(frames)) * HOP + FRAME / 2) / SAMPLE_RATE,
-        power=power,
-    )
+    frames = _Frames(at_measuring_rate(audio, sample_rate))
+    return frames.track(np.ones(len(frames.power), dtype=np.bool_))
 
 
 class Yin:
@@ -95,28 +86,61 @@ class Yin:
             audio: [samples], mono, beginning with the onset.
             sample_rate: samples per second.
         """
-        track = track_pitch(audio, sample_rate)
-        loud = track.power > track.power.max() * 10.0 ** (-QUIET_DB / 10.0)
-        kept = loud & track.voiced & (track.seconds >= ONSET_SECONDS)
-        if not kept.any():
-            return None
-        return midi_pitch(float(np.median(track.hertz[kept])))
+        frames = _Frames(at_measuring_rate(audio, sample_rate))
+        # Only what counts is listened to: half of a note may be its release.
+        loud = frames.power > frames.power.max() * 10.0 ** (-QUIET_DB / 10.0)
+        track = frames.track(loud & (frames.seconds >= ONSET_SECONDS))
+        return midi_pitch(float(np.median(track.hertz[track.voiced]))) if track.voiced.any() else None
 
 
-def _difference(frames: Values) -> Values:
-    """d(lag) [frames, lags]: the energy of x(t) - x(t + lag) over the window."""
-    head = np.fft.rfft(frames[:, :WINDOW], FFT_SIZE)
-    product = np.fft.irfft(np.fft.rfft(frames, FFT_SIZE) * np.conj(head), FFT_SIZE)[:, :LONGEST_PERIOD]
-    sums = np.pad(np.cumsum(np.square(frames), axis=1), ((0, 0), (1, 0)))
-    energy = sums[:, WINDOW : WINDOW + LONGEST_PERIOD] - sums[:, :LONGEST_PERIOD]
-    return np.asarray(np.maximum(energy[:, :1] + energy - 2.0 * product, 0.0), dtype=np.float64)
+class _Frames:
+    """Overlapping pieces of a sound, FRAME samples every HOP; silence follows a sound that is shorter."""
+
+    def __init__(self, signal: npt.NDArray[np.float32]) -> None:
+        self._signal = np.pad(signal, (0, max(0, FRAME - len(signal)))).astype(np.float64)
+        self._sums = np.zeros(len(self._signal) + 1)
+        np.cumsum(np.square(self._signal), out=self._sums[1:])
+        self.power = (self._sums[FRAME:] - self._sums[:-FRAME])[::HOP] / FRAME
+        """Mean square [frames]."""
+
+        self.seconds = (np.arange(len(self.power)) * HOP + FRAME / 2) / SAMPLE_RATE
+        """The middle of each frame [frames]."""
+
+    def track(self, which: npt.NDArray[np.bool_]) -> PitchTrack:
+        """The fundamental in those of the frames [frames] that are marked."""
+        difference = self._difference(which)
+        normalised = _normalised(difference)
+        lag = _first_dip(normalised)
+        depth = np.take_along_axis(normalised, lag[:, None], axis=1)[:, 0]
+        power = self.power[which]
+        return PitchTrack(
+            hertz=SAMPLE_RATE / _fine_period(difference, lag),
+            voiced=(depth <= VOICED_BELOW) & (power > 0.0),
+            seconds=self.seconds[which],
+            power=power,
+        )
+
+    def _difference(self, which: npt.NDArray[np.bool_]) -> Values:
+        """d(lag) [marked frames, lags]: the energy of x(t) - x(t + lag) over the window."""
+        frames = sliding_window_view(self._signal, FRAME)[::HOP][which]
+        head = np.fft.rfft(frames[:, :WINDOW], FRAME)
+        np.conj(head, out=head)
+        head *= np.fft.rfft(frames)
+        product = np.fft.irfft(head, FRAME)[:, :LONGEST_PERIOD]
+        windows = self._sums[WINDOW:] - self._sums[:-WINDOW]
+        difference = sliding_window_view(windows, LONGEST_PERIOD)[::HOP][: len(which)][which]
+        difference += difference[:, :1].copy()
+        product *= 2.0
+        difference -= product
+        return np.maximum(difference, 0.0, out=difference)
 
 
 def _normalised(difference: Values) -> Values:
     """The difference divided by its mean up to each lag: 1 where nothing repeats, and at lag 0."""
     mean = np.cumsum(difference[:, 1:], axis=1) / np.arange(1, LONGEST_PERIOD)
-    ratio = np.divide(difference[:, 1:], mean, out=np.ones_like(mean), where=mean > 0.0)
-    return np.pad(ratio, ((0, 0), (1, 0)), constant_values=1.0)
+    ratio = np.ones_like(difference)
+    np.divide(difference[:, 1:], mean, out=ratio[:, 1:], where=mean > 0.0)
+    return ratio
 
 
 def _first_dip(normalised: Values) -> Lags:
@@ -129,9 +153,9 @@ def _first_dip(normalised: Values) -> Lags:
     middle = normalised[:, SHORTEST_PERIOD:-1]
     after = normalised[:, SHORTEST_PERIOD + 1 :]
     dip = (middle < before) & (middle <= after)
-    curvature = before - 2.0 * middle + after
-    drop = np.divide(np.square(before - after), 8.0 * curvature, out=np.zeros_like(middle), where=dip)
-    depth = np.where(dip, middle - drop, middle)
+    depth = middle.copy()
+    left, at, right = before[dip], middle[dip], after[dip]
+    depth[dip] -= np.square(left - right) / (8.0 * (left - 2.0 * at + right))
     deep = dip & (depth < THRESHOLD)
     lag = np.where(deep.any(axis=1), deep.argmax(axis=1), depth.argmin(axis=1))
     return np.asarray(lag + SHORTEST_PERIOD, dtype=np.intp)

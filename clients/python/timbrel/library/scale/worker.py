@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from timbrel.client import Client
 from timbrel.library import nsynth
-from timbrel.library.codec import decoder_of
+from timbrel.library.background import WorkerPool
+from timbrel.library.codec import LibraryCodec
 from timbrel.library.job import LibraryJob
 from timbrel.library.key import codes_hash
 from timbrel.library.pitch import find_trackers
 from timbrel.library.plan import PlannedNote, plan_notes
-from timbrel.library.render import Attempt, ChosenNote, Renderer, settle
+from timbrel.library.render import Attempt, ChosenNote, Progress, Renderer, settle
 from timbrel.library.scale.depot import Depot
 from timbrel.library.scale.shard import Receipt, Row, Shard, receipt_of, shard_bytes
 from timbrel.library.source import ClientSource, check_writer
@@ -46,7 +47,7 @@ class ShardWorker:
         self._client = Client(self._server.address, token=self._server.token)
         check_writer("the worker's server", self._client, job.writer)
         self._source = ClientSource(self._client, patience_seconds=0.0)
-        self._decode = decoder_of(self._client)
+        self._decode = LibraryCodec(self._client)
         self._trackers = find_trackers()
 
     def __call__(self, batch: dict[str, npt.NDArray[Any]]) -> dict[str, list[Any]]:
@@ -74,24 +75,26 @@ class ShardWorker:
         self._server.close()
 
     def _render(self, notes: Sequence[PlannedNote], first: int, folder: Path) -> tuple[list[Row], int]:
-        (folder / "measured").mkdir()
-        renderer = Renderer(
-            self._job,
-            NoteStore(folder / "codes"),
-            folder / "measured",
-            self._decode,
-            self._client.model().sample_rate,
-            self._trackers,
-            n_threads=1,
-        )
-        came: list[int] = []
+        progress = _Count()
+        with WorkerPool(1) as pool:
+            renderer = Renderer(
+                self._job,
+                NoteStore(folder / "codes"),
+                folder / "measured.log",
+                self._decode,
+                self._client.model().sample_rate,
+                self._trackers,
+                pool,
+            )
 
-        def attempt(wanted: Sequence[PlannedNote], number: int) -> list[Attempt]:
-            return renderer.render(wanted, number, self._source, came.append, lambda: lambda count: None)
+            def attempt(
+                wanted: Sequence[PlannedNote], number: int
+            ) -> Generator[tuple[int, Attempt], None, None]:
+                return renderer.render(wanted, number, self._source, progress)
 
-        chosen = settle(notes, self._job.tries, attempt)
-        rows = [self._row(renderer, note, first + index) for index, note in enumerate(chosen)]
-        return rows, len(came)
+            chosen = dict(settle(notes, self._job.tries, attempt))
+        rows = [self._row(renderer, chosen[index], first + index) for index in range(len(notes))]
+        return rows, progress.n_rendered
 
     def _row(self, renderer: Renderer, note: ChosenNote, number: int) -> Row:
         job, planned, measured = self._job, note.planned, note.attempt.measurement
@@ -129,11 +132,21 @@ class ShardWorker:
             "true_peak_db": measured.true_peak,
             "pitch_measured": measured.pitch,
             "pitch_measured_other": measured.other_pitch,
-            "trackers": self._trackers.name,
+            "trackers": measured.trackers,
             "tune_cents": tune,
             "in_tune": is_in_tune(planned.pitch, *heard, tune=tune),
             "codes": raw.codes,
         }
+
+
+class _Count(Progress):
+    """Of the notes that the server was asked for."""
+
+    def __init__(self) -> None:
+        self.n_rendered = 0
+
+    def rendered(self, n_notes: int) -> None:
+        self.n_rendered += n_notes
 
 
 def _plain(value: Any) -> Any:
