@@ -59,8 +59,9 @@ class CodecDecoder:
         Raises:
             ValueError: the codes have another shape or type, or one is out of range.
         """
-        stream = self.stream()
-        return np.concatenate([stream.push(codes), stream.finish()])
+        # In one run: one more, for the end alone, would take a fifth of the time.
+        (audio,) = decode_together([CodecChunk(self.stream(), codes, last=True)])
+        return audio
 
     def stream(self) -> CodecStream:
         """A stream for one note, to be fed frames as they come."""
@@ -99,8 +100,8 @@ class CodecDecoder:
 class CodecStream:
     """One note on its way from codes to audio.
 
-    All that `push` and `finish` return, joined, is what `CodecDecoder.decode` gives: the graph's lag is
-    taken off the start, and made up for at the end with frames of silence.
+    All that `push` and `finish` return, joined, is what `CodecDecoder.decode` gives, but for rounding: the
+    graph's lag is taken off the start, and made up for at the end with frames of silence.
     """
 
     def __init__(self, decoder: CodecDecoder) -> None:

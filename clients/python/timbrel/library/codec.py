@@ -14,7 +14,7 @@ from timbrel.errors import BundleMismatchError, MissingExtraError
 from timbrel.files import cache_folder
 from timbrel.library.level import Audio
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecChunk, CodecDecoder, decode_together
+from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.errors import BundleError
 
 Decode = Callable[[npt.NDArray[np.uint16]], Audio]
@@ -32,11 +32,7 @@ class LibraryCodec:
 
     def __call__(self, codes: npt.NDArray[np.uint16]) -> Audio:
         """codes [frames, codebooks] -> audio [samples] at the codec's rate; errors are those of `load`."""
-        if len(codes) == 0:
-            return np.zeros(0, dtype=np.float32)
-        # In one run: `CodecDecoder.decode` flushes the graph in a second one, for a fifth of the time.
-        (audio,) = decode_together([CodecChunk(self.load().stream(), codes, last=True)])
-        return audio
+        return self.load().decode(codes)
 
     def load(self) -> CodecDecoder:
         """

@@ -44,6 +44,11 @@ class FilteredNoise(nn.Module):
         turn = torch.remainder(sample[:, None] * bin_number, size)
         return torch.cat([self.wave[0][turn], self.wave[1][turn]], dim=1)
 
+    def spectra(self, transform: Tensor) -> Tensor:
+        """[period, 2 * (sub_hop + 1)]: of each segment with the next, windowed. A runtime finds them once."""
+        after = torch.cat([self.table[1:], self.table[:1]])
+        return (torch.cat([self.table, after], dim=1) * self.window) @ transform
+
     def forward(self, gains: Tensor, position: Tensor, tail: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One chunk.
 
@@ -56,13 +61,10 @@ class FilteredNoise(nn.Module):
             audio float32 [B, J * sub_hop], and the new position and tail.
         """
         n_points = gains.shape[1]
-        steps = torch.arange(n_points + 1, device=gains.device)
-        rows = torch.remainder(position[:, None] + steps, self.period)
-        segments = self.table[rows]  # [B, J + 1, sub_hop]
-        windows = torch.cat([segments[:, :-1], segments[:, 1:]], dim=2) * self.window
         transform = self.transform()
+        rows = torch.remainder(position[:, None] + torch.arange(n_points, device=gains.device), self.period)
         weighted = gains * self.weight
-        shaped = (windows @ transform) * torch.cat([weighted, weighted], dim=2)
+        shaped = self.spectra(transform)[rows] * torch.cat([weighted, weighted], dim=2)
         filtered = shaped @ transform.T  # [B, J, 2 * sub_hop]
         rising, falling = filtered[:, :, : self.sub_hop], filtered[:, :, self.sub_hop :]
         before = torch.cat([tail[:, None], falling[:, :-1]], dim=1)

@@ -63,7 +63,8 @@ class Oscillator(nn.Module):
         Returns:
             audio float32 [B, J * sub_hop], and the new table, last_frequency, phase.
         """
-        tables = torch.cat([table[:, None], amplitudes @ self.cycle()], dim=1)  # [B, J + 1, table_size + 1]
+        cycles = amplitudes @ self.cycle()  # [B, J, table_size + 1]
+        tables = torch.cat([table, cycles.flatten(1)], dim=1)  # one after another
         first = torch.where(last_frequency > 0, last_frequency, frequency[:, 0])
         points = torch.cat([first[:, None], frequency], dim=1)  # [B, J + 1]
         advance = (points[:, :-1] + points[:, 1:]) * (0.5 * self.sub_hop / self.sample_rate)
@@ -74,19 +75,23 @@ class Oscillator(nn.Module):
         within = (self.sub_hop / self.sample_rate) * (
             points[:, :-1, None] * ramp + 0.5 * (points[:, 1:, None] - points[:, :-1, None]) * ramp * ramp
         )
-        cycles = starts[:, :, None] + within  # [B, J, sub_hop]
-        position = (cycles - torch.floor(cycles)) * self.table_size
-        index = torch.clamp(position.long(), max=self.table_size - 1)
-        fraction = position - index.float()
-        old = _read(tables[:, :-1], index, fraction)
-        new = _read(tables[:, 1:], index, fraction)
+        turns = starts[:, :, None] + within  # [B, J, sub_hop]
+        position = (turns - torch.floor(turns)) * self.table_size
+        sample = torch.floor(position)
+        n_table = self.table_size + 1
+        places = n_table * torch.arange(frequency.shape[1], device=frequency.device)
+        index = sample.long() + places[:, None]
+        fraction = position - sample
+        old = _read(tables, index, fraction)
+        new = _read(tables, index + n_table, fraction)
         audio = old + (new - old) * ramp
         end = ends[:, -1]
-        return audio.flatten(1), tables[:, -1], frequency[:, -1], end - torch.floor(end)
+        return audio.flatten(1), cycles[:, -1], frequency[:, -1], end - torch.floor(end)
 
 
 def _read(tables: Tensor, index: Tensor, fraction: Tensor) -> Tensor:
-    """Linear interpolation in tables [B, J, N] at index + fraction [B, J, n]."""
-    low = torch.gather(tables, 2, index)
-    high = torch.gather(tables, 2, index + 1)
+    """Linear interpolation in tables [B, N] at index + fraction [B, J, n]."""
+    flat = index.flatten(1)
+    low = torch.gather(tables, 1, flat).reshape(index.shape)
+    high = torch.gather(tables, 1, flat + 1).reshape(index.shape)
     return low + (high - low) * fraction
