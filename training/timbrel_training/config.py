@@ -26,7 +26,7 @@ from timbrel_training.settings import build, override
 from timbrel_training.timbre.config import TimbreTrainingConfig
 
 NAMED = ("tiny", "cpu", "gpu")
-"""Configs in the package: seconds for tests, about two hours on two cores, about 20 minutes on one H200."""
+"""Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200."""
 PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 3}
 """Of the model, until the token store is known: those of the timbrel-notes codec."""
 
