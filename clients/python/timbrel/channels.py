@@ -9,6 +9,7 @@ import grpc.aio
 
 from timbrel.core.address import parse_address
 from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.fork_guard import about_to_connect
 from timbrel.security import CA_VARIABLE, INSECURE_VARIABLE, SYSTEM, Security
 
 CHANNEL_OPTIONS = (("grpc.initial_reconnect_backoff_ms", 250), ("grpc.max_reconnect_backoff_ms", 2000))
@@ -20,7 +21,9 @@ def open_channel(security: Security, address: str, token: str | None) -> grpc.Ch
 
     Raises:
         InvalidRequestError: a file cannot be read, or the token would travel unencrypted.
+        RuntimeError: this process was forked from one that had called a server.
     """
+    about_to_connect()
     if security.is_encrypted:
         return grpc.secure_channel(address, _credentials(security), CHANNEL_OPTIONS)
     _check_token(security, address, token)
@@ -29,6 +32,7 @@ def open_channel(security: Security, address: str, token: str | None) -> grpc.Ch
 
 def open_async_channel(security: Security, address: str, token: str | None) -> grpc.aio.Channel:
     """Likewise, for the running event loop."""
+    about_to_connect()
     if security.is_encrypted:
         return grpc.aio.secure_channel(address, _credentials(security), CHANNEL_OPTIONS)
     _check_token(security, address, token)

@@ -1,8 +1,24 @@
-"""A client belongs to the process that made it."""
+"""A client belongs to the process that made it, and a child of a process that called a server calls none."""
 
 from __future__ import annotations
 
 import os
+
+_HELP = "make clients after the fork, not before, or have multiprocessing start its processes by 'spawn'"
+
+_callers: list[int] = []
+"""The process that opened the first connection: this one, or one that it was forked from."""
+
+
+def about_to_connect() -> None:
+    """To be told before a connection is opened.
+
+    Raises:
+        RuntimeError: this process was forked from one that had opened one: gRPC would wait for threads of it.
+    """
+    _check_parents()
+    if not _callers:
+        _callers.append(os.getpid())
 
 
 class ForkGuard:
@@ -19,11 +35,20 @@ class ForkGuard:
     def check(self) -> None:
         """
         Raises:
-            RuntimeError: this is a forked child; its parent's connections and locks are of no use here.
+            RuntimeError: this is a forked child; its parent's connections and locks are of no use here. Or
+                the client was made in a child whose parent had called a server.
         """
         if not self.is_at_home:
             raise RuntimeError(
                 f"this client was made by process {self._pid} and cannot be used in a forked child of it"
-                f" (process {os.getpid()}): make clients after the fork, not before, or have multiprocessing"
-                " start its processes by 'spawn'"
+                f" (process {os.getpid()}): {_HELP}"
             )
+        _check_parents()
+
+
+def _check_parents() -> None:
+    if _callers and _callers[0] != os.getpid():
+        raise RuntimeError(
+            f"process {os.getpid()} was forked from process {_callers[0]}, which had called a server by then:"
+            f" no client works here; {_HELP}"
+        )

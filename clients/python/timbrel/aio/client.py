@@ -47,9 +47,6 @@ class AsyncClient:
 
     Arguments, environment and errors are those of `timbrel.Client`, and so are the methods: those that ask
     the server are awaited. A task that is cancelled gives its call up, and the server writes no more of it.
-
-    While one is open gRPC ends every forked child (exit status 64): start processes by "spawn", or set
-    GRPC_ENABLE_FORK_SUPPORT=0 where the children do not call a server.
     """
 
     def __init__(
