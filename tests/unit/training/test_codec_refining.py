@@ -18,7 +18,7 @@ from timbrel_training.codec.timbrel_notes import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.refine import CodedSegments, refine_codec
 from timbrel_training.codec.timbrel_notes.train import codec_hash, load_codec
 from timbrel_training.config import load_config
-from timbrel_training.errors import CheckpointError
+from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.notes import command as notes_command
 from timbrel_training.notes.library import AudioLibrary
 from timbrel_training.notes.split import Split
@@ -96,7 +96,7 @@ def test_the_same_codes_sound_more_like_the_notes(
 def test_segments_are_the_codes_and_the_sound_of_one_place(stage: Stage) -> None:
     """What the codec makes of them is what it makes of the whole note there."""
     codec, library, tokens = load_codec(stage.codec), AudioLibrary(stage.notes), TokenStore(stage.tokens)
-    config = dataclasses.replace(CONFIG, onset_share=0.0, segment_frames=6)
+    config = dataclasses.replace(CONFIG, onset_share=0.0, segment_frames=8)
     note = int(np.argmax(tokens.n_frames))
     batch = CodedSegments(library, tokens, np.array([note]), config, codec).draw(3, torch.device("cpu"))
     whole = tokens[note].codes.astype(np.int64)
@@ -145,3 +145,12 @@ def test_codes_of_another_codec_or_of_other_notes_are_refused(stage: Stage, tmp_
     with pytest.raises(CheckpointError, match="tokenise them"):
         run(refine_command, *of(stage._replace(notes=fewer), stage.codec), "--out", tmp_path / "out")
     assert len(AudioLibrary(fewer).of_split(Split.TRAIN)) > 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("batch_size", 0), ("segment_frames", 7), ("validation_batches", 0), ("onset_share", 2.5)],
+)
+def test_a_config_that_cannot_be_trained_is_refused_by_name(field: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{field}: {value}, expected"):
+        load_config("tiny", [f"refine.{field}={value}"])
