@@ -93,6 +93,20 @@ def test_the_same_codes_sound_more_like_the_notes(
     assert again == 0 and codec_hash(tmp_path / "twice") == codec_hash(stage.codec)
 
 
+def test_beside_a_discriminator(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is told to judge magnitudes; both sides are trained, and the codec is saved without it."""
+    settings = ("--set", "refine.discriminator.phases=false", "--set", "refine.discriminator.channels=4")
+    assert run(refine_command, *of(stage, stage.codec), *settings, "--out", tmp_path / "refined") == 0
+    assert {"discriminator", "adversarial", "matching"} <= set(
+        capsys.readouterr().out.replace(":", " ").split()
+    )
+    before, after = load_codec(stage.codec).state_dict(), load_codec(tmp_path / "refined").state_dict()
+    assert before.keys() == after.keys()
+    weights = torch.load(tmp_path / "refined" / "checkpoint.pt", weights_only=True)["model"]
+    inlet = weights["discriminator.scales.0.inlet.parametrizations.weight.original1"]
+    assert inlet.shape == (4, 1, 3, 9), "one channel in: no phases"
+
+
 def test_segments_are_the_codes_and_the_sound_of_one_place(stage: Stage) -> None:
     """What the codec makes of them is what it makes of the whole note there."""
     codec, library, tokens = load_codec(stage.codec), AudioLibrary(stage.notes), TokenStore(stage.tokens)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from timbrel_training.codec.discriminator import DiscriminatorConfig
 from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
-from timbrel_training.codec_comparison.discriminator import DiscriminatorConfig
 from timbrel_training.codec_comparison.seanet import SeanetCodec, SeanetConfig
 from timbrel_training.errors import ConfigError
 

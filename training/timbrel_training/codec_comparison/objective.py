@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from timbrel_training.codec.discriminator import Discriminator
 from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
 from timbrel_training.codec.timbrel_notes.objective import COMMITMENT_WEIGHT, CodecObjective, SegmentBatch
 from timbrel_training.codec_comparison.design import Design
-from timbrel_training.codec_comparison.discriminator import Discriminator
 from timbrel_training.codec_comparison.seanet import SeanetCodec
 
 Losses = tuple[Tensor, dict[str, Tensor]]
@@ -74,13 +74,7 @@ class DesignObjective(nn.Module):
         if self.discriminator is not None:
             (output, target, peak), _ = comparisons[-1]
             sides = self.discriminator.losses(output / peak[:, None], target / peak[:, None])
-            config = self.discriminator.config
-            loss = (
-                loss
-                + sides["discriminator"]
-                + config.adversarial_weight * sides["adversarial"]
-                + config.matching_weight * sides["matching"]
-            )
+            loss = loss + self.discriminator.weighted(sides)
             parts |= {name: value.detach() for name, value in sides.items()}
         return loss, parts
 

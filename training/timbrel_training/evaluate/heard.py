@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.evaluate.cache import TakeCache
-from timbrel_training.evaluate.measure.log_mel import log_mel_distance
+from timbrel_training.evaluate.measure.log_mel import floor_below, log_mel_distance
 from timbrel_training.evaluate.measure.spectrum import HOP, SAMPLE_RATE
 from timbrel_training.evaluate.take import Take
 
@@ -53,8 +53,19 @@ class Heard:
 
     def held_distance(self, reference: Take, other: Take) -> float:
         """The log-mel distance in dB over the time for which both keys are held."""
+        return self._while_held(reference, other)
+
+    def nearest(self, take: Take, candidates: Sequence[Take]) -> int:
+        """Which of the candidates is nearest to a take, while both are held.
+
+        All are clipped at one floor, 60 dB below the take's own peak.
+        """
+        floor = floor_below(self.mel(take))
+        return int(np.argmin([self._while_held(candidate, take, floor) for candidate in candidates]))
+
+    def _while_held(self, reference: Take, other: Take, floor: float | None = None) -> float:
         n_frames = max(1, int(min(reference.seconds, other.seconds) * FRAMES_PER_SECOND))
-        return float(log_mel_distance(self.mel(reference)[:n_frames], self.mel(other)[:n_frames]))
+        return log_mel_distance(self.mel(reference)[:n_frames], self.mel(other)[:n_frames], floor)
 
     def distances(self, references: Sequence[Take], others: Sequence[Take]) -> NDArray[np.float64]:
         """[takes], pair by pair."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from timbrel_training.codec.discriminator import DiscriminatorConfig
 from timbrel_training.codec.timbrel_notes import TimbrelNotesConfig
 from timbrel_training.codec_comparison.config import ComparisonConfig
 from timbrel_training.codec_comparison.design import Design
-from timbrel_training.codec_comparison.discriminator import DiscriminatorConfig
 from timbrel_training.codec_comparison.seanet import SeanetConfig
 from timbrel_training.notes.library import AudioLibrary, render_library
 from timbrel_training.notes.split import SplitRule

@@ -153,7 +153,8 @@ def test_identity_asks_which_instrument_is_nearest(material: Material, hear: Hea
     sounds_as = {
         take: int(material.instrument_of[row])
         for kind in (Kind.RECONSTRUCTION, Kind.GENERATED)
-        for row, take in zip(section.rows, section.made[kind], strict=True)
+        for row, take in zip(section.rows, section.takes[kind], strict=True)
+        if take is not None
     }
     for take, instrument in list(sounds_as.items()):
         if take.kind is Kind.GENERATED and instrument == violin:
@@ -171,6 +172,31 @@ def test_identity_asks_which_instrument_is_nearest(material: Material, hear: Hea
     assert values["identity.ratio"] == pytest.approx(expected)
     recognised = {row[0]: row[2:] for row in table.rows}
     assert recognised["Violin"] == (0.0, "Flute") and recognised["Flute"] == (100.0, None)
+
+
+def test_identity_is_not_won_by_being_loud(material: Material, hear: Hear) -> None:
+    """The flute sounds in one band alone, 70 dB louder than any other instrument. Beside its peak nothing of
+    them counts; beside the judged note's own all does, and each is found, though it is 1 dB off."""
+    section = Identity(material)
+    flute = material.instruments.index("Flute")
+    played = {
+        take: int(material.instrument_of[row])
+        for takes in section.takes.values()
+        for row, take in zip(section.rows, takes, strict=True)
+        if take is not None
+    }
+
+    def mel(take: Take) -> NDArray[np.float32]:
+        number = played[take] if take in played else int(material.instrument_of[take.row])
+        sound = flat_mel(-70.0 - 3.0 * number)
+        if number == flute:
+            sound = np.full_like(sound, -120.0)
+            sound[:, 0] = 0.0
+        return sound + np.float32(take.kind is not Kind.SOURCE)
+
+    values = Values(section.judge(hear(takes_of(section), mel=mel)))
+    for kind in ("source", "reconstruction", "generated"):
+        assert values[f"identity.{kind}"] == 1.0
 
 
 def test_an_even_path_is_smooth_and_a_leap_is_not(material: Material, hear: Hear) -> None:

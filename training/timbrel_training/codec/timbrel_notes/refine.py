@@ -8,7 +8,7 @@ sent to it: all codebooks, codes of whole notes, and what came before a segment 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description, save_weights
+from timbrel_training.codec.discriminator import Discriminator, DiscriminatorConfig
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
 from timbrel_training.codec.timbrel_notes.objective import HARMONIC_WEIGHT, harmonic_loss
@@ -45,6 +46,8 @@ class RefiningConfig:
     """Frames per segment that are compared with the note."""
     onset_share: float = 0.35
     """Share of batches whose segments begin with their notes."""
+    discriminator: DiscriminatorConfig | None = None
+    """Trained beside it, where there is one."""
     validation_batches: int = 16
     """Batches of held-out cells per validation."""
     device: str = "auto"
@@ -111,17 +114,19 @@ class CodedSegments:
 
 
 class RefiningObjective(nn.Module):
-    """The codec with the losses of its decoder: spectra and harmonics.
+    """The codec with the losses of its decoder: spectra and harmonics, and a discriminator's.
 
     Args:
         codec: its decoder is trained, the rest is left alone.
+        discriminator: of what it is trained beside, None for nothing.
     """
 
-    def __init__(self, codec: TimbrelNotes) -> None:
+    def __init__(self, codec: TimbrelNotes, discriminator: DiscriminatorConfig | None = None) -> None:
         super().__init__()
         self.codec = codec.requires_grad_(False)
         self.codec.decoder.requires_grad_(True)
         self.spectral = SpectralLoss(codec.sample_rate)
+        self.discriminator = Discriminator(discriminator, codec.sample_rate) if discriminator else None
 
     def forward(self, batch: CodedBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss (scalar) and its named parts."""
@@ -136,7 +141,8 @@ class RefiningObjective(nn.Module):
             controls, contexts = decoder.controls(latents, fundamental, state)
             audio, _ = decoder.play(controls, contexts, decoder.hertz_of_code[fundamental[:, -1:]], state)
             heard = audio[:, audio.shape[1] - batch.audio.shape[1] + codec.delay_samples :]
-            spectral = self.spectral(heard, batch.audio[:, : -codec.delay_samples], batch.peak)
+            target = batch.audio[:, : -codec.delay_samples]
+            spectral = self.spectral(heard, target, batch.peak)
             n_points = n_frames * codec.config.n_subframes
             harmonic = harmonic_loss(
                 codec,
@@ -145,8 +151,14 @@ class RefiningObjective(nn.Module):
                 decoder.midi_of_code[fundamental[:, -n_frames:]],
                 batch.peak,
             )
+        loss = spectral + HARMONIC_WEIGHT * harmonic
         parts = {"spectral": spectral.detach(), "harmonic": harmonic.detach()}
-        return spectral + HARMONIC_WEIGHT * harmonic, parts
+        if self.discriminator is not None:
+            level = batch.peak[:, None]
+            sides = self.discriminator.losses(heard / level, target / level)
+            loss = loss + self.discriminator.weighted(sides)
+            parts |= {name: value.detach() for name, value in sides.items()}
+        return loss, parts
 
 
 def refine_codec(
@@ -171,7 +183,8 @@ def refine_codec(
     _check_tokens(library, tokens, original)
     device = pick_device(config.device)
     codec = load_codec(folder).to(device)
-    objective = RefiningObjective(codec).to(device)
+    torch.manual_seed(config.loop.seed)
+    objective = RefiningObjective(codec, config.discriminator).to(device)
     train = CodedSegments(library, tokens, library.of_split(Split.TRAIN), config, codec)
     held_out = library.of_split(Split.HELD_OUT_CELL)
     validation = CodedSegments(library, tokens, held_out if len(held_out) else train.notes, config, codec)
@@ -182,7 +195,11 @@ def refine_codec(
         lambda step: train.draw(batch_seed(config.loop.seed, step), device),
         out_dir,
         validate=lambda model: _validate(model, validation, config, device),
-        identity={"refines": original, "batch_size": config.batch_size},
+        identity={
+            "refines": original,
+            "batch_size": config.batch_size,
+            "discriminator": asdict(config.discriminator) if config.discriminator else None,
+        },
         name="refine",
     )
     loop.run()

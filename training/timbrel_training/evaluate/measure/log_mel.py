@@ -35,16 +35,30 @@ def log_mel_of_power(power: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(10.0 * np.log10(mel + 10.0 ** (FLOOR_DB / 10.0)), dtype=np.float32)
 
 
-def log_mel_distance(reference: NDArray[np.floating], other: NDArray[np.floating]) -> float:
+def floor_below(mel: NDArray[np.floating]) -> float:
+    """The level in dB below which nothing counts beside a log-mel spectrogram [frames, 80]."""
+    return float(np.max(mel, initial=FLOOR_DB)) - RANGE_DB
+
+
+def log_mel_distance(
+    reference: NDArray[np.floating], other: NDArray[np.floating], floor: float | None = None
+) -> float:
     """Mean absolute difference in dB of two log-mel spectrograms [frames, 80], each of its own length.
 
-    Both are clipped 60 dB below the reference's peak; the shorter one is followed by silence; nothing is
-    warped and no level is matched. 0 where neither has a frame.
+    Both are clipped at the floor; the shorter one is followed by silence; nothing is warped and no level is
+    matched. 0 where neither has a frame.
+
+    Args:
+        reference: [frames, 80] in dB.
+        other: [frames, 80] in dB.
+        floor: in dB; None for 60 dB below the reference's peak. Distances to several references can be
+            compared only where all have one floor: the louder a reference, the less of the other it sees.
     """
     n_frames = max(len(reference), len(other))
     if not n_frames:
         return 0.0
-    floor = float(np.max(reference, initial=FLOOR_DB)) - RANGE_DB
+    if floor is None:
+        floor = floor_below(reference)
     a, b = (np.maximum(padded(mel, n_frames), floor) for mel in (reference, other))
     return float(np.abs(a - b).mean())
 

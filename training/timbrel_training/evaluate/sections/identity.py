@@ -29,24 +29,31 @@ class Identity:
         self.material = material
         self.rows = [int(row) for row in material.pick(Split.TRAIN, max(1, material.count // 2))]
         self.candidates = [candidates_of(material, row) for row in self.rows]
-        self.made = {
+        others = [other_draw_of(material, row) for row in self.rows]
+        self.takes: dict[Kind, list[Take | None]] = {
+            Kind.SOURCE: [None if other is None else material.source(other) for other in others],
             Kind.RECONSTRUCTION: [material.reconstruction(row) for row in self.rows],
             Kind.GENERATED: [material.generated(row) for row in self.rows],
         }
+        """What is judged of each row, in place of its very note; None where there is nothing."""
 
     def wanted(self) -> Iterator[Wanted]:
-        for takes in self.made.values():
-            yield from ((take, False) for take in takes)
+        for takes in self.takes.values():
+            yield from ((take, False) for take in takes if take is not None)
         for rows in self.candidates:
             yield from ((self.material.source(row), False) for row in rows)
 
     def judge(self, heard: Heard) -> SectionReport:
-        heard_as = {kind: self._nearest(heard, takes) for kind, takes in self.made.items()}
+        heard_as = {kind: self._nearest(heard, takes) for kind, takes in self.takes.items()}
         asked = self.material.instrument_of[self.rows]
-        right = {kind: nearest == asked for kind, nearest in heard_as.items()}
+        right = {kind: (nearest == asked)[nearest >= 0] for kind, nearest in heard_as.items()}
+        labels = {kind: str(kind) for kind in right} | {Kind.SOURCE: "another source note of the cell"}
         figures = [
-            Figure(f"identity.{kind}", f"of the instrument asked: {kind}", statistics.share(flags), "%")
-            for kind, flags in right.items()
+            Figure(
+                f"identity.{kind}", f"of the instrument asked: {label}", statistics.share(right[kind]), "%"
+            )
+            for kind, label in labels.items()
+            if len(right[kind])
         ]
         ratio = statistics.joint(ratio_of_shares, right[Kind.GENERATED], right[Kind.RECONSTRUCTION])
         figures.insert(
@@ -57,18 +64,21 @@ class Identity:
             "from each font that has it: an instrument is whatever its fonts make of it. Of the library's "
             "notes they are those nearest in velocity and hold (nothing is rendered anew), the very note "
             "among them. The nearest in log-mel distance, over the time for which the key is held in both, "
-            "tells the instrument."
+            "all clipped 60 dB below the judged note's peak, tells the instrument. To read them by: for each "
+            "note, that source note of its cell which is played most like it, judged in the same way."
         )
         table = self._confusions(heard_as[Kind.GENERATED], asked)
         return SectionReport(self.name, "Identity", method, tuple(figures), (table,))
 
-    def _nearest(self, heard: Heard, takes: Sequence[Take]) -> NDArray[np.int64]:
-        """[takes], the instrument that each is nearest to."""
+    def _nearest(self, heard: Heard, takes: Sequence[Take | None]) -> NDArray[np.int64]:
+        """[takes], the instrument that each is nearest to; -1 where there is no take."""
         nearest = []
         for take, rows in zip(takes, self.candidates, strict=True):
+            if take is None:
+                nearest.append(-1)
+                continue
             sources = [self.material.source(row) for row in rows]
-            distances = [heard.held_distance(source, take) for source in sources]
-            nearest.append(int(self.material.instrument_of[rows[int(np.argmin(distances))]]))
+            nearest.append(int(self.material.instrument_of[rows[heard.nearest(take, sources)]]))
         return np.array(nearest, dtype=np.int64)
 
     def _confusions(self, heard_as: NDArray[np.int64], asked: NDArray[np.int64]) -> Table:
@@ -99,6 +109,17 @@ def candidates_of(material: Material, row: int) -> NDArray[np.int64]:
     chosen = order[first]
     chosen[kind[chosen] == kind[row]] = row
     return chosen.astype(np.int64)
+
+
+def other_draw_of(material: Material, row: int) -> int | None:
+    """Another note of the same instrument, source and pitch, played most like this one; None if alone."""
+    library = material.library
+    same = material.usable & (library.pitch == library.pitch[row]) & (library.source == library.source[row])
+    rows = np.flatnonzero(same & (material.instrument_of == material.instrument_of[row]))
+    others = rows[rows != row]
+    if not len(others):
+        return None
+    return int(others[np.argmin(unlikeness(material, row, others, HOLD_SCALE))])
 
 
 def ratio_of_shares(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:

@@ -1,4 +1,4 @@
-"""A discriminator on complex spectra at several resolutions, and the losses of both sides.
+"""A discriminator on spectra at several resolutions, and the losses of both sides.
 
 After the multi-scale STFT discriminator of EnCodec (Défossez et al., 2022), with the hinge loss and relative
 feature matching used there; smaller, and on a random piece of each segment, so that a CPU can train it.
@@ -32,6 +32,9 @@ class DiscriminatorConfig:
     """Samples of each resolution's window; the hop is a quarter of it."""
     channels: int = 16
     """Of every layer; EnCodec has 32."""
+    phases: bool = True
+    """Whether it sees complex spectra. Without, it judges magnitudes alone, as UnivNet's does (Jang et al.,
+    2021): for a codec whose sources have phases of their own, which no training could make equal."""
     piece_seconds: float = 0.4
     """Length of the piece of each segment that is judged."""
     adversarial_weight: float = 0.05
@@ -45,11 +48,12 @@ class ScaleDiscriminator(nn.Module):
 
     window: Tensor  # [size]
 
-    def __init__(self, size: int, channels: int) -> None:
+    def __init__(self, size: int, channels: int, phases: bool = True) -> None:
         super().__init__()
         self.size = size
+        self.phases = phases
         self.register_buffer("window", torch.hann_window(size), persistent=False)
-        self.inlet = weight_norm(nn.Conv2d(2, channels, (3, 9), stride=(1, 4), padding=(1, 4)))
+        self.inlet = weight_norm(nn.Conv2d(1 + phases, channels, (3, 9), stride=(1, 4), padding=(1, 4)))
         self.layers = nn.ModuleList(
             weight_norm(
                 nn.Conv2d(
@@ -69,12 +73,14 @@ class ScaleDiscriminator(nn.Module):
         return self.outlet(x), features
 
     def _spectrum(self, audio: Tensor) -> Tensor:
-        """Real and imaginary parts [B, 2, frames, bins], the magnitude compressed."""
+        """Real and imaginary parts [B, 2, frames, bins], the magnitude compressed; or that alone."""
         spectrum = torch.stft(
             audio, self.size, self.size // 4, window=self.window, normalized=True, return_complex=True
         )
         parts = torch.view_as_real(spectrum).permute(0, 3, 2, 1)
         power = parts.square().sum(dim=1, keepdim=True) + 1e-8
+        if not self.phases:
+            return power ** (LOUDNESS_POWER / 2.0)
         return parts * power ** ((LOUDNESS_POWER - 1.0) / 2.0)
 
 
@@ -85,7 +91,9 @@ class Discriminator(nn.Module):
         super().__init__()
         self.config = config
         self.n_samples = round(config.piece_seconds * sample_rate)
-        self.scales = nn.ModuleList(ScaleDiscriminator(size, config.channels) for size in config.windows)
+        self.scales = nn.ModuleList(
+            ScaleDiscriminator(size, config.channels, config.phases) for size in config.windows
+        )
 
     def forward(self, audio: Tensor) -> list[Judgement]:
         return [scale(audio) for scale in self.scales]
@@ -122,6 +130,14 @@ class Discriminator(nn.Module):
             "adversarial": torch.stack(adversarial).mean(),
             "matching": torch.stack(matching).mean(),
         }
+
+    def weighted(self, losses: dict[str, Tensor]) -> Tensor:
+        """What a training step minimises of `losses`: a scalar."""
+        return (
+            losses["discriminator"]
+            + self.config.adversarial_weight * losses["adversarial"]
+            + self.config.matching_weight * losses["matching"]
+        )
 
     def _piece(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """The same random piece of both."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from timbrel_training.codec_comparison.discriminator import Discriminator, DiscriminatorConfig
+from timbrel_training.codec.discriminator import Discriminator, DiscriminatorConfig
 
 CONFIG = DiscriminatorConfig(windows=(512, 256), channels=4, piece_seconds=0.1)
 
