@@ -96,6 +96,22 @@ def test_a_stream_of_any_chunks_is_the_whole_note(codec: TimbrelNotes, chunks: l
     torch.testing.assert_close(streamed, whole, atol=1e-4 * float(whole.abs().max()), rtol=0)
 
 
+@pytest.mark.parametrize("fundamentals", [(175, 175), (129, 10), (10, 129)])
+def test_harmonics_that_are_left_out_are_silent(codec: TimbrelNotes, fundamentals: tuple[int, int]) -> None:
+    """A high note, and one that leaps within, down and up: as if all harmonics had been worked out."""
+    codes = torch.randint(0, CONFIG.codebook_size, (1, 4, CONFIG.n_codebooks))
+    state = codec.decoder.initial_state(1)
+    for fundamental in fundamentals:
+        codes[:, :, 0] = fundamental
+        latents, code = codec.latents(codes), codes[:, :, 0]
+        audio, after = codec.decoder(latents, code, state)
+        controls, contexts = codec.decoder.controls(latents, code, state)
+        every, _ = codec.decoder.play(controls, contexts, codec.decoder.hertz_of_code[code[:, -1:]], state)
+        assert controls.log_amplitudes.shape[2] == CONFIG.n_harmonics
+        torch.testing.assert_close(audio, every, atol=1e-6 * float(every.abs().max()), rtol=0)
+        state = after
+
+
 def test_codes_have_the_promised_shape_and_range(codec: TimbrelNotes) -> None:
     codes = codec.encode(tone(60, 0.5, CONFIG.sample_rate)[None, :-7])
     assert codes.shape == (1, codec.n_frames(codec.sample_rate // 2 - 7), CONFIG.n_codebooks)

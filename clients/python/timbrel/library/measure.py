@@ -13,7 +13,7 @@ from timbrel.library.pitch import TrackerPair
 from timbrel.library.trim import Trimmed
 from timbrel.library.tuning import one_settles
 
-MEASURE_VERSION = 3
+MEASURE_VERSION = 4
 """Of what is kept on disk: to be raised where a figure's meaning changes."""
 
 DROP_DB = 60.0

@@ -20,6 +20,12 @@ from timbrel_training.codec.timbrel_notes.noise import FilteredNoise
 from timbrel_training.codec.timbrel_notes.oscillator import Oscillator
 
 MAX_LOG_GAIN = 2.0
+AUDIBLE_TO = 0.98
+"""Share of half the sample rate from which on harmonics are silent."""
+FADE = 0.05
+"""Share of it over which they fade below that."""
+HARMONICS_STEP = 32
+"""How finely the number of harmonics worked out for a chunk is chosen."""
 
 
 @dataclass
@@ -125,14 +131,19 @@ class Decoder(nn.Module):
     def forward(
         self, latents: Tensor, fundamental: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """One chunk of frames, with the state carried from the chunk before."""
-        controls, contexts = self.controls(latents, fundamental, state)
+        """One chunk of frames, with the state carried from the chunk before.
+
+        Only as many harmonics are worked out as its lowest fundamental has below half the sample rate: for a
+        high note a small part of them all.
+        """
+        n_harmonics = self._n_audible(fundamental, state.last_hertz)
+        controls, contexts = self.controls(latents, fundamental, state, n_harmonics)
         return self.play(controls, contexts, self.hertz_of_code[fundamental[:, -1:]], state)
 
     def controls(
-        self, latents: Tensor, fundamental: Tensor, state: DecoderState
+        self, latents: Tensor, fundamental: Tensor, state: DecoderState, n_harmonics: int | None = None
     ) -> tuple[Controls, list[Tensor]]:
-        """What to play, and the blocks' contexts after it."""
+        """What to play (of the first `n_harmonics`; None for all), and the blocks' contexts after it."""
         x = self.inlet(torch.cat([latents, pitch_features(self.midi_of_code[fundamental])], dim=2))
         contexts = []
         for block, context in zip(self.blocks, state.contexts, strict=True):
@@ -141,7 +152,8 @@ class Decoder(nn.Module):
         x = self.norm(x)
         hertz = self.hertz_of_code[fundamental]
         frequency = self._glide(hertz, state.last_hertz)
-        return Controls(frequency, self._log_amplitudes(x, frequency), self._noise_gains(x)), contexts
+        log_amplitudes = self._log_amplitudes(x, frequency, n_harmonics or self.config.n_harmonics)
+        return Controls(frequency, log_amplitudes, self._noise_gains(x)), contexts
 
     def play(
         self, controls: Controls, contexts: list[Tensor], last_hertz: Tensor, state: DecoderState
@@ -149,8 +161,9 @@ class Decoder(nn.Module):
         """Audio of the controls, and the state after it."""
         frequency = controls.frequency
         nyquist = self.config.sample_rate / 2
+        numbers = self.numbers[: controls.log_amplitudes.shape[2]]
         audible = torch.clamp(
-            (0.98 * nyquist - frequency[:, :, None] * self.numbers) / (0.05 * nyquist), 0.0, 1.0
+            (AUDIBLE_TO * nyquist - frequency[:, :, None] * numbers) / (FADE * nyquist), 0.0, 1.0
         )
         harmonic, table, last_frequency, phase = self.oscillator(
             torch.exp(controls.log_amplitudes) * audible,
@@ -163,6 +176,19 @@ class Decoder(nn.Module):
         after = DecoderState(contexts, last_hertz, table, last_frequency, phase, position, tail)
         return harmonic + noise, after
 
+    def _n_audible(self, fundamental: Tensor, last_hertz: Tensor) -> int:
+        """How many harmonics are not silent throughout, rounded up; at least HARMONICS_STEP, or all."""
+        config = self.config
+        hertz = self.hertz_of_code[fundamental]
+        before = torch.where(last_hertz > 0, last_hertz, hertz[:, :1])
+        lowest = torch.minimum(hertz.min(), before.min())
+        steps = torch.ceil(AUDIBLE_TO * config.sample_rate / 2 / lowest / HARMONICS_STEP)
+        # No int() around it, which export would take for a constant.
+        n: int = (HARMONICS_STEP * steps).clamp(max=config.n_harmonics).long().item()  # type: ignore[assignment]
+        torch._check(n >= 1)
+        torch._check(n <= config.n_harmonics)
+        return n
+
     def _glide(self, hertz: Tensor, last_hertz: Tensor) -> Tensor:
         """Fundamentals at control points [B, J]: each frame glides from the last and ends on its own."""
         n = self.config.n_subframes
@@ -170,22 +196,20 @@ class Decoder(nn.Module):
         share = torch.arange(1, n + 1, device=hertz.device) / n
         return (before[:, :, None] + (hertz - before)[:, :, None] * share).flatten(1)
 
-    def _log_amplitudes(self, x: Tensor, frequency: Tensor) -> Tensor:
-        """Natural logs of the harmonics' amplitudes at control points: [B, J, H]."""
+    def _log_amplitudes(self, x: Tensor, frequency: Tensor, n_harmonics: int) -> Tensor:
+        """Natural logs of the first harmonics' amplitudes at control points: [B, J, n_harmonics]."""
         config = self.config
         n_batch = x.shape[0]
         nyquist = config.sample_rate / 2
         envelope = 4.0 * self.envelope(x).reshape(n_batch, -1, config.n_envelope_bands) - 7.0  # [B, J, bands]
-        harmonic_frequency = frequency[:, :, None] * self.numbers
+        harmonic_frequency = frequency[:, :, None] * self.numbers[:n_harmonics]
         position = band_position(harmonic_frequency, config.n_envelope_bands, nyquist)
         index = torch.clamp(position.long(), max=config.n_envelope_bands - 2)
         low = torch.gather(envelope, 2, index)
         high = torch.gather(envelope, 2, index + 1)
         log_gain = low + (high - low) * (position - index.float())
-        free = 4.0 * self.free(x)[:, :, self.gain_of_harmonic]
-        free = (
-            free[:, :, None].expand(-1, -1, config.n_subframes, -1).reshape(n_batch, -1, config.n_harmonics)
-        )
+        free = 4.0 * self.free(x)[:, :, self.gain_of_harmonic[:n_harmonics]]
+        free = free[:, :, None].expand(-1, -1, config.n_subframes, -1).reshape(n_batch, -1, n_harmonics)
         return torch.clamp(log_gain + free, max=MAX_LOG_GAIN)
 
     def _noise_gains(self, x: Tensor) -> Tensor:

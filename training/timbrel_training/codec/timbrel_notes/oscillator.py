@@ -54,7 +54,7 @@ class Oscillator(nn.Module):
         """One chunk, with the state carried from the chunk before.
 
         Args:
-            amplitudes: float32 [B, J, H].
+            amplitudes: float32 [B, J, H], or of the first few harmonics alone.
             frequency: float32 [B, J], Hz.
             table: float32 [B, table_size + 1], the last cycle played; zeros at the start of a note.
             last_frequency: float32 [B], Hz; 0 at the start of a note.
@@ -63,7 +63,7 @@ class Oscillator(nn.Module):
         Returns:
             audio float32 [B, J * sub_hop], and the new table, last_frequency, phase.
         """
-        cycles = amplitudes @ self.cycle()  # [B, J, table_size + 1]
+        cycles = amplitudes @ self.cycle()[: amplitudes.shape[2]]  # [B, J, table_size + 1]
         tables = torch.cat([table, cycles.flatten(1)], dim=1)  # one after another
         first = torch.where(last_frequency > 0, last_frequency, frequency[:, 0])
         points = torch.cat([first[:, None], frequency], dim=1)  # [B, J + 1]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from timbrel.errors import MissingExtraError
 from timbrel.library.pitch.harmonics import HarmonicSum
-from timbrel.library.pitch.yin import Yin
+from timbrel.library.pitch.yin import QUIET_DB, Yin
 from timbrel.pitch import PitchMeter
 from timbrel_bundle.audio import resample
 
@@ -25,19 +25,21 @@ class Tracker(Protocol):
 
 
 class _Swift(PitchMeter):
-    """Does not listen to the end of a release that swift-f0 calls silent: what it hears is the same."""
+    """Listens for as long as the sound is within QUIET_DB of its loudest, as YIN does."""
 
     name = "swift-f0"
 
     def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
-        from swift_f0.core import HOP, LOOKAHEAD_FRAMES, SAMPLE_RATE, SILENCE_PEAK
+        from swift_f0.core import HOP, LOOKAHEAD_FRAMES, SAMPLE_RATE
 
         signal = resample(audio, sample_rate, SAMPLE_RATE)
-        sounding = np.flatnonzero(np.abs(signal) >= SILENCE_PEAK)
-        if len(sounding) == 0:
+        n_hops = len(signal) // HOP
+        power = np.square(signal[: n_hops * HOP].reshape(n_hops, HOP)).mean(axis=1)
+        loud = np.flatnonzero(power > power.max(initial=0.0) * 10.0 ** (-QUIET_DB / 10.0))
+        if len(loud) == 0:
             return None
         # A frame depends on so many later ones.
-        last = int(sounding[-1]) // HOP + 1 + LOOKAHEAD_FRAMES
+        last = int(loud[-1]) + 1 + LOOKAHEAD_FRAMES
         return super().measure(signal[: last * HOP], SAMPLE_RATE)
 
 
