@@ -60,6 +60,20 @@ def override(table: Table, assignment: str) -> None:
         table[name] = text.strip()
 
 
+def check_at_least(config: object, **least: float) -> None:
+    """Raises ConfigError for a field of `config` below the least that it may be, by field."""
+    for name, value in least.items():
+        if not getattr(config, name) >= value:
+            raise ConfigError(f"{name}: {getattr(config, name)}, expected at least {value}")
+
+
+def check_shares(config: object, *names: str) -> None:
+    """Raises ConfigError for one of these fields of `config` outside 0 to 1."""
+    for name in names:
+        if not 0 <= getattr(config, name) <= 1:
+            raise ConfigError(f"{name}: {getattr(config, name)}, expected 0 to 1")
+
+
 def _convert(hint: Any, value: Any, where: str) -> Any:
     """`value` as the type `hint`, or a ConfigError."""
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):

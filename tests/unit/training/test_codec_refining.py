@@ -163,8 +163,24 @@ def test_codes_of_another_codec_or_of_other_notes_are_refused(stage: Stage, tmp_
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("batch_size", 0), ("segment_frames", 7), ("validation_batches", 0), ("onset_share", 2.5)],
+    [
+        ("refine.batch_size", 0),
+        ("refine.segment_frames", 7),
+        ("refine.validation_batches", 0),
+        ("refine.onset_share", 2.5),
+        ("refine.discriminator.channels", 0),
+        ("refine.discriminator.piece_seconds", 0.0),
+        ("codec.batch_size", 0),
+        ("codec.segment_frames", 3),
+        ("codec.dropout_share", -0.5),
+        ("timbre.batch_size", 1),
+    ],
 )
 def test_a_config_that_cannot_be_trained_is_refused_by_name(field: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"{field}: {value}, expected"):
-        load_config("tiny", [f"refine.{field}={value}"])
+    with pytest.raises(ConfigError, match=f"{field.rsplit('.', 1)[1]}: {value}, expected"):
+        load_config("tiny", [f"{field}={value}"])
+
+
+def test_windows_that_are_too_short_are_refused() -> None:
+    with pytest.raises(ConfigError, match="windows"):
+        load_config("tiny", ["refine.discriminator.windows=[512, 32]"])

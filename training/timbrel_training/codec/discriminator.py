@@ -13,12 +13,20 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.parametrizations import weight_norm
 
+from timbrel_training.errors import ConfigError
+from timbrel_training.settings import check_at_least
+
 LOUDNESS_POWER = 0.3
 """Magnitudes are raised to this power: otherwise only the loudest partials would be seen."""
 SLOPE = 0.2
 """Of the leaky rectifier."""
 DILATIONS = (1, 2, 4)
 """In frames, of the layers behind the first."""
+
+MIN_WINDOW = 64
+"""Samples: four layers quarter or halve the bins."""
+MIN_SECONDS = 0.1
+"""Of a judged piece: more than half the longest window."""
 
 Judgement = tuple[Tensor, list[Tensor]]
 """Scores [B, 1, frames, bins], positive for what is taken to be real, and the features of each layer."""
@@ -41,6 +49,13 @@ class DiscriminatorConfig:
     """Of the codec's wish to be taken for real, beside a spectral loss in nepers."""
     matching_weight: float = 0.2
     """Of the relative difference of features."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, channels=1, piece_seconds=MIN_SECONDS, adversarial_weight=0, matching_weight=0)
+        if not self.windows or min(self.windows) < MIN_WINDOW:
+            raise ConfigError(
+                f"windows: {list(self.windows)}, expected some of at least {MIN_WINDOW} samples"
+            )
 
 
 class ScaleDiscriminator(nn.Module):

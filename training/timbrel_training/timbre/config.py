@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from timbrel_training.loop import LoopConfig
+from timbrel_training.settings import check_at_least
 from timbrel_training.timbre.encoder import TimbreEncoderConfig
 
 
@@ -36,3 +37,6 @@ class TimbreTrainingConfig:
     """Of pitch and velocity read through gradient reversal; more makes the map restless."""
     margin: float = 0.0
     """Distance from which on instruments leave each other alone; 0: 1.6 / sqrt(n_instruments)."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, batch_size=2, margin=0)

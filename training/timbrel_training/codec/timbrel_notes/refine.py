@@ -22,16 +22,20 @@ from timbrel_training.codec.discriminator import Discriminator, DiscriminatorCon
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
 from timbrel_training.codec.timbrel_notes.objective import HARMONIC_WEIGHT, harmonic_loss
-from timbrel_training.codec.timbrel_notes.train import WEIGHTS_NAME, codec_hash, load_codec
-from timbrel_training.errors import CheckpointError, ConfigError
+from timbrel_training.codec.timbrel_notes.train import (
+    MIN_SEGMENT_FRAMES,
+    WEIGHTS_NAME,
+    codec_hash,
+    load_codec,
+)
+from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.library import AudioLibrary
 from timbrel_training.notes.split import Split
+from timbrel_training.settings import check_at_least, check_shares
 from timbrel_training.tokens.store import TokenStore
 
 VALIDATION_SEED = 7
-MIN_FRAMES = 8
-"""A segment has to be longer than half the longest window of the spectral loss."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,8 @@ class RefiningConfig:
     """`auto`, `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("segment_frames", MIN_FRAMES), ("validation_batches", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}: {getattr(self, name)}, expected at least {least}")
-        if not 0 <= self.onset_share <= 1:
-            raise ConfigError(f"onset_share: {self.onset_share}, expected 0 to 1")
+        check_at_least(self, batch_size=1, segment_frames=MIN_SEGMENT_FRAMES, validation_batches=1)
+        check_shares(self, "onset_share")
 
 
 @dataclass(frozen=True)

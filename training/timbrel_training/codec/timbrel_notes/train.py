@@ -21,9 +21,12 @@ from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.library import AudioLibrary
 from timbrel_training.notes.split import Split
+from timbrel_training.settings import check_at_least, check_shares
 
 WEIGHTS_NAME = "codec"
 VALIDATION_SEED = 7
+MIN_SEGMENT_FRAMES = 8
+"""A segment has to be longer than half the longest window of the spectral loss."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,18 @@ class CodecTrainingConfig:
     """Batches of held-out cells per validation."""
     device: str = "auto"
     """`auto`, `cpu` or `cuda`."""
+
+    def __post_init__(self) -> None:
+        check_at_least(
+            self,
+            batch_size=1,
+            segment_frames=MIN_SEGMENT_FRAMES,
+            validation_batches=1,
+            steadiness_weight=0,
+            dropout_after=0,
+            gain_db_max=self.gain_db_min,
+        )
+        check_shares(self, "onset_share", "dropout_share")
 
 
 class SegmentSampler:
