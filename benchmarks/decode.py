@@ -28,6 +28,7 @@ import numpy.typing as npt
 import torch
 
 from benchmarks.harness.concat_graph import ConcatStep, open_concat
+from benchmarks.harness.floor import Floor
 from benchmarks.harness.models import SHAPES, random_model, write_model_bundle
 from benchmarks.harness.observe import observe
 from benchmarks.harness.one_node import Bound
@@ -56,7 +57,7 @@ QUICK_POSITION = 200
 OURS, OURS_8BIT = "ours", "ours int8"
 EAGER, EAGER_FUSED, COMPILED = "torch eager", "torch sdpa", "torch.compile"
 CONCAT, CONCAT_GROUPED, PORTABLE = "concat", "concat grouped", "portable"
-BOUND, NOTHING = "bound", "nothing"
+BOUND, FLOOR, NOTHING = "bound", "floor", "nothing"
 TORCH = (EAGER, EAGER_FUSED, COMPILED)
 COLUMNS = (OURS, OURS_8BIT, *TORCH, CONCAT, CONCAT_GROUPED, PORTABLE)
 
@@ -102,6 +103,17 @@ class Cell:
             return None
         runs = zip(*(self.times.runs[name] for name in (BOUND, NOTHING, OURS)), strict=True)
         return float(np.median([(bound - nothing) / ours for bound, nothing, ours in runs]))
+
+    @property
+    def torch_over_floor(self) -> float | None:
+        """How many times as long the best of PyTorch takes as the products alone and one look at the cache.
+
+        A step in this precision that did nothing else would reach it.
+        """
+        if FLOOR not in self.times.runs:
+            return None
+        runs = zip(*(self.times.runs[name] for name in (FLOOR, NOTHING, self.best_torch)), strict=True)
+        return float(np.median([torch / (floor - nothing) for floor, nothing, torch in runs]))
 
 
 class Contest:
@@ -207,7 +219,8 @@ class Contest:
             works[name] = _concat_work(concat, notes)
         if with_bound:
             bound = Bound(observe(self.bundle, n_rows, position, self._n_threads), position, self._n_threads)
-            works |= {BOUND: bound.run, NOTHING: bound.run_nothing}
+            floor = Floor(bound, position)
+            works |= {BOUND: bound.run, FLOOR: floor.run, NOTHING: bound.run_nothing}
         return interleave(works, plan)
 
 
@@ -291,7 +304,16 @@ def print_cells(cells: Sequence[Cell]) -> None:
     place = ("shape", "batch", "position")
     print_table([*place, *COLUMNS], [[*_place(cell), *_milliseconds(cell)] for cell in cells])
     print("\ntimes as long as our step")
-    columns = ("best torch", "is", "int8 vs torch", CONCAT, CONCAT_GROUPED, PORTABLE, "roofline")
+    columns = (
+        "best torch",
+        "is",
+        "int8 vs torch",
+        CONCAT,
+        CONCAT_GROUPED,
+        PORTABLE,
+        "roofline",
+        "torch / floor",
+    )
     print_table([*place, *columns], [[*_place(cell), *_ratios(cell)] for cell in cells])
 
 
@@ -306,7 +328,14 @@ def _milliseconds(cell: Cell) -> list[TableCell]:
 def _ratios(cell: Cell) -> list[TableCell]:
     best = cell.best_torch
     others = [cell.over_ours(name) for name in (CONCAT, CONCAT_GROUPED, PORTABLE)]
-    return [cell.over_ours(best), best, cell.over_ours(best, OURS_8BIT), *others, cell.roofline]
+    return [
+        cell.over_ours(best),
+        best,
+        cell.over_ours(best, OURS_8BIT),
+        *others,
+        cell.roofline,
+        cell.torch_over_floor,
+    ]
 
 
 def grid_figures(cells: Sequence[Cell], shape: str, position: int) -> dict[str, Any]:
@@ -326,6 +355,7 @@ def grid_figures(cells: Sequence[Cell], shape: str, position: int) -> dict[str, 
         "vs_portable": by_batch(lambda cell: cell.over_ours(PORTABLE)),
         "vs_best_torch_8bit": by_batch(lambda cell: cell.over_ours(cell.best_torch, OURS_8BIT)),
         "roofline": by_batch(lambda cell: cell.roofline),
+        "best_torch_over_floor": by_batch(lambda cell: cell.torch_over_floor),
         "worst_ratio": _rounded(worst.over_ours(worst.best_torch)),
         "worst_at": {"shape": worst.shape, "batch": worst.n_rows, "position": worst.position},
     }

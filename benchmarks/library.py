@@ -186,7 +186,7 @@ def main() -> None:
             "slots": args.slots,
             "held_seconds": args.seconds,
         },
-        [Bar("library_over_server", ratio, 0.9)],
+        [Bar("library_over_server", ratio, 0.9), Bar("whole_over_server", first["whole_over_server"], 0.9)],
     )
 
 

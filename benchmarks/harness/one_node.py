@@ -51,16 +51,19 @@ class OneNode:
         """
         self.node = node
         proto = next(proto for proto in graph.graph.node if proto.name == node.name)
-        self._arrays = _inputs(node, proto, graph, position)
-        model = _cut_out(proto, graph, self._arrays)
+        self.inputs = list(proto.input)
+        """Names, in the operator's order."""
+        self.arrays = _inputs(node, proto, graph, position)
+        """What it is given that is no weight, by name."""
+        model = _cut_out(proto, graph, self.arrays)
         self._session = ort.InferenceSession(
             model.SerializeToString(), session_options(n_threads), providers=["CPUExecutionProvider"]
         )
         self._binding = self._session.io_binding()
-        for name, array in self._arrays.items():
+        for name, array in self.arrays.items():
             self._binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         shared = GROUP_QUERY_CACHES if proto.op_type == "GroupQueryAttention" else {}
-        caches = {proto.output[out]: self._arrays[proto.input[into]] for into, out in shared.items()}
+        caches = {proto.output[out]: self.arrays[proto.input[into]] for into, out in shared.items()}
         self._outputs = _bind_outputs(self._session, self._binding, caches)
 
     def run(self) -> None:
