@@ -24,6 +24,9 @@ MISSING = "no scale was played: sfizz is not installed (pip install pysfizz)"
 
 MAX_KEYS = 13
 HELD_SECONDS = 1.0
+"""A key is held for as long as its note was when it was rendered, but at least for so long: a bowed note takes
+a while to find its pitch, and wavers about it."""
+
 STANDARD_ERROR = 2
 BLOCK_SIZE = 1024
 
@@ -73,7 +76,7 @@ def play_scale(
             faults.append(Fault(name, "scale", fault))
             continue
         own, _ = read_audio(folder / row.file)
-        own, played = (each[: round(HELD_SECONDS * sample_rate)] for each in (own, played))
+        own, played = (each[: round(_held_seconds(row) * sample_rate)] for each in (own, played))
         heard = tracker.measure(played, sample_rate)
         beside = cents_beside(played, own, sample_rate)
         if heard is None or beside is None or not _is_sure(tracker.measure(own, sample_rate), row):
@@ -117,9 +120,13 @@ def _scale(regions: Sequence[Opcodes]) -> list[Opcodes]:
     return [by_pitch[pitches[index]][len(by_pitch[pitches[index]]) // 2] for index in chosen]
 
 
+def _held_seconds(row: ManifestRow) -> float:
+    return max(HELD_SECONDS, row.held_seconds)
+
+
 def _render(synth: Any, row: ManifestRow) -> Audio:
     """What sfizz plays at the sample's own key and velocity, mono [samples]: beyond the loop's first pass."""
-    seconds = HELD_SECONDS
+    seconds = _held_seconds(row)
     if row.loop_end is not None:
         seconds = max(seconds, row.loop_end / row.sample_rate + LOOPED_SECONDS)
     synth._synth.all_sound_off()  # nothing of the key before
