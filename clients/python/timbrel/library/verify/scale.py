@@ -24,8 +24,8 @@ MISSING = "no scale was played: sfizz is not installed (pip install pysfizz)"
 
 MAX_KEYS = 13
 HELD_SECONDS = 1.0
-"""A key is held for as long as its note was when it was rendered, but at least for so long: a bowed note takes
-a while to find its pitch, and wavers about it."""
+"""A key is held for as long as its note was when it was rendered, but for so long at least: bowed notes
+take a while to find their pitch, and waver about it."""
 
 STANDARD_ERROR = 2
 BLOCK_SIZE = 1024
