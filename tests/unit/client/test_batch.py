@@ -236,6 +236,18 @@ def test_a_broken_stream_is_borne_with_until_patience_ends() -> None:
         batch.break_off(GONE, 57.0)
 
 
+def test_patience_that_ends_while_another_stream_is_sought_says_what_broke_the_last() -> None:
+    batch = make_batch()
+    fill(batch, 2)
+    sent(batch)
+    batch.break_off(GONE, 10.0)
+    with pytest.raises(UnavailableError, match="gone"):
+        batch.check(LIMIT)
+    batch.receive(answer(0), 20.0)
+    with pytest.raises(DeadlineExceededError, match="1 notes"):
+        batch.check(20.0 + LIMIT)
+
+
 def test_a_stream_that_broke_while_nothing_was_asked_is_no_reason_to_give_up() -> None:
     batch = make_batch()
     assert batch.seconds_left(1000.0) is None

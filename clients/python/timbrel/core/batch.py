@@ -77,6 +77,7 @@ class Batch:
         self._items: dict[int, _Item] = {}  # unanswered, in the order they came
         self._to_send: list[tuple[float, int]] = []  # heap of (not before, index)
         self._n_breaks = 0  # since a note last came
+        self._broken_by: TimbrelError | None = None  # and nothing was heard since
         self._ready: deque[Result] = deque()  # can be handed out
         self._early: dict[int, Result] = {}  # wait for those before them
 
@@ -138,6 +139,7 @@ class Batch:
 
     def receive(self, response: pb.GenerateBatchResponse, now: float) -> None:
         """Takes one response. Of what was answered before, or never asked, nothing is heard."""
+        self._broken_by = None
         item = self._items.get(response.id)
         if item is None:
             return
@@ -162,6 +164,7 @@ class Batch:
         if not self._items:
             self._patience.renew(now)
         self._n_breaks += 1
+        self._broken_by = error
         delay = self._patience.delay_after(error, self._n_breaks, now)
         if delay is None:
             raise error
@@ -182,9 +185,12 @@ class Batch:
         """
         Raises:
             DeadlineExceededError: the server has been silent for too long.
+            TimbrelError: the same, and the last that was heard is how a stream ended.
         """
         left = self.seconds_left(now)
         if left is not None and left <= 0.0:
+            if self._broken_by is not None:
+                raise self._broken_by
             raise DeadlineExceededError(
                 f"{len(self._items)} notes were asked for, and none came within the time allowed"
             )
