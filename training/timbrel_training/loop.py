@@ -31,6 +31,7 @@ from timbrel_training.checkpoint import load_checkpoint, save_checkpoint
 from timbrel_training.ema import Ema
 from timbrel_training.errors import CheckpointError, ConfigError, DivergedError
 from timbrel_training.schedule import learning_rate
+from timbrel_training.settings import check_at_least
 
 MAX_BAD_STEPS = 50
 """Steps in a row with gradients that are not finite before a run is given up."""
@@ -84,9 +85,7 @@ class LoopConfig:
     def __post_init__(self) -> None:
         if self.precision not in ("float32", "bfloat16"):
             raise ConfigError(f"precision: {self.precision!r}, expected float32 or bfloat16")
-        for name in ("n_steps", "shards", "validate_every", "checkpoint_every", "log_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 1")
+        check_at_least(self, n_steps=1, shards=1, validate_every=1, checkpoint_every=1, log_every=1)
 
 
 class LossFunction(Protocol[BatchT]):

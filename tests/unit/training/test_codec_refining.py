@@ -102,9 +102,26 @@ def test_beside_a_discriminator(stage: Stage, tmp_path: Path, capsys: pytest.Cap
     )
     before, after = load_codec(stage.codec).state_dict(), load_codec(tmp_path / "refined").state_dict()
     assert before.keys() == after.keys()
-    weights = torch.load(tmp_path / "refined" / "checkpoint.pt", weights_only=True)["model"]
-    inlet = weights["discriminator.scales.0.inlet.parametrizations.weight.original1"]
+    assert not torch.equal(before["decoder.inlet.weight"], after["decoder.inlet.weight"])
+    state = torch.load(tmp_path / "refined" / "checkpoint.pt", weights_only=True)
+    inlet = state["model"]["discriminator.scales.0.inlet.parametrizations.weight.original1"]
     assert inlet.shape == (4, 1, 3, 9), "one channel in: no phases"
+    means = [each["exp_avg"] for each in state["optimizer"]["state"].values()]
+    (moved,) = {bool(mean.any()) for mean in means if mean.shape == inlet.shape}
+    assert moved, "its weights had gradients"
+
+
+def test_a_window_that_no_segment_fills_is_refused(stage: Stage, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="windows: 16384, expected less than"):
+        run(
+            refine_command,
+            *of(stage, stage.codec),
+            "--set",
+            "refine.discriminator.windows=[16384]",
+            "--out",
+            tmp_path / "out",
+        )
+    assert not (tmp_path / "out" / "codec.json").exists()
 
 
 def test_segments_are_the_codes_and_the_sound_of_one_place(stage: Stage) -> None:

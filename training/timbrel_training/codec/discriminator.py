@@ -155,7 +155,17 @@ class Discriminator(nn.Module):
         )
 
     def _piece(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The same random piece of both."""
+        """The same random piece of both.
+
+        Raises:
+            ConfigError: it is too short for the longest window.
+        """
+        n_samples, longest = min(output.shape[1], self.n_samples), max(self.config.windows)
+        if n_samples <= longest // 2:
+            raise ConfigError(
+                f"windows: {longest}, expected less than {2 * n_samples} samples, twice the judged piece; "
+                "shorten them, or raise piece_seconds and segment_frames"
+            )
         spare = output.shape[1] - self.n_samples
         start = int(torch.randint(spare + 1, ())) if spare > 0 else 0
         end = start + self.n_samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timbrel_training.errors import ConfigError
+from timbrel_training.settings import check_at_least
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,7 @@ class ComparisonConfig:
         for name in ("minutes", "decoder_minutes", "segment_seconds", "note_seconds", "batch_seconds"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name}: {getattr(self, name)}, expected more than 0")
-        for name in ("batch_size", "n_training_notes", "n_held_out_notes", "n_judged_notes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 1")
+        check_at_least(self, batch_size=1, n_training_notes=1, n_held_out_notes=1, n_judged_notes=1)
 
     @property
     def budget(self) -> str:

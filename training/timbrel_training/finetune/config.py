@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from timbrel_training.errors import ConfigError
 from timbrel_training.note_training.config import NoteTrainingConfig
+from timbrel_training.settings import check_at_least
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,5 @@ class FineTuneConfig:
             raise ConfigError(f"rehearsal_top_p: {self.rehearsal_top_p}, expected above 0 and up to 1")
         if not 0.0 <= self.cell_fraction < 1.0:
             raise ConfigError(f"cell_fraction: {self.cell_fraction}, expected at least 0 and below 1")
-        if self.onset_variants < 1:
-            raise ConfigError(f"onset_variants: {self.onset_variants}, expected at least 1")
-        for name in ("semitones", "rehearsal_weight", "rehearsal_notes", "between_notes", "distance"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 0")
+        check_at_least(self, onset_variants=1, semitones=0, rehearsal_weight=0)
+        check_at_least(self, rehearsal_notes=0, between_notes=0, distance=0)

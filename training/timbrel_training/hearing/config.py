@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from timbrel_training.errors import ConfigError
 from timbrel_training.loop import LoopConfig
+from timbrel_training.settings import check_at_least, check_shares
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,7 @@ class HearingConfig:
     """Share of the notes kept back, to see whether the encoder learns more than them."""
 
     def __post_init__(self) -> None:
-        for name in ("hinted_share", "cut_share", "crop_share"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name}: {getattr(self, name)}, expected 0..1")
+        check_shares(self, "hinted_share", "cut_share", "crop_share")
         if self.hinted_share + self.cut_share > 1.0:
             raise ConfigError("hinted_share and cut_share: more than 1 together")
         if not 0.0 < self.source_share + self.between_share < 1.0:
@@ -59,9 +58,7 @@ class HearingConfig:
             raise ConfigError(f"validation_share: {self.validation_share}, expected at least 0 and below 1")
         if self.softness <= 0:
             raise ConfigError(f"softness: {self.softness}, expected above 0")
-        for name in ("source_notes", "own_notes", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 1")
+        check_at_least(self, source_notes=1, own_notes=1, batch_size=1)
         for name in ("between_notes", "between_distance", "hint_semitones", "name_weight", "pull_weight"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 0")

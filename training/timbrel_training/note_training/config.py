@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from timbrel_training.errors import ConfigError
 from timbrel_training.loop import LoopConfig
+from timbrel_training.settings import check_at_least, check_shares
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,5 @@ class NoteTrainingConfig:
     """Held-out notes scored at each validation, and as many training notes beside them."""
 
     def __post_init__(self) -> None:
-        for name in ("centroid_share", "input_corruption"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{name}: {getattr(self, name)}, expected 0..1")
-        if self.batch_steps < 1:
-            raise ConfigError(f"batch_steps: {self.batch_steps}, expected at least 1")
+        check_shares(self, "centroid_share", "input_corruption")
+        check_at_least(self, batch_steps=1)

@@ -57,6 +57,13 @@ def test_a_quiet_release_does_not_decide(tone: Tone) -> None:
         assert heard is not None and abs(heard - 60) < 0.1
 
 
+def test_the_whole_of_a_long_note_is_listened_to(tone: Tone) -> None:
+    """Its pitch is that of its longer part, which begins late."""
+    audio = np.concatenate([tone(60, 2.0), tone(60.3, 3.0)])
+    heard = Yin().measure(audio, SAMPLE_RATE)
+    assert heard is not None and abs(heard - 60.3) < 0.02
+
+
 def test_without_swift_f0_the_second_one_is_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "swift_f0", None)
     assert find_trackers().name == "yin+harmonic-sum"
