@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -135,13 +136,27 @@ class ManifestRow:
     def from_json(cls, line: str) -> ManifestRow:
         """
         Raises:
-            ValueError: the line is not JSON, or has other fields.
+            ValueError: the line is not JSON, or has other fields, or one of another type.
         """
         values: Any = json.loads(line)
         try:
-            return cls(**values)
+            row = cls(**values)
         except TypeError as error:
             raise ValueError(f"is no row of a library's manifest ({error})") from None
+        for each in fields(cls):
+            if not _is_of(getattr(row, each.name), str(each.type)):
+                raise ValueError(f"has {each.name} {values[each.name]!r:.40}, expected {each.type}")
+        return row
+
+
+def _is_of(value: object, kind: str) -> bool:
+    """Whether a value is what a field's annotation says: int, float, str, bool, or one of them or None."""
+    kind, _, optional = kind.partition(" | ")
+    if value is None:
+        return optional == "None"
+    if kind == "float":
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return type(value).__name__ == kind
 
 
 def write_rows(path: Path, rows: Iterable[ManifestRow]) -> None:

@@ -46,6 +46,17 @@ def test_a_damaged_line_is_named(tmp_path: Path, row: ManifestRow, line: str) ->
         list(read_rows(path))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("held_seconds", "x"), ("held_seconds", float("nan")), ("pitch", 60.5), ("pitch", True), ("file", None)],
+)
+def test_a_field_of_another_type_is_named(tmp_path: Path, row: ManifestRow, name: str, value: object) -> None:
+    path = tmp_path / "manifest.jsonl"
+    path.write_text(json.dumps(json.loads(row.to_json()) | {name: value}) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=f"line 1 has {name} .*, expected"):
+        list(read_rows(path))
+
+
 def test_the_table_has_the_same_columns_with_and_without_loops(tmp_path: Path, row: ManifestRow) -> None:
     require_module("pyarrow", "scale")
     from pyarrow import parquet

@@ -71,12 +71,13 @@ def play_scale(
     off_scale: list[float] = []
     for region in regions:
         row = rows[region["sample"]]
-        played = _render(synth, row)
+        own, _ = read_audio(folder / row.file)
+        played = _render(synth, row, len(own) / sample_rate)
         if fault := _fault_of_level(played, row):
             faults.append(Fault(name, "scale", fault))
             continue
-        own, _ = read_audio(folder / row.file)
-        own, played = (each[: round(_held_seconds(row) * sample_rate)] for each in (own, played))
+        held = round(_held_seconds(row, len(own) / sample_rate) * sample_rate)
+        own, played = own[:held], played[:held]
         heard = tracker.measure(played, sample_rate)
         beside = cents_beside(played, own, sample_rate)
         if heard is None or beside is None or not _is_sure(tracker.measure(own, sample_rate), row):
@@ -120,15 +121,17 @@ def _scale(regions: Sequence[Opcodes]) -> list[Opcodes]:
     return [by_pitch[pitches[index]][len(by_pitch[pitches[index]]) // 2] for index in chosen]
 
 
-def _held_seconds(row: ManifestRow) -> float:
-    return max(HELD_SECONDS, row.held_seconds)
+def _held_seconds(row: ManifestRow, sample_seconds: float) -> float:
+    """Not longer than the sample, whatever the manifest says."""
+    return max(HELD_SECONDS, min(row.held_seconds, sample_seconds))
 
 
-def _render(synth: Any, row: ManifestRow) -> Audio:
+def _render(synth: Any, row: ManifestRow, sample_seconds: float) -> Audio:
     """What sfizz plays at the sample's own key and velocity, mono [samples]: beyond the loop's first pass."""
-    seconds = _held_seconds(row)
+    seconds = _held_seconds(row, sample_seconds)
     if row.loop_end is not None:
-        seconds = max(seconds, row.loop_end / row.sample_rate + LOOPED_SECONDS)
+        first_pass = min(row.loop_end / row.sample_rate, sample_seconds)
+        seconds = max(seconds, first_pass + LOOPED_SECONDS)
     synth._synth.all_sound_off()  # nothing of the key before
     stereo = synth.render_note(row.pitch, row.velocity, seconds, seconds)
     return np.asarray(np.mean(stereo, axis=0), dtype=np.float32)
