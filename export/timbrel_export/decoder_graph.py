@@ -19,8 +19,8 @@ from timbrel_export.prefix_step import PrefixStep
 from timbrel_export.quantized_linear import add_quantized_weights, derived_names
 from timbrel_export.step_operators import (
     CudaOperators,
+    Fp32Operators,
     Int8Operators,
-    RuntimeOperators,
     StandardOperators,
     StepOperators,
 )
@@ -69,7 +69,7 @@ def export_decoder_step(model: NoteTransformer, path: Path, weights: WeightFile)
         path: the .onnx file.
         weights: the model's weights.
     """
-    _export(model, RuntimeOperators(), path, weights)
+    _export(model, Fp32Operators(), path, weights)
 
 
 def export_decoder_step_portable(model: NoteTransformer, path: Path, weights: WeightFile) -> None:

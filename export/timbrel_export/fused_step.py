@@ -88,9 +88,7 @@ class FusedStep(nn.Module):
 
     def _attend(self, layer: CrossLayer, x: Tensor, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
         attention = layer.self_attention
-        qkv = self.operators.linear(x, attention.qkv.weight, attention.qkv)
-        if attention.qkv.bias is not None:
-            qkv = qkv + attention.qkv.bias
+        qkv = self.operators.project(x, attention)
         attended, cache = self.operators.attend(qkv, attention, cache, position)
         return self.operators.linear(attended, attention.out.weight, attention.out), cache
 

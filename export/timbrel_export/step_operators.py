@@ -10,13 +10,16 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from timbrel_export.cached_attention import group_query_attention, standard_attention
+from timbrel_export.cached_attention import group_query_attention, scale_queries, standard_attention
 from timbrel_export.quantized_linear import quantized_linear
 from timbrel_training.model.attention import KV, SelfAttention, attend_cached
 
 
 class StepOperators(Protocol):
-    """The operators that the two graphs differ in."""
+    """The operators that the graphs differ in."""
+
+    def project(self, x: Tensor, attention: SelfAttention) -> Tensor:
+        """Queries, keys and values of x [B, 1, d], as `attend` takes them."""
 
     def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
         """Queries, keys and values [B, 1, (n_heads + 2 n_kv_heads) * head_dim] against the cache.
@@ -34,6 +37,10 @@ class StepOperators(Protocol):
 class StandardOperators:
     """The ONNX standard's, opset 24."""
 
+    def project(self, x: Tensor, attention: SelfAttention) -> Tensor:
+        qkv = self.linear(x, attention.qkv.weight, attention.qkv)
+        return qkv if attention.qkv.bias is None else qkv + attention.qkv.bias
+
     def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
         query, key, value = qkv.split(attention.sizes, dim=2)
         return standard_attention(query, key, value, cache, position)
@@ -47,7 +54,7 @@ class StandardOperators:
 
 
 class RuntimeOperators(StandardOperators):
-    """onnxruntime's for the CPU: com.microsoft GroupQueryAttention.
+    """onnxruntime's: com.microsoft GroupQueryAttention.
 
     Its SkipLayerNormalization is not used: on the CPU it takes twice as long as Add and LayerNormalization.
     """
@@ -57,6 +64,22 @@ class RuntimeOperators(StandardOperators):
             query, key, value = qkv.split(attention.sizes, dim=2)
             return attend_cached(query, key, value, cache, position)
         return group_query_attention(qkv, attention.n_heads, cache, position)
+
+
+class Fp32Operators(RuntimeOperators):
+    """The same in fp32 on the CPU, with queries scaled by the weights: see `group_query_attention`."""
+
+    def project(self, x: Tensor, attention: SelfAttention) -> Tensor:
+        if not torch.compiler.is_exporting():
+            return super().project(x, attention)
+        layer = attention.qkv
+        qkv = self.linear(x, scale_queries(layer.weight, attention), layer)
+        return qkv if layer.bias is None else qkv + scale_queries(layer.bias, attention)
+
+    def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
+        if not torch.compiler.is_exporting():
+            return super().attend(qkv, attention, cache, position)
+        return group_query_attention(qkv, attention.n_heads, cache, position, queries_are_scaled=True)
 
 
 class Int8Operators(RuntimeOperators):
