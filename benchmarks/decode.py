@@ -13,6 +13,7 @@ the other side over ours: above 1, ours is faster. The last line is one JSON obj
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -227,7 +228,7 @@ class Contest:
 @dataclass(frozen=True)
 class Notes:
     """What every side begins a step with, and has to make its inputs of: tokens as the host holds them, and
-    the uniforms of the draw, which follow from seed and position."""
+    the uniforms of the draw, which are known as soon as the note is."""
 
     n_rows: int
     position: int
@@ -238,6 +239,7 @@ class Notes:
         """[B, K]."""
         return [[5] * self.n_codebooks for _ in range(self.n_rows)]
 
+    @functools.cached_property
     def uniforms(self) -> npt.NDArray[np.float32]:
         """[B, K]."""
         return uniforms_batch([NOTE.seed] * self.n_rows, [self.position] * self.n_rows, self.n_codebooks)
@@ -250,16 +252,16 @@ def _our_work(ours: OurStep, notes: Notes) -> Work:
 
 def _torch_work(side: TorchStep, notes: Notes) -> Work:
     tokens = notes.tokens
-    return lambda: side.step(np.array(tokens), True, notes.position, notes.uniforms()).tolist()
+    return lambda: side.step(np.array(tokens), True, notes.position, notes.uniforms).tolist()
 
 
 def _concat_work(concat: ConcatStep, notes: Notes) -> Work:
     tokens = notes.tokens
-    bound = concat.bind(np.array(tokens), notes.uniforms())
+    bound = concat.bind(np.array(tokens), notes.uniforms)
 
     def work() -> None:
         bound.tokens[:] = tokens
-        bound.uniforms[:] = notes.uniforms()
+        bound.uniforms[:] = notes.uniforms
         bound.run()
         bound.drawn.tolist()
 

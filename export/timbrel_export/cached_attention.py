@@ -13,7 +13,6 @@ from torch import Tensor
 
 from timbrel_training.model.attention import KV, SelfAttention, attend_cached
 
-
 NO_SINK = -1e30
 """A logit that takes no share of any softmax: its exponential is 0."""
 
@@ -67,8 +66,8 @@ def scale_queries(weight: Tensor, attention: SelfAttention) -> Tensor:
     """The projection to queries, keys and values, its queries divided by sqrt(head_dim).
 
     Args:
-        weight: [(n_heads + 2 n_kv_heads) head_dim, ...], the projection's weight or bias. A runtime multiplies
-            it once, as it loads the graph.
+        weight: [(n_heads + 2 n_kv_heads) head_dim, ...], the projection's weight or bias. A runtime
+            multiplies it once, as it loads the graph.
         attention: whose projection it is.
     """
     factor = torch.ones(sum(attention.sizes))

@@ -8,6 +8,7 @@ keeps of a new note's condition straight into its row.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -75,7 +76,7 @@ class Runner:
         for value in (self._timbre, self._pitch, self._velocity):
             value.upload(1)
         self._sessions.condition_encoder.run_with_iobinding(self._condition_bindings[row])
-        self._seeds[row] = request.seed
+        self._note_uniforms[row] = self._draw_uniforms(request.seed)
         self._temperature.array[row] = request.sampling.temperature
         self._top_k.array[row] = request.sampling.top_k
         self._top_p.array[row] = request.sampling.top_p
@@ -84,7 +85,7 @@ class Runner:
         """Copies a running note to another row."""
         for arena in (*self._caches.values(), *self._memories.values()):
             arena.copy_row(source, target)
-        for array in (self._seeds, self._temperature.array, self._top_k.array, self._top_p.array):
+        for array in (self._note_uniforms, *(value.array for value in self._sampling)):
             array[target] = array[source]
 
     def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
@@ -95,16 +96,16 @@ class Runner:
         Raises:
             ValueError: a position beyond the cache.
         """
-        index = [row.row for row in rows]
-        steps = [row.position for row in rows]
-        if max(steps) >= self._model.max_positions:
+        index = np.array([row.row for row in rows])
+        steps = np.array([row.position for row in rows])
+        if steps.max() >= self._model.max_positions:
             raise ValueError(f"a note ran beyond the cache's {self._model.max_positions} positions")
-        n_rows = next(size for size in self.buckets if size > max(index))
+        n_rows = self.buckets[bisect_right(self.buckets, int(index.max()))]
         self._positions.array[:n_rows] = 0
         self._positions.array[index] = steps
         self._tokens.array[index] = [row.tokens for row in rows]
         self._gate.array[index] = [row.held for row in rows]
-        self._uniforms.array[index] = uniforms_batch(self._seeds[index], steps, self._codec.n_codebooks)
+        self._uniforms.array[index] = self._note_uniforms[index, steps]
         self._run(n_rows, self._run_options[n_rows])
         drawn: list[list[int]] = self._next_tokens.array[index].tolist()
         return drawn
@@ -129,7 +130,7 @@ class Runner:
         self._top_p = HostInput("top_p", (n,), np.float32, memory)
         self._top_k.array[:] = 1
         self._top_p.array[:] = 1.0
-        self._seeds = np.zeros(n, dtype=np.uint64)
+        self._note_uniforms = np.zeros((n, self._model.max_positions, k), dtype=np.float32)
         self._next_tokens = HostOutput("next_tokens", (n, k), np.int64, memory)
         sessions = self._sessions
         memories = {output.name for output in sessions.condition_encoder.get_outputs()}
@@ -147,12 +148,19 @@ class Runner:
             for port in ports
         }
 
+    def _draw_uniforms(self, seed: int) -> npt.NDArray[np.float32]:
+        """A whole note's, [max_positions, K]: drawn at each step they would be 3 % of a step of one row."""
+        steps = np.arange(self._model.max_positions, dtype=np.uint64)
+        return uniforms_batch(np.full(len(steps), seed, dtype=np.uint64), steps, self._codec.n_codebooks)
+
+    @property
+    def _sampling(self) -> Sequence[HostInput]:
+        """What a note is drawn with from its first step to its last."""
+        return (self._temperature, self._top_k, self._top_p)
+
     @property
     def _step_inputs(self) -> Iterable[HostInput]:
-        return (
-            *(self._tokens, self._gate, self._positions, self._uniforms),
-            *(self._temperature, self._top_k, self._top_p),
-        )
+        return (self._tokens, self._gate, self._positions, self._uniforms, *self._sampling)
 
     def _bind_condition_encoder(self, row: int) -> Any:
         binding = self._sessions.condition_encoder.io_binding()
