@@ -17,7 +17,7 @@ from timbrel_export.errors import ParityError
 from timbrel_export.fused_step import FusedStep
 from timbrel_export.parity import compare_decoder
 from timbrel_export.precision_parity import PrecisionParity
-from timbrel_export.step_operators import RuntimeOperators, StandardOperators
+from timbrel_export.step_operators import Fp32Operators, StandardOperators
 from timbrel_training.model import NoteTransformer
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -61,7 +61,7 @@ EXPLAINED = {
 """Every type of node in decoder_step.onnx, and what it is there for."""
 
 
-@pytest.mark.parametrize("operators", [StandardOperators(), RuntimeOperators()], ids=["standard", "runtime"])
+@pytest.mark.parametrize("operators", [StandardOperators(), Fp32Operators()], ids=["standard", "fp32"])
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_it_gives_the_models_logits(recipe: ModuleType, kind: str, operators: Any) -> None:

@@ -1,0 +1,73 @@
+"""Models of other kinds than the one that ships go into bundles of the same format, and agree with PyTorch too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_export.exporter import export_bundle
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.model import NoteTransformer
+from timbrel_training.timbre.encoder import TimbreEncoder
+
+
+def export(recipe: ModuleType, out_dir: Path, **changes: Any) -> tuple[NoteTransformer, pb.Manifest]:
+    """The tiny bundle's model with these changes and weights that all matter, exported.
+
+    Raises:
+        ExportError: a graph's interface or its logits are not what they should be.
+    """
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(7)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model, codec = NoteTransformer(replace(recipe.MODEL, **changes)).eval(), recipe.make_codec()
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        encoder = TimbreEncoder(recipe.TIMBRE, recipe.CODEC.latent_dim)
+    manifest = export_bundle(
+        model,
+        codec,
+        encoder,
+        pb.TimbreMap(points=[pb.TimbrePoint(instrument="Flute", pitch_min=36, pitch_max=96)]),
+        pb.TrainingInfo(),
+        recipe.RANGES,
+        out_dir,
+        [recipe.sample_note(rng, held) for held in (3, 11, 24)],
+    )
+    assert manifest.parity.n_tokens > 1000
+    assert manifest.parity.n_flips_outside_margin == 0
+    assert manifest.model.n_parameters == model.n_parameters
+    return model, manifest
+
+
+def test_a_decoder_only_model(recipe: ModuleType, tmp_path: Path) -> None:
+    out_dir = tmp_path / "bundle"
+    model, manifest = export(recipe, out_dir, conditioning="prefix", n_encoder_layers=0)
+    assert (manifest.model.conditioning, manifest.model.n_encoder_layers) == ("prefix", 0)
+    config = model.config
+    for graph in ("decoder_step.onnx", "decoder_step_portable.onnx"):
+        shapes = {value.name: value.shape[1:] for value in Bundle.open(out_dir).session(graph).get_inputs()}
+        assert shapes["self_k_0"] == [config.n_kv_heads, config.max_positions, config.width_per_head]
+        assert shapes["prefix_k_0"] == [config.n_kv_heads, 3, config.width_per_head]
+
+
+def test_a_model_whose_projections_have_biases(recipe: ModuleType, tmp_path: Path) -> None:
+    """The queries' biases are divided with their weights where the fp32 graph's attention does not divide."""
+    model, _ = export(recipe, tmp_path / "bundle", attention_bias=True)
+    graph = onnx.load(tmp_path / "bundle" / "decoder_step.onnx", load_external_data=False).graph
+    scales = [
+        attribute.f
+        for node in graph.node
+        if node.op_type == "GroupQueryAttention"
+        for attribute in node.attribute
+        if attribute.name == "scale"
+    ]
+    assert scales == [1.0] * model.config.n_decoder_layers
