@@ -1,4 +1,4 @@
-"""Models of other kinds than the one that ships go into bundles of the same format, and agree with PyTorch too."""
+"""Models of other kinds than the one that ships go into bundles of its format, and agree with PyTorch."""
 
 from __future__ import annotations
 
