@@ -257,7 +257,7 @@ def _torch_work(side: TorchStep, notes: Notes) -> Work:
 
 def _concat_work(concat: ConcatStep, notes: Notes) -> Work:
     tokens = notes.tokens
-    bound = concat.bind(np.array(tokens), notes.uniforms)
+    bound = concat.bind(np.array(tokens), notes.uniforms.copy())
 
     def work() -> None:
         bound.tokens[:] = tokens

@@ -13,6 +13,12 @@ from torch import Tensor
 
 from timbrel_training.model.attention import KV, SelfAttention, attend_cached
 
+INPUTS = (
+    *("query", "key", "value", "past_key", "past_value", "seqlens_k", "total_sequence_length"),
+    *("cos_cache", "sin_cache", "position_ids", "attention_bias", "head_sink", "k_scale", "v_scale"),
+)
+"""GroupQueryAttention's, in their order."""
+
 NO_SINK = -1e30
 """A logit that takes no share of any softmax: its exponential is 0."""
 
@@ -22,38 +28,48 @@ def group_query_attention(
     n_heads: int,
     cache: KV,
     position: Tensor,
-    scales: tuple[Tensor, Tensor] | None = None,
     *,
-    queries_are_scaled: bool = False,
+    scale: float | None = None,
+    sink: Tensor | None = None,
+    cache_scales: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, KV]:
     """com.microsoft GroupQueryAttention: past and present may share one buffer, rows may stand anywhere.
 
-    For exports only. Takes queries, keys and values as one tensor [B, 1, (n_heads + 2 n_kv_heads) head_dim].
+    For exports only. `total_sequence_length` is the cache's whole length at every step; the value 1 would
+    mean a prompt, which overwrites position 0. The kernel needs a head_dim that is a multiple of 8.
 
-    With scales [n_kv_heads * head_dim] of keys and values, by channel, the cache holds int8.
+    Args:
+        qkv: queries, keys and values as one tensor [B, 1, (n_heads + 2 n_kv_heads) head_dim].
+        n_heads: of the queries.
+        cache: keys and values; int8 with `cache_scales`.
+        position: int32 [B], where the new keys and values belong.
+        scale: what scores are multiplied by; None: 1 / sqrt(head_dim).
+        sink: [n_heads], one logit more in the softmax of each head, of a value that is 0.
+        cache_scales: [n_kv_heads * head_dim] of keys and of values, by channel.
 
-    Where the queries are divided by sqrt(head_dim) already (`scale_queries`), onnxruntime's fastest kernels
-    for fp32 on the CPU are chosen (0.6 to 0.8 times as long): its matrix product of one row with a factor of
-    1 reads keys where they lie, with any other factor it copies them first; and its tiled kernel for one
-    position, which is compiled for any processor, does not know sinks, so that each head is given one without
-    any weight.
-
-    `total_sequence_length` is the cache's whole length at every step; the value 1 would mean a prompt, which
-    overwrites position 0. The kernel needs a head_dim that is a multiple of 8.
+    Returns:
+        what was attended to, [B, 1, n_heads * head_dim], and the cache.
     """
     n_kv_heads, n_positions, head_dim = cache[0].shape[1:]
-    length = torch.tensor(n_positions, dtype=torch.int32)
-    inputs: tuple[Tensor | None, ...] = (qkv, None, None, *cache, position, length)
+    given: dict[str, Tensor] = {
+        "query": qkv,
+        "past_key": cache[0],
+        "past_value": cache[1],
+        "seqlens_k": position,
+        "total_sequence_length": torch.tensor(n_positions, dtype=torch.int32),
+    }
     attributes: dict[str, Any] = {"num_heads": n_heads, "kv_num_heads": n_kv_heads, "do_rotary": 0}
-    if scales is not None:
-        inputs = (*inputs, *[None] * 5, *scales)
+    if scale is not None:
+        attributes["scale"] = scale
+    if sink is not None:
+        given["head_sink"] = sink
+    if cache_scales is not None:
+        given["k_scale"], given["v_scale"] = cache_scales
         attributes |= {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
-    if queries_are_scaled:
-        inputs = (*inputs, *[None] * 4, torch.full((n_heads,), NO_SINK))
-        attributes["scale"] = 1.0
+    n_inputs = max(INPUTS.index(name) for name in given) + 1
     attended, keys, values = torch.onnx.ops.symbolic_multi_out(
         "com.microsoft::GroupQueryAttention",
-        inputs,
+        tuple(given.get(name) for name in INPUTS[:n_inputs]),
         attrs=attributes,
         dtypes=(qkv.dtype, cache[0].dtype, cache[1].dtype),
         shapes=((*qkv.shape[:2], n_heads * head_dim), cache[0].shape, cache[1].shape),
@@ -70,7 +86,7 @@ def scale_queries(weight: Tensor, attention: SelfAttention) -> Tensor:
             multiplies it once, as it loads the graph.
         attention: whose projection it is.
     """
-    factor = torch.ones(sum(attention.sizes))
+    factor = weight.new_ones(sum(attention.sizes))
     factor[: attention.sizes[0]] = 1.0 / math.sqrt(attention.head_dim)
     return weight * factor.view(-1, *[1] * (weight.dim() - 1))
 

@@ -18,8 +18,8 @@ from timbrel_export.onnx_export import export_program
 from timbrel_export.prefix_step import PrefixStep
 from timbrel_export.quantized_linear import add_quantized_weights, derived_names
 from timbrel_export.step_operators import (
+    CpuOperators,
     CudaOperators,
-    Fp32Operators,
     Int8Operators,
     StandardOperators,
     StepOperators,
@@ -69,7 +69,7 @@ def export_decoder_step(model: NoteTransformer, path: Path, weights: WeightFile)
         path: the .onnx file.
         weights: the model's weights.
     """
-    _export(model, Fp32Operators(), path, weights)
+    _export(model, CpuOperators(), path, weights)
 
 
 def export_decoder_step_portable(model: NoteTransformer, path: Path, weights: WeightFile) -> None:

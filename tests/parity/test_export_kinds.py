@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 import torch
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_export.cached_attention import INPUTS
 from timbrel_export.exporter import export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
@@ -59,15 +61,17 @@ def test_a_decoder_only_model(recipe: ModuleType, tmp_path: Path) -> None:
         assert shapes["prefix_k_0"] == [config.n_kv_heads, 3, config.width_per_head]
 
 
-def test_a_model_whose_projections_have_biases(recipe: ModuleType, tmp_path: Path) -> None:
-    """The queries' biases are divided with their weights where the fp32 graph's attention does not divide."""
-    model, _ = export(recipe, tmp_path / "bundle", attention_bias=True)
+@pytest.mark.parametrize(
+    "changes",
+    [{"attention_bias": True, "n_kv_heads": 1}, {"n_kv_heads": 4}],
+    ids=["biases, one kv head", "a kv head each"],
+)
+def test_other_attention(recipe: ModuleType, tmp_path: Path, changes: dict[str, Any]) -> None:
+    """With biases, those of the queries are to be scaled too."""
+    model, _ = export(recipe, tmp_path / "bundle", **changes)
     graph = onnx.load(tmp_path / "bundle" / "decoder_step.onnx", load_external_data=False).graph
-    scales = [
-        attribute.f
-        for node in graph.node
-        if node.op_type == "GroupQueryAttention"
-        for attribute in node.attribute
-        if attribute.name == "scale"
-    ]
-    assert scales == [1.0] * model.config.n_decoder_layers
+    attentions = [node for node in graph.node if node.op_type == "GroupQueryAttention"]
+    assert len(attentions) == model.config.n_decoder_layers
+    for node in attentions:
+        assert next(each.f for each in node.attribute if each.name == "scale") == 1.0
+        assert node.input[INPUTS.index("head_sink")]  # without which a slower kernel would be taken
