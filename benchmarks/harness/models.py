@@ -36,12 +36,12 @@ SHIPPED = ModelConfig(
     n_codebooks=3,
     codes_per_semitone=12,
     code_offset=800,
-    d_model=256,
+    d_model=192,
     n_heads=4,
     n_kv_heads=2,
-    d_feed_forward=1024,
+    d_feed_forward=768,
     n_encoder_layers=2,
-    n_decoder_layers=5,
+    n_decoder_layers=4,
     max_frames=640,
 )
 """That of the bundle that ships, but for longer notes."""
