@@ -13,10 +13,9 @@ the other side over ours: above 1, ours is faster. The last line is one JSON obj
 from __future__ import annotations
 
 import argparse
-import functools
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from benchmarks.harness.one_node import Bound
 from benchmarks.harness.our_step import NOTE, OurStep
 from benchmarks.harness.report import Bar, Report
 from benchmarks.harness.sessions import open_at, open_portable
+from benchmarks.harness.step_inputs import StepInput, step_inputs
 from benchmarks.harness.streams import AudioDecoder, Player
 from benchmarks.harness.table import Cell as TableCell
 from benchmarks.harness.table import print_table
@@ -174,11 +174,9 @@ class Contest:
         tokens: npt.NDArray[np.int64] = np.full((n_rows, k), bos)
         for position in range(n_steps):
             uniforms = uniforms_batch([NOTE.seed] * n_rows, [position] * n_rows, k)
-            rows = [
-                row._replace(tokens=tokens[row.row].tolist())
-                for row in self.ours[OURS].rows(n_rows, position)
-            ]
-            drawn = {name: step.step(rows) for name, step in self.ours.items() if name != OURS_8BIT}
+            drawn = {
+                name: step.step(tokens, position) for name, step in self.ours.items() if name != OURS_8BIT
+            }
             drawn[EAGER] = eager.step(tokens, True, position, uniforms)
             drawn[EAGER_FUSED] = sdpa.step(tokens, True, position, uniforms)
             drawn |= {name: concat.step(tokens, uniforms) for name, concat in concats.items()}
@@ -210,60 +208,43 @@ class Contest:
     def _measure_at(
         self, n_rows: int, position: int, sides: dict[str, TorchStep], plan: Plan, with_bound: bool
     ) -> Times:
-        notes = Notes(n_rows, position, self.bundle.manifest.codec.n_codebooks)
-        works: dict[str, Work] = {name: _our_work(ours, notes) for name, ours in self.ours.items()}
-        works |= {name: _torch_work(side, notes) for name, side in sides.items()}
+        works: dict[str, Work] = {name: ours.work(n_rows, position) for name, ours in self.ours.items()}
+        works |= {name: _torch_work(side, position, self._inputs(n_rows)) for name, side in sides.items()}
         for name, session in self._concat.items():
             concat = ConcatStep(self.model, session, n_rows)
             concat.admit(NOTE.timbre, NOTE.pitch, NOTE.velocity)
             concat.stand_at(position)
-            works[name] = _concat_work(concat, notes)
+            works[name] = _concat_work(concat, self._inputs(n_rows))
         if with_bound:
             bound = Bound(observe(self.bundle, n_rows, position, self._n_threads), position, self._n_threads)
             floor = Floor(bound, position)
             works |= {BOUND: bound.run, FLOOR: floor.run, NOTHING: bound.run_nothing}
         return interleave(works, plan)
 
-
-@dataclass(frozen=True)
-class Notes:
-    """What every side begins a step with, and has to make its inputs of: tokens as the host holds them, and
-    the uniforms of the draw, which are known as soon as the note is."""
-
-    n_rows: int
-    position: int
-    n_codebooks: int
-
-    @property
-    def tokens(self) -> list[list[int]]:
-        """[B, K]."""
-        return [[5] * self.n_codebooks for _ in range(self.n_rows)]
-
-    @functools.cached_property
-    def uniforms(self) -> npt.NDArray[np.float32]:
-        """[B, K]."""
-        return uniforms_batch([NOTE.seed] * self.n_rows, [self.position] * self.n_rows, self.n_codebooks)
+    def _inputs(self, n_rows: int) -> Iterator[StepInput]:
+        codec = self.bundle.manifest.codec
+        return step_inputs(n_rows, codec.n_codebooks, codec.codebook_size)
 
 
-def _our_work(ours: OurStep, notes: Notes) -> Work:
-    rows = ours.rows(notes.n_rows, notes.position)
-    return lambda: ours.runner.step(rows)
+def _torch_work(side: TorchStep, position: int, given: Iterator[StepInput]) -> Work:
+    def work() -> list[list[int]]:
+        read = next(given)
+        drawn: list[list[int]] = side.step(np.array(read.tokens), True, position, read.uniforms).tolist()
+        return drawn
+
+    return work
 
 
-def _torch_work(side: TorchStep, notes: Notes) -> Work:
-    tokens = notes.tokens
-    return lambda: side.step(np.array(tokens), True, notes.position, notes.uniforms).tolist()
+def _concat_work(concat: ConcatStep, given: Iterator[StepInput]) -> Work:
+    first = next(given)
+    bound = concat.bind(np.array(first.tokens), first.uniforms.copy())
 
-
-def _concat_work(concat: ConcatStep, notes: Notes) -> Work:
-    tokens = notes.tokens
-    bound = concat.bind(np.array(tokens), notes.uniforms.copy())
-
-    def work() -> None:
-        bound.tokens[:] = tokens
-        bound.uniforms[:] = notes.uniforms
+    def work() -> list[list[int]]:
+        read = next(given)
+        bound.tokens[:], bound.uniforms[:] = read.tokens, read.uniforms
         bound.run()
-        bound.drawn.tolist()
+        drawn: list[list[int]] = bound.drawn.tolist()
+        return drawn
 
     return work
 

@@ -35,7 +35,7 @@ from benchmarks.harness.server import BenchServer
 from benchmarks.harness.sessions import open_at
 from benchmarks.harness.streams import CodesOnly, Player
 from benchmarks.harness.table import print_table
-from benchmarks.harness.timing import FULL, QUICK, Plan, Work, interleave
+from benchmarks.harness.timing import FULL, QUICK, Plan, interleave
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError, ProviderError
 from timbrel_bundle.providers import CUDA, obstacle
@@ -110,18 +110,13 @@ def time_steps(args: argparse.Namespace, sizes: Sizes, bundle: Bundle) -> dict[s
     }
     found: dict[str, dict[str, float]] = {precision: {} for precision in steps}
     for n_rows in sizes.batches:
-        works = {precision: _work(step, n_rows, position) for precision, step in steps.items()}
+        works = {precision: step.work(n_rows, position) for precision, step in steps.items()}
         times = interleave(works, sizes.plan)
         for precision in steps:
             found[precision][str(n_rows)] = round(1e3 * times.seconds(precision), 4)
     print(f"\nmilliseconds a step, position {position}")
     print_table(["batch", *steps], [[n, *(found[p][str(n)] for p in steps)] for n in sizes.batches])
     return found
-
-
-def _work(step: OurStep, n_rows: int, position: int) -> Work:
-    rows = step.rows(n_rows, position)
-    return lambda: step.step(rows)
 
 
 def stream(args: argparse.Namespace, sizes: Sizes, bundle: Bundle) -> dict[str, Any]:

@@ -40,6 +40,7 @@ STEP, BOUND, NOTHING = "step", "bound", "nothing"
 WHY = {
     "Gather": "embeddings of tokens, gate and position",
     "TopK": "the draw: candidates",
+    "If": "the draw: among more candidates, where a token is not among the first",
     "CumSum": "the draw: inverse cumulative distribution",
     "GatherElements": "the draw: the token chosen",
     "ScatterElements": "the draw",
@@ -67,8 +68,7 @@ def measure(
     step = observe(bundle, n_rows, position, n_threads, precision)
     bound = Bound(step, position, n_threads)
     ours = OurStep(open_at(bundle, n_threads, precision), bundle, n_rows)
-    rows = ours.rows(n_rows, position)
-    works = {STEP: lambda: ours.step(rows), BOUND: bound.run, NOTHING: bound.run_nothing}
+    works = {STEP: ours.work(n_rows, position), BOUND: bound.run, NOTHING: bound.run_nothing}
     return step, interleave(works, plan)
 
 

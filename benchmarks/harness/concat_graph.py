@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from timbrel_bundle.runtime import session_options
+from timbrel_export.early_draw import sample_early
 from timbrel_export.onnx_export import export_program
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV, attend_one, split_heads
 from timbrel_training.model.config import N_CONDITION_POSITIONS
-from timbrel_training.model.sampling import sample
 
 OPSET = 20
 
@@ -50,7 +50,7 @@ class ConcatGraph(nn.Module):
         logits, present = self.model.step(
             tokens, gate, position, _pairs(past), _pairs(memories), self.attention
         )
-        drawn = sample(logits, uniforms, temperature, top_k, top_p)
+        drawn = sample_early(logits, uniforms, temperature, top_k, top_p)
         return drawn, *(tensor for cache in present for tensor in cache)
 
 

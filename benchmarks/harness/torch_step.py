@@ -11,9 +11,9 @@ import torch
 import torch._dynamo
 from torch import Tensor, nn
 
+from timbrel_export.early_draw import FirstLook, look_again, look_early
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV, attend_one, merge_heads, split_heads
-from timbrel_training.model.sampling import sample
 
 
 class TorchStep:
@@ -61,7 +61,7 @@ class TorchStep:
         self, tokens: npt.NDArray[np.int64], held: bool, position: int, uniforms: npt.NDArray[np.float32]
     ) -> npt.NDArray[np.int64]:
         """Tokens [B, K] drawn at this position, from tokens [B, K] and uniforms [B, K]."""
-        drawn: Tensor = self._run(
+        first: FirstLook = self._run(
             torch.from_numpy(tokens),
             torch.full((self._n_rows,), int(held)),
             position,
@@ -70,7 +70,8 @@ class TorchStep:
             torch.from_numpy(uniforms),
             *self._sampling,
         )
-        return drawn.numpy()
+        drawn = first.tokens if bool(first.settled.all()) else look_again(*first)
+        return drawn[:, :, 0].numpy()
 
 
 def allow_recompiling(n_shapes: int) -> None:
@@ -103,7 +104,7 @@ class _Step(nn.Module):
         temperature: Tensor,
         top_k: Tensor,
         top_p: Tensor,
-    ) -> Tensor:
+    ) -> FirstLook:
         def attention(query: Tensor, key: Tensor, value: Tensor, cache: KV, _: Tensor) -> tuple[Tensor, KV]:
             for past, new in zip(cache, (key, value), strict=True):
                 past[:, :, position : position + 1] = split_heads(new, past.shape[1])
@@ -112,7 +113,7 @@ class _Step(nn.Module):
 
         positions = torch.full((tokens.shape[0],), position, dtype=torch.int32)
         logits, _ = self.model.step(tokens, gate, positions, caches, memories, attention)
-        return sample(logits, uniforms, temperature, top_k, top_p)
+        return look_early(logits, uniforms, temperature, top_k, top_p)
 
 
 def _attend_plainly(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:

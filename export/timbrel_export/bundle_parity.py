@@ -23,6 +23,7 @@ from timbrel_export.codec_parity import (
     compare_codec_encoder,
     compare_timbre_encoder,
 )
+from timbrel_export.draw_parity import check_draw
 from timbrel_export.graph_decoder import GraphDecoder
 from timbrel_export.interface import (
     FLOAT,
@@ -112,6 +113,7 @@ def check_decoder(
     decoder = _open_decoder(bundle, graph, CONDITION_ENCODER, (FLOAT, FLOAT), model)
     parity = compare_decoder(model, decoder, notes, DecoderParity())
     parity.check(graph)
+    check_draw(decoder, notes, graph)
     return parity
 
 
@@ -127,6 +129,7 @@ def _check_precision(
     decoder = _open_decoder(bundle, graph, condition_graph, types, model)
     parity = compare_decoder(model, decoder, notes, PrecisionParity())
     parity.check(graph)
+    check_draw(decoder, notes, graph)
     return parity.mean_kl
 
 

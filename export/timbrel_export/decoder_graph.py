@@ -28,7 +28,6 @@ from timbrel_export.weights import WeightFile, save_graph
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV
 from timbrel_training.model.layers import CrossLayer
-from timbrel_training.model.sampling import sample
 
 OPSET = 24
 """TensorScatter came with it; onnxruntime 1.31 rejects what Attention gained later."""
@@ -40,6 +39,7 @@ class DecoderStepGraph(nn.Module):
     def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
         super().__init__()
         self.config = model.config
+        self.operators = operators
         self.step = (FusedStep if model.config.conditioning == "cross" else PrefixStep)(model, operators)
 
     def forward(
@@ -57,7 +57,7 @@ class DecoderStepGraph(nn.Module):
         cross = self.config.conditioning == "cross"
         remembered = to_absorbed(memories, self.config) if cross else _pairs(memories)
         logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), remembered)
-        next_tokens = sample(logits, uniforms, temperature, top_k, top_p)
+        next_tokens = self.operators.sample(logits, uniforms, temperature, top_k, top_p)
         return next_tokens, logits, *(tensor for cache in written for tensor in cache)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from timbrel_export.errors import ParityError
 from timbrel_export.graph_decoder import GraphDecoder
 from timbrel_export.sample_note import SampleNote
-from timbrel_training.model import NoteTransformer
+from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.tokens.delay import apply_delay, gate_steps
 
 MAX_LOGIT_DIFFERENCE = 1e-3
@@ -90,9 +90,7 @@ def compare_decoder(
 
     All notes run as rows of one batch, each starting three steps after the one above it. Returns `parity`.
     """
-    layout = model.config.layout
-    cap = model.config.max_frames
-    given = [apply_delay(layout.to_tokens(note.codes[:cap], note.pitch), layout)[0] for note in notes]
+    given = [read_tokens(model.config, note) for note in notes]
     _compare(parity, "sample note", model, decoder, notes, given)
     written = _write_greedily(decoder, notes)
     _compare(parity, "own output", model, decoder, notes, written)
@@ -107,7 +105,7 @@ def _compare(
     notes: Sequence[SampleNote],
     inputs: Sequence[NDArray[np.int64]],
 ) -> None:
-    _begin(decoder, notes)
+    begin_notes(decoder, notes)
     shape = (model.config.n_codebooks, model.config.layout.vocabulary_size)
     logits = [np.zeros((len(each), *shape), dtype=np.float32) for each in inputs]
     tokens = [np.zeros_like(each) for each in inputs]
@@ -130,7 +128,7 @@ def _compare(
 def _write_greedily(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> list[NDArray[np.int64]]:
     """What each note's steps read when the graph is given its own tokens: int64 [S, K] each."""
     layout, cap = decoder.config.layout, decoder.config.max_frames
-    _begin(decoder, notes)
+    begin_notes(decoder, notes)
     tokens = np.full((len(notes), layout.n_codebooks), layout.bos_id, dtype=np.int64)
     gates = np.stack([gate_steps(note.held_frames, layout.n_steps(cap)) for note in notes])
     n_frames = np.full(len(notes), cap)
@@ -150,7 +148,14 @@ def _write_greedily(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> list[
     return [each[: layout.n_steps(int(n))] for each, n in zip(inputs, n_frames, strict=True)]
 
 
-def _begin(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> None:
+def read_tokens(config: ModelConfig, note: SampleNote) -> NDArray[np.int64]:
+    """Tokens int64 [S, K] that the steps of a given note read."""
+    codes = note.codes[: config.max_frames]
+    return apply_delay(config.layout.to_tokens(codes, note.pitch), config.layout)[0]
+
+
+def begin_notes(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> None:
+    """Starts these notes, one per row."""
     decoder.begin(
         np.array([note.timbre for note in notes], dtype=np.float32),
         np.array([note.pitch for note in notes], dtype=np.int64),

@@ -16,8 +16,10 @@ from timbrel_export.cached_attention import (
     scale_queries,
     standard_attention,
 )
+from timbrel_export.early_draw import sample_early
 from timbrel_export.quantized_linear import quantized_linear
 from timbrel_training.model.attention import KV, SelfAttention, attend_cached
+from timbrel_training.model.sampling import sample
 
 
 class StepOperators(Protocol):
@@ -38,6 +40,11 @@ class StepOperators(Protocol):
     def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
         """[..., n_in] times the layer's weight [n_out, n_in], without a bias."""
 
+    def sample(
+        self, logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
+    ) -> Tensor:
+        """The next tokens [B, K], as `timbrel_training.model.sampling.sample` draws them."""
+
 
 class StandardOperators:
     """The ONNX standard's, opset 24."""
@@ -57,6 +64,20 @@ class StandardOperators:
     def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
         return nn.functional.linear(x, weight)
 
+    def sample(
+        self, logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
+    ) -> Tensor:
+        return sample(logits, uniforms, temperature, top_k, top_p)
+
+
+class EarlyDraw:
+    """A draw that seldom sorts: for the CPU. CUDA graphs know no branches."""
+
+    def sample(
+        self, logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
+    ) -> Tensor:
+        return sample_early(logits, uniforms, temperature, top_k, top_p)
+
 
 class RuntimeOperators(StandardOperators):
     """onnxruntime's wherever it runs: com.microsoft GroupQueryAttention."""
@@ -68,7 +89,7 @@ class RuntimeOperators(StandardOperators):
         return group_query_attention(qkv, attention.n_heads, cache, position)
 
 
-class CpuOperators(RuntimeOperators):
+class CpuOperators(EarlyDraw, RuntimeOperators):
     """onnxruntime's for the CPU, in fp32.
 
     Of its kernels for one position of a row, those chosen here take 0.6 to 0.8 times as long on x86-64
@@ -94,7 +115,7 @@ class CpuOperators(RuntimeOperators):
         return group_query_attention(qkv, attention.n_heads, cache, position, scale=1.0, sink=sink)
 
 
-class Int8Operators(RuntimeOperators):
+class Int8Operators(EarlyDraw, RuntimeOperators):
     """The same with weights and cache of 8 bits: com.microsoft MatMulNBits (see `quantized_linear`).
 
     The attention modules bear their cache's scales (see `cache_scales`).

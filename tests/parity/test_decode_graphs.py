@@ -141,14 +141,18 @@ def draw(
     order = np.argsort(-logits, kind="stable")
     if temperature == 0:
         return int(order[0]), 1.0
-    order = order[:top_k]
     probability = np.exp((logits[order] - logits[order[0]]).astype(np.float64) / temperature)
     probability /= probability.sum()
     before = np.cumsum(probability) - probability
-    kept = before < top_p
-    edges = np.cumsum(probability[kept]) / probability[kept].sum()
+    kept = (before < top_p) & (np.arange(len(order)) < top_k)
+    edges = np.cumsum(probability[kept])
+    total = edges[-1]
+    margin, stretch = float(min(np.abs(before - top_p).min(), abs(uniform - total))), 1.0
+    if uniform >= total:
+        stretch = total / (1 - total)
+        uniform = (uniform - total) * stretch
     chosen = min(int((edges <= uniform).sum()), len(edges) - 1)
-    return int(order[chosen]), float(min(np.abs(edges - uniform).min(), np.abs(before - top_p).min()))
+    return int(order[chosen]), float(min(np.abs(edges - uniform).min() / max(stretch, 1.0), margin))
 
 
 def test_the_cache_may_be_written_in_place_and_by_a_part_of_the_rows(tiny: Any, graph: str) -> None:

@@ -76,7 +76,7 @@ class Runner:
         for value in (self._timbre, self._pitch, self._velocity):
             value.upload(1)
         self._sessions.condition_encoder.run_with_iobinding(self._condition_bindings[row])
-        self._note_uniforms[row] = self._make_uniforms(request.seed)
+        self.note_uniforms[row] = self._make_uniforms(request.seed)
         self._temperature.array[row] = request.sampling.temperature
         self._top_k.array[row] = request.sampling.top_k
         self._top_p.array[row] = request.sampling.top_p
@@ -85,7 +85,7 @@ class Runner:
         """Copies a running note to another row."""
         for arena in (*self._caches.values(), *self._memories.values()):
             arena.copy_row(source, target)
-        for array in (self._note_uniforms, *(value.array for value in self._sampling)):
+        for array in (self.note_uniforms, *(value.array for value in self._sampling)):
             array[target] = array[source]
 
     def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
@@ -106,7 +106,7 @@ class Runner:
         self._positions.array[index] = steps
         self._tokens.array[index] = [row.tokens for row in rows]
         self._gate.array[index] = [row.held for row in rows]
-        self._uniforms.array[index] = self._note_uniforms[index, steps]
+        self._uniforms.array[index] = self.note_uniforms[index, steps]
         self._run(n_rows, self._run_options[n_rows])
         drawn: list[list[int]] = self._next_tokens.array[index].tolist()
         return drawn
@@ -131,7 +131,10 @@ class Runner:
         self._top_p = HostInput("top_p", (n,), np.float32, memory)
         self._top_k.array[:] = 1
         self._top_p.array[:] = 1.0
-        self._note_uniforms = np.zeros((n, self._model.max_positions, k), dtype=np.float32)
+        self.note_uniforms: npt.NDArray[np.float32] = np.zeros(
+            (n, self._model.max_positions, k), dtype=np.float32
+        )
+        """What each slot's note draws with, step by step."""
         self._next_tokens = HostOutput("next_tokens", (n, k), np.int64, memory)
         sessions = self._sessions
         memories = {output.name for output in sessions.condition_encoder.get_outputs()}

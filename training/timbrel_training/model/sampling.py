@@ -12,14 +12,13 @@ COLDEST = 1e-4
 
 
 def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """Draws one token per codebook: temperature, top-k, top-p, then the inverse cumulative distribution.
+    """Draws one token per codebook: temperature, then top-k and top-p, both of the whole distribution.
 
-    The candidates stand in order of falling probability; the one is taken whose share of [0, 1) holds the
-    uniform. So the draw needs no random generator of its own and repeats exactly.
+    The draw needs no random generator of its own and repeats exactly; see `choose`.
 
     Args:
         logits: float32 [B, K, V].
-        uniforms: float32 [B, K], in (0, 1).
+        uniforms: float32 [B, K], in [0, 1).
         temperature: float32 [B]; 0 takes the most likely token.
         top_k: int64 [B], 1 .. MAX_TOP_K: how many of the most likely tokens are kept.
         top_p: float32 [B], in (0, 1]: kept is the smallest set of tokens whose probabilities reach it.
@@ -27,18 +26,54 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor,
     Returns:
         int64 [B, K].
     """
-    n_candidates = min(MAX_TOP_K, logits.shape[2])
-    scores, tokens = torch.topk(logits, n_candidates, dim=2)
-    rank = torch.arange(n_candidates, device=logits.device)
-    kept = torch.where(temperature == 0, 1, top_k)[:, None, None]
-    divisor = torch.clamp(temperature, min=COLDEST)[:, None, None]
-    scores = (scores - scores[:, :, :1]) / divisor
-    weights = torch.where(rank < kept, torch.exp(scores), 0.0)
-    reached = torch.cumsum(weights, dim=2)
-    before = reached - weights
-    nucleus = before < top_p[:, None, None] * reached[:, :, -1:]
-    total = torch.where(nucleus, reached, 0.0).amax(dim=2, keepdim=True)
-    target = uniforms[:, :, None] * total
-    passed = (reached <= target) & (reached < total)
-    choice = passed.long().sum(dim=2, keepdim=True)
-    return torch.gather(tokens, 2, choice)[:, :, 0]
+    probability = distribution(logits, temperature)
+    last = last_candidate(temperature, top_k)
+    tokens, _ = choose(probability, uniforms[:, :, None], last, top_p[:, None, None], MAX_TOP_K)
+    return tokens[:, :, 0]
+
+
+def distribution(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Probabilities [B, K, V] of all tokens at temperature [B]."""
+    return torch.softmax(logits / torch.clamp(temperature, min=COLDEST)[:, None, None], dim=2)
+
+
+def last_candidate(temperature: Tensor, top_k: Tensor) -> Tensor:
+    """int64 [B, 1, 1]: the last rank that top-k [B] allows; the first, at temperature 0."""
+    return torch.where(temperature == 0, 0, top_k - 1)[:, None, None]
+
+
+def choose(
+    probability: Tensor, uniform: Tensor, last: Tensor, top_p: Tensor, n_candidates: int
+) -> tuple[Tensor, Tensor]:
+    """Draws from as many of the likeliest tokens, and says where a look at more might draw another.
+
+    The candidates stand in order of falling probability; the one is taken whose share of [0, 1) holds the
+    uniform. A uniform that falls to a token that is not kept is stretched over those that are: rejection
+    sampling, but with one uniform. So where the uniform falls to an early candidate, neither what is kept nor
+    its sum needs to be known, and a few candidates settle nearly every draw. The idea is that of FlashInfer's
+    sampling without sorting (Ye et al., 2025), and so is applying top-k and top-p jointly.
+
+    Args:
+        probability: [..., V], its sum 1.
+        uniform: [..., 1], in [0, 1).
+        last: int64 [..., 1], the last rank that top-k allows.
+        top_p: [..., 1].
+        n_candidates: how many of the likeliest tokens to look at.
+
+    Returns:
+        tokens int64 [..., 1]; and bool [..., 1]: whether any larger number of candidates draws the same.
+    """
+    n_candidates = min(n_candidates, probability.shape[-1])
+    candidates, tokens = torch.topk(probability, n_candidates, dim=-1)
+    reached = torch.cumsum(candidates, dim=-1)
+    last = torch.minimum(_count(reached < top_p), last)
+    seen = torch.clamp(last, max=n_candidates - 1)
+    total = torch.gather(reached, -1, seen)
+    kept = uniform < total
+    target = torch.where(kept, uniform, (uniform - total) / (1 - total) * total)
+    choice = torch.minimum(_count(reached <= target), seen)
+    return torch.gather(tokens, -1, choice), kept | (last < n_candidates)
+
+
+def _count(matching: Tensor) -> Tensor:
+    return matching.long().sum(dim=-1, keepdim=True)
