@@ -42,12 +42,12 @@ SHIPPED = ModelConfig(
     n_codebooks=3,
     codes_per_semitone=12,
     code_offset=800,
-    d_model=192,
+    d_model=160,
     n_heads=4,
     n_kv_heads=2,
-    d_feed_forward=768,
+    d_feed_forward=640,
     n_encoder_layers=2,
-    n_decoder_layers=4,
+    n_decoder_layers=3,
     max_frames=640,
 )
 """That of the bundle that ships, but for longer notes."""
