@@ -106,7 +106,7 @@ def take_the_worst(graph: onnx.GraphProto) -> None:
 
 
 def never_look_again(graph: onnx.GraphProto) -> None:
-    """Takes the last of the candidates that are looked at first where another should be looked for."""
+    """Keeps what the first look found where another should be taken."""
     branch = next(node for node in graph.node if node.op_type == "If")
     kept = next(each.g for each in branch.attribute if each.name == "then_branch")
     again = next(each.g for each in branch.attribute if each.name == "else_branch")

@@ -60,7 +60,7 @@ def test_the_reference_draws_the_same(vocabulary: int, temperature: float, top_k
         if margin > 1e-5:
             assert found[row, q] == expected
             compared += 1
-    assert compared > 185
+    assert compared > 190
 
 
 def test_rows_are_sampled_by_their_own_settings() -> None:
