@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from reference_draw import reference
 
 from timbrel_bundle.randomness import uniforms_batch
 from timbrel_export.decoder_graph import cache_names
@@ -127,32 +128,11 @@ def test_the_draw_in_the_graph_is_the_references(tiny: Any, graph: str, temperat
             top_p=0.9,
         )
         for row, q in np.ndindex(*tokens.shape):
-            expected, margin = draw(logits[row, q], uniforms[row, q], temperature, 12, 0.9)
+            expected, margin = reference(logits[row, q], uniforms[row, q], temperature, 12, 0.9)
             if margin > 1e-5:
                 assert tokens[row, q] == expected
                 n_compared += 1
     assert n_compared > 600
-
-
-def draw(
-    logits: NDArray[np.float32], uniform: float, temperature: float, top_k: int, top_p: float
-) -> tuple[int, float]:
-    """The token a plain float64 sampler takes from logits [V], and how far it was from taking another."""
-    order = np.argsort(-logits, kind="stable")
-    if temperature == 0:
-        return int(order[0]), 1.0
-    probability = np.exp((logits[order] - logits[order[0]]).astype(np.float64) / temperature)
-    probability /= probability.sum()
-    before = np.cumsum(probability) - probability
-    kept = (before < top_p) & (np.arange(len(order)) < top_k)
-    edges = np.cumsum(probability[kept])
-    total = edges[-1]
-    margin, stretch = float(min(np.abs(before - top_p).min(), abs(uniform - total))), 1.0
-    if uniform >= total:
-        stretch = total / (1 - total)
-        uniform = (uniform - total) * stretch
-    chosen = min(int((edges <= uniform).sum()), len(edges) - 1)
-    return int(order[chosen]), float(min(np.abs(edges - uniform).min() / max(stretch, 1.0), margin))
 
 
 def test_the_cache_may_be_written_in_place_and_by_a_part_of_the_rows(tiny: Any, graph: str) -> None:

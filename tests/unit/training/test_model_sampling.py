@@ -8,29 +8,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from reference_draw import reference
 
 from timbrel_training.model.sampling import sample
-
-
-def reference(
-    logits: NDArray[Any], uniform: float, temperature: float, top_k: int, top_p: float
-) -> tuple[int, float]:
-    """The token drawn from logits [V], and how far the uniform was from choosing another."""
-    if temperature == 0:
-        return int(logits.argmax()), 1.0
-    order = np.argsort(-logits, kind="stable")
-    weights = np.exp((logits[order] - logits[order[0]]).astype(np.float64) / temperature)
-    probability = weights / weights.sum()
-    below = np.cumsum(probability) - probability
-    n_kept = min(int((below < top_p).sum()), top_k, 256)
-    edges = np.cumsum(probability[:n_kept])
-    total, stretch = edges[-1], 1.0
-    margin = min(np.abs(below - top_p).min() if top_p < 1 else 1.0, abs(uniform - total))
-    if uniform >= total:  # to be drawn among those that are kept
-        stretch = total / (1 - total)
-        uniform = (uniform - total) * stretch
-    chosen = min(int((edges <= uniform).sum()), n_kept - 1)
-    return int(order[chosen]), float(min(np.abs(edges - uniform).min() / max(stretch, 1.0), margin))
 
 
 def draw(
