@@ -22,12 +22,17 @@ def set_caller(name: str) -> None:
     _caller.set(name)
 
 
-def name_by_connection(context: Context) -> str:
-    """The caller as its connection tells: its certificate's subject, where it brought one, else its host."""
+def name_by_certificate(context: Context) -> str | None:
+    """The subject of the caller's certificate; None where its connection brought none."""
     presented = context.auth_context() or {}
     for key in ("x509_subject_alternative_name", "x509_common_name"):
         if values := presented.get(key):
             return f"certificate:{next(iter(values)).decode(errors='replace')}"
+    return None
+
+
+def name_by_host(context: Context) -> str:
+    """Where the caller's connection comes from."""
     return f"peer:{peer_host(context.peer() or '')}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.api.convert import parse
 from timbrel_server.errors import InvalidRequestError
-from timbrel_server.wire.interceptors import presentable
+from timbrel_server.wire.failures import presentable
 
 LEAST_IN_FLIGHT = 32
 

@@ -16,7 +16,7 @@ from timbrel_server.errors import (
     OverloadedError,
     ServiceError,
 )
-from timbrel_server.wire.interceptors import presentable
+from timbrel_server.wire.failures import presentable
 
 MAX_LIVE_NOTES = 64
 """Of one stream: more than ten fingers and a pedal sound at once."""

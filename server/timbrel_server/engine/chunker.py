@@ -48,6 +48,24 @@ class Chunker:
         self._largest = largest
         self._clock = clock
         self._due = 0.0  # when what is pending is to go out, however little it is
+        self._is_live = False
+        self.is_urgent = True
+        """Whether the next chunk is to go out at once: its listener hears nothing yet, or plays live."""
+
+    @classmethod
+    def of_whole_notes(cls) -> Chunker:
+        """Nothing goes out before the end."""
+        chunker = cls(NO_LIMIT, first=NO_LIMIT)
+        chunker._longest_wait_seconds = math.inf
+        chunker.is_urgent = False
+        return chunker
+
+    @classmethod
+    def of_live_notes(cls) -> Chunker:
+        """The next frame is a frame of real time away: nothing is gained by waiting for more."""
+        chunker = cls(largest=1)
+        chunker._is_live = True
+        return chunker
 
     def add(self, frame: Frame) -> Sequence[Frame]:
         """Takes a frame; returns the chunk that it completes, else nothing."""
@@ -58,18 +76,13 @@ class Chunker:
         if len(self._pending) < self._size and now < self._due:
             return ()
         self._size = min(self._growth * self._size, self._largest)
+        self.is_urgent = self._is_live
         return self.flush()
 
-    @classmethod
-    def of_whole_notes(cls) -> Chunker:
-        """Nothing goes out before the end."""
-        chunker = cls(NO_LIMIT, first=NO_LIMIT)
-        chunker._longest_wait_seconds = math.inf
-        return chunker
-
     def note_came_late(self) -> None:
-        """Its listener is in no hurry any more: the first frame goes out alone, then larger chunks."""
-        self._growth = self._largest
+        """Its listener is in no hurry any more: the first frame goes out alone, then what there is once it is
+        as old as it may get."""
+        self._growth = self._largest = NO_LIMIT
         self._longest_wait_seconds = max(self._longest_wait_seconds, LONGEST_WAIT_AFTER_QUEUING_SECONDS)
 
     def flush(self) -> Sequence[Frame]:

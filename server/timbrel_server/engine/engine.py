@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from timbrel_server.engine.chunker import Chunker
 from timbrel_server.engine.metronome import Metronome
 from timbrel_server.engine.observer import EngineObserver
+from timbrel_server.engine.outbox import Outbox
 from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import NoteRequest
 from timbrel_server.engine.scheduler import Move, QueueFull, Scheduler
@@ -59,7 +60,7 @@ class StepRunner(Protocol):
 
 
 Post = Callable[[Sequence[tuple[Ticket, Delivery]]], None]
-"""Hands out a step's deliveries, in order, without blocking; called on the engine's thread."""
+"""Hands out deliveries, in order, without blocking; called on the engine's thread, or on that of `fail`."""
 
 
 class Engine:
@@ -99,6 +100,7 @@ class Engine:
         self._on_death = on_death
         self._changed = threading.Condition()  # guards the scheduler and all below
         self._chunkers: dict[Ticket, Chunker] = {}
+        self._outbox = Outbox()
         self._refusal: str | None = None  # why nothing is accepted any more
         self._step_seconds = 0.0  # running mean
         self._n_steps = 0
@@ -201,6 +203,7 @@ class Engine:
         with self._changed:
             self._scheduler.cancel(ticket)
             self._chunkers.pop(ticket, None)
+            self._outbox.drop(ticket)
             self._changed.notify()
 
     def seconds_to_room(self, request: NoteRequest) -> float:
@@ -264,26 +267,28 @@ class Engine:
 
     def _publish(self, due: Sequence[Slot], drawn: Mapping[int, Sequence[int]]) -> None:
         with self._changed:
-            deliveries = [
-                (slot.ticket, delivery)
-                for slot in due
-                if slot.active and (delivery := self._advance(slot, drawn[slot.row]))
-            ]
+            for slot in due:
+                if slot.active:
+                    self._advance(slot, drawn[slot.row])
+            deliveries = self._outbox.take(waits=self._scheduler.has_work(self._metronome.tick))
             has_room = self._scheduler.n_room > 0
         if deliveries:
             self._post(deliveries)
         if has_room:
             self._on_room()
 
-    def _advance(self, slot: Slot, tokens: Sequence[int]) -> Delivery | None:
-        """What there is to deliver of this slot's note after a step that drew these tokens."""
-        chunker = self._chunkers[slot.ticket]
+    def _advance(self, slot: Slot, tokens: Sequence[int]) -> None:
+        """Puts what there is to deliver of this slot's note into the outbox, after a step that drew these."""
+        ticket = slot.ticket
+        chunker = self._chunkers[ticket]
+        urgent = chunker.is_urgent
         frame = slot.advance(tokens)
         frames = chunker.add(frame) if frame is not None else ()
         if slot.finish is not None:
-            del self._chunkers[slot.ticket]
-            return Delivery([*frames, *chunker.flush()], finish=slot.finish)
-        return Delivery(frames) if frames else None
+            del self._chunkers[ticket]
+            self._outbox.put(ticket, Delivery([*frames, *chunker.flush()], slot.finish), urgent=urgent)
+        elif frames:
+            self._outbox.put(ticket, Delivery(frames), urgent=urgent)
 
     def _main(self) -> None:
         try:
@@ -310,15 +315,17 @@ class Engine:
             given_up = self._scheduler.drain()
             self._scheduler.admit()  # frees the slots
             self._chunkers.clear()
-        if given_up:
-            self._post([(ticket, Delivery(error=UnavailableError(reason))) for ticket in given_up])
+            for ticket in given_up:
+                self._outbox.put(ticket, Delivery(error=UnavailableError(reason)), urgent=True)
+            deliveries = self._outbox.take(waits=False)
+        if deliveries:
+            self._post(deliveries)
 
 
 def _chunker_of(ticket: Ticket) -> Chunker:
     if ticket.whole:
         return Chunker.of_whole_notes()
-    # A live note's next frame is a frame of real time away: nothing is gained by waiting for more.
-    return Chunker() if ticket.request.lead_frames is None else Chunker(largest=1)
+    return Chunker() if ticket.request.lead_frames is None else Chunker.of_live_notes()
 
 
 def _step_row(slot: Slot) -> StepRow:

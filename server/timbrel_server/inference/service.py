@@ -21,8 +21,8 @@ from timbrel_server.inference.writing import FINAL, MODEL_VERSION, write_in_chun
 from timbrel_server.own_version import own_version
 from timbrel_server.serving.served_bundle import ServedBundle
 from timbrel_server.serving.shelf import Shelf
+from timbrel_server.wire.failures import presentable
 from timbrel_server.wire.grpc_types import Context, GenericHandler
-from timbrel_server.wire.interceptors import presentable
 
 INFERENCE_SERVICE_NAME: str = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 

@@ -12,8 +12,8 @@ import grpc
 
 from timbrel_server.access.caller import current_caller
 from timbrel_server.watching.logs import REQUEST_ID_KEY, begin_request
-from timbrel_server.wire.grpc_types import Behaviour, Context, Continuation, Handler, Interceptor
-from timbrel_server.wire.handlers import call, is_health_check, kind_of, wrap
+from timbrel_server.wire.grpc_types import Context
+from timbrel_server.wire.guards import Answer, Guard, Method
 
 _log = logging.getLogger("timbrel_server.calls")
 
@@ -46,7 +46,7 @@ class CallTracer(Protocol):
         ...
 
 
-class CallRecorder(Interceptor):
+class CallRecorder(Guard):
     """The outermost: gives each call its request id, and notes how it ended."""
 
     def __init__(self, observer: CallObserver | None, tracer: CallTracer | None = None) -> None:
@@ -57,27 +57,19 @@ class CallRecorder(Interceptor):
         self._observer = observer
         self._tracer = tracer
 
-    async def intercept_service(
-        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
-    ) -> Handler:
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return handler
-        _, service, method = handler_call_details.method.split("/", 2)
-        record = _Record(self._observer, service, method, kind_of(handler))
-        given = _given_request_id(handler_call_details)
-        is_check = is_health_check(handler_call_details.method)
-        level = logging.DEBUG if is_check else logging.INFO
-        tracer = None if is_check else self._tracer
-        metadata: Any = handler_call_details.invocation_metadata or ()
+    def around(self, answer: Answer, method: Method) -> Answer:
+        _, service, name = method.path.split("/", 2)
+        level = logging.DEBUG if method.is_health_check else logging.INFO
+        tracer = None if method.is_health_check else self._tracer
 
-        async def recorded(behaviour: Behaviour, request: Any, context: Context) -> Any:
-            context.set_trailing_metadata(((REQUEST_ID_KEY, begin_request(given)),))
-            span = tracer.begin(service, method, metadata) if tracer is not None else None
-            record.begin()
+        async def recorded(request: Any, context: Context) -> Any:
+            metadata: Any = context.invocation_metadata() or ()
+            context.set_trailing_metadata(((REQUEST_ID_KEY, begin_request(_given_request_id(metadata))),))
+            span = tracer.begin(service, name, metadata) if tracer is not None else None
+            record = _Record(self._observer, service, name, method.kind)
             code = "UNKNOWN"
             try:
-                reply = await call(behaviour, request, context)
+                reply = await answer(request, context)
                 code = "OK"
                 return reply
             except grpc.aio.AbortError:
@@ -91,41 +83,39 @@ class CallRecorder(Interceptor):
                 if span is not None:
                     span.end(code)
 
-        return wrap(handler, recorded)
+        return recorded
 
 
 class _Record:
-    """One call."""
+    """One call, from now on."""
 
     def __init__(self, observer: CallObserver | None, service: str, method: str, kind: str) -> None:
         self._observer = observer
         self._of = (service, method, kind)
-        self._began = 0.0
-
-    def begin(self) -> None:
         self._began = time.monotonic()
-        if self._observer is not None:
-            self._observer.call_began(*self._of)
+        if observer is not None:
+            observer.call_began(*self._of)
 
     def end(self, code: str, level: int) -> None:
+        """Notes that it has ended."""
         seconds = time.monotonic() - self._began
         if self._observer is not None:
             self._observer.call_ended(*self._of, code, seconds)
         if _log.isEnabledFor(level):
             service, method, _ = self._of
+            caller = current_caller()
             facts = {
                 "service": service,
                 "method": method,
                 "code": code,
                 "seconds": round(seconds, 6),
-                "caller": current_caller(),
+                "caller": caller,
             }
-            _log.log(level, "%s %s in %.3f s for %s", method, code, seconds, current_caller(), extra=facts)
+            _log.log(level, "%s %s in %.3f s for %s", method, code, seconds, caller, extra=facts)
 
 
-def _given_request_id(details: grpc.HandlerCallDetails) -> str:
-    metadata: Any = details.invocation_metadata
-    given = next((value for key, value in metadata or () if key == REQUEST_ID_KEY), "")
+def _given_request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:
+    given = next((value for key, value in metadata if key == REQUEST_ID_KEY), "")
     return given if isinstance(given, str) else ""
 
 
