@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ from timbrel_server.settings.config import default_bundle_path
 LOADS = (0.25, 0.5, 0.75, 0.9)
 REPORTED_LOAD = 0.5
 """The share of saturation whose latencies `first_chunk_ms` gives."""
+CALLS, CALLS_BATCHED = "saturate", "saturate_by_batch"
+"""The ways to saturate the server: a call for each note, which streams; one for all, each note sent whole."""
 HELD = {"shortest": 0.5, "longest": 2.0}
 """Seconds for which notes are held."""
 OVERHEAD_MS = 10.0
@@ -98,26 +100,34 @@ class Bench:
 
     def saturated(self, seconds: float, n_rounds: int) -> dict[str, float]:
         """Frames per second of the server and of the bare engine, in turn."""
-        pairs = [(self._engine_round(seconds), self._server_round(seconds)) for _ in range(n_rounds)]
-        engine, server = ([pair[side] for pair in pairs] for side in (0, 1))
+        rounds = [
+            (
+                self._engine_round(seconds),
+                self._server_round(seconds),
+                self._server_round(seconds, CALLS_BATCHED),
+            )
+            for _ in range(n_rounds)
+        ]
+        engine, server, batched = zip(*rounds, strict=True)
         wall, cpu = "frames_per_second", "frames_per_cpu_second"
         return {
-            "server_frames_per_second": round(statistics.median(each[wall] for each in server), 1),
-            "engine_frames_per_second": round(statistics.median(each[wall] for each in engine), 1),
-            "server_over_engine": round(statistics.median(s[wall] / e[wall] for e, s in pairs), 3),
-            "server_over_engine_per_cpu_second": round(
-                statistics.median(s[cpu] / e[cpu] for e, s in pairs), 3
-            ),
+            "server_frames_per_second": _median(server, wall),
+            "batch_frames_per_second": _median(batched, wall),
+            "engine_frames_per_second": _median(engine, wall),
+            "server_over_engine": _ratio(server, engine, wall),
+            "server_over_engine_per_cpu_second": _ratio(server, engine, cpu),
+            "batch_over_engine": _ratio(batched, engine, wall),
+            "batch_over_engine_per_cpu_second": _ratio(batched, engine, cpu),
         }
 
     def _engine_round(self, seconds: float) -> dict[str, float]:
         found: dict[str, float] = self.engine.ask(what="saturate", seconds=seconds, **HELD)
         return found
 
-    def _server_round(self, seconds: float) -> dict[str, float]:
+    def _server_round(self, seconds: float, what: str = CALLS) -> dict[str, float]:
         before = cpu_seconds(self.server.pid)
         n_each = -(-2 * self.slots // len(self.loads))
-        found = self._ask_all(what="saturate", n_at_once=n_each, seconds=seconds, **HELD)
+        found = self._ask_all(what=what, n_at_once=n_each, seconds=seconds, **HELD)
         rate = sum(each["frames_per_second"] for each in found)
         # Frames of the warm-up before the window are not counted, its processor time is: 1.2 windows of it.
         spent = (cpu_seconds(self.server.pid) - before) / 1.2
@@ -142,6 +152,15 @@ class Bench:
         for load in self.loads:
             load.send(**question)
         return [load.read() for load in self.loads]
+
+
+def _median(rounds: Sequence[Mapping[str, float]], name: str) -> float:
+    return round(statistics.median(each[name] for each in rounds), 1)
+
+
+def _ratio(server: Sequence[Mapping[str, float]], engine: Sequence[Mapping[str, float]], name: str) -> float:
+    """The median of the rounds' own ratios."""
+    return round(statistics.median(s[name] / e[name] for s, e in zip(server, engine, strict=True)), 3)
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -208,7 +227,8 @@ def print_figures(figures: dict[str, Any]) -> None:
     print(
         f"\nidle: the first chunk comes after {figures['idle_first_chunk_ms']:.2f} ms; "
         f"its admission and steps alone take {figures['idle_compute_ms']:.2f} ms\n"
-        f"saturated: {figures['server_frames_per_second']:.0f} frames/s, the bare engine "
+        f"saturated: {figures['server_frames_per_second']:.0f} frames/s by a call for each note, "
+        f"{figures['batch_frames_per_second']:.0f} by GenerateBatch, the bare engine "
         f"{figures['engine_frames_per_second']:.0f} on the same core\n"
     )
     print_table(
@@ -232,6 +252,7 @@ def main() -> None:
         figures,
         [
             Bar("server_over_engine", figures["server_over_engine"], 0.9),
+            Bar("batch_over_engine", figures["batch_over_engine"], 0.9),
             Bar("idle first chunk, ms", figures["idle_first_chunk_ms"], round(allowed, 2), at_most=True),
         ],
     )

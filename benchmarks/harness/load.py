@@ -6,9 +6,10 @@ python -m benchmarks.harness.load HOST:PORT SEED
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,35 @@ class Tally:
     """When frames came, and how many."""
 
 
+@dataclass(frozen=True)
+class Window:
+    """The time in which frames count."""
+
+    start: float
+    end: float
+
+    @classmethod
+    def after_warm_up(cls, seconds: float) -> Window:
+        """So many seconds, from a fifth of them on."""
+        start = time.perf_counter() + 0.2 * seconds
+        return cls(start, start + seconds)
+
+    async def run(self, askers: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """Runs them all until the window's end."""
+        tasks = [asyncio.create_task(asker) for asker in askers]
+        await asyncio.wait(tasks, timeout=self.end - time.perf_counter())
+        for task in tasks:
+            if task.done():
+                task.result()  # one that failed says so
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def rate(self, frames_at: Sequence[tuple[float, int]]) -> float:
+        """Frames per second."""
+        frames = sum(n for at, n in frames_at if self.start <= at < self.end)
+        return frames / (self.end - self.start)
+
+
 class Load:
     """Asks one server, in the ways that the benchmark wants."""
 
@@ -46,7 +76,12 @@ class Load:
 
     def __call__(self, what: str, **arguments: Any) -> Any:
         ways: dict[str, Callable[..., Coroutine[Any, Any, Any]]]
-        ways = {"one_by_one": self.one_by_one, "poisson": self.poisson, "saturate": self.saturate}
+        ways = {
+            "one_by_one": self.one_by_one,
+            "poisson": self.poisson,
+            "saturate": self.saturate,
+            "saturate_by_batch": self.saturate_by_batch,
+        }
         return self._loop.run(ways[what](Tally(), **arguments))
 
     async def _connect(self, address: str) -> pb.Manifest:
@@ -87,20 +122,35 @@ class Load:
         self, tally: Tally, n_at_once: int, seconds: float, shortest: float, longest: float
     ) -> dict[str, Any]:
         """As many notes at once as are asked for, always: frames that came in the last `seconds`."""
-        start = time.perf_counter() + 0.2 * seconds
-        end = start + seconds
+        window = Window.after_warm_up(seconds)
 
         async def ask_again() -> None:
-            while time.perf_counter() < end:
+            while time.perf_counter() < window.end:
                 await self._note(tally, time.perf_counter(), shortest, longest)
 
-        tasks = [asyncio.create_task(ask_again()) for _ in range(n_at_once)]
-        await asyncio.sleep(end - time.perf_counter())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        frames = sum(n for at, n in tally.frames_at if start <= at < end)
-        return {"frames_per_second": frames / seconds, "refused": tally.n_refused}
+        await window.run([ask_again() for _ in range(n_at_once)])
+        return {"frames_per_second": window.rate(tally.frames_at), "refused": tally.n_refused}
+
+    async def saturate_by_batch(
+        self, tally: Tally, n_at_once: int, seconds: float, shortest: float, longest: float
+    ) -> dict[str, Any]:
+        """The same on one GenerateBatch stream, which answers each note whole."""
+        window = Window.after_warm_up(seconds)
+        places = asyncio.Semaphore(n_at_once)
+
+        async def items() -> AsyncIterator[pb.GenerateBatchRequest]:
+            for item_id in itertools.count():
+                await places.acquire()
+                yield pb.GenerateBatchRequest(id=item_id, note=self._request(shortest, longest))
+
+        async def ask() -> None:
+            async for response in self._stub.GenerateBatch(items()):
+                places.release()
+                tally.n_refused += response.status.code != 0
+                tally.frames_at.append((time.perf_counter(), response.note.codes.n_frames))
+
+        await window.run([ask()])
+        return {"frames_per_second": window.rate(tally.frames_at), "refused": tally.n_refused}
 
     async def _note(self, tally: Tally, due: float, shortest: float, longest: float) -> None:
         codec = self._manifest.codec

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Sequence
 
+from timbrel_bundle.runtime import load_runtime
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.hangup_signal import HangupSignal
 from timbrel_server.serving.engine_setup import EngineSetup, open_bundles
@@ -44,6 +46,10 @@ async def serve(config: ServerConfig, announce: Callable[[str], None]) -> bool:
     hangup.watch_signal()
     if config.exit_with_parent:
         stop.watch_standard_input()
+    load_runtime()
+    # What has been imported stays: looked through for garbage again and again, it would stop everything for
+    # some 7 milliseconds each time. Bundles, which can be replaced, come later.
+    gc.freeze()
     app = App(config, await asyncio.to_thread(open_bundles, config))
     try:
         await app.start()
