@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from timbrel_server.engine.ticket import Delivery, Ticket
 
 LONGEST_HOLD_SECONDS = 0.01
-"""So long at most waits a delivery that nobody is in a hurry for: several steps of many notes, and little beside
-what frames wait for a chunk to fill."""
+"""So long at most waits a delivery that nobody is in a hurry for: several steps of many notes, and little
+beside what frames wait for a chunk to fill."""
 
 
 class Outbox:
