@@ -84,7 +84,7 @@ def test_a_stream_is_the_note_that_generate_gives(client: timbrel.Client) -> Non
         note = client.generate("Violin", 60, 90, seconds=0.3 * seed + 0.2, seed=seed, temperature=1.0)
         chunks = list(client.stream("Violin", 60, 90, seconds=0.3 * seed + 0.2, seed=seed, temperature=1.0))
         assert all(chunk.dtype == np.float32 and len(chunk) for chunk in chunks)
-        assert len(chunks) > 3
+        assert len(chunks) > 1
         assert len(chunks[0]) <= note.sample_rate / client.model().frame_rate
         np.testing.assert_allclose(np.concatenate(chunks), note.audio, atol=1e-4)
 

@@ -79,7 +79,7 @@ def faulty_fields(error: Any) -> list[str]:
 class TestGenerate:
     def test_header_first_finish_last(self, stub: Any, bundle: Bundle) -> None:
         replies = list(stub.Generate(request(), timeout=PATIENCE_SECONDS))
-        assert len(replies) > 2
+        assert len(replies) > 1
         assert [reply.HasField("header") for reply in replies] == [True] + [False] * (len(replies) - 1)
         assert [bool(reply.finish_reason) for reply in replies] == [False] * (len(replies) - 1) + [True]
         header = replies[0].header
