@@ -65,6 +65,10 @@ class Listener:
     def next(self) -> Delivery:
         return self._deliveries.get(timeout=PATIENCE_SECONDS)
 
+    def taken(self) -> list[Delivery]:
+        """All that has come by now."""
+        return [self._deliveries.get_nowait() for _ in range(self._deliveries.qsize())]
+
     def whole(self) -> tuple[list[Frame], Delivery]:
         """Every frame, and the last delivery."""
         frames: list[Frame] = []
@@ -298,6 +302,41 @@ def test_a_note_that_had_to_queue_comes_in_fewer_pieces(
 
     assert sizes(0.0) == [1, 3, 9, 27, 18]
     assert sizes(1.0) == [1, 57]
+
+
+def test_after_the_first_frame_replies_wait_for_each_other_and_none_is_left(
+    runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "LONGEST_HOLD_SECONDS", 3600.0)
+    posts: list[list[tuple[int, int, Finish | None]]] = []
+
+    def post(deliveries: Sequence[tuple[Ticket, Delivery]]) -> None:
+        posts.append([(t.request.seed, len(each.frames), each.finish) for t, each in deliveries])
+
+    engine = Engine(runner, LAYOUT, queue_capacity=8, post=post)
+    engine.submit(request(1, held_frames=10), lambda _: None)
+    engine.step()
+    engine.submit(request(2, held_frames=20), lambda _: None)
+    for _ in range(40):
+        engine.step()
+    assert posts == [[(1, 1, None)], [(2, 1, None)], [(1, 9, Finish.EOS), (2, 19, Finish.EOS)]]
+
+
+def test_what_waits_of_a_cancelled_note_is_dropped(
+    runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "LONGEST_HOLD_SECONDS", 3600.0)
+    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out)
+    listener, other = Listener(), Listener()
+    ticket = engine.submit(request(1, held_frames=50), listener.receive)
+    engine.submit(request(2, held_frames=50), other.receive)
+    for _ in range(20):
+        engine.step()
+    engine.cancel(ticket)
+    for _ in range(60):
+        engine.step()
+    assert other.whole()[0] == expected(2, 50)
+    assert [delivery.frames for delivery in listener.taken()] == [expected(1, 1)]
 
 
 def test_cancelling_frees_the_slot_and_nothing_more_comes(engine: Engine, runner: CountingRunner) -> None:
