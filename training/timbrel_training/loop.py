@@ -30,6 +30,7 @@ from tqdm import tqdm
 from timbrel_training.checkpoint import load_checkpoint, save_checkpoint
 from timbrel_training.ema import Ema
 from timbrel_training.errors import CheckpointError, ConfigError, DivergedError
+from timbrel_training.precision import FLOAT32, autocast, check_precision
 from timbrel_training.schedule import learning_rate
 from timbrel_training.settings import check_at_least
 
@@ -65,8 +66,9 @@ class LoopConfig:
     """Largest gradient norm; longer gradients are scaled down to it."""
     ema_decay: float = 0.999
     """Decay per step of the averaged weights: about the last 1,000 steps."""
-    precision: str = "float32"
-    """`float32`, or `bfloat16` for autocast: on CPUs with AMX and on GPUs several times faster."""
+    precision: str = FLOAT32
+    """`float32`, `bfloat16` for autocast, or `auto`: the latter where the CPU or GPU is built for it, and
+    several times faster in it than without."""
     prefetch: bool = False
     """Make the next batch in a thread ahead; `batch_fn` must then leave torch's global generator alone."""
     shards: int = 1
@@ -83,8 +85,7 @@ class LoopConfig:
     """Fixes initial weights (of callers that call `seed_everything`), batches and noise."""
 
     def __post_init__(self) -> None:
-        if self.precision not in ("float32", "bfloat16"):
-            raise ConfigError(f"precision: {self.precision!r}, expected float32 or bfloat16")
+        check_precision(self.precision)
         check_at_least(self, n_steps=1, shards=1, validate_every=1, checkpoint_every=1, log_every=1)
 
 
@@ -243,8 +244,7 @@ class Loop(Generic[Batch]):
         return {"loss": float(loss.detach()), **scalars, "gradient_norm": norm, "learning_rate": rate}
 
     def _loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        enabled = self.config.precision == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=enabled):
+        with autocast(self.device, self.config.precision):
             return self.loss_fn(batch)
 
     def _backward_in_threads(self, batches: list[Batch]) -> tuple[Tensor, Mapping[str, Tensor | float]]:

@@ -48,7 +48,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("model.d_model=3.5", "expected int"),
         ("model.norm=middle", "'pre' or 'post'"),
         ("model.dropout=1.5", "dropout"),
-        ("timbre.loop.precision=float8", "float32 or bfloat16"),
+        ("timbre.loop.precision=float8", "auto, float32 or bfloat16"),
         ("note_training.centroid_share=2", "expected 0 to 1"),
         ("nonsense", "section.field=value"),
         ("model.d_model.x=1", "not a section"),

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from timbrel_training.precision import AUTO, PRECISIONS
 from timbrel_training.stage import add_folder
 
 if TYPE_CHECKING:
@@ -59,9 +60,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=("bfloat16", "float32"),
-        default="bfloat16",
-        help="of training; float32 for a CPU without AMX (default: bfloat16)",
+        choices=PRECISIONS,
+        default=AUTO,
+        help="of training (default: bfloat16 where the processor is built for it, else float32)",
     )
     parser.add_argument(
         "--rehearse", action="store_true", help="take a few steps of each design and print what they cost"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timbrel_training.errors import ConfigError
+from timbrel_training.precision import AUTO, check_precision
 from timbrel_training.settings import check_at_least
 
 
@@ -16,8 +17,8 @@ class ComparisonConfig:
     """Training of each codec: processor time of one thread, in minutes."""
     decoder_minutes: float = 10.0
     """Training of the note transformer on each codec's codes, likewise."""
-    precision: str = "bfloat16"
-    """Of training: `bfloat16` for autocast (CPUs with AMX), or `float32`."""
+    precision: str = AUTO
+    """Of training, as `LoopConfig.precision`."""
     seed: int = 0
     """Of initial weights and batches."""
     batch_size: int = 12
@@ -47,8 +48,7 @@ class ComparisonConfig:
     """Held-out notes whose reconstruction is measured."""
 
     def __post_init__(self) -> None:
-        if self.precision not in ("float32", "bfloat16"):
-            raise ConfigError(f"precision: {self.precision!r}, expected float32 or bfloat16")
+        check_precision(self.precision)
         for name in ("minutes", "decoder_minutes", "segment_seconds", "note_seconds", "batch_seconds"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name}: {getattr(self, name)}, expected more than 0")

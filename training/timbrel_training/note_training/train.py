@@ -26,6 +26,7 @@ from timbrel_training.note_training.config import NoteTrainingConfig
 from timbrel_training.note_training.loss import training_loss
 from timbrel_training.note_training.plan import BatchPlan, pack
 from timbrel_training.notes.split import Split
+from timbrel_training.precision import autocast
 from timbrel_training.timbre.map import read_map
 from timbrel_training.token_table import TokenTable, require_training_notes
 from timbrel_training.tokens.delay import IGNORED, Batch, collate
@@ -116,10 +117,9 @@ class NoteTrainer:
     def _nats(self, model: nn.Module, notes: NDArray[np.int64], name: str) -> dict[str, float]:
         nats = torch.zeros(self.layout.n_codebooks)
         counts = torch.zeros(self.layout.n_codebooks)
-        enabled = self.config.loop.precision == "bfloat16"
         for rows in pack(notes, self.n_steps, self.config.batch_steps):
             batch = self.make_batch(rows, self.conditions.centroid[rows])
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=enabled):
+            with autocast(self.device, self.config.loop.precision):
                 scores = self._score(token_loss, model, batch)
             nats += scores.nats.float().cpu()
             counts += scores.n_targets.cpu()
