@@ -1,4 +1,7 @@
-"""The arithmetic that trainings are done in. torch is imported when it is needed, for `--help` to be quick."""
+"""The arithmetic that trainings are done in.
+
+torch is imported when it is needed, for `--help` to be quick.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,7 @@ none takes three times as long (measured on one with AVX-512 alone)."""
 def check_precision(precision: str) -> None:
     """Raises ConfigError for what is none of PRECISIONS."""
     if precision not in PRECISIONS:
-        raise ConfigError(
-            f"precision: {precision!r}, expected {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}"
-        )
+        raise ConfigError(f"precision: {precision!r}, expected {AUTO}, {FLOAT32} or {BFLOAT16}")
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -42,5 +43,5 @@ def _is_fast_in_bfloat16(device: torch.device) -> bool:
 
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 and later
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 and later
     return device.type == "cpu" and any(capabilities.get(name) for name in FAST_ON_CPU)
