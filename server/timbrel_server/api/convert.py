@@ -39,6 +39,8 @@ SAMPLE = np.dtype("<f4")
 
 _M = TypeVar("_M", bound=Message)
 
+_AUDIO_FORMATS = frozenset(pb.AudioFormat.values())
+
 _FINISH = {Finish.EOS: pb.FINISH_REASON_EOS, Finish.CAP: pb.FINISH_REASON_CAP}
 
 
@@ -76,8 +78,8 @@ def note_request_from_pb(
         seconds=seconds,
         sampling=message.sampling,
     )
-    if message.audio not in pb.AudioFormat.values():
-        violations.append(("audio", f"{message.audio} is no format; 0 to {max(pb.AudioFormat.values())} are"))
+    if message.audio not in _AUDIO_FORMATS:
+        violations.append(("audio", f"{message.audio} is no format; 0 to {max(_AUDIO_FORMATS)} are"))
     if violations:
         raise InvalidRequestError(violations)
     return NoteRequest(
