@@ -43,5 +43,5 @@ def _is_fast_in_bfloat16(device: torch.device) -> bool:
 
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # not of every torch that will do
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # newer torches
     return device.type == "cpu" and any(capabilities.get(name) for name in FAST_ON_CPU)

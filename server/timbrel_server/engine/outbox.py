@@ -14,7 +14,7 @@ beside what frames wait for a chunk to fill."""
 
 class Outbox:
     """Lets deliveries that can wait go out with others, since to wake up who takes them costs more than to
-    take them: it happens up to five times less often where an engine is full.
+    take them.
 
     No locks: whoever owns it guards it.
     """
