@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -270,7 +271,8 @@ class Engine:
             for slot in due:
                 if slot.active:
                     self._advance(slot, drawn[slot.row])
-            deliveries = self._outbox.take(waits=self._scheduler.has_work(self._metronome.tick))
+            goes_on = self._scheduler.has_work(self._metronome.tick)
+            deliveries = self._outbox.take(again_in_seconds=self._step_seconds if goes_on else math.inf)
             has_room = self._scheduler.n_room > 0
         if deliveries:
             self._post(deliveries)
@@ -317,7 +319,7 @@ class Engine:
             self._chunkers.clear()
             for ticket in given_up:
                 self._outbox.put(ticket, Delivery(error=UnavailableError(reason)), urgent=True)
-            deliveries = self._outbox.take(waits=False)
+            deliveries = self._outbox.take()
         if deliveries:
             self._post(deliveries)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -41,13 +42,14 @@ class Outbox:
         self._held[ticket] = delivery if before is None else _joined(before, delivery)
         self._is_urgent |= urgent
 
-    def take(self, *, waits: bool) -> Sequence[tuple[Ticket, Delivery]]:
+    def take(self, *, again_in_seconds: float = math.inf) -> Sequence[tuple[Ticket, Delivery]]:
         """What is to go out now: all or nothing.
 
         Args:
-            waits: whether something will be taken again soon; otherwise nothing is left.
+            again_in_seconds: when this will be asked again; what could wait too long until then goes out now.
         """
-        if waits and not self._is_urgent and self._clock() - self._since < LONGEST_HOLD_SECONDS:
+        held_then = self._clock() - self._since + again_in_seconds
+        if not self._is_urgent and held_then < LONGEST_HOLD_SECONDS:
             return ()
         taken = list(self._held.items())
         self._held.clear()
