@@ -8,8 +8,8 @@ from timbrel_server.access.caller import name_by_certificate, name_by_host, set_
 from timbrel_server.access.tokens import DEFAULT_CALLER, Tokens, read_tokens
 from timbrel_server.errors import UnauthenticatedError
 from timbrel_server.settings.config import ServerConfig
-from timbrel_server.wire.grpc_types import Context
-from timbrel_server.wire.guards import Answer, Guard, Method
+from timbrel_server.wire.grpc_types import Answer, Context
+from timbrel_server.wire.guards import Guard, Method
 
 _SCHEME = b"bearer "
 

@@ -12,8 +12,8 @@ import grpc
 
 from timbrel_server.access.caller import current_caller
 from timbrel_server.watching.logs import REQUEST_ID_KEY, begin_request
-from timbrel_server.wire.grpc_types import Context
-from timbrel_server.wire.guards import Answer, Guard, Method
+from timbrel_server.wire.grpc_types import Answer, Context
+from timbrel_server.wire.guards import Guard, Method
 
 _log = logging.getLogger("timbrel_server.calls")
 

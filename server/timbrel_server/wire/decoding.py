@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from timbrel_server.errors import InvalidRequestError
-from timbrel_server.wire.grpc_types import Context, Handler
+from timbrel_server.wire.grpc_types import Answer, Context, Handler
 
 
-def decoding(
-    answer: Callable[[Any, Context], Awaitable[Any]], handler: Handler
-) -> Callable[[Any, Context], Awaitable[Any]]:
+def decoding(answer: Answer, handler: Handler) -> Answer:
     """Has bytes that are no message refused as any bad request is. Left to gRPC, they would end the call with
     UNKNOWN and an exception's text. For the health service and reflection, which come with a decoder; our own
     services take bodies as they are."""

@@ -20,3 +20,5 @@ else:
 
 Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 Behaviour: TypeAlias = Callable[[Any, Context], Any]
+Answer: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
+"""Answers a call: takes the request, or the requests as they come, and returns the reply, or writes them."""

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 
 from timbrel_server.wire.decoding import decoding
-from timbrel_server.wire.grpc_types import Behaviour, Context, Continuation, Handler, Interceptor
+from timbrel_server.wire.grpc_types import Answer, Behaviour, Context, Continuation, Handler, Interceptor
 
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
 
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
-
-Answer: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
-"""Answers a call: takes the request, or the requests as they come, and returns the reply, or writes them."""
 
 
 class Method(NamedTuple):
