@@ -7,7 +7,8 @@ Examples:
 
 The server (`timbrel serve`, one thread a step) runs on one core, the load on another. Measured:
 idle      first-chunk latency of lone notes, against the time that their admission and steps take in process
-saturated frames per second with more notes asked for than there are slots, against the bare engine, in turn
+saturated frames per second with more notes asked for than there are slots, by a call for each note and by
+          GenerateBatch, against the bare engine, in turn
 loaded    notes that come at random (Poisson), at shares of what the saturated server writes, whatever becomes
           of those before: notes per second, first-chunk latency, and the streams that sound at once while no
           chunk is later than 300 ms after its time
