@@ -9,7 +9,7 @@ from timbrel_server.access.tokens import DEFAULT_CALLER, Tokens, read_tokens
 from timbrel_server.errors import UnauthenticatedError
 from timbrel_server.settings.config import ServerConfig
 from timbrel_server.wire.grpc_types import Answer, Context
-from timbrel_server.wire.guards import Guard, Method
+from timbrel_server.wire.interceptors import Guard, Method
 
 _SCHEME = b"bearer "
 

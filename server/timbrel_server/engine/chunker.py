@@ -80,8 +80,10 @@ class Chunker:
         return self.flush()
 
     def note_came_late(self) -> None:
-        """Its listener is in no hurry any more: the first frame goes out alone, then what there is once it is
-        as old as it may get."""
+        """Its listener is in no hurry any more, unless the note is played live: the first frame goes out
+        alone, then what there is once it is as old as it may get."""
+        if self._is_live:
+            return
         self._growth = self._largest = NO_LIMIT
         self._longest_wait_seconds = max(self._longest_wait_seconds, LONGEST_WAIT_AFTER_QUEUING_SECONDS)
 

@@ -317,11 +317,10 @@ class Engine:
             given_up = self._scheduler.drain()
             self._scheduler.admit()  # frees the slots
             self._chunkers.clear()
-            for ticket in given_up:
-                self._outbox.put(ticket, Delivery(error=UnavailableError(reason)), urgent=True)
-            deliveries = self._outbox.take()
-        if deliveries:
-            self._post(deliveries)
+            written = self._outbox.take()
+        if written or given_up:
+            errors = [(ticket, Delivery(error=UnavailableError(reason))) for ticket in given_up]
+            self._post([*written, *errors])
 
 
 def _chunker_of(ticket: Ticket) -> Chunker:

@@ -62,4 +62,4 @@ class Outbox:
 
 
 def _joined(first: Delivery, second: Delivery) -> Delivery:
-    return Delivery([*first.frames, *second.frames], second.finish, second.error)
+    return Delivery([*first.frames, *second.frames], second.finish)

@@ -13,7 +13,7 @@ import grpc
 from timbrel_server.access.caller import current_caller
 from timbrel_server.watching.logs import REQUEST_ID_KEY, begin_request
 from timbrel_server.wire.grpc_types import Answer, Context
-from timbrel_server.wire.guards import Guard, Method
+from timbrel_server.wire.interceptors import Guard, Method
 
 _log = logging.getLogger("timbrel_server.calls")
 

@@ -15,7 +15,7 @@ from timbrel_server.errors import InternalError, ServiceError
 from timbrel_server.watching.logs import REQUEST_ID_KEY, current_request_id
 from timbrel_server.wire.calls_in_progress import CallsInProgress
 from timbrel_server.wire.grpc_types import Answer, Context
-from timbrel_server.wire.guards import Guard, Method
+from timbrel_server.wire.interceptors import Guard, Method
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from timbrel_server.stop_signal import StopSignal
 from timbrel_server.wire.call_records import CallObserver, CallRecorder, CallTracer
 from timbrel_server.wire.calls_in_progress import CallsInProgress
 from timbrel_server.wire.failures import FailureGuard
-from timbrel_server.wire.guards import Guarding
 from timbrel_server.wire.health import Health
+from timbrel_server.wire.interceptors import GuardInterceptor
 from timbrel_server.wire.listener import join_address, listen, server_options
 
 LINGER_SECONDS = 1.0
@@ -44,8 +44,10 @@ class Front:
         self._calls = CallsInProgress()
         self.doorkeeper = Doorkeeper(config)
         self.certificates = Certificates.of(config)
-        guarding = Guarding((CallRecorder(observer, tracer), FailureGuard(self._calls), self.doorkeeper))
-        self._server = grpc.aio.server(interceptors=(guarding,), options=server_options(config))
+        guards = GuardInterceptor(
+            (CallRecorder(observer, tracer), FailureGuard(self._calls), self.doorkeeper)
+        )
+        self._server = grpc.aio.server(interceptors=(guards,), options=server_options(config))
         self._service = SynthesizerService(shelf, config.max_in_flight)
         self._inference = InferenceService(shelf, config.max_batch, config.max_in_flight)
         self._server.add_generic_rpc_handlers((self._service.handler(), self._inference.handler()))

@@ -60,6 +60,23 @@ def test_a_note_that_is_wanted_whole_comes_whole() -> None:
     assert chunker.flush() == [(t,) for t in range(1000)]
 
 
+@pytest.mark.parametrize("came_late", [False, True])
+def test_a_live_note_comes_frame_by_frame_and_at_once(came_late: bool) -> None:
+    chunker = Chunker.of_live_notes()
+    if came_late:
+        chunker.note_came_late()
+    for t in range(50):
+        assert chunker.is_urgent
+        assert chunker.add((t,)) == [(t,)]
+
+
+def test_only_the_first_chunk_of_another_is_urgent() -> None:
+    chunker = Chunker(clock=still)
+    assert chunker.is_urgent
+    chunker.add((0,))
+    assert not chunker.is_urgent
+
+
 def test_a_note_that_came_late_comes_in_fewer_pieces_and_its_first_frame_alone() -> None:
     frame_rate = 37.5
     chunker = Chunker(clock=ticking(1 / frame_rate))

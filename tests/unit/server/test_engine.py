@@ -322,6 +322,23 @@ def test_after_the_first_frame_replies_wait_for_each_other_and_none_is_left(
     assert posts == [[(1, 1, None)], [(2, 1, None)], [(1, 9, Finish.EOS), (2, 19, Finish.EOS)]]
 
 
+def test_what_waits_when_the_engine_dies_goes_out_before_the_error(
+    runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "LONGEST_HOLD_SECONDS", 3600.0)
+    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out)
+    finished, running = Listener(), Listener()
+    engine.submit(request(1, held_frames=5), finished.receive)
+    engine.submit(request(2, held_frames=50), running.receive)
+    for _ in range(20):
+        engine.step()
+    engine.fail("it has stalled")
+    assert finished.whole()[0] == expected(1, 5)
+    frames, last = running.whole()
+    assert len(frames) > 5 and frames == expected(2, len(frames))
+    assert isinstance(last.error, UnavailableError)
+
+
 def test_what_waits_of_a_cancelled_note_is_dropped(
     runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

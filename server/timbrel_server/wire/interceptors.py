@@ -39,7 +39,7 @@ class Guard(Protocol):
         """What answers calls of this method in place of `answer`. Asked for once, when it is first called."""
 
 
-class Guarding(Interceptor):
+class GuardInterceptor(Interceptor):
     """Has the guards stand around every method, and undecoded bodies reach them.
 
     One interceptor for all, which builds what a method needs but once: gRPC asks interceptors at every call.
