@@ -36,6 +36,7 @@ from benchmarks.harness.report import Bar, Report
 from benchmarks.harness.server import BenchServer
 from benchmarks.harness.table import print_table
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.errors import BundleError
 from timbrel_server.settings.config import default_bundle_path
 
 LOADS = (0.25, 0.5, 0.75, 0.9)
@@ -246,7 +247,10 @@ def main() -> None:
     """Measures, prints tables, bars and the line of JSON."""
     args = parse_arguments()
     report = Report("serve", quick=args.quick)
-    figures = measure(args)
+    try:
+        figures = measure(args)
+    except BundleError as error:
+        sys.exit(f"serve: {error}")
     print_figures(figures)
     allowed = 1.5 * figures["idle_compute_ms"] + OVERHEAD_MS
     report.finish(
