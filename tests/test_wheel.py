@@ -19,6 +19,7 @@ PACKAGES = (
     "timbrel",
     "timbrel_bundle",
     "timbrel_export",
+    "timbrel_posttraining",
     "timbrel_protos",
     "timbrel_server",
     "timbrel_training",

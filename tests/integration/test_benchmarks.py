@@ -35,7 +35,7 @@ SCRIPTS = (
 def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Runs a benchmark from a folder that is not the repository's."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "benchmarks" / f"{script}.py"), *options]
+    command = [sys.executable, str(ROOT / "tests" / "benchmarks" / f"{script}.py"), *options]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, cwd="/", env=environment, timeout=500
     )
@@ -56,7 +56,7 @@ def figures(script: str, *options: str) -> dict[str, Any]:
 def test_help_teaches_by_example(script: str) -> None:
     done = run(script, "--help")
     assert done.returncode == 0, done.stderr
-    assert f"python benchmarks/{script}.py --quick" in done.stdout
+    assert f"python tests/benchmarks/{script}.py --quick" in done.stdout
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What deploy/ holds, checked without Docker: recipes, manifests, and the entry point where it will run."""
+"""What server/deploy/ holds, checked without Docker: recipes, manifests, the entry point."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
 ROOT = Path(__file__).resolve().parents[2]
-DEPLOY = ROOT / "deploy"
+DEPLOY = ROOT / "server" / "deploy"
 DOCKERFILES = sorted((DEPLOY / "docker").glob("*.Dockerfile"))
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 PATIENCE_SECONDS = 120.0
@@ -81,7 +81,7 @@ class TestDockerfiles:
     def test_what_it_copies_is_sent_to_the_builder(self, file: Path) -> None:
         lines = (ROOT / ".dockerignore").read_text().splitlines()
         kept = {line[1:] for line in lines if line.startswith("!")}
-        assert "deploy/docker/health_check.py" in kept
+        assert "server/deploy/docker/health_check.py" in kept
         assert all((ROOT / path).exists() for path in kept)
 
 

@@ -1,4 +1,4 @@
-"""Envoy before two real servers, as deploy/envoy says; one of them is killed under load."""
+"""Envoy before two real servers, as server/deploy/envoy says; one of them is killed under load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import timbrel
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
-CONFIG = Path(__file__).resolve().parents[2] / "deploy" / "envoy" / "envoy.yaml"
+CONFIG = Path(__file__).resolve().parents[2] / "server" / "deploy" / "envoy" / "envoy.yaml"
 PATIENCE_SECONDS = 60.0
 N_CALLERS = 8
 N_ATTEMPTS = 20

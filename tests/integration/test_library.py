@@ -544,7 +544,7 @@ def test_help_teaches_by_example(run: Run, command: str) -> None:
 
 @pytest.mark.slow
 def test_the_benchmark_compares_with_the_servers_saturation(tiny_bundle: Path) -> None:
-    script = Path(__file__).resolve().parents[2] / "benchmarks" / "library.py"
+    script = Path(__file__).resolve().parents[2] / "tests" / "benchmarks" / "library.py"
     options = ["--quick", "--bundle", str(tiny_bundle), "--notes", "40", "--window", "1", "--slots", "4"]
     done = subprocess.run([sys.executable, script, *options], check=True, stdout=subprocess.PIPE, text=True)
     found = json.loads(done.stdout.splitlines()[-1])

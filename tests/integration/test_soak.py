@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 300.0
 
 @pytest.mark.slow
 def test_a_few_seconds_of_it(tiny_bundle: Path) -> None:
-    command = [sys.executable, "benchmarks/soak.py", "--minutes", "0.1", "--bundle", str(tiny_bundle)]
+    command = [sys.executable, "tests/benchmarks/soak.py", "--minutes", "0.1", "--bundle", str(tiny_bundle)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd=ROOT, check=False
     )

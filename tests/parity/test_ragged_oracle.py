@@ -26,7 +26,7 @@ from ragged_notes import (
 from recording_runner import RecordedNote, RecordingRunner
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_export.finetune.base import Base
+from timbrel_posttraining.finetune.base import Base
 from timbrel_server.decoder.sessions import open_sessions
 from timbrel_server.engine.engine import Engine
 from timbrel_server.settings.config import default_bundle_path

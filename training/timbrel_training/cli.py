@@ -38,16 +38,14 @@ STAGES = {
     "refine": "timbrel_training.codec.refine_command",
     "timbre": "timbrel_training.timbre.command",
     "model": "timbrel_training.note_training.command",
-    "hearing": "timbrel_training.hearing.command",
-    "evaluate": "timbrel_training.evaluate.command",
-    "card": "timbrel_training.card.command",
-    "compare-codecs": "timbrel_training.codec_comparison.command",
 }
 """Stage, in order, and the module with its `help`, `configure(parser)` and `run(args)`."""
 
 STAGE_GROUP = "timbrel.train_stages"
-"""Entry points of stages that other packages bring, modules like those above: export brings `finetune`, since
-training alone may not open bundles."""
+"""Entry points of the stages that go on from a finished bundle, modules like those above: they live in
+`timbrel_posttraining`, since training itself opens no bundle."""
+LATER_STAGES = ("hearing", "evaluate", "card", "compare-codecs", "finetune")
+"""The order in which `--help` lists these; any other stage comes after them, by name."""
 FROM_BUNDLE = "--from-bundle"
 
 
@@ -104,8 +102,9 @@ def _stages() -> Iterator[tuple[str, ModuleType]]:
     """Every stage, by name: training's own, then those of other packages."""
     for name, path in STAGES.items():
         yield name, import_module(path)
-    for point in sorted(entry_points(group=STAGE_GROUP), key=lambda point: point.name):
-        yield point.name, point.load()
+    later = {point.name: point.load() for point in entry_points(group=STAGE_GROUP)}
+    known = [name for name in LATER_STAGES if name in later]
+    yield from ((name, later[name]) for name in (*known, *sorted(later.keys() - set(known))))
 
 
 command = TrainCommand()

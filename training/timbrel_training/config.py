@@ -17,13 +17,13 @@ from typing import Any
 from timbrel_training.codec.timbrel_notes.refine import RefiningConfig
 from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig
 from timbrel_training.errors import ConfigError
-from timbrel_training.finetune.config import FineTuneConfig
-from timbrel_training.hearing.config import HearingConfig
+from timbrel_training.finetune_config import FineTuneConfig
 from timbrel_training.model.config import ModelConfig
 from timbrel_training.note_training.config import NoteTrainingConfig
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.settings import build, override
 from timbrel_training.timbre.config import TimbreTrainingConfig
+from timbrel_training.timbre_finetune_config import HearingConfig
 
 NAMED = ("tiny", "cpu", "gpu")
 """Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from timbrel_bundle.ranges import Violation, check_recording, check_request
+from timbrel_bundle.request_fields import Violation, check_recording, check_request
 from timbrel_bundle.timbre_map import by_distance
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.progress import TokenLayout

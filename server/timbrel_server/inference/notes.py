@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel_bundle.codec import Audio
-from timbrel_bundle.ranges import Violation
+from timbrel_bundle.request_fields import Violation
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.api.convert import note_request_from_pb

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from timbrel_bundle.ranges import Violation
+from timbrel_bundle.request_fields import Violation
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_server.errors import InvalidRequestError, shortened
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.evaluate.measure.log_mel import log_mel, log_mel_distance
 from timbrel_training.notes.cleaning import SILENCE_PEAK
 from timbrel_training.notes.fluid import BLOCK, FluidRenderer
+from timbrel_training.notes.log_mel import log_mel, log_mel_distance
 
 SAMPLE_RATE = 24_000
 GAIN = 0.8

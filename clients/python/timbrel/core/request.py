@@ -9,7 +9,7 @@ from typing import cast
 
 from timbrel.core.timbre import instrument_point
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel_bundle.ranges import SamplingValues, check_request
+from timbrel_bundle.request_fields import SamplingSettings, check_request
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 SEED_BITS = 32
@@ -71,7 +71,7 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
         InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number.
     """
     timbre = _point(request.timbre)
-    sampling = SamplingValues(request.temperature, request.top_k, request.top_p)
+    sampling = SamplingSettings(request.temperature, request.top_k, request.top_p)
     violations = check_request(
         manifest.ranges, timbre, request.pitch, request.velocity, request.seconds, sampling, request.seed
     )

@@ -11,7 +11,7 @@ from timbrel.core.instrument import Instrument
 from timbrel.core.timbre import parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel_bundle.errors import UnknownInstrumentError
-from timbrel_bundle.ranges import DISC_SLACK
+from timbrel_bundle.request_fields import DISC_SLACK
 from timbrel_bundle.timbre_map import find_instrument
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 

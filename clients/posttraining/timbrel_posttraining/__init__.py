@@ -1,0 +1,1 @@
+"""What goes on from a finished bundle: it is judged, described, compared and fine-tuned."""

@@ -1,0 +1,164 @@
+"""Notes that a model writes to remember itself by.
+
+The notes that a bundle was trained on do not ship with it. So before it learns new ones the model writes some
+at the points of its own instruments, and while it learns it is held to them: pseudo-rehearsal (Robins,
+"Catastrophic forgetting, rehearsal and pseudorehearsal", Connection Science, 1995).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from timbrel_training.finetune_config import FineTuneConfig
+from timbrel_training.loop import batch_seed
+from timbrel_training.model.transformer import NoteTransformer
+from timbrel_training.notes.split import Split
+from timbrel_training.timbre.map import MapPoint
+from timbrel_training.tokens.store import TokenHeader, TokenStoreWriter
+from timbrel_training.writer import Sampling, write_notes
+
+BETWEEN = "between instruments"
+"""Under which notes at random points are listed."""
+SOURCE = "rehearsal"
+AT_ONCE = 32
+"""Notes written side by side."""
+
+
+@dataclass(frozen=True)
+class NoteRanges:
+    """What a model may be asked for; both ends belong to each range."""
+
+    pitch: tuple[int, int]  # MIDI note numbers
+    velocity: tuple[int, int]
+    held_frames: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class RehearsalPlan:
+    """N notes to be written, in order of their holds: notes written side by side then end at like times."""
+
+    timbre: NDArray[np.float32]  # [N, 2]
+    pitch: NDArray[np.int64]  # [N]
+    velocity: NDArray[np.int64]  # [N]
+    held_frames: NDArray[np.int64]  # [N]
+    names: tuple[tuple[str, str], ...]  # [N], instrument and family
+
+    @classmethod
+    def draw(
+        cls,
+        points: Sequence[MapPoint],
+        taken: NDArray[np.float32],
+        ranges: NoteRanges,
+        config: FineTuneConfig,
+        keep_off: float,
+    ) -> RehearsalPlan:
+        """A plan that depends on nothing but its arguments.
+
+        Args:
+            points: of the old instruments: some notes each.
+            taken: [n, 2], where new instruments will be: no note nearer than `keep_off` to these.
+            ranges: of the notes.
+            config: how many notes; its seed.
+            keep_off: distance on the map.
+        """
+        generator = np.random.default_rng(config.training.loop.seed)
+        timbre, pitch, names = [], [], []
+        for point in points:
+            low, high = max(point.pitch_min, ranges.pitch[0]), min(point.pitch_max, ranges.pitch[1])
+            timbre += [(point.x, point.y)] * config.rehearsal_notes
+            pitch.append(_spread(low, high, config.rehearsal_notes, generator))
+            names += [(point.instrument, point.family)] * config.rehearsal_notes
+        between = _disc(config.between_notes, taken, keep_off, generator)
+        pitch.append(_spread(*ranges.pitch, len(between), generator))
+        count = len(timbre) + len(between)
+        shortest, longest = map(math.log, ranges.held_frames)
+        held = np.exp(generator.uniform(shortest, longest, count)).round().astype(np.int64)
+        names += [(BETWEEN, BETWEEN)] * len(between)
+        order = np.argsort(held, kind="stable")
+        return cls(
+            timbre=np.concatenate([np.array(timbre, np.float32).reshape(-1, 2), between])[order],
+            pitch=np.concatenate(pitch)[order],
+            velocity=generator.integers(ranges.velocity[0], ranges.velocity[1] + 1, count),
+            held_frames=held[order],
+            names=tuple(names[row] for row in order),
+        )
+
+    def __len__(self) -> int:
+        return len(self.pitch)
+
+
+def write_rehearsal(
+    model: NoteTransformer, plan: RehearsalPlan, header: TokenHeader, path: Path, config: FineTuneConfig
+) -> None:
+    """Writes the plan's notes into a token store at `path`, in order; continues a killed run.
+
+    Args:
+        model: before it learns anything new; in evaluation mode, on the CPU.
+        plan: what to write.
+        header: of the codec whose codes the model writes.
+        path: the store.
+        config: how tokens are drawn; its seed.
+
+    Raises:
+        StoreError: there is a store at `path` already, or unfinished work of another codec.
+    """
+    cap = model.config.max_frames
+    with TokenStoreWriter(path, header) as writer:
+        begun = len(writer) // AT_ONCE * AT_ONCE  # a batch cut short is written again
+        bar = tqdm(range(begun, len(plan), AT_ONCE), "rehearsal", unit="batch", dynamic_ncols=True)
+        for first in bar:
+            rows = slice(first, min(first + AT_ONCE, len(plan)))
+            seed = batch_seed(config.training.loop.seed + 2, first)
+            written = write_notes(
+                model,
+                plan.timbre[rows],
+                plan.pitch[rows],
+                plan.velocity[rows].astype(np.float32),
+                plan.held_frames[rows],
+                Sampling(top_p=config.rehearsal_top_p, seed=seed),
+            )
+            for row in range(len(writer), rows.stop):
+                _add(writer, plan, row, written[row - first], cap)
+        writer.finish()
+
+
+def _add(
+    writer: TokenStoreWriter, plan: RehearsalPlan, row: int, codes: NDArray[np.uint16], cap: int
+) -> None:
+    instrument, family = plan.names[row]
+    writer.add(
+        codes,
+        instrument=instrument,
+        family=family,
+        pitch=int(plan.pitch[row]),
+        velocity=int(plan.velocity[row]),
+        held_frames=int(plan.held_frames[row]),
+        source=SOURCE,
+        split=int(Split.TRAIN),
+        cut=len(codes) >= cap,
+    )
+
+
+def _spread(low: int, high: int, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Pitches [count], one at random from each of as many equal parts of low .. high."""
+    parts = (np.arange(count) + generator.random(count)) / max(count, 1)
+    return low + np.floor(parts * (high + 1 - low)).astype(np.int64)
+
+
+def _disc(
+    count: int, taken: NDArray[np.float32], keep_off: float, generator: np.random.Generator
+) -> NDArray[np.float32]:
+    """At most `count` points [n, 2], uniform in the disc but for the surroundings of those taken."""
+    radius, angle = np.sqrt(generator.random(count)), generator.uniform(0.0, 2.0 * np.pi, count)
+    points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).astype(np.float32)
+    if not len(taken):
+        return points
+    gaps = np.linalg.norm(points[:, None] - taken[None], axis=2).min(axis=1)
+    return points[gaps >= keep_off]

@@ -1,0 +1,170 @@
+"""The text of a model card (Mitchell et al., 2019, "Model Cards for Model Reporting")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from timbrel_bundle.layout import MAP_PICTURE
+from timbrel_posttraining.evaluate.figure import show_number
+from timbrel_posttraining.model_card import words
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+
+def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[str, Any]) -> str:
+    """The card, as Markdown.
+
+    Args:
+        manifest: of the bundle.
+        timbre_map: its instruments.
+        report: what `timbrel train evaluate` found of it.
+    """
+    parts = (
+        _head(manifest),
+        _instruments(timbre_map),
+        _data(manifest),
+        _verdict(report),
+        _figures(report),
+        words.LIMITS,
+        words.DEPARTURES,
+        _reproduction(manifest),
+    )
+    return (
+        "\n\n".join("\n".join(part) if not isinstance(part, str) else part.strip() for part in parts) + "\n"
+    )
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The lines of a Markdown table."""
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    for row in rows:
+        yield f"| {' | '.join(map(str, row))} |"
+
+
+def _head(manifest: pb.Manifest) -> list[str]:
+    codec, model, ranges = manifest.codec, manifest.model, manifest.ranges
+    rate = codec.sample_rate / codec.hop_length
+    size = sum(file.size for file in manifest.files) / 1e6
+    facts = [
+        ("bundle", f"{manifest.name}, `{manifest.bundle_hash[:12]}`, {size:.1f} MB"),
+        ("writes", "single notes: timbre (a point of the map), pitch, velocity, seconds held, seed"),
+        ("pitch", f"MIDI {ranges.pitch_min} to {ranges.pitch_max}"),
+        ("velocity", f"{ranges.velocity_min} to {ranges.velocity_max}"),
+        (
+            "seconds held",
+            f"{ranges.seconds_min:g} to {ranges.seconds_max:g}; "
+            f"a note is cut at {model.max_frames / rate:.1f} s",
+        ),
+        (
+            "codec",
+            f"{codec.id}: {codec.sample_rate} Hz, {rate:g} frames/s, "
+            f"{codec.n_codebooks} codebooks of {codec.codebook_size}, "
+            f"{1000 * codec.delay_samples / codec.sample_rate:.1f} ms behind its codes",
+        ),
+        (
+            "model",
+            f"encoder-decoder Transformer, {model.n_parameters / 1e6:.1f} M parameters: "
+            f"width {model.d_model}, {model.n_decoder_layers} decoder and {model.n_encoder_layers} encoder "
+            f"layers, {model.n_heads} heads, {model.n_kv_heads} for keys and values",
+        ),
+        ("training", f"{manifest.training.n_steps} steps, config {manifest.training.config or 'of its own'}"),
+    ]
+    return [f"# Model card: {manifest.name}", "", *table(("", ""), facts)]
+
+
+def _instruments(timbre_map: pb.TimbreMap) -> list[str]:
+    by_family: dict[str, list[str]] = {}
+    for point in timbre_map.points:
+        by_family.setdefault(point.family, []).append(point.instrument)
+    rows = [(family, ", ".join(sorted(names))) for family, names in sorted(by_family.items())]
+    return [
+        f"## Instruments ({len(timbre_map.points)})",
+        "",
+        f"![The timbre map]({MAP_PICTURE})",
+        "",
+        *table(("family", "instruments"), rows),
+    ]
+
+
+def _data(manifest: pb.Manifest) -> list[str]:
+    rows = [
+        (source.name, source.n_instruments, source.n_notes, source.licence)
+        for source in manifest.training.sources
+    ]
+    return ["## Trained on", "", *table(("source", "instruments", "notes", "licence"), rows)]
+
+
+def _verdict(report: Mapping[str, Any]) -> list[str]:
+    judged = [
+        (section["title"], report["figures"][name])
+        for section in report["sections"].values()
+        for name in section["figures"]
+        if report["figures"][name]["met"] is not None
+    ]
+    missed = [(title, figure) for title, figure in judged if not figure["met"]]
+    count = report["settings"]["count"]
+    lines = [
+        "## How good it is",
+        "",
+        f"Judged by `timbrel train evaluate --count {count}`: every note written once by the engine with its "
+        "default sampling, with a seed made of what the note is, at the instrument's published point. "
+        "Intervals are 95 % bootstrap intervals. "
+        f"{len(judged) - len(missed)} of {len(judged)} bars are met.",
+    ]
+    if missed:
+        lines += ["", "Missed:", "", *(f"- {_sentence(title, figure)}" for title, figure in missed)]
+    return lines
+
+
+def _sentence(title: str, figure: Mapping[str, Any]) -> str:
+    return f"{title}, {figure['label']}: {_value(figure)}; the bar is {_bar(figure)}."
+
+
+def _figures(report: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    for section in report["sections"].values():
+        figures = [report["figures"][name] for name in section["figures"]]
+        rows = [(figure["label"], _value(figure), _bar(figure), _mark(figure)) for figure in figures]
+        lines += [f"### {section['title']}", "", section["method"], ""]
+        lines += [*table(("", "measured", "bar", ""), rows), ""]
+        for breakdown in section["tables"]:
+            shown = [[_cell(cell) for cell in row] for row in breakdown["rows"]]
+            lines += [f"{breakdown['title']}:", "", *table(breakdown["columns"], shown), ""]
+    return lines[:-1]
+
+
+def _value(figure: Mapping[str, Any]) -> str:
+    value, low, high, unit = (figure[key] for key in ("value", "low", "high", "unit"))
+    if value is None:
+        return "not measured"
+    if low is None or high is None:
+        return show_number(value, unit)
+    return f"{show_number(value, unit)} ({show_number(low, unit)} to {show_number(high, unit)})"
+
+
+def _bar(figure: Mapping[str, Any]) -> str:
+    return "" if figure["bar"] is None else f"{figure['bar_is']} {show_number(figure['bar'], figure['unit'])}"
+
+
+def _mark(figure: Mapping[str, Any]) -> str:
+    return {True: "met", False: "**missed**", None: ""}[figure["met"]]
+
+
+def _cell(cell: object) -> str:
+    if cell is None:
+        return ""
+    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+
+
+def _reproduction(manifest: pb.Manifest) -> list[str]:
+    return [
+        "## Make it again",
+        "",
+        "    apt-get install fluidsynth fluid-soundfont-gm musescore-general-soundfont",
+        f"    make pretrain CONFIG={manifest.training.config or 'cpu'}",
+        "",
+        "renders the notes, trains the codec, the map and the model, exports the bundle, judges it and "
+        f"writes this card. It was exported from revision `{manifest.git_revision[:12]}`. "
+        "Training on a CPU repeats bit for bit only on a like CPU.",
+    ]

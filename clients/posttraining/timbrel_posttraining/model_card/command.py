@@ -1,0 +1,42 @@
+"""`timbrel train card`: a bundle's manifest and its evaluation become its model card."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from timbrel_training.stage import add_folder
+
+help = "write a bundle's MODEL_CARD.md and the picture of its map from its evaluation"
+
+_EXAMPLES = """\
+example:
+  timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes --out runs/cpu/evaluation
+  timbrel train card --bundle runs/cpu/bundle --evaluation runs/cpu/evaluation
+
+Card and picture are no part of what the bundle's hash names: writing them does not make it another bundle.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    add_folder(parser, "bundle", "the bundle, which receives the card")
+    add_folder(parser, "evaluation", "the folder that `timbrel train evaluate` wrote of this very bundle")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes both files."""
+    from timbrel_bundle.bundle import Bundle
+    from timbrel_bundle.files import atomic_write
+    from timbrel_bundle.layout import MAP_PICTURE, MODEL_CARD
+    from timbrel_posttraining.model_card.card import model_card
+    from timbrel_posttraining.model_card.evaluation import read_evaluation
+
+    bundle = Bundle.open(args.bundle)
+    found = read_evaluation(args.evaluation, bundle.manifest)
+    atomic_write(Path(args.bundle) / MAP_PICTURE, found.map_picture)
+    atomic_write(Path(args.bundle) / MODEL_CARD, model_card(bundle.manifest, bundle.timbre_map, found.report))
+    print(Path(args.bundle) / MODEL_CARD)
+    return 0

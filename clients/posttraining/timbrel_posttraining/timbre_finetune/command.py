@@ -1,0 +1,67 @@
+"""`timbrel train hearing`: the timbre encoder of a bundle learns to locate what is really played to it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from timbrel_training.stage import add_config_arguments, add_device_argument, add_folder, config_of
+
+help = "train the timbre encoder on, on recordings and on notes that the bundle writes itself"
+
+_EXAMPLES = """\
+examples:
+  timbrel train hearing --bundle runs/cpu/bundle --notes runs/cpu/notes --timbre runs/cpu/timbre \\
+      --codec runs/cpu/codec --out runs/cpu/hearing
+  timbrel export --timbre runs/cpu/hearing ...     # as before, with the new folder in place of stage 1's
+
+Every instrument stays at its point, so that the model need not be trained again. The bundle is served
+privately and writes some thousand notes; these and source notes are then heard as `locate` hears recordings.
+A run that was stopped goes on when it is started again.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    add_config_arguments(parser)
+    add_device_argument(parser)
+    add_folder(parser, "bundle", "a bundle exported with that stage 1 and codec")
+    add_folder(parser, "notes", "the library of notes that it learnt from")
+    add_folder(parser, "timbre", "folder of stage 1, where training begins")
+    add_folder(parser, "codec", "folder of the codec")
+    add_folder(parser, "out", "folder for lessons, checkpoint, encoder and map; an unfinished one is resumed")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes that hear (default: one per core)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Trains, and prints how well notes are located."""
+    from timbrel_bundle.bundle import Bundle
+    from timbrel_posttraining.timbre_finetune.train import train_hearing
+    from timbrel_training.codec.timbrel_notes.train import load_codec
+    from timbrel_training.loop import pick_device
+    from timbrel_training.notes.library import AudioLibrary
+
+    bundle = Bundle.open(args.bundle)
+    bundle.require()
+    loop = train_hearing(
+        config_of(args).hearing,
+        bundle,
+        AudioLibrary(args.notes),
+        args.timbre,
+        load_codec(args.codec),
+        args.out,
+        pick_device(args.device),
+        args.jobs,
+    )
+    print(f"{args.out}: {loop.step} of {loop.config.n_steps} steps")
+    for name, value in (loop.history[-1] if loop.history else {}).items():
+        print(f"  {name.replace('_', ' ')}: {value:.3f}")
+    return 0

@@ -1,0 +1,266 @@
+"""The fields of a request for a note: one table for the server, the client, the command line and the page.
+
+Who adds a field adds a row here and, for a sampling parameter, a field of `SamplingSettings`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, TypeAlias, TypeGuard
+
+from timbrel_bundle.audio import MAX_SAMPLE_RATE
+from timbrel_bundle.randomness import MAX_SEED
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+Violation: TypeAlias = tuple[str, str]
+"""The request's field, and what is wrong with it: its value and what is allowed."""
+
+DISC_SLACK = 1e-6
+"""How far outside the unit disc a point may lie: float32 cannot hold every point of the circle."""
+
+MIN_SAMPLE_RATE = 8000
+"""Hz. Of a recording to be located: below the telephone's, nothing of a timbre is left."""
+
+MAX_PITCH = 127
+SEED_BITS = 32
+"""Of a seed that a client draws: few enough digits to be typed again, and exact in JavaScript's numbers."""
+
+
+@dataclass(frozen=True)
+class RequestField:
+    """One number of a request: what it means, which values it may have, what it is where nobody sets it."""
+
+    name: str
+    kind: type[int] | type[float]
+    help: str
+    """For people, in a few words."""
+
+    noun: str = ""
+    """What such a whole number is, in messages."""
+
+    low: float | None = None
+    """The least value allowed. None: the manifest's ranges tell it, as `{name}_min`; so for `high`."""
+
+    high: float | None = None
+
+    above_low: bool = False
+    """Whether `low` itself is too low."""
+
+    default: float | None = None
+    """Where it is left out. None: the server decides, or nothing does and it must be there."""
+
+    required: bool = False
+    sampling: bool = False
+    """Whether it is one of `SamplingSettings`."""
+
+    @property
+    def path(self) -> str:
+        """Its name inside a GenerateRequest, as error messages give it."""
+        return f"sampling.{self.name}" if self.sampling else self.name
+
+    def range(self, ranges: pb.RequestRanges) -> tuple[float, float]:
+        """The least and the greatest value allowed."""
+        low = getattr(ranges, f"{self.name}_min") if self.low is None else self.low
+        high = getattr(ranges, f"{self.name}_max") if self.high is None else self.high
+        return low, high
+
+    def fault(self, value: object, ranges: pb.RequestRanges) -> str | None:
+        """What is wrong with a value, and what is allowed; None where it is well."""
+        if value is None and not self.required:
+            return None
+        low, high = self.range(ranges)
+        if self.kind is int:
+            return _whole_fault(value, int(low), int(high), self.noun)
+        if is_finite(value) and (low < value if self.above_low else low <= value) and value <= high:
+            return None
+        if self.name == "seconds":
+            return f"{_show(value)} is not a length the bundle knows; {low:g} to {high:g} seconds are allowed"
+        allowed = f"above {low:g} and up to {high:g}" if self.above_low else f"{low:g} to {high:g}"
+        return f"{_show(value)} is not allowed; {allowed} is"
+
+
+REQUEST_FIELDS = (
+    RequestField("pitch", int, "MIDI note number", "MIDI note number", default=60, required=True),
+    RequestField("velocity", int, "1..127", "MIDI velocity", default=100, required=True),
+    RequestField("seconds", float, "how long the key is held", default=2.0, required=True),
+    RequestField("seed", int, "for the same note again", "seed", low=0, high=MAX_SEED),
+    RequestField(
+        "temperature", float, "0 always takes the most likely code", low=0.0, high=2.0, sampling=True
+    ),
+    RequestField(
+        "top_k",
+        int,
+        "draw from the k most likely codes only",
+        "number of tokens",
+        low=1,
+        high=256,
+        sampling=True,
+    ),
+    RequestField(
+        "top_p",
+        float,
+        "draw from the likeliest codes of this probability only",
+        low=0.0,
+        high=1.0,
+        above_low=True,
+        sampling=True,
+    ),
+)
+"""Every number of a request beside its timbre, in the order of the messages about them."""
+
+FIELD = {field.name: field for field in REQUEST_FIELDS}
+"""The same by name."""
+
+SAMPLING_FIELDS = tuple(field for field in REQUEST_FIELDS if field.sampling)
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How each token is drawn; None in a field takes the server's default."""
+
+    temperature: float | None = None
+    """Softmax temperature; 0 always takes the most likely token."""
+
+    top_k: int | None = None
+    """Only the k most likely tokens are drawn from, 1..256."""
+
+    top_p: float | None = None
+    """Only the smallest set of tokens whose probabilities reach p is drawn from, in (0, 1]."""
+
+    @classmethod
+    def of(cls, holder: object) -> SamplingSettings:
+        """Those of anything with attributes of these names: parsed arguments, a client's request."""
+        return cls(**{field.name: getattr(holder, field.name) for field in SAMPLING_FIELDS})
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> SamplingSettings:
+        """Those that are in the mapping."""
+        return cls(**{field.name: values.get(field.name) for field in SAMPLING_FIELDS})
+
+    @classmethod
+    def from_pb(cls, message: pb.Sampling) -> SamplingSettings:
+        """Those that are set in the message."""
+        given = {
+            each.name: getattr(message, each.name) for each in SAMPLING_FIELDS if message.HasField(each.name)
+        }
+        return cls(**given)
+
+    def to_pb(self) -> pb.Sampling:
+        """The message; what is None stays unset."""
+        return pb.Sampling(**self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """By name."""
+        return dataclasses.asdict(self)
+
+    def filled(self, defaults: SamplingSettings) -> SamplingSettings:
+        """These, and the defaults where they are None."""
+        own = {name: value for name, value in self.to_dict().items() if value is not None}
+        return dataclasses.replace(defaults, **own)
+
+
+DEFAULT_SAMPLING = SamplingSettings(temperature=1.0, top_k=256, top_p=0.95)
+"""What a server draws with where the caller leaves it open. A cooler draw repeats the likeliest code, so that
+plucked notes never decay; a draw without `top_p` takes unlikely codes now and then, heard as jumps."""
+
+
+def check_request(
+    ranges: pb.RequestRanges,
+    timbre: Sequence[float] | None,
+    pitch: int | None,
+    velocity: int,
+    seconds: float,
+    sampling: SamplingSettings | pb.Sampling | None = None,
+    seed: int | None = None,
+) -> list[Violation]:
+    """What is wrong with a request for a note: (field, description) for each fault, [] where all is well.
+
+    Args:
+        ranges: the bundle's.
+        timbre: (x, y), within the unit disc.
+        pitch: MIDI note number.
+        velocity: MIDI velocity.
+        seconds: how long the key is held.
+        sampling: None, or None in a field, takes the server's default.
+        seed: None lets the server draw one.
+    """
+    if isinstance(sampling, pb.Sampling):
+        sampling = SamplingSettings.from_pb(sampling)
+    drawn = (sampling or SamplingSettings()).to_dict()
+    values = {"pitch": pitch, "velocity": velocity, "seconds": seconds, "seed": seed, **drawn}
+    faults = [("timbre", _timbre_fault(timbre))]
+    faults += [(field.path, field.fault(values[field.name], ranges)) for field in REQUEST_FIELDS]
+    return [(path, fault) for path, fault in faults if fault]
+
+
+def check_recording(sample_rate: int, pitch: float | None) -> list[Violation]:
+    """What is wrong with a request to locate a recording, its sound aside: as `check_request` tells it.
+
+    Args:
+        sample_rate: of the recording, in Hz.
+        pitch: MIDI note number, fractions allowed; None where it is not known.
+    """
+    checks = (
+        ("sample_rate", _whole_fault(sample_rate, MIN_SAMPLE_RATE, MAX_SAMPLE_RATE, "rate in Hz")),
+        ("pitch", None if pitch is None else _hint_fault(pitch)),
+    )
+    return [(field, fault) for field, fault in checks if fault]
+
+
+def describe_violations(violations: Iterable[Violation]) -> str:
+    """All violations in one line, for people: "pitch: 130 is ...; seconds: ..."."""
+    return "; ".join(f"{field}: {description}" for field, description in violations)
+
+
+def _timbre_fault(timbre: Sequence[float] | None) -> str | None:
+    if timbre is None:
+        return "is missing; a point (x, y) with x^2 + y^2 <= 1 is needed"
+    if len(timbre) != 2 or not all(is_finite(value) for value in timbre):
+        return (
+            f"{_show(tuple(timbre))} is not a point (x, y); two finite numbers with x^2 + y^2 <= 1 are needed"
+        )
+    radius = math.hypot(timbre[0], timbre[1])
+    if radius > 1.0 + DISC_SLACK:
+        return f"{_show(tuple(timbre))} lies {radius:.7g} from the centre; x^2 + y^2 <= 1 is allowed"
+    return None
+
+
+def _hint_fault(pitch: float) -> str | None:
+    if not is_finite(pitch) or not 0 < pitch <= MAX_PITCH:
+        return f"{_show(pitch)} is not a MIDI note number; above 0 and up to {MAX_PITCH} is, or none at all"
+    return None
+
+
+def _whole_fault(value: object, low: int, high: int, what: str) -> str | None:
+    allowed = f"a {what} of {low} to {high}"
+    if value is None:
+        return f"is missing; {allowed} is needed"
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        return f"{_show(value)} is not a whole number; {allowed} is needed"
+    if not low <= int(value) <= high:
+        return f"{_show(value)} is out of range; {allowed} is allowed"
+    return None
+
+
+def is_finite(value: object) -> TypeGuard[float]:
+    """Whether this is a number that is neither NaN nor infinite. Bool is no number here."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond float's range
+        return False
+
+
+def _show(value: object) -> str:
+    """A value as a user would write it: float32's long tails cut, huge ints and strings shortened."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_show, value))})"
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        return f"{float(value):.7g}"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,27 @@
+# timbrel's server on CPUs. From the repository's root:
+#   docker build --file server/deploy/docker/cpu.Dockerfile --tag timbrel:cpu .
+# Runs as nobody in particular, on a read-only root file system:
+#   docker run --read-only --cap-drop ALL --publish 50051:50051 --env TIMBREL_TOKEN=... timbrel:cpu --insecure
+
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /source
+COPY . .
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+RUN python -m venv /opt/timbrel \
+    && /opt/timbrel/bin/pip install --no-cache-dir --disable-pip-version-check \
+        --constraint constraints.txt '.[cpu,server,metrics,telemetry]'
+
+FROM python:3.11-slim-bookworm
+COPY --from=build /opt/timbrel /opt/timbrel
+COPY server/deploy/docker/health_check.py /opt/timbrel/health_check.py
+ENV PATH=/opt/timbrel/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    TIMBREL_HOST=0.0.0.0 \
+    TIMBREL_METRICS_PORT=9464 \
+    TIMBREL_LOG_FORMAT=json
+USER 65532:65532
+EXPOSE 50051 9464
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "/opt/timbrel/health_check.py"]
+ENTRYPOINT ["timbrel", "serve"]

@@ -1,0 +1,32 @@
+# timbrel's server on NVIDIA GPUs. From the repository's root:
+#   docker build --file server/deploy/docker/gpu.Dockerfile --tag timbrel:gpu .
+# The wheels bring CUDA's libraries and cuDNN; the host brings the driver and the NVIDIA container toolkit.
+# Runs as nobody in particular, on a read-only root file system:
+#   docker run --gpus all --read-only --cap-drop ALL --publish 50051:50051 --env TIMBREL_TOKEN=... timbrel:gpu --insecure
+
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /source
+COPY . .
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+RUN python -m venv /opt/timbrel \
+    && /opt/timbrel/bin/pip install --no-cache-dir --disable-pip-version-check \
+        --constraint constraints.txt '.[gpu,server,metrics,telemetry]'
+
+FROM python:3.11-slim-bookworm
+COPY --from=build /opt/timbrel /opt/timbrel
+COPY server/deploy/docker/health_check.py /opt/timbrel/health_check.py
+ENV PATH=/opt/timbrel/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    TIMBREL_PROVIDER=cuda \
+    TIMBREL_SLOTS=64 \
+    TIMBREL_HOST=0.0.0.0 \
+    TIMBREL_METRICS_PORT=9464 \
+    TIMBREL_LOG_FORMAT=json
+USER 65532:65532
+EXPOSE 50051 9464
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "/opt/timbrel/health_check.py"]
+ENTRYPOINT ["timbrel", "serve"]

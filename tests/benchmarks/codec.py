@@ -1,0 +1,138 @@
+"""The codec's decoder: how many times faster than it plays it turns codes into audio, streamed and whole.
+
+Examples:
+    python tests/benchmarks/codec.py            chunks of 1 to 16 frames and whole notes, batches 1 to 32
+    python tests/benchmarks/codec.py --quick
+    python tests/benchmarks/codec.py --chunks 1 8 --batches 1 4
+
+Beside it, where torch and the training package can be imported, the same decoder in PyTorch, with the same
+weights, threads and chunks, run in turn. Above 1 in the last column ours is faster. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.pop(0)  # this folder, whose profile.py would stand before Python's own
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import numpy.typing as npt
+from benchmarks.harness.codec_step import CodecStep, TorchCodecStep, open_torch_codec
+from benchmarks.harness.report import Report
+from benchmarks.harness.table import print_table
+from benchmarks.harness.timing import FULL, QUICK, Plan, Times, Work, interleave
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_server.settings.config import default_bundle_path
+
+CHUNKS = (1, 2, 4, 8, 16)
+WHOLE_SECONDS = 4.0
+BATCHES = (1, 2, 4, 8, 16, 32)
+OURS, TORCH = "ours", "torch"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One chunk size at one batch size."""
+
+    chunk: int
+    n_rows: int
+    real_time: float
+    """Seconds of audio of all rows per second of time."""
+    milliseconds: float
+    """Per chunk, all rows together."""
+    vs_torch: float | None
+
+
+def measure(
+    ours: CodecStep, torch_codec: Any, codes: npt.NDArray[np.int64], frame_rate: float, plan: Plan
+) -> Row:
+    """Times one chunk of codes [B, T, K] in the middle of a note."""
+    works: dict[str, Work] = {OURS: ours.bind(codes)}
+    if torch_codec is not None:
+        works[TORCH] = TorchCodecStep(torch_codec, codes).run
+    times: Times = interleave(works, plan)
+    n_rows, chunk = codes.shape[:2]
+    seconds = times.seconds(OURS)
+    return Row(
+        chunk=chunk,
+        n_rows=n_rows,
+        real_time=n_rows * chunk / frame_rate / seconds,
+        milliseconds=1e3 * seconds,
+        vs_torch=times.ratio(TORCH, OURS) if torch_codec is not None else None,
+    )
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="short runs, fewer batch sizes")
+    add("--bundle", type=Path, help="bundle whose codec is measured (default: the one that ships)")
+    add("--chunks", nargs="+", type=int, default=list(CHUNKS), help="frames a chunk (default: 1 2 4 8 16)")
+    add("--batches", nargs="+", type=int, help="notes at once (default: 1 2 4 8 16 32)")
+    add("--threads", type=int, default=1, help="threads, on both sides (default %(default)s)")
+    args = parser.parse_args(argv)
+    args.batches = args.batches or ([1, 8] if args.quick else list(BATCHES))
+    return args
+
+
+def main() -> None:
+    """Measures, prints a table and the line of JSON."""
+    args = parse_arguments()
+    report = Report("codec", quick=args.quick)
+    bundle = Bundle.open(args.bundle or default_bundle_path())
+    spec = bundle.manifest.codec
+    frame_rate = spec.sample_rate / spec.hop_length
+    ours = CodecStep(bundle, args.threads)
+    torch_codec = open_torch_codec(bundle, args.threads)
+    if torch_codec is None:
+        print("PyTorch is left out: torch and timbrel_training are not both here, or read no such codec")
+    plan = (QUICK if args.quick else FULL).for_threads(args.threads)
+    whole = round(WHOLE_SECONDS * frame_rate)
+    random = np.random.default_rng(0)
+    rows = []
+    for n_rows in args.batches:
+        for chunk in (*args.chunks, whole):
+            codes = random.integers(0, spec.codebook_size, (n_rows, chunk, spec.n_codebooks))
+            rows.append(measure(ours, torch_codec, codes, frame_rate, plan))
+    print(
+        f"\n{bundle.manifest.name}: {spec.sample_rate} Hz, {frame_rate:g} frames/s; "
+        f"a whole note is {whole} frames"
+    )
+    print_table(
+        ["frames a chunk", "notes at once", "ms a chunk", "x real time", "torch / ours"],
+        [
+            ["whole" if r.chunk == whole else str(r.chunk), r.n_rows, r.milliseconds, r.real_time, r.vs_torch]
+            for r in rows
+        ],
+    )
+
+    def by_chunk(figure: str) -> dict[str, dict[str, float | None]]:
+        found: dict[str, dict[str, float | None]] = {}
+        for row in rows:
+            name = "whole" if row.chunk == whole else str(row.chunk)
+            value = getattr(row, figure)
+            found.setdefault(name, {})[str(row.n_rows)] = None if value is None else round(value, 3)
+        return found
+
+    report.finish(
+        {
+            "model": bundle.manifest.name,
+            "threads": args.threads,
+            "real_time": by_chunk("real_time"),
+            "vs_torch": by_chunk("vs_torch"),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

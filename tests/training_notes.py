@@ -1,0 +1,110 @@
+"""Synthetic notes: tokenised ones with a codec without audio, and a library of the tiny bundle's names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from timbrel_training.codec.interface import Codec
+from timbrel_training.notes.library import render_library
+from timbrel_training.notes.split import Split, SplitRule
+from timbrel_training.notes.synthetic import SyntheticSource
+from timbrel_training.token_table import TokenTable, from_notes
+
+N_CODEBOOKS = 3
+CODEBOOK_SIZE = 16
+INSTRUMENTS = ("Grand Piano", "Violin", "Flute", "Trumpet")
+"""On the tiny bundle's map."""
+
+
+class LatentsOnlyCodec(Codec):
+    """A codec whose latents are looked up; it knows no audio."""
+
+    id = "latents-only"
+    sample_rate = 24_000
+    hop_length = 480
+    n_codebooks = N_CODEBOOKS
+    codebook_size = CODEBOOK_SIZE
+    latent_dim = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        shape = (N_CODEBOOKS, CODEBOOK_SIZE, self.latent_dim)
+        self.register_buffer("books", torch.randn(shape, generator=generator))
+
+    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def decode(self, codes: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def latents(self, codes: Tensor) -> Tensor:
+        return torch.stack([self.books[q][codes[:, :, q]] for q in range(N_CODEBOOKS)]).sum(dim=0)
+
+    def silence(self) -> Tensor:
+        return torch.zeros(N_CODEBOOKS, dtype=torch.int64)
+
+
+def make_table(n_instruments: int = 4, per_instrument: int = 40, seed: int = 0) -> TokenTable:
+    """Notes whose first codebook tells the instrument and whose second tells the pitch."""
+    generator = np.random.default_rng(seed)
+    notes, pitches, velocities, held, splits, owners = [], [], [], [], [], []
+    for instrument in range(n_instruments):
+        for number in range(per_instrument):
+            pitch = 60 + number % 10
+            length = int(generator.integers(8, 40))
+            codes = generator.integers(0, CODEBOOK_SIZE, (length, N_CODEBOOKS))
+            codes[:, 0] = instrument * 3 + generator.integers(0, 2, length)
+            codes[:, 1] = pitch - 60
+            notes.append(codes.astype(np.uint16))
+            pitches.append(pitch)
+            velocities.append(int(generator.integers(1, 128)))
+            held.append(max(1, length - 5))
+            splits.append(int(Split.HELD_OUT_CELL if pitch == 60 + instrument else Split.TRAIN))
+            owners.append(instrument)
+    return from_notes(
+        notes,
+        instrument=owners,
+        pitch=pitches,
+        velocity=velocities,
+        held_frames=held,
+        split=splits,
+        instruments=[(f"Instrument {index}", f"Family {index % 2}") for index in range(n_instruments)],
+        codebook_size=CODEBOOK_SIZE,
+        frame_rate=50.0,
+        cut=[number % 7 == 0 for number in range(n_instruments * per_instrument)],
+    )
+
+
+@pytest.fixture
+def table() -> TokenTable:
+    """160 notes of four instruments."""
+    return make_table()
+
+
+@pytest.fixture
+def latents_codec() -> LatentsOnlyCodec:
+    """Its codes fit `table`."""
+    return LatentsOnlyCodec()
+
+
+class NamedSource(SyntheticSource):
+    """Synthetic notes under the names that the tiny bundle's map has."""
+
+    def groups(self) -> Sequence[str]:
+        return INSTRUMENTS
+
+
+@pytest.fixture(scope="session")
+def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of 4 instruments at 8 pitches, 6 notes a cell, some cells held out."""
+    path = tmp_path_factory.mktemp("library") / "notes"
+    source = NamedSource(pitches=range(57, 65), n_draws=6, sample_rate=16_000, max_held=1.0)
+    render_library(source, path, jobs=1, rule=SplitRule(cell_fraction=0.25))
+    return path

@@ -1,0 +1,78 @@
+"""The tiny bundle beside a library of its instruments, and measurements made up as a test needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_posttraining.evaluate.cache import TakeCache
+from timbrel_posttraining.evaluate.heard import Heard
+from timbrel_posttraining.evaluate.material import Material
+from timbrel_posttraining.evaluate.record import Record
+from timbrel_posttraining.evaluate.take import Take
+from timbrel_training.notes.library import AudioLibrary
+
+
+@pytest.fixture
+def material(tiny_bundle: Path, library_dir: Path) -> Material:
+    """The tiny bundle and that library, with a count of 40."""
+    return Material(Bundle.open(tiny_bundle), AudioLibrary(library_dir), 40)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> TakeCache:
+    """An empty one."""
+    return TakeCache(tmp_path)
+
+
+@pytest.fixture
+def make_record() -> Callable[..., Record]:
+    """Makes the record of a perfect note, but for the fields given."""
+
+    def make(**changes: object) -> Record:
+        perfect = {
+            "seconds": 1.0,
+            "truncated": False,
+            "in_tune": True,
+            "swift_in_tune": True,
+            "within_15": True,
+            "octave_error": False,
+            "spread_cents": 2.0,
+            "jump_cents": 5.0,
+            "attack_seconds": 0.02,
+            "release_seconds": 0.2,
+            "harmonic_to_noise_db": 20.0,
+            "level_db": -20.0,
+            "brightness": 1000.0,
+            "x": 0.0,
+            "y": 0.0,
+            "mfcc": tuple(np.eye(12)[0]),
+            "statistics": (0.0,) * 40,
+        }
+        return Record(**{**perfect, **changes})  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def hear(cache: TakeCache) -> Callable[..., Heard]:
+    """Puts measurements into the cache: of each take a record or a spectrogram, as functions give them."""
+
+    def put(
+        takes: Sequence[Take],
+        record: Callable[[Take], Record] | None = None,
+        mel: Callable[[Take], NDArray[np.float32]] | None = None,
+    ) -> Heard:
+        for take in takes:
+            if record is not None:
+                cache.save_record(take, record(take))
+            if mel is not None:
+                cache.save_mel(take, mel(take))
+        return Heard(cache)
+
+    return put

@@ -1,0 +1,181 @@
+"""The whole command on the tiny bundle: a real server, real sessions, real measurements."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_posttraining.evaluate import command
+from timbrel_posttraining.evaluate.bars import BARS
+from timbrel_posttraining.model_card import command as card_command
+from timbrel_training.errors import TrainingError
+
+COUNT = 12
+
+
+def evaluate(bundle: Path, notes: Path, out: Path, *options: str) -> dict[str, Any]:
+    """Runs the command; returns report.json."""
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    given = [
+        "--bundle",
+        str(bundle),
+        "--notes",
+        str(notes),
+        "--out",
+        str(out),
+        "--count",
+        str(COUNT),
+        "--jobs",
+        "1",
+    ]
+    assert command.run(parser.parse_args([*given, *options])) == 0
+    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    return report
+
+
+@pytest.fixture(scope="module")
+def judged(tiny_bundle: Path, library_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished evaluation."""
+    out = tmp_path_factory.mktemp("judged")
+    evaluate(tiny_bundle, library_dir, out)
+    return out
+
+
+def test_the_report_holds_every_figure_that_has_a_bar(judged: Path, tiny_bundle: Path) -> None:
+    report = json.loads((judged / "report.json").read_text())
+    manifest = json.loads((tiny_bundle / "manifest.json").read_text())
+    assert report["bundle_hash"] == manifest["bundle_hash"]
+    assert report["settings"]["count"] == COUNT
+    assert set(BARS) <= set(report["figures"])
+    for name in BARS:
+        figure = report["figures"][name]
+        assert figure["met"] in (True, False), name
+        assert figure["n"] > 0, name
+        if figure["low"] is not None:  # a share of shares has no interval where both may be 0
+            assert figure["low"] <= figure["value"] <= figure["high"], name
+
+
+def test_a_card_tells_what_was_measured(judged: Path, tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, bundle)
+    assert write_card(bundle, judged) == 0
+    card = (bundle / "MODEL_CARD.md").read_text()
+    report = json.loads((judged / "report.json").read_text())
+    for figure in report["figures"].values():
+        assert figure["label"] in card
+    missed = [figure for figure in report["figures"].values() if figure["met"] is False]
+    assert missed and card.count("**missed**") == len(missed)
+    assert ElementTree.parse(bundle / "timbre_map.svg").getroot().tag.endswith("svg")
+    # The card is no part of the bundle's name, and the bundle still opens.
+    assert Bundle.open(bundle).manifest.bundle_hash == report["bundle_hash"]
+
+
+def test_a_card_is_refused_for_another_bundle(judged: Path, tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, bundle)
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    report = tmp_path / "judged"
+    report.mkdir()
+    (report / "map.svg").write_text("<svg/>")
+    (report / "report.json").write_text(json.dumps({"bundle_hash": "0" * 64}))
+    with pytest.raises(
+        TrainingError, match=f"judged bundle 000000000000, this one is {manifest['bundle_hash'][:12]}"
+    ):
+        write_card(bundle, report)
+    with pytest.raises(TrainingError, match="holds no finished evaluation"):
+        write_card(bundle, tmp_path)
+    assert not (bundle / "MODEL_CARD.md").exists()
+
+
+def write_card(bundle: Path, evaluation: Path) -> int:
+    """Runs `timbrel train card`."""
+    parser = argparse.ArgumentParser()
+    card_command.configure(parser)
+    return card_command.run(parser.parse_args(["--bundle", str(bundle), "--evaluation", str(evaluation)]))
+
+
+def test_the_figures_of_the_same_notes_fit_together(judged: Path) -> None:
+    """The tiny bundle's codec is random: it sounds like nothing that it is held against."""
+    figures = json.loads((judged / "report.json").read_text())["figures"]
+    value = {name: figure["value"] for name, figure in figures.items()}
+    assert value["trained.in_tune.source"] >= 0.75
+    assert value["trained.in_tune.lost"] == pytest.approx(
+        value["trained.in_tune.source"] - value["trained.in_tune.generated"]
+    )
+    assert {figures[f"between.{name}"]["n"] for name in ("in_tune", "octave_error", "truncated")} == {COUNT}
+    assert figures["trained.log_mel.reconstruction"]["met"] is False
+    assert figures["bundle.megabytes"]["met"] is True
+
+
+def test_the_page_needs_no_other_file(judged: Path) -> None:
+    page = (judged / "report.html").read_text()
+    assert not re.search(r"""(src|href)=["'](?!data:)""", page)
+    assert (
+        page.count("data:image/png;base64,") >= 3 * 4
+    )  # of each family source, reconstruction and generated
+    assert "<svg" in page and ">missed<" in page and ">met<" in page
+    for instrument in ("Grand Piano", "Violin", "Flute", "Trumpet"):
+        assert instrument in page
+
+
+def test_a_second_run_makes_only_what_is_missing(judged: Path, tiny_bundle: Path, library_dir: Path) -> None:
+    """Two notes are lost, with all that was measured of them; two processes make them anew."""
+    before = json.loads((judged / "report.json").read_text())
+    kept = times_of(judged)
+    lost = [path.name.split(".")[0] for path in kept if path.name.endswith(".codes.npz")][:2]
+    gone = {path for path in kept if path.name.split(".")[0] in lost}
+    for path in gone:
+        path.unlink()
+    assert (
+        evaluate(tiny_bundle, library_dir, judged, "--jobs", "2") == before
+    )  # the same seeds, the same notes
+    again = times_of(judged)
+    assert again.keys() == kept.keys()
+    assert {path for path in kept if again[path] != kept[path]} == gone
+
+
+def times_of(judged: Path) -> dict[Path, int]:
+    """When each file in the cache was written."""
+    return {path: path.stat().st_mtime_ns for path in sorted((judged / "cache").rglob("*")) if path.is_file()}
+
+
+def test_a_count_of_nothing_is_refused(tiny_bundle: Path, library_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--count must be at least 1"):
+        evaluate(tiny_bundle, library_dir, tmp_path, "--count", "0")
+
+
+def test_a_section_alone_prints_its_figures_and_writes_no_report(
+    judged: Path,
+    tiny_bundle: Path,
+    library_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["--bundle", tiny_bundle, "--notes", library_dir, "--count", COUNT, "--jobs", 1]
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    chosen = [*given, "--out", tmp_path, "--section", "locate"]
+    assert command.run(parser.parse_args(list(map(str, chosen)))) == 0
+    printed = capsys.readouterr().out
+    figures = json.loads((judged / "report.json").read_text())["figures"]
+    whole = {name: figure for name, figure in figures.items() if name.startswith("locate.")}
+    found = {line.split()[0]: line.split()[1] for line in printed.splitlines() if line.startswith("locate.")}
+    assert found.keys() == whole.keys()
+    for name, figure in whole.items():
+        scale, digits = (100, 1) if figure["unit"] == "%" else (1, 3)
+        assert float(found[name]) == pytest.approx(scale * figure["value"], abs=0.6 * 10**-digits), name
+    assert "Overlaps" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+    with pytest.raises(
+        TrainingError, match="--section loudness: there is none of that name; choose of trained,"
+    ):
+        command.run(parser.parse_args(list(map(str, [*chosen, "--section", "loudness"]))))

@@ -1,1 +1,0 @@
-"""Fine-tuning: a trained note transformer learns new instruments without forgetting the old ones."""
