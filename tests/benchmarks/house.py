@@ -78,11 +78,11 @@ class House:
         under: leaves out what lies elsewhere, though what imports from there still counts as an importer.
     """
 
-    def __init__(self, root: Path, under: PurePosixPath = PurePosixPath(".")) -> None:
+    def __init__(self, root: Path, under: PurePosixPath | None = None) -> None:
         self.files = {path: SourceFile(path, (root / path).read_text("utf-8")) for path in product(root)}
         self._modules = {module_name(path): path for path in self.files if path.suffix == ".py"}
         self.imports = {path: set(self._imported(file)) - {path} for path, file in self.files.items()}
-        self.shown = {path: file for path, file in self.files.items() if path.is_relative_to(under)}
+        self.shown = {path: file for path, file in self.files.items() if path.is_relative_to(under or "")}
 
     def _imported(self, file: SourceFile) -> Iterator[PurePosixPath]:
         """The files of the house that a file imports."""
