@@ -36,6 +36,9 @@ MOST_IMPORT_SHARE = 0.07
 SMALL_LINES = 60
 """A file of so many lines or less, with a single importer, is a hop and not a room."""
 
+FRAGMENT = re.compile(r"(What|How|Who|Whose|Which|Of|Those|Likewise)\b")
+"""Openings of a docstring that is no sentence: "What a note costs" for "A note costs ..."."""
+
 JS_IMPORT = re.compile(r"""^import\b(?:[^;'"]*?\bfrom\b)?\s*["']([^"']+)["']""", re.MULTILINE)
 
 
@@ -62,6 +65,16 @@ class SourceFile:
         """Every import statement of a Python file, those inside functions too."""
         found = ast.walk(ast.parse(self.text, str(self.path)))
         return [node for node in found if isinstance(node, ast.Import | ast.ImportFrom)]
+
+    @property
+    def fragments(self) -> list[str]:
+        """The docstrings of modules, classes and functions that do not begin as a sentence does."""
+        if self.path.suffix == ".js":
+            return []
+        kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        nodes = (node for node in ast.walk(ast.parse(self.text)) if isinstance(node, kinds))
+        found = ((getattr(node, "lineno", 1), ast.get_docstring(node) or "") for node in nodes)
+        return [f"{self.path}:{line}: {text.splitlines()[0]}" for line, text in found if FRAGMENT.match(text)]
 
     @property
     def n_import_lines(self) -> int:
@@ -238,6 +251,11 @@ def main() -> int:
             round(sum(file.n_import_lines for file in house.shown.values()) / n_lines, 4),
             MOST_IMPORT_SHARE,
             [],
+        ),
+        "docstrings_that_are_no_sentence": (
+            sum(len(file.fragments) for file in house.shown.values()),
+            0,
+            [line for file in house.shown.values() for line in file.fragments],
         ),
         "arrows_that_run_back_up": (
             len(house.floors()),
