@@ -35,8 +35,8 @@ from timbrel_training.settings import check_at_least
 MAX_BAD_STEPS = 50
 """Steps in a row with gradients that are not finite before a run is given up."""
 
-Batch = TypeVar("Batch")
-BatchT = TypeVar("BatchT", contravariant=True)
+BatchT = TypeVar("BatchT")
+BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
 Made = TypeVar("Made")
 
 
@@ -87,10 +87,10 @@ class LoopConfig:
         check_at_least(self, n_steps=1, shards=1, validate_every=1, checkpoint_every=1, log_every=1)
 
 
-class LossFunction(Protocol[BatchT]):
+class LossFunction(Protocol[BatchT_contra]):
     """A training loss: called under autocast, in training mode."""
 
-    def __call__(self, batch: BatchT, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+    def __call__(self, batch: BatchT_contra, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """The scalar to minimise, and scalars to log."""
 
 
@@ -98,7 +98,7 @@ Validate = Callable[[nn.Module], Mapping[str, float]]
 """Called with the averaged model in eval mode, without gradients; its scalars are logged and kept."""
 
 
-class Loop(Generic[Batch]):
+class Loop(Generic[BatchT]):
     """Trains `model` in place.
 
     Args:
@@ -117,8 +117,8 @@ class Loop(Generic[Batch]):
         self,
         config: LoopConfig,
         model: nn.Module,
-        loss_fn: LossFunction[Batch],
-        batch_fn: Callable[[int], Batch],
+        loss_fn: LossFunction[BatchT],
+        batch_fn: Callable[[int], BatchT],
         out_dir: Path,
         *,
         validate: Validate | None = None,
@@ -211,11 +211,11 @@ class Loop(Generic[Batch]):
         if saved_at != self.step:
             self._save()
 
-    def _batches_of(self, step: int) -> list[Batch]:
+    def _batches_of(self, step: int) -> list[BatchT]:
         shards = self.config.shards
         return [self.batch_fn(step * shards + shard) for shard in range(shards)]
 
-    def _take_step(self, batches: list[Batch]) -> dict[str, float]:
+    def _take_step(self, batches: list[BatchT]) -> dict[str, float]:
         config = self.config
         rate = learning_rate(
             self.step,
@@ -241,15 +241,15 @@ class Loop(Generic[Batch]):
         scalars = {key: float(torch.as_tensor(value).detach()) for key, value in logged.items()}
         return {"loss": float(loss.detach()), **scalars, "gradient_norm": norm, "learning_rate": rate}
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+    def _loss(self, batch: BatchT) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         with autocast(self.device, self.config.precision):
             return self.loss_fn(batch)
 
-    def _backward_in_threads(self, batches: list[Batch]) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+    def _backward_in_threads(self, batches: list[BatchT]) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Leaves the batches' mean gradient in the parameters; returns the mean loss and scalars."""
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-        def work(batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float], tuple[Tensor | None, ...]]:
+        def work(batch: BatchT) -> tuple[Tensor, Mapping[str, Tensor | float], tuple[Tensor | None, ...]]:
             loss, logged = self._loss(batch)
             return loss.detach(), logged, torch.autograd.grad(loss, trained, allow_unused=True)
 

@@ -25,20 +25,20 @@ CHUNK = 16
 
 
 class ParallelEncoder:
-    """Codes notes of a library, in order.
+    """Codes notes of a dataset, in order.
 
     Args:
-        library: at the codec's sample rate.
+        dataset: at the codec's sample rate.
         codec: in evaluation mode, on the CPU.
         jobs: processes; with one, the work is done here.
     """
 
-    def __init__(self, library: NoteDataset, codec: Codec, jobs: int) -> None:
-        self._library, self._codec = library, codec
+    def __init__(self, dataset: NoteDataset, codec: Codec, jobs: int) -> None:
+        self._dataset, self._codec = dataset, codec
         self._pool: Pool | None = None
         if jobs > 1:
             context = multiprocessing.get_context("spawn")
-            self._pool = context.Pool(jobs, _begin, (library.path, pickle.dumps(codec)))
+            self._pool = context.Pool(jobs, _begin, (dataset.path, pickle.dumps(codec)))
 
     def __enter__(self) -> ParallelEncoder:
         return self
@@ -50,10 +50,10 @@ class ParallelEncoder:
             self._pool.terminate()
 
     def encode(self, notes: Iterable[int]) -> Iterator[NDArray[np.uint16]]:
-        """Codes [T, K] of each of these notes of the library."""
+        """Codes [T, K] of each of these notes of the dataset."""
         if self._pool is not None:
             return self._pool.imap(_encode_in_worker, notes, CHUNK)
-        return (_encode(self._library, self._codec, note) for note in notes)
+        return (_encode(self._dataset, self._codec, note) for note in notes)
 
 
 _worker: tuple[NoteDataset, Codec] | None = None
@@ -72,16 +72,16 @@ def _encode_in_worker(note: int) -> NDArray[np.uint16]:
     return _encode(*_worker, note)
 
 
-def _encode(library: NoteDataset, codec: Codec, note: int) -> NDArray[np.uint16]:
-    audio = torch.from_numpy(library.audio(note))
-    return encode_note(codec, audio, float(library.index["pitch"][note])).numpy().astype(np.uint16)
+def _encode(dataset: NoteDataset, codec: Codec, note: int) -> NDArray[np.uint16]:
+    audio = torch.from_numpy(dataset.audio(note))
+    return encode_note(codec, audio, float(dataset.index["pitch"][note])).numpy().astype(np.uint16)
 
 
-def tokenize_dataset(library: NoteDataset, codec: Codec, codec_hash: str, path: Path, jobs: int = 1) -> None:
-    """Codes every note of `library` into a store at `path`, in the library's order; continues a killed run.
+def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: Path, jobs: int = 1) -> None:
+    """Codes every note of `dataset` into a store at `path`, in the dataset's order; continues a killed run.
 
     Args:
-        library: the notes, at the codec's sample rate.
+        dataset: the notes, at the codec's sample rate.
         codec: in evaluation mode, on the CPU.
         codec_hash: of the codec's weights.
         path: the store to make.
@@ -89,11 +89,11 @@ def tokenize_dataset(library: NoteDataset, codec: Codec, codec_hash: str, path: 
 
     Raises:
         StoreError: there is a store at `path` already, or unfinished work of another codec.
-        ValueError: the library is at another sample rate than the codec.
+        ValueError: the dataset is at another sample rate than the codec.
     """
-    if library.sample_rate != codec.sample_rate:
+    if dataset.sample_rate != codec.sample_rate:
         raise ValueError(
-            f"{library.path}: at {library.sample_rate} Hz, but the codec works at {codec.sample_rate} Hz; "
+            f"{dataset.path}: at {dataset.sample_rate} Hz, but the codec works at {codec.sample_rate} Hz; "
             "render the notes at the codec's rate"
         )
     header = TokenHeader(
@@ -106,24 +106,24 @@ def tokenize_dataset(library: NoteDataset, codec: Codec, codec_hash: str, path: 
         codes_per_semitone=codec.codes_per_semitone,
         code_offset=codec.code_offset,
     )
-    with TokenStoreWriter(path, header) as writer, ParallelEncoder(library, codec, jobs) as encoder:
+    with TokenStoreWriter(path, header) as writer, ParallelEncoder(dataset, codec, jobs) as encoder:
         done = len(writer)
-        rows = range(done, len(library))
+        rows = range(done, len(dataset))
         for note, codes in zip(
-            tqdm(rows, "tokens", len(library), initial=done, dynamic_ncols=True),
+            tqdm(rows, "tokens", len(dataset), initial=done, dynamic_ncols=True),
             encoder.encode(rows),
             strict=True,
         ):
-            row = library.index[note]
+            row = dataset.index[note]
             instrument = int(row["instrument"])
             writer.add(
                 codes,
-                instrument=library.instruments[instrument],
-                family=library.instrument_families[instrument],
+                instrument=dataset.instruments[instrument],
+                family=dataset.instrument_families[instrument],
                 pitch=int(row["pitch"]),
                 velocity=int(row["velocity"]),
                 held_frames=max(1, round(float(row["held_seconds"]) * codec.frame_rate)),
-                source=library.sources[int(row["source"])],
+                source=dataset.sources[int(row["source"])],
                 split=int(row["split"]),
                 cut=bool(row["cut"]),
             )

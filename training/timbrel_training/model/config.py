@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from timbrel_training.tokens.delay import TokenLayout
+from timbrel_training.tokens.delay import CodebookLayout
 
 N_CONDITION_POSITIONS = 3
 """Positions of the condition: timbre, pitch, velocity."""
@@ -26,9 +26,9 @@ class ModelConfig:
     n_codebooks: int
     """Codebooks of the codec: tokens predicted per step."""
     codes_per_semitone: int = 0
-    """Of codebook 0, where the codec codes the fundamental there; see TokenLayout."""
+    """Of codebook 0, where the codec codes the fundamental there; see CodebookLayout."""
     code_offset: int = 0
-    """Shifts codebook 0's tokens; see TokenLayout."""
+    """Shifts codebook 0's tokens; see CodebookLayout."""
     d_model: int = 256
     """Width of the residual stream."""
     n_heads: int = 4
@@ -110,9 +110,9 @@ class ModelConfig:
             raise ModelConfigError(f"dropout is {self.dropout}; it must be in [0, 1)")
 
     @property
-    def layout(self) -> TokenLayout:
+    def layout(self) -> CodebookLayout:
         """How codes become tokens."""
-        return TokenLayout(
+        return CodebookLayout(
             n_codebooks=self.n_codebooks,
             codebook_size=self.codebook_size,
             codes_per_semitone=self.codes_per_semitone,

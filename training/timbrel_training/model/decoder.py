@@ -20,7 +20,7 @@ from timbrel_training.model.embeddings import (
 from timbrel_training.model.layers import CrossLayer, DecoderLayer, PrefixLayer
 
 
-class Decoder(nn.Module, ABC):
+class TransformerDecoder(nn.Module, ABC):
     """Token embeddings summed over codebooks, plus the gate's and the position's, through the layers."""
 
     layer_type: ClassVar[type[DecoderLayer]]
@@ -91,7 +91,7 @@ class Decoder(nn.Module, ABC):
         return self.tokens(tokens) + self.gate(gate) + self.positions(position)
 
 
-class CrossDecoder(Decoder):
+class CrossAttentionDecoder(TransformerDecoder):
     """After Vaswani et al. (2017)."""
 
     layer_type = CrossLayer
@@ -107,7 +107,7 @@ class CrossDecoder(Decoder):
         return self.norm(x)
 
 
-class PrefixDecoder(Decoder):
+class PrefixDecoder(TransformerDecoder):
     """After GPT-2 (Radford et al., 2019).
 
     One masked self-attention sees both, and each has positions of its own, numbered from 0. Nothing in the

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.tokens.delay import TokenLayout
+from timbrel_training.tokens.delay import CodebookLayout
 
 SCALES = (2.0, 6.0)
 """Standard deviations of the frequencies, in radians per unit: half the waves are wide, half are narrow."""
@@ -87,7 +87,7 @@ class TokenEmbedding(nn.Module):
 
     offsets: Tensor  # [K], where each codebook's table starts
 
-    def __init__(self, layout: TokenLayout, width: int) -> None:
+    def __init__(self, layout: CodebookLayout, width: int) -> None:
         super().__init__()
         n_rows = layout.n_codebooks * layout.vocabulary_size
         self.weight = nn.Parameter(0.02 * torch.randn(n_rows, width))
@@ -107,7 +107,7 @@ class OutputHeads(nn.Module):
 
     forbidden: Tensor  # bool [K, V]
 
-    def __init__(self, layout: TokenLayout) -> None:
+    def __init__(self, layout: CodebookLayout) -> None:
         super().__init__()
         self.layout = layout
         self.bias = nn.Parameter(torch.zeros(layout.n_codebooks, layout.vocabulary_size))

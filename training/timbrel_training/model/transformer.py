@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from timbrel_training.model.attention import KV, CachedAttention, attend_cached
 from timbrel_training.model.config import N_CONDITION_POSITIONS, N_PITCHES, ModelConfig
-from timbrel_training.model.decoder import CrossDecoder, Decoder, PrefixDecoder
+from timbrel_training.model.decoder import CrossAttentionDecoder, PrefixDecoder, TransformerDecoder
 from timbrel_training.model.embeddings import FourierFeatures, LearnedPositions
 from timbrel_training.model.layers import CrossLayer, EncoderLayer
 
@@ -55,7 +55,9 @@ class NoteTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.condition_encoder = ConditionEncoder(config)
-        self.decoder: Decoder = (CrossDecoder if config.conditioning == "cross" else PrefixDecoder)(config)
+        self.decoder: TransformerDecoder = (
+            CrossAttentionDecoder if config.conditioning == "cross" else PrefixDecoder
+        )(config)
         self._initialise()
 
     @property
@@ -102,7 +104,7 @@ class NoteTransformer(nn.Module):
         memories: Sequence[KV],
         attention: CachedAttention = attend_cached,
     ) -> tuple[Tensor, list[KV]]:
-        """One step against caches: see `Decoder.step`. Its logits are `forward`'s at that position."""
+        """One step against caches: see `TransformerDecoder.step`. Its logits are `forward`'s at that position."""
         return self.decoder.step(tokens, gate, position, caches, memories, attention)
 
     def empty_caches(self, batch_size: int) -> list[KV]:

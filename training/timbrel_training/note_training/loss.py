@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.transformer import NoteTransformer
-from timbrel_training.tokens.delay import IGNORED, Batch
+from timbrel_training.tokens.delay import IGNORED, TokenBatch
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def token_loss(
     timbre: Tensor,
     pitch: Tensor,
     velocity: Tensor,
-    batch: Batch,
+    batch: TokenBatch,
 ) -> TokenLoss:
     """Cross entropy of the batch's targets. Only those are scored: padding costs nothing in the output heads.
 
@@ -109,7 +109,7 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, targets: Tenso
 
 
 def training_loss(
-    model: NoteTransformer, timbre: Tensor, pitch: Tensor, velocity: Tensor, batch: Batch
+    model: NoteTransformer, timbre: Tensor, pitch: Tensor, velocity: Tensor, batch: TokenBatch
 ) -> TokenLoss:
     """What `token_loss` gives for the same arguments, without ever holding all logits in memory.
 

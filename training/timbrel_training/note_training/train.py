@@ -26,7 +26,7 @@ from timbrel_training.notes.split import Split
 from timbrel_training.optimization import autocast
 from timbrel_training.settings import check_at_least, check_shares
 from timbrel_training.timbre.map import read_map
-from timbrel_training.tokens.delay import IGNORED, Batch, collate
+from timbrel_training.tokens.delay import IGNORED, TokenBatch, collate
 from timbrel_training.tokens.table import TokenTable, require_training_notes
 
 
@@ -66,7 +66,7 @@ class NoteBatch:
     timbre: Tensor  # float32 [B, 2]
     pitch: Tensor  # int64 [B]
     velocity: Tensor  # float32 [B]
-    tokens: Batch
+    tokens: TokenBatch
 
 
 class NoteTrainer:

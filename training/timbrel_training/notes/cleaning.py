@@ -19,7 +19,7 @@ DUPLICATE_STEP = 1e-4
 """Audio is rounded to this (-80 dB of full scale) before it is compared: copies that round alike are one."""
 
 
-class Fault(StrEnum):
+class NoteFault(StrEnum):
     """Why a note is dropped."""
 
     NOT_FINITE = "not finite"
@@ -38,27 +38,29 @@ class Cleaner:
     _seen: set[bytes] = field(default_factory=set, repr=False)
     _cells: dict[tuple[int, bytes], str] = field(default_factory=dict, repr=False)
 
-    def fault(self, note: Note) -> Fault | None:
+    def fault(self, note: Note) -> NoteFault | None:
         """Why this note should be dropped, or None to keep it."""
         return self.audio_fault(note.audio) or self.repeat_fault(
             audio_digest(note.audio), note.instrument, note.pitch, note.cell_digest
         )
 
-    def audio_fault(self, audio: NDArray[np.float32]) -> Fault | None:
+    def audio_fault(self, audio: NDArray[np.float32]) -> NoteFault | None:
         """What is wrong with the audio [samples] by itself."""
         if not np.isfinite(audio).all():
-            return Fault.NOT_FINITE
+            return NoteFault.NOT_FINITE
         peak = float(np.abs(audio).max(initial=0.0))
         if peak < self.silence_peak:
-            return Fault.SILENT
-        return Fault.CLIPPED if peak >= self.clip_peak else None
+            return NoteFault.SILENT
+        return NoteFault.CLIPPED if peak >= self.clip_peak else None
 
-    def repeat_fault(self, digest: bytes, instrument: str, pitch: int, cell_digest: bytes) -> Fault | None:
+    def repeat_fault(
+        self, digest: bytes, instrument: str, pitch: int, cell_digest: bytes
+    ) -> NoteFault | None:
         """Whether this sound has been seen before; if not, remembers it."""
         if cell_digest and self._cells.setdefault((pitch, cell_digest), instrument) != instrument:
-            return Fault.SAME_CELL
+            return NoteFault.SAME_CELL
         if digest in self._seen:
-            return Fault.DUPLICATE
+            return NoteFault.DUPLICATE
         self._seen.add(digest)
         return None
 

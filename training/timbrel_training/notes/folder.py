@@ -23,7 +23,7 @@ NAME = re.compile(r"(?P<instrument>.*?\D)??(?P<pitch>\d{1,3})(?:[ _-]v(?P<veloci
 
 
 @dataclass(frozen=True)
-class Entry:
+class FolderEntry:
     """One recorded note."""
 
     path: Path
@@ -50,7 +50,7 @@ class Entry:
         ]
 
 
-def list_folder(folder: Path) -> list[Entry]:
+def list_folder(folder: Path) -> list[FolderEntry]:
     """All notes of a folder, sorted by file.
 
     Raises:
@@ -71,18 +71,18 @@ def list_folder(folder: Path) -> list[Entry]:
     return sorted(entries, key=lambda entry: str(entry.path))
 
 
-def _from_names(folder: Path) -> list[Entry]:
+def _from_names(folder: Path) -> list[FolderEntry]:
     files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     return [_from_name(path) for path in files]
 
 
-def _from_name(path: Path, instrument: str = "") -> Entry:
+def _from_name(path: Path, instrument: str = "") -> FolderEntry:
     match = NAME.fullmatch(path.stem)
     if match is None:
         raise SourceError(
             f"{path}: no MIDI number at the end of its name; expected 060.wav or piano_060_v100.wav"
         )
-    return Entry(
+    return FolderEntry(
         path=path,
         instrument=instrument or (match["instrument"] or "").strip(" _-") or path.resolve().parent.name,
         family=UNKNOWN_FAMILY,
@@ -92,7 +92,7 @@ def _from_name(path: Path, instrument: str = "") -> Entry:
     )
 
 
-def _from_csv(table: Path) -> list[Entry]:
+def _from_csv(table: Path) -> list[FolderEntry]:
     try:
         with table.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
@@ -110,7 +110,7 @@ def _check_columns(table: Path, found: tuple[str, ...] | list[str] | object) -> 
         raise SourceError(f"{table}: unknown column {unknown[0]!r}; known columns are {', '.join(COLUMNS)}")
 
 
-def _from_row(table: Path, number: int, row: Mapping[str, str | None]) -> Entry:
+def _from_row(table: Path, number: int, row: Mapping[str, str | None]) -> FolderEntry:
     where = f"{table} line {number}"
     cells = {name: (row.get(name) or "").strip() for name in COLUMNS}
     if not cells["file"]:
@@ -119,10 +119,10 @@ def _from_row(table: Path, number: int, row: Mapping[str, str | None]) -> Entry:
     if not path.is_file():
         raise SourceError(f"{where}: {cells['file']} does not exist")
     if cells["pitch"]:
-        named = Entry(path, table.resolve().parent.name, UNKNOWN_FAMILY, 0, DEFAULT_VELOCITY, None)
+        named = FolderEntry(path, table.resolve().parent.name, UNKNOWN_FAMILY, 0, DEFAULT_VELOCITY, None)
     else:
         named = _from_name(path)
-    return Entry(
+    return FolderEntry(
         path=path,
         instrument=cells["instrument"] or named.instrument,
         family=cells["family"] or named.family,
@@ -169,7 +169,7 @@ class FolderSource:
         self.folder = Path(folder)
         self.sample_rate = sample_rate
         self.licence = licence
-        self._entries: dict[str, list[Entry]] = {}
+        self._entries: dict[str, list[FolderEntry]] = {}
         for entry in list_folder(self.folder):
             self._entries.setdefault(entry.instrument, []).append(entry)
 
@@ -195,7 +195,7 @@ class FolderSource:
         for entry in self._entries[group]:
             yield self._note(entry)
 
-    def _note(self, entry: Entry) -> Note:
+    def _note(self, entry: FolderEntry) -> Note:
         audio, sample_rate = read_recording(entry.path)
         if entry.held_seconds is None:
             audio = trim_onset(audio, sample_rate)

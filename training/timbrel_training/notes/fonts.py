@@ -29,7 +29,7 @@ Soundings = list[NDArray[np.float32] | None]
 
 
 @dataclass(frozen=True)
-class Neighbour:
+class NearestProgram:
     """The program that sounds most like another."""
 
     program: int
@@ -59,10 +59,10 @@ def distance(first: Soundings, second: Soundings) -> float:
     return float(np.median(distances)) if distances else float("inf")
 
 
-def nearest(soundings: Soundings, others: Mapping[int, Soundings]) -> Neighbour:
+def nearest(soundings: Soundings, others: Mapping[int, Soundings]) -> NearestProgram:
     """The nearest of some other programs."""
     return min(
-        (Neighbour(program, distance(soundings, other)) for program, other in others.items()),
+        (NearestProgram(program, distance(soundings, other)) for program, other in others.items()),
         key=lambda neighbour: neighbour.distance,
     )
 

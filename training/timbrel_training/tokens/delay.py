@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class TokenLayout:
+class CodebookLayout:
     """Token ids of one codebook: the codes 0 .. codebook_size - 1, then BOS, then EOS.
 
     Where the codec codes a note's fundamental in codebook 0, its tokens are relative to the pitch asked: then
@@ -75,20 +75,20 @@ Codes = NDArray[np.uint16] | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenBatch:
     """Notes side by side, padded to the longest."""
 
     tokens: Tensor  # int64 [B, S, K], what each step reads
     targets: Tensor  # int64 [B, S, K], what it should predict; IGNORED where nothing is asked
     gate: Tensor  # int64 [B, S], 1 while the key is held
 
-    def to(self, device: torch.device | str) -> Batch:
+    def to(self, device: torch.device | str) -> TokenBatch:
         """The same on another device."""
-        return Batch(self.tokens.to(device), self.targets.to(device), self.gate.to(device))
+        return TokenBatch(self.tokens.to(device), self.targets.to(device), self.gate.to(device))
 
 
 def apply_delay(
-    codes: Codes, layout: TokenLayout, *, cut: bool = False
+    codes: Codes, layout: CodebookLayout, *, cut: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """What a note's steps read and predict.
 
@@ -130,8 +130,8 @@ def gate_steps(held_frames: int, n_steps: int) -> NDArray[np.int64]:
 
 
 def collate(
-    notes: Sequence[Codes], held_frames: Sequence[int], layout: TokenLayout, *, max_frames: int
-) -> Batch:
+    notes: Sequence[Codes], held_frames: Sequence[int], layout: CodebookLayout, *, max_frames: int
+) -> TokenBatch:
     """Batches notes for training; those longer than `max_frames` are cut there and get no EOS target.
 
     Args:
@@ -153,4 +153,4 @@ def collate(
         tokens[row, : len(inputs)] = inputs
         targets[row, : len(wanted)] = wanted
         gate[row] = gate_steps(held, longest)
-    return Batch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(gate))
+    return TokenBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(gate))

@@ -48,7 +48,7 @@ class TokenHeader:
     hop_length: int  # samples a frame
     n_codebooks: int
     codebook_size: int
-    codes_per_semitone: int = 0  # of codebook 0, where it codes the fundamental; see TokenLayout
+    codes_per_semitone: int = 0  # of codebook 0, where it codes the fundamental; see CodebookLayout
     code_offset: int = 0
 
     @property

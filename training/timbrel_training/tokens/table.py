@@ -30,7 +30,7 @@ class TokenTable:
     codebook_size: int
     frame_rate: float  # frames per second
     codec_hash: str = ""  # of the weights of the codec that made the codes
-    codes_per_semitone: int = 0  # of codebook 0; see TokenLayout
+    codes_per_semitone: int = 0  # of codebook 0; see CodebookLayout
     code_offset: int = 0
 
     @classmethod

@@ -9,8 +9,8 @@ from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.quantizer import ResidualQuantizer
 from timbrel_training.codec.timbrel_notes.analysis import Analysis
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.decoder import Decoder, DecoderState
-from timbrel_training.codec.timbrel_notes.encoder import Encoder
+from timbrel_training.codec.timbrel_notes.decoder import DecoderState, HarmonicNoiseDecoder
+from timbrel_training.codec.timbrel_notes.encoder import FrameEncoder
 from timbrel_training.codec.timbrel_notes.fundamental import fundamental_to_code
 
 
@@ -36,11 +36,11 @@ class TimbrelNotes(Codec):
             round(self.config.fundamental_min * self.codes_per_semitone) + self.codebook_size // 2
         )
         self.analysis = Analysis(self.config)
-        self.encoder = Encoder(self.config, self.analysis.n_features)
+        self.encoder = FrameEncoder(self.config, self.analysis.n_features)
         self.quantizer = ResidualQuantizer(
             self.config.latent_dim, self.config.n_residual_codebooks, self.config.codebook_size
         )
-        self.decoder = Decoder(self.config)
+        self.decoder = HarmonicNoiseDecoder(self.config)
         self.delay_samples = self.decoder.delay_samples
 
     def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:

@@ -64,7 +64,7 @@ class Controls:
     noise_gains: Tensor  # [B, J, sub_hop + 1], linear
 
 
-class Decoder(nn.Module):
+class HarmonicNoiseDecoder(nn.Module):
     """Latents [B, T, latent_dim] and fundamental codes [B, T] -> audio [B, T * hop], `delay_samples` late."""
 
     noise_spread: Tensor  # [n_noise_bands, sub_hop + 1]

@@ -51,7 +51,7 @@ class CausalBlock(nn.Module):
         return x + mixed, padded[:, padded.shape[1] - self.n_context :]
 
 
-class Encoder(nn.Module):
+class FrameEncoder(nn.Module):
     """Features [B, T, n_features] -> latents [B, T, latent_dim]."""
 
     def __init__(self, config: TimbrelNotesConfig, n_features: int) -> None:

@@ -69,15 +69,15 @@ class CodedSegments:
 
     def __init__(
         self,
-        library: NoteDataset,
+        dataset: NoteDataset,
         store: TokenStore,
         notes: NDArray[np.intp],
         config: RefiningConfig,
         codec: TimbrelNotes,
     ) -> None:
         if not len(notes):
-            raise CheckpointError(f"{library.path}: no notes to train on in this split; render more")
-        self.library, self.store, self.notes, self.config = library, store, notes, config
+            raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
+        self.dataset, self.store, self.notes, self.config = dataset, store, notes, config
         self.hop = codec.hop_length
         self.silence = codec.silence().cpu().numpy()
         self.n_context = (codec.config.decoder_kernel - 1) * codec.config.n_decoder_blocks
@@ -96,12 +96,12 @@ class CodedSegments:
             first = int(generator.integers(latest)) if n_context else 0
             piece = whole[first : first + codes.shape[1]]
             codes[row, : len(piece)] = piece
-            sound = self.library.audio(int(note), (first + n_context) * self.hop, audio.shape[1])
+            sound = self.dataset.audio(int(note), (first + n_context) * self.hop, audio.shape[1])
             audio[row, : len(sound)] = sound
         return CodedBatch(
             codes=torch.from_numpy(codes.astype(np.int64)).to(device),
             audio=torch.from_numpy(audio).to(device),
-            peak=torch.from_numpy((self.library.index["scale"][chosen] * 32767).astype(np.float32)).to(
+            peak=torch.from_numpy((self.dataset.index["scale"][chosen] * 32767).astype(np.float32)).to(
                 device
             ),
         )
@@ -156,14 +156,14 @@ class RefiningObjective(nn.Module):
 
 
 def refine_codec(
-    config: RefiningConfig, folder: Path, library: NoteDataset, tokens: TokenStore, out_dir: Path
+    config: RefiningConfig, folder: Path, dataset: NoteDataset, tokens: TokenStore, out_dir: Path
 ) -> TimbrelNotes | None:
     """Refines, or goes on refining, in `out_dir` the codec finished in `folder`.
 
     Args:
         config: how.
         folder: holds the codec; it is left as it is.
-        library: the notes.
+        dataset: the notes.
         tokens: the same notes as the codec's codes.
         out_dir: receives checkpoint, codec.safetensors and codec.json.
 
@@ -174,14 +174,14 @@ def refine_codec(
         CheckpointError: the tokens are not of these notes, or not of this codec.
     """
     original = codec_hash(folder)
-    _check_tokens(library, tokens, original)
+    _check_tokens(dataset, tokens, original)
     device = pick_device(config.device)
     codec = load_codec(folder).to(device)
     torch.manual_seed(config.loop.seed)
     objective = RefiningObjective(codec, config.discriminator).to(device)
-    train = CodedSegments(library, tokens, library.of_split(Split.TRAIN), config, codec)
-    held_out = library.of_split(Split.HELD_OUT_CELL)
-    validation = CodedSegments(library, tokens, held_out if len(held_out) else train.notes, config, codec)
+    train = CodedSegments(dataset, tokens, dataset.of_split(Split.TRAIN), config, codec)
+    held_out = dataset.of_split(Split.HELD_OUT_CELL)
+    validation = CodedSegments(dataset, tokens, held_out if len(held_out) else train.notes, config, codec)
     loop = Loop(
         config.loop,
         objective,
@@ -208,11 +208,11 @@ def refine_codec(
     return refined
 
 
-def _check_tokens(library: NoteDataset, tokens: TokenStore, codes_hash: str) -> None:
+def _check_tokens(dataset: NoteDataset, tokens: TokenStore, codes_hash: str) -> None:
     if tokens.header.codec_hash != codes_hash:
         raise CheckpointError(f"{tokens.path}: codes of another codec; tokenise the notes with this one")
-    if len(tokens) != len(library) or (tokens.pitch != library.pitch).any():
-        raise CheckpointError(f"{tokens.path}: not the notes of {library.path}; tokenise them")
+    if len(tokens) != len(dataset) or (tokens.pitch != dataset.pitch).any():
+        raise CheckpointError(f"{tokens.path}: not the notes of {dataset.path}; tokenise them")
 
 
 def _validate(

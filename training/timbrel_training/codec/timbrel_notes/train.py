@@ -1,4 +1,4 @@
-"""Training of the timbrel-notes codec on a library of notes."""
+"""Training of the timbrel-notes codec on a dataset of notes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CodecTrainingConfig:
     onset_share: float = 0.35
     """Share of segments that begin with the note: attacks are short but decide what one hears."""
     gain_db_min: float = -6.0
-    """Lowest random gain in dB: recordings come at other levels than the library's."""
+    """Lowest random gain in dB: recordings come at other levels than the dataset's."""
     gain_db_max: float = 9.0
     """Highest random gain in dB."""
     dropout_share: float = 0.25
@@ -74,35 +74,35 @@ class CodecTrainingConfig:
 
 
 class SegmentSampler:
-    """Draws batches of segments from some notes of a library, each a function of its seed alone."""
+    """Draws batches of segments from some notes of a dataset, each a function of its seed alone."""
 
-    def __init__(self, library: NoteDataset, notes: NDArray[np.intp], config: CodecTrainingConfig) -> None:
+    def __init__(self, dataset: NoteDataset, notes: NDArray[np.intp], config: CodecTrainingConfig) -> None:
         if not len(notes):
-            raise CheckpointError(f"{library.path}: no notes to train on in this split; render more")
-        self.library, self.notes, self.config = library, notes, config
+            raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
+        self.dataset, self.notes, self.config = dataset, notes, config
         self.n_samples = config.segment_frames * config.codec.hop_length
 
     def draw(self, seed: int, device: torch.device) -> SegmentBatch:
         """The batch of a seed."""
-        config, library = self.config, self.library
+        config, dataset = self.config, self.dataset
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.notes, config.batch_size)
         gains = 10 ** (generator.uniform(config.gain_db_min, config.gain_db_max, config.batch_size) / 20)
         audio = np.zeros((config.batch_size, self.n_samples), np.float32)
         for row, note in enumerate(chosen):
-            latest = max(1, int(library.index["length"][note]) - self.n_samples // 3)
+            latest = max(1, int(dataset.index["length"][note]) - self.n_samples // 3)
             start = 0 if generator.random() < config.onset_share else int(generator.integers(latest))
-            piece = library.audio(int(note), start, self.n_samples)
+            piece = dataset.audio(int(note), start, self.n_samples)
             audio[row, : len(piece)] = piece * gains[row]
-        peaks = library.index["scale"][chosen] * 32767 * gains
+        peaks = dataset.index["scale"][chosen] * 32767 * gains
         return SegmentBatch(
             audio=torch.from_numpy(audio).to(device),
-            pitch=torch.from_numpy(library.index["pitch"][chosen].astype(np.float32)).to(device),
+            pitch=torch.from_numpy(dataset.index["pitch"][chosen].astype(np.float32)).to(device),
             peak=torch.from_numpy(peaks.astype(np.float32)).to(device),
         )
 
 
-def train_codec(config: CodecTrainingConfig, library: NoteDataset, out_dir: Path) -> TimbrelNotes | None:
+def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path) -> TimbrelNotes | None:
     """Trains, or goes on training, the codec in `out_dir`.
 
     Returns:
@@ -112,9 +112,9 @@ def train_codec(config: CodecTrainingConfig, library: NoteDataset, out_dir: Path
     device = pick_device(config.device)
     torch.manual_seed(config.loop.seed)
     objective = CodecObjective(TimbrelNotes(config.codec), config.steadiness_weight).to(device)
-    train = SegmentSampler(library, library.of_split(Split.TRAIN), config)
-    held_out = library.of_split(Split.HELD_OUT_CELL)
-    validation = SegmentSampler(library, held_out if len(held_out) else train.notes, config)
+    train = SegmentSampler(dataset, dataset.of_split(Split.TRAIN), config)
+    held_out = dataset.of_split(Split.HELD_OUT_CELL)
+    validation = SegmentSampler(dataset, held_out if len(held_out) else train.notes, config)
     loop = Loop(
         config.loop,
         objective,
