@@ -1,9 +1,13 @@
-"""Reading an audio library."""
+"""The dataset of notes on disk: cleaned, split notes, their audio and an index.
+
+A dataset is a folder: `audio.i16` (all notes' samples, one after the other, each note scaled to its own peak
+so that 16 bits serve quiet notes as well as loud ones), `index.npy` (one row a note) and `library.json`.
+`notes.render` makes it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,44 +39,34 @@ ROW = np.dtype(
     ]
 )
 
-MAX_NAME = 128
-"""Longest name of an instrument or family, in characters."""
-
-PART_ROW = np.dtype(
-    [
-        ("offset", "<i8"),
-        ("length", "<i4"),
-        ("scale", "<f4"),
-        ("pitch", "u1"),
-        ("velocity", "u1"),
-        ("held_seconds", "<f4"),
-        ("cut", "?"),
-        ("instrument", f"U{MAX_NAME}"),
-        ("family", f"U{MAX_NAME}"),
-        ("source", f"U{MAX_NAME}"),
-        ("digest", "V16"),
-        ("cell_digest", "V16"),
-        ("has_cell_digest", "?"),
-    ]
-)
-"""A row while the library is being made: names instead of indices, and what tells repeats."""
-
 
 class DatasetError(TrainingError):
-    """A library is missing, incomplete or not one; the message is one line that says what to do."""
+    """A dataset is missing, incomplete or not one; the message is one line that says what to do."""
 
 
 class NoteDataset:
-    """Memory-mapped notes. Index columns are numpy arrays; `instrument` and `family` number the name lists.
+    """Memory-mapped notes, and their index as one array [notes] a column.
 
     Raises:
-        DatasetError: the folder is not a library, is of another version, or is truncated.
+        DatasetError: the folder is not a dataset, is of another version, or is truncated.
     """
+
+    length: NDArray[np.int32]  # in samples
+    instrument: NDArray[np.int16]  # index into `instruments`
+    family: NDArray[np.int16]  # index into `families`
+    source: NDArray[np.int16]  # index into `sources`
+    pitch: NDArray[np.uint8]  # MIDI note numbers
+    velocity: NDArray[np.uint8]  # 1..127
+    held_seconds: NDArray[np.float32]
+    split: NDArray[np.uint8]  # values of Split
+    cut: NDArray[np.bool_]  # whether the note was still sounding where its audio ends
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.header = _read_header(self.path)
         self.index: NDArray[np.void] = _read_index(self.path)
+        for name in ROW.names or ():
+            setattr(self, name, np.ascontiguousarray(self.index[name]))
         self.sample_rate = int(self.header["sample_rate"])
         self.sources: list[str] = [entry["name"] for entry in self.header["sources"]]
         self.licences: dict[str, str] = {entry["name"]: entry["licence"] for entry in self.header["sources"]}
@@ -100,64 +94,6 @@ class NoteDataset:
     def name(self, i: int) -> str:
         """The instrument's name of note `i`."""
         return self.instruments[int(self.index["instrument"][i])]
-
-    @property
-    def offset(self) -> NDArray[np.int64]:
-        """[notes], in samples."""
-        return self.column("offset")
-
-    @property
-    def length(self) -> NDArray[np.int32]:
-        """[notes], in samples."""
-        return self.column("length")
-
-    @property
-    def instrument(self) -> NDArray[np.int16]:
-        """[notes], index into `instruments`."""
-        return self.column("instrument")
-
-    @property
-    def family(self) -> NDArray[np.int16]:
-        """[notes], index into `families`."""
-        return self.column("family")
-
-    @property
-    def source(self) -> NDArray[np.int16]:
-        """[notes], index into `sources`."""
-        return self.column("source")
-
-    @property
-    def pitch(self) -> NDArray[np.uint8]:
-        """[notes], MIDI note numbers."""
-        return self.column("pitch")
-
-    @property
-    def velocity(self) -> NDArray[np.uint8]:
-        """[notes], 1..127."""
-        return self.column("velocity")
-
-    @property
-    def held_seconds(self) -> NDArray[np.float32]:
-        """[notes]."""
-        return self.column("held_seconds")
-
-    @property
-    def split(self) -> NDArray[np.uint8]:
-        """[notes], values of Split."""
-        return self.column("split")
-
-    @property
-    def cut(self) -> NDArray[np.bool_]:
-        """[notes], whether the note was still sounding where its audio ends."""
-        return self.column("cut")
-
-    def column(self, name: str) -> NDArray[Any]:
-        """One column of the index, contiguous."""
-        return np.ascontiguousarray(self.index[name])
-
-    def columns(self) -> Sequence[str]:
-        """Names of all columns."""
-        return ROW.names or ()
 
 
 def _read_header(path: Path) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Rendering a source into a library, over several processes, continuing where an earlier run stopped."""
+"""Rendering a source of notes into a dataset: over several processes, continuing where an earlier run stopped.
+
+Each group of the source becomes a part, the unit of work and of resuming it. Then the parts are merged:
+repeats are dropped, splits decided, names numbered.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,12 @@ import json
 import multiprocessing
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import soxr
@@ -19,23 +23,38 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from timbrel_training.notes.cleaning import Cleaner, audio_digest
-from timbrel_training.notes.dataset import (
-    AUDIO_FILE,
-    FORMAT,
-    HEADER_FILE,
-    INDEX_FILE,
-    MAX_NAME,
-    PART_ROW,
-    ROW,
-    VERSION,
-)
+from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
 from timbrel_training.notes.note import Note, Source, SourceError
 from timbrel_training.notes.split import Split, SplitRule
+
+PLAN_FILE = "plan.json"
+INT16_MAX = 32767
+MAX_NAME = 128
+"""Longest name of an instrument or family, in characters."""
+
+PART_ROW = np.dtype(
+    [
+        ("offset", "<i8"),
+        ("length", "<i4"),
+        ("scale", "<f4"),
+        ("pitch", "u1"),
+        ("velocity", "u1"),
+        ("held_seconds", "<f4"),
+        ("cut", "?"),
+        ("instrument", f"U{MAX_NAME}"),
+        ("family", f"U{MAX_NAME}"),
+        ("source", f"U{MAX_NAME}"),
+        ("digest", "V16"),
+        ("cell_digest", "V16"),
+        ("has_cell_digest", "?"),
+    ]
+)
+"""A part has names instead of a dataset's numbers, and the digests that tell repeats."""
 
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """Counts of one finished library."""
+    """Counts of one finished dataset."""
 
     n_notes: int
     n_instruments: int
@@ -56,12 +75,75 @@ class DatasetSummary:
         ]
 
 
-INT16_MAX = 32767
+def render_dataset(
+    source: Source,
+    path: str | Path,
+    jobs: int = 2,
+    *,
+    rule: SplitRule | None = None,
+    cleaner: Cleaner | None = None,
+    progress: bool = False,
+) -> DatasetSummary:
+    """Renders all notes of a source into the dataset folder `path`, which appears only when it is complete.
+
+    Unfinished work lies beside it in `<path>.partial` and is taken up by the next call with an equal source.
+
+    Args:
+        source: where the notes come from.
+        path: the folder to make; its parent is made as needed.
+        jobs: worker processes.
+        rule: what to hold out; the default rule if None.
+        cleaner: what counts as silent or clipped; the default thresholds if None.
+        progress: whether to show a progress bar on stderr.
+
+    Raises:
+        SourceError: the source cannot be read, has no usable note, or `path` exists.
+    """
+    path, rule, cleaner = Path(path), rule or SplitRule(), cleaner or Cleaner()
+    if path.exists():
+        raise SourceError(f"{path}: exists already; remove it or choose another folder")
+    work = path.with_name(path.name + ".partial")
+    _begin(work, source, cleaner)
+    parts = [PartFiles(work, number) for number in range(len(source.groups()))]
+    try:
+        _render_missing(source, parts, cleaner, jobs, progress)
+    except SourceError:
+        shutil.rmtree(work)  # what cannot be read will not be continued
+        raise
+    merged = work / "result"
+    merged.mkdir(exist_ok=True)
+    summary = Merger(merged, rule, cleaner).merge(parts, source)
+    if summary.n_notes:
+        merged.rename(path)
+    shutil.rmtree(work)
+    if not summary.n_notes:
+        raise SourceError(f"no usable note in {source.name}: {'; '.join(summary.lines()[1:2])}")
+    return summary
+
+
+def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
+    """Makes the work folder, or keeps it if it was begun for equal notes."""
+    plan = {
+        "format": FORMAT,
+        "version": VERSION,
+        "source": source.name,
+        "settings": dict(source.settings()),
+        "silence_peak": cleaner.silence_peak,
+        "clip_peak": cleaner.clip_peak,
+    }
+    text = json.dumps(plan, indent=2)
+    plan_file = work / PLAN_FILE
+    if plan_file.is_file() and plan_file.read_text() == text:
+        return
+    if work.exists():
+        shutil.rmtree(work)
+    work.mkdir(parents=True)
+    plan_file.write_text(text)
 
 
 @dataclass(frozen=True)
 class PartFiles:
-    """Where the part of group number `number` lies."""
+    """The files of the part of group number `number`."""
 
     folder: Path
     number: int
@@ -80,20 +162,34 @@ class PartFiles:
         return self.folder / f"{self.number:05d}.faults"
 
 
-def render_part(source: Source, group: str, files: PartFiles, cleaner: Cleaner) -> None:
+def _render_missing(
+    source: Source, parts: Sequence[PartFiles], cleaner: Cleaner, jobs: int, progress: bool
+) -> None:
+    missing = [part for part in parts if not part.rows.exists()]
+    task = partial(_render_part, source, cleaner)
+    with ExitStack() as stack:
+        done: Iterable[None] = map(task, missing)
+        if min(jobs, len(missing)) > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(min(jobs, len(missing))))
+            done = pool.imap_unordered(task, missing)
+        for _ in tqdm(done, total=len(missing), unit="group", disable=not progress):
+            pass
+
+
+def _render_part(source: Source, cleaner: Cleaner, files: PartFiles) -> None:
     """Renders a group's notes to its part; notes that are faulty by themselves are dropped here already."""
     rows: list[tuple[object, ...]] = []
     faults: list[str] = []
     offset = 0
     with files.audio.open("wb") as audio_file:
-        for note in source.notes(group):
-            audio = at_rate(note, source.sample_rate)
+        for note in source.notes(source.groups()[files.number]):
+            audio = _at_rate(note, source.sample_rate)
             if fault := cleaner.audio_fault(audio):
                 faults.append(fault.value)
                 continue
             scale = float(np.abs(audio).max()) / INT16_MAX
             np.rint(audio / scale).astype("<i2").tofile(audio_file)
-            rows.append(part_row(note, audio, offset, scale))
+            rows.append(_part_row(note, audio, offset, scale))
             offset += len(audio)
     files.faults.write_text("\n".join(faults))
     unfinished = files.rows.with_suffix(".tmp")
@@ -102,30 +198,17 @@ def render_part(source: Source, group: str, files: PartFiles, cleaner: Cleaner) 
     unfinished.replace(files.rows)
 
 
-def part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float) -> tuple[object, ...]:
+def _part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float) -> tuple[object, ...]:
     """The PART_ROW of one note."""
     for name in (note.instrument, note.family, note.source):
         if len(name) > MAX_NAME:
             raise SourceError(f"{name[:20]}...: names have at most {MAX_NAME} characters, got {len(name)}")
-    values = {
-        "offset": offset,
-        "length": len(audio),
-        "scale": scale,
-        "pitch": note.pitch,
-        "velocity": note.velocity,
-        "held_seconds": note.held_seconds,
-        "cut": note.cut,
-        "instrument": note.instrument,
-        "family": note.family,
-        "source": note.source,
-        "digest": audio_digest(audio),
-        "cell_digest": note.cell_digest.ljust(16, b"\0"),
-        "has_cell_digest": bool(note.cell_digest),
-    }
-    return tuple(values[name] for name in PART_ROW.names or ())
+    told = (note.pitch, note.velocity, note.held_seconds, note.cut, note.instrument, note.family, note.source)
+    digests = (audio_digest(audio), note.cell_digest.ljust(16, b"\0"), bool(note.cell_digest))
+    return (offset, len(audio), scale, *told, *digests)
 
 
-def at_rate(note: Note, sample_rate: int) -> NDArray[np.float32]:
+def _at_rate(note: Note, sample_rate: int) -> NDArray[np.float32]:
     """The note's audio [samples] at another sample rate."""
     if note.sample_rate == sample_rate:
         return note.audio
@@ -134,7 +217,7 @@ def at_rate(note: Note, sample_rate: int) -> NDArray[np.float32]:
 
 
 class Merger:
-    """Writes a library's three files into a folder, part by part in the source's order."""
+    """Writes a dataset's three files into a folder, part by part in the source's order."""
 
     def __init__(self, folder: Path, rule: SplitRule, cleaner: Cleaner) -> None:
         self.folder = folder
@@ -147,43 +230,11 @@ class Merger:
         self.dropped: Counter[str] = Counter()
         self.n_samples = 0
 
-    def merge(self, parts: Sequence[PartFiles]) -> None:
-        """Copies the notes of all parts that are not repeats."""
+    def merge(self, parts: Sequence[PartFiles], source: Source) -> DatasetSummary:
+        """Copies the notes of all parts that are not repeats, then writes index and header."""
         with (self.folder / AUDIO_FILE).open("wb") as out:
             for part in parts:
                 self._merge_part(part, out)
-
-    def _merge_part(self, part: PartFiles, out: BinaryIO) -> None:
-        self.dropped.update(part.faults.read_text().split("\n") if part.faults.stat().st_size else [])
-        rows = np.load(part.rows)
-        audio: NDArray[np.int16] = np.fromfile(part.audio, "<i2")
-        for row in rows:
-            digest = row["cell_digest"].tobytes() if row["has_cell_digest"] else b""
-            fault = self.cleaner.repeat_fault(
-                row["digest"].tobytes(), str(row["instrument"]), int(row["pitch"]), digest
-            )
-            if fault:
-                self.dropped[fault.value] += 1
-                continue
-            audio[row["offset"] : row["offset"] + row["length"]].tofile(out)
-            self._append(dict(zip(PART_ROW.names or (), row.tolist(), strict=True)))
-
-    def _append(self, part_row: dict[str, object]) -> None:
-        instrument, family = str(part_row["instrument"]), str(part_row["family"])
-        length, pitch = int(str(part_row["length"])), int(str(part_row["pitch"]))
-        values = {
-            **part_row,
-            "offset": self.n_samples,
-            "instrument": self.instruments.setdefault((instrument, family), len(self.instruments)),
-            "family": self.families.setdefault(family, len(self.families)),
-            "source": self.sources.setdefault(str(part_row["source"]), len(self.sources)),
-            "split": int(self.rule.split_of(instrument, pitch)),
-        }
-        self.rows.append(tuple(values[name] for name in ROW.names or ()))
-        self.n_samples += length
-
-    def finish(self, source: Source) -> DatasetSummary:
-        """Writes index and header."""
         index = np.array(self.rows, ROW)
         summary = DatasetSummary(
             n_notes=len(index),
@@ -210,104 +261,24 @@ class Merger:
         (self.folder / HEADER_FILE).write_text(json.dumps(header, indent=2) + "\n")
         return summary
 
-
-PLAN_FILE = "plan.json"
-
-
-def render_dataset(
-    source: Source,
-    path: str | Path,
-    jobs: int = 2,
-    *,
-    rule: SplitRule | None = None,
-    cleaner: Cleaner | None = None,
-    progress: bool = False,
-) -> DatasetSummary:
-    """Renders all notes of a source into the library folder `path`, which appears only when it is complete.
-
-    Unfinished work lies beside it in `<path>.partial` and is taken up by the next call with an equal source.
-
-    Args:
-        source: where the notes come from.
-        path: the folder to make; its parent is made as needed.
-        jobs: worker processes.
-        rule: what to hold out; the default rule if None.
-        cleaner: what counts as silent or clipped; the default thresholds if None.
-        progress: whether to show a progress bar on stderr.
-
-    Raises:
-        SourceError: the source cannot be read, has no usable note, or `path` exists.
-    """
-    path, cleaner = Path(path), cleaner or Cleaner()
-    if path.exists():
-        raise SourceError(f"{path}: exists already; remove it or choose another folder")
-    work = path.with_name(path.name + ".partial")
-    _begin(work, source, cleaner)
-    parts = [PartFiles(work, number) for number in range(len(source.groups()))]
-    try:
-        _render_missing(source, parts, cleaner, jobs, progress)
-    except SourceError:
-        shutil.rmtree(work)  # what cannot be read will not be continued
-        raise
-    return _finish(source, parts, work, path, rule or SplitRule(), cleaner)
-
-
-def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
-    """Makes the work folder, or keeps it if it was begun for equal notes."""
-    plan = {
-        "format": FORMAT,
-        "version": VERSION,
-        "source": source.name,
-        "settings": dict(source.settings()),
-        "silence_peak": cleaner.silence_peak,
-        "clip_peak": cleaner.clip_peak,
-    }
-    text = json.dumps(plan, indent=2)
-    plan_file = work / PLAN_FILE
-    if plan_file.is_file() and plan_file.read_text() == text:
-        return
-    if work.exists():
-        shutil.rmtree(work)
-    work.mkdir(parents=True)
-    plan_file.write_text(text)
-
-
-def _render_missing(
-    source: Source, parts: list[PartFiles], cleaner: Cleaner, jobs: int, progress: bool
-) -> None:
-    groups = source.groups()
-    missing = [(groups[part.number], part) for part in parts if not part.rows.exists()]
-    task = partial(_render_one, source, cleaner)
-    with _mapper(min(jobs, len(missing))) as run:
-        for _ in tqdm(run(task, missing), total=len(missing), unit="group", disable=not progress):
-            pass
-
-
-def _render_one(source: Source, cleaner: Cleaner, work: tuple[str, PartFiles]) -> None:
-    group, files = work
-    render_part(source, group, files, cleaner)
-
-
-@contextmanager
-def _mapper(jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
-    if jobs <= 1:
-        yield map
-        return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield pool.imap_unordered
-
-
-def _finish(
-    source: Source, parts: list[PartFiles], work: Path, path: Path, rule: SplitRule, cleaner: Cleaner
-) -> DatasetSummary:
-    result = work / "result"
-    result.mkdir(exist_ok=True)
-    merger = Merger(result, rule, cleaner)
-    merger.merge(parts)
-    summary = merger.finish(source)
-    if not summary.n_notes:
-        shutil.rmtree(work)
-        raise SourceError(f"no usable note in {source.name}: {'; '.join(summary.lines()[1:2])}")
-    result.rename(path)
-    shutil.rmtree(work)
-    return summary
+    def _merge_part(self, part: PartFiles, out: BinaryIO) -> None:
+        self.dropped.update(part.faults.read_text().split("\n") if part.faults.stat().st_size else [])
+        audio: NDArray[np.int16] = np.fromfile(part.audio, "<i2")
+        for row in np.load(part.rows):
+            instrument, pitch = str(row["instrument"]), int(row["pitch"])
+            cell_digest = row["cell_digest"].tobytes() if row["has_cell_digest"] else b""
+            if fault := self.cleaner.repeat_fault(row["digest"].tobytes(), instrument, pitch, cell_digest):
+                self.dropped[fault.value] += 1
+                continue
+            audio[row["offset"] : row["offset"] + row["length"]].tofile(out)
+            family, source = str(row["family"]), str(row["source"])
+            values = {
+                **dict(zip(PART_ROW.names or (), row.tolist(), strict=True)),
+                "offset": self.n_samples,
+                "instrument": self.instruments.setdefault((instrument, family), len(self.instruments)),
+                "family": self.families.setdefault(family, len(self.families)),
+                "source": self.sources.setdefault(source, len(self.sources)),
+                "split": int(self.rule.split_of(instrument, pitch)),
+            }
+            self.rows.append(tuple(values[name] for name in ROW.names or ()))
+            self.n_samples += int(row["length"])

@@ -77,11 +77,19 @@ class TokenisedNote:
 
 
 class TokenStore:
-    """Notes by number; every column of the index is a numpy array [notes] for fast sampling.
+    """Notes by number, and their index as one array [notes] a column, for fast sampling.
 
     Raises:
         StoreError: the file is missing, not a token store, of another version, or truncated.
     """
+
+    n_frames: NDArray[np.int64]
+    held_frames: NDArray[np.int64]  # frames with the key down
+    instrument: NDArray[np.int64]  # index into `instruments`
+    pitch: NDArray[np.int64]  # MIDI note numbers
+    velocity: NDArray[np.int64]  # 1..127
+    split: NDArray[np.int64]  # values of Split
+    cut: NDArray[np.bool_]  # whether the note was still sounding where its codes end
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -96,6 +104,9 @@ class TokenStore:
         codes_at = aligned(start + n_notes * ROW.itemsize)
         self._check_size(codes_at + 2 * n_frames * self.header.n_codebooks)
         self.index = self._map(ROW, start, (n_notes,))
+        for name in ("n_frames", "held_frames", "instrument", "pitch", "velocity", "split"):
+            setattr(self, name, self.index[name].astype(np.int64))
+        self.cut = self.index["cut"] != 0
         self.codes: NDArray[np.uint16] = self._map(
             np.dtype("<u2"), codes_at, (n_frames, self.header.n_codebooks)
         )  # [frames of all notes, codebooks]
@@ -122,47 +133,9 @@ class TokenStore:
         """[notes + 1]: note i has the frames offsets[i] .. offsets[i + 1] - 1 of `codes`."""
         return np.append(self.index["offset"], np.int64(len(self.codes)))
 
-    @property
-    def n_frames(self) -> NDArray[np.int64]:
-        """[notes]."""
-        return self._column("n_frames")
-
-    @property
-    def held_frames(self) -> NDArray[np.int64]:
-        """[notes], frames with the key down."""
-        return self._column("held_frames")
-
-    @property
-    def instrument(self) -> NDArray[np.int64]:
-        """[notes], index into `instruments`."""
-        return self._column("instrument")
-
-    @property
-    def pitch(self) -> NDArray[np.int64]:
-        """[notes], MIDI note numbers."""
-        return self._column("pitch")
-
-    @property
-    def velocity(self) -> NDArray[np.int64]:
-        """[notes], 1..127."""
-        return self._column("velocity")
-
-    @property
-    def split(self) -> NDArray[np.int64]:
-        """[notes], values of Split."""
-        return self._column("split")
-
-    @property
-    def cut(self) -> NDArray[np.bool_]:
-        """[notes], whether the note was still sounding where its codes end."""
-        return self.index["cut"] != 0
-
     def of_split(self, *splits: Split) -> NDArray[np.intp]:
         """Numbers of the notes in any of these splits."""
         return np.flatnonzero(np.isin(self.index["split"], splits))
-
-    def _column(self, name: str) -> NDArray[np.int64]:
-        return self.index[name].astype(np.int64)
 
     def _check_size(self, expected: int) -> None:
         size = self.path.stat().st_size
