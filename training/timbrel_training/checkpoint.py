@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ FORMAT_VERSION = 1
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write a training state of tensors and plain data, so that `path` is never half-written."""
-    _replace(path, lambda temporary: torch.save({"format_version": FORMAT_VERSION, **state}, temporary))
+    replace_file(path, lambda temporary: torch.save({"format_version": FORMAT_VERSION, **state}, temporary))
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def save_weights(folder: Path, name: str, model: nn.Module, description: Mapping
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()}
     text = json.dumps(description, indent=2) + "\n"
-    _replace(folder / f"{name}.safetensors", lambda path: safetensors.torch.save_file(tensors, path))
-    _replace(folder / f"{name}.json", lambda path: Path(path).write_text(text, encoding="utf-8"))
+    replace_file(folder / f"{name}.safetensors", lambda path: safetensors.torch.save_file(tensors, path))
+    replace_file(folder / f"{name}.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def load_description(folder: Path, name: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def load_weights(folder: Path, name: str, model: nn.Module) -> None:
         raise CheckpointError(f"{path}: does not fit the model ({str(error).splitlines()[0]})") from error
 
 
-def _replace(path: Path, write: Any) -> None:
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     """Call `write` with a temporary path beside `path`, then rename it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

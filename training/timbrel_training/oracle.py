@@ -88,8 +88,17 @@ def generate(
             elif n_frames is not None and step - q >= n_frames:
                 read[q] = layout.eos_id
         inputs.append(read)
-    codes = layout.to_codes(remove_delay(np.stack(drawn), n_frames), pitch)
-    return _note(codes, inputs, drawn, gate, logits[0], truncated=n_frames == cap)
+    written = np.stack(drawn)
+    best = logits[0].topk(2, dim=2).values
+    return OracleNote(
+        codes=layout.to_codes(remove_delay(written, n_frames), pitch),
+        truncated=n_frames == cap,
+        inputs=np.stack(inputs),
+        tokens=written,
+        gate=gate[: len(drawn)],
+        logits=logits[0].numpy(),
+        margins=(best[:, :, 0] - best[:, :, 1]).numpy(),
+    )
 
 
 def _draw(
@@ -100,25 +109,3 @@ def _draw(
         return logits[0].argmax(dim=1).numpy()
     uniform = torch.from_numpy(uniforms[step : step + 1])
     return sample(logits, uniform, *sampling.rows(1))[0].numpy()
-
-
-def _note(
-    codes: NDArray[np.uint16],
-    inputs: list[NDArray[np.int64]],
-    drawn: list[NDArray[np.int64]],
-    gate: NDArray[np.int64],
-    logits: Tensor,
-    *,
-    truncated: bool,
-) -> OracleNote:
-    tokens = np.stack(drawn)
-    best = logits.topk(2, dim=2).values
-    return OracleNote(
-        codes=codes,
-        truncated=truncated,
-        inputs=np.stack(inputs),
-        tokens=tokens,
-        gate=gate[: len(drawn)],
-        logits=logits.numpy(),
-        margins=(best[:, :, 0] - best[:, :, 1]).numpy(),
-    )

@@ -35,15 +35,12 @@ class Stage(Protocol):
     @property
     def help(self) -> str:
         """The line about it in `timbrel train --help`."""
-        ...
 
     def configure(self, parser: argparse.ArgumentParser, /) -> None:
         """Adds its arguments."""
-        ...
 
     def run(self, args: argparse.Namespace, /) -> int:
         """Does its work; returns the exit status."""
-        ...
 
 
 class NotesStage:

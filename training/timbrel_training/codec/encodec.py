@@ -26,7 +26,11 @@ from timbrel_training.settings import check_at_least
 
 
 class TorchaudioStandIn(ModuleType):
-    """Stands for torchaudio; whoever really uses it is told that it is not there."""
+    """Stands for torchaudio while `encodec` is imported; whoever really uses it is told that it is missing.
+
+    The package imports it for file I/O and resampling only, which timbrel does with soundfile and soxr. The
+    registry's torchaudio is a CUDA build that does not load beside a CPU torch.
+    """
 
     def __init__(self) -> None:
         super().__init__("torchaudio", "Stand-in while encodec is imported.")
@@ -38,24 +42,28 @@ class TorchaudioStandIn(ModuleType):
 
 
 def import_encodec() -> ModuleType:
-    """The `encodec` package, with its model and quantizer loaded.
+    """Imports the `encodec` package, with its model and quantizer, where torchaudio cannot be imported too.
+
+    Afterwards the rest of the program sees torchaudio as missing, as it is.
 
     Raises:
         ImportError: the package is not installed; the message names the extra that brings it.
     """
     if (loaded := sys.modules.get("encodec")) is not None:
         return loaded
-    if torchaudio_usable():
-        return _import()
-    sys.modules["torchaudio"] = TorchaudioStandIn()
+    needs_stand_in = not _torchaudio_usable()
+    if needs_stand_in:
+        sys.modules["torchaudio"] = TorchaudioStandIn()
     try:
-        return _import()
+        return importlib.import_module("encodec")
+    except ImportError as error:
+        raise ImportError(f"needs the package encodec: pip install 'timbrel[train]' ({error})") from error
     finally:
-        del sys.modules["torchaudio"]
+        if needs_stand_in:
+            del sys.modules["torchaudio"]
 
 
-def torchaudio_usable() -> bool:
-    """Whether the real torchaudio can be imported."""
+def _torchaudio_usable() -> bool:
     try:
         importlib.import_module("torchaudio")
     except (ImportError, OSError, RuntimeError, AttributeError):
@@ -63,13 +71,6 @@ def torchaudio_usable() -> bool:
             del sys.modules[name]
         return False
     return True
-
-
-def _import() -> ModuleType:
-    try:
-        return importlib.import_module("encodec")
-    except ImportError as error:
-        raise ImportError(f"needs the package encodec: pip install 'timbrel[train]' ({error})") from error
 
 
 CHECKPOINT = "encodec_24khz-d7cc33bc.th"

@@ -67,16 +67,8 @@ class ModelConfig:
     """Added to LayerNorm's variance."""
 
     def __post_init__(self) -> None:
-        for field in (
-            "codebook_size",
-            "n_codebooks",
-            "d_model",
-            "n_heads",
-            "n_kv_heads",
-            "d_feed_forward",
-            "n_decoder_layers",
-            "max_frames",
-        ):
+        sizes = ("codebook_size", "n_codebooks", "d_model", "n_heads", "n_kv_heads", "d_feed_forward")
+        for field in (*sizes, "n_decoder_layers", "max_frames"):
             if getattr(self, field) < 1:
                 raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 1")
         if self.n_heads % self.n_kv_heads:

@@ -104,7 +104,7 @@ class NoteTransformer(nn.Module):
         memories: Sequence[KV],
         attention: CachedAttention = attend_cached,
     ) -> tuple[Tensor, list[KV]]:
-        """One step against caches, as `TransformerDecoder.step`; it gives `forward`'s logits at that position."""
+        """`TransformerDecoder.step`, which gives `forward`'s logits at that position."""
         return self.decoder.step(tokens, gate, position, caches, memories, attention)
 
     def empty_caches(self, batch_size: int) -> list[KV]:

@@ -9,8 +9,6 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.notes.note import Note
-
 SILENCE_PEAK = 0.001
 """A note that never gets louder than this (-60 dB of full scale) counts as silent."""
 CLIP_PEAK = 0.9995
@@ -37,12 +35,6 @@ class Cleaner:
     clip_peak: float = CLIP_PEAK
     _seen: set[bytes] = field(default_factory=set, repr=False)
     _cells: dict[tuple[int, bytes], str] = field(default_factory=dict, repr=False)
-
-    def fault(self, note: Note) -> NoteFault | None:
-        """Why this note should be dropped, or None to keep it."""
-        return self.audio_fault(note.audio) or self.repeat_fault(
-            audio_digest(note.audio), note.instrument, note.pitch, note.cell_digest
-        )
 
     def audio_fault(self, audio: NDArray[np.float32]) -> NoteFault | None:
         """What is wrong with the audio [samples] by itself."""

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from timbrel_training.notes.hold import Hold, find_hold
 from timbrel_training.notes.note import Note, SourceError
-from timbrel_training.notes.recording import read_recording, sounding_samples, trim_onset
+from timbrel_training.notes.recording import Hold, find_hold, read_recording, sounding_samples, trim_onset
 
 SUFFIXES = (".wav", ".flac")
 DEFAULT_VELOCITY = 100
@@ -37,17 +36,8 @@ class FolderEntry:
         """What identifies the note, as JSON values."""
         status = self.path.stat() if self.path.is_file() else None
         size, changed = (status.st_size, status.st_mtime_ns) if status else (0, 0)
-        name = os.path.relpath(self.path, folder)
-        return [
-            name,
-            size,
-            changed,
-            self.instrument,
-            self.family,
-            self.pitch,
-            self.velocity,
-            self.held_seconds,
-        ]
+        told = [self.instrument, self.family, self.pitch, self.velocity, self.held_seconds]
+        return [os.path.relpath(self.path, folder), size, changed, *told]
 
 
 def list_folder(folder: Path) -> list[FolderEntry]:
@@ -102,8 +92,7 @@ def _from_csv(table: Path) -> list[FolderEntry]:
         raise SourceError(f"{table}: not a readable CSV ({error})") from None
 
 
-def _check_columns(table: Path, found: tuple[str, ...] | list[str] | object) -> None:
-    names = list(found) if isinstance(found, list | tuple) else []
+def _check_columns(table: Path, names: Sequence[str]) -> None:
     if "file" not in names:
         raise SourceError(f"{table}: has no column `file`; known columns are {', '.join(COLUMNS)}")
     if unknown := [name for name in names if name not in COLUMNS]:

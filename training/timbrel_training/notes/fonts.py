@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,19 +21,13 @@ GAIN = 0.8
 HELD_BLOCKS = 375
 RELEASE_BLOCKS = 150
 """A reference sounding is held for 1 s and recorded for 0.4 s more."""
+MIN_HELD_OUT_DISTANCE = 4.0
+"""An instrument held out whole should lie at least this many dB from every trained one, to be a test."""
 PITCHES = (40, 52, 64, 76, 88)
 VELOCITIES = (50, 100)
 
 Soundings = list[NDArray[np.float32] | None]
 """Log-mel spectra [frames, bands] of one program's reference soundings; None where it is silent."""
-
-
-@dataclass(frozen=True)
-class NearestProgram:
-    """The program that sounds most like another."""
-
-    program: int
-    distance: float  # dB, median log-mel distance
 
 
 def reference_soundings(font: Path, programs: Iterable[int]) -> dict[int, Soundings]:
@@ -59,14 +53,6 @@ def distance(first: Soundings, second: Soundings) -> float:
     return float(np.median(distances)) if distances else float("inf")
 
 
-def nearest(soundings: Soundings, others: Mapping[int, Soundings]) -> NearestProgram:
-    """The nearest of some other programs."""
-    return min(
-        (NearestProgram(program, distance(soundings, other)) for program, other in others.items()),
-        key=lambda neighbour: neighbour.distance,
-    )
-
-
 def _soundings(renderer: FluidRenderer, program: int) -> Soundings:
     renderer.select(program)
     return [_sounding(renderer, pitch, velocity) for pitch in PITCHES for velocity in VELOCITIES]
@@ -78,10 +64,6 @@ def _sounding(renderer: FluidRenderer, pitch: int, velocity: int) -> NDArray[np.
     renderer.let_go()
     audio = np.concatenate([held, renderer.read(RELEASE_BLOCKS * BLOCK)], axis=1).mean(axis=0)
     return log_mel(audio, SAMPLE_RATE) if float(np.abs(audio).max()) >= SILENCE_PEAK else None
-
-
-MIN_HELD_OUT_DISTANCE = 4.0
-"""An instrument held out whole should lie at least this many dB from every trained one, to be a test."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +101,13 @@ def _held_out_lines(
     held_out = [p for p in config.programs if PROGRAM_NAMES[p] in config.held_out_instruments]
     for program in held_out:
         found = [
-            nearest(heard[program], {p: heard_by[p] for p in played if p not in held_out and p != program})
+            (distance(heard[program], others[other]), other)
             for heard, own in zip(soundings, draws, strict=True)
             if program in own
-            for heard_by, played in zip(soundings, draws, strict=True)
+            for others, played in zip(soundings, draws, strict=True)
+            for other in played
+            if other not in held_out
         ]
-        closest = min(found, key=lambda neighbour: neighbour.distance)
-        line = (
-            f"held out whole: {PROGRAM_NAMES[program]}, {closest.distance:.1f} dB from "
-            f"{PROGRAM_NAMES[closest.program]}"
-        )
-        yield line if closest.distance >= MIN_HELD_OUT_DISTANCE else f"{line}: too close to be a test"
+        apart, closest = min(found, key=lambda pair: pair[0])
+        line = f"held out whole: {PROGRAM_NAMES[program]}, {apart:.1f} dB from {PROGRAM_NAMES[closest]}"
+        yield line if apart >= MIN_HELD_OUT_DISTANCE else f"{line}: too close to be a test"

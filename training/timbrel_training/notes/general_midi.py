@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-FAMILIES = (
-    "Piano",
-    "Chromatic Percussion",
-    "Organ",
-    "Guitar",
-    "Bass",
-    "Strings",
-    "Ensemble",
-    "Brass",
-    "Reed",
-    "Pipe",
-    "Synth Lead",
-    "Synth Pad",
-    "Synth Effects",
-    "Ethnic",
-    "Percussive",
-    "Sound Effects",
-)
 PROGRAMS_PER_FAMILY = 8
 
 # fmt: off
+FAMILIES = (
+    "Piano", "Chromatic Percussion", "Organ", "Guitar", "Bass", "Strings", "Ensemble", "Brass",
+    "Reed", "Pipe", "Synth Lead", "Synth Pad", "Synth Effects", "Ethnic", "Percussive", "Sound Effects",
+)
 PROGRAM_NAMES = (
     "Acoustic Grand Piano", "Bright Acoustic Piano", "Electric Grand Piano", "Honky-tonk Piano",
     "Electric Piano 1", "Electric Piano 2", "Harpsichord", "Clavinet",
@@ -61,14 +47,11 @@ PROGRAM_NAMES = (
 
 DROPPED_PROGRAMS: dict[int, str] = {
     9: "sounds two octaves above the written pitch",
-    16: "drawbars an octave below and a twelfth above outweigh the fundamental",
-    17: "drawbars an octave below and a twelfth above outweigh the fundamental",
-    18: "drawbars an octave below and a twelfth above outweigh the fundamental",
+    **dict.fromkeys((16, 17, 18), "drawbars an octave below and a twelfth above outweigh the fundamental"),
     31: "natural harmonics sound an octave or more above the written pitch",
     47: "a membrane's partials are not harmonic: no clear pitch",
     55: "a whole chord on every key",
-    86: "a second voice a fifth above on every key",
-    97: "a second voice a fifth above on every key",
+    **dict.fromkeys((86, 97), "a second voice a fifth above on every key"),
     **dict.fromkeys(range(112, 120), "struck percussion without a clear pitch"),
     **dict.fromkeys(range(120, 128), "a sound effect, not a pitch"),
 }

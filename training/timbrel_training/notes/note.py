@@ -52,37 +52,29 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """Short name, kept with every note."""
-        ...
 
     @property
     def licences(self) -> Mapping[str, str]:
         """Licence of the recordings by source name, for the manifest; "unknown" where nothing says."""
-        ...
 
     @property
     def sample_rate(self) -> int:
         """Rate in Hz that notes are wanted in; a note may come in another and is then resampled."""
-        ...
 
     def settings(self) -> Mapping[str, object]:
         """All that the notes depend on, as JSON values: sources with equal settings give equal notes."""
-        ...
 
     def groups(self) -> Sequence[str]:
         """Names of the groups, in order."""
-        ...
 
     def notes(self, group: str) -> Iterator[Note]:
         """The notes of one group, always the same ones in the same order."""
-        ...
 
     def __len__(self) -> int:
         """How many notes there are before cleaning."""
-        ...
 
     def __iter__(self) -> Iterator[Note]:
         """All notes, group by group."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,15 @@ DECAY = 1e-3
 FLOOR = 1e-5
 """Below this (-100 dB of full scale) is silence, whatever the note's peak."""
 BLOCK_SECONDS = 0.01
+ENDED_DB = -40.0
+"""Below the peak by this, a release is over: what follows may be the room's noise. A file that ends louder
+was cut off while the note still sounded."""
+RISEN_DB = -3.0
+"""The attack is over where the level first comes this near to its peak."""
+MIN_RELEASE_DB = 20.0
+"""A release takes the level down by at least this."""
+STEEPER = 3.0
+"""How many times faster the level falls in a release than before it; a plain decay has no such bend."""
 
 
 def sounding_samples(audio: NDArray[np.float32], sample_rate: int) -> int:
@@ -102,3 +111,62 @@ def trim_onset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float
     sounding = np.flatnonzero(level > max(FLOOR, DECAY * float(level.max(initial=0.0))))
     first = int(sounding[0]) if len(sounding) else 0
     return audio[max(0, first - int(ONSET_LEAD_SECONDS * sample_rate)) :]
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What a recording tells of its key."""
+
+    seconds: float  # from the first sample until the key is let go, or the sound has died away
+    cut: bool  # the note still sounds where the recording ends: how long it would last is unknown
+
+
+def find_hold(audio: NDArray[np.float32], sample_rate: int) -> Hold:
+    """When the key was let go, judged by the level alone.
+
+    A sound that is cut off, or that dies away without a bend (plucked, struck), counts as held to its end.
+
+    Args:
+        audio: [samples], mono, from the onset on; silence may follow the sound.
+        sample_rate: samples per second.
+    """
+    seconds = sounding_samples(audio, sample_rate) / sample_rate
+    level = _level(audio, sample_rate)
+    if len(level) < 6:
+        return Hold(seconds, cut=False)
+    if level[-1] > ENDED_DB:
+        return Hold(seconds, cut=True)
+    start = int(np.flatnonzero(level > RISEN_DB)[0])
+    bend = _bend(level[start:])
+    return Hold(seconds if bend is None else min(seconds, (start + bend) * BLOCK_SECONDS), cut=False)
+
+
+def _level(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
+    """RMS level of each 10 ms block in dB below the loudest one, no lower than ENDED_DB."""
+    block = max(1, int(sample_rate * BLOCK_SECONDS))
+    blocks = audio[: len(audio) // block * block].reshape(-1, block).astype(np.float64)
+    power = np.square(blocks).mean(axis=1) + 1e-20
+    return np.maximum(10.0 * np.log10(power / power.max(initial=1e-20)), ENDED_DB)
+
+
+def _bend(level: NDArray[np.float64]) -> int | None:
+    """The block from which on the level [blocks] falls to its end in a release; None where none is."""
+    level = level[: int(np.flatnonzero(level > ENDED_DB)[-1]) + 2]
+    candidates = range(2, len(level) - 1)
+    if not candidates:
+        return None
+    fits = [(_line(level[:at]), _line(level[at:])) for at in candidates]
+    best = int(np.argmin([before_error + after_error for (_, before_error), (_, after_error) in fits]))
+    (before, _), (after, _) = fits[best]
+    drop = float(level[candidates[best]] - level[-1])
+    if drop < MIN_RELEASE_DB or after > STEEPER * min(before, -MIN_RELEASE_DB / len(level)):
+        return None
+    return candidates[best]
+
+
+def _line(level: NDArray[np.float64]) -> tuple[float, float]:
+    """The least-squares line through levels [blocks]: its slope in dB per block, and its sum of squares."""
+    time = np.arange(len(level)) - (len(level) - 1) / 2
+    centred = level - level.mean()
+    slope = float((time @ centred) / (time @ time)) if len(level) > 1 else 0.0
+    return slope, float(np.square(centred - slope * time).sum())

@@ -1,4 +1,4 @@
-"""Rendering a source of notes into a dataset: over several processes, continuing where an earlier run stopped.
+"""Renders a source of notes into a dataset, over several processes, and continues what was begun.
 
 Each group of the source becomes a part, the unit of work and of resuming it. Then the parts are merged:
 repeats are dropped, splits decided, names numbered.

@@ -63,12 +63,8 @@ class MixedSource:
 FORMS = "soundfont:FILE, nsynth:FOLDER, folder:FOLDER or synthetic"
 
 FONT_LICENCES = {
-    "FluidR3_GM": "MIT",
-    "FluidR3_GS": "MIT",
-    "FluidR3Mono_GM": "MIT",
-    "MuseScore_General": "MIT",
-    "MuseScore_General_Full": "MIT",
-    "MuseScore_General_HQ": "MIT",
+    **dict.fromkeys(("FluidR3_GM", "FluidR3_GS", "FluidR3Mono_GM"), "MIT"),
+    **dict.fromkeys(("MuseScore_General", "MuseScore_General_Full", "MuseScore_General_HQ"), "MIT"),
 }
 """Licences of well-known fonts, by the stem of the file's name."""
 

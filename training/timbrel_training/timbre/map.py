@@ -8,13 +8,13 @@ map.png            both drawn, where matplotlib is installed
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from timbrel_training.checkpoint import replace_file
 from timbrel_training.errors import CheckpointError
 from timbrel_training.notes.split import Split
 from timbrel_training.tokens.table import TokenTable
@@ -136,13 +136,9 @@ def measure(points: Points, table: TokenTable) -> MapFigures:
 
 def write_map(folder: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:
     """Writes timbre_map.json, note_timbres.npy and, where matplotlib is installed, map.png into `folder`."""
-    temporary = folder / f".{NOTES_FILE}.{os.getpid()}.tmp"
-    with temporary.open("wb") as file:
-        np.save(file, points.astype(np.float32))
-    os.replace(temporary, folder / NOTES_FILE)
-    temporary = folder / f".{MAP_FILE}.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(chart.to_json(), indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, folder / MAP_FILE)
+    text = json.dumps(chart.to_json(), indent=2) + "\n"
+    replace_file(folder / NOTES_FILE, lambda path: _save_array(path, points.astype(np.float32)))
+    replace_file(folder / MAP_FILE, lambda path: path.write_text(text, encoding="utf-8"))
     draw_map(folder / PICTURE_FILE, chart, points, table)
 
 
@@ -186,9 +182,12 @@ def draw_map(path: Path, chart: TimbreMap, points: Points, table: TokenTable) ->
         axes.plot([], [], "o", color=colours[family], label=family)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
     axes.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), title="timbre map")
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    figure.savefig(temporary, dpi=100, format="png")
-    os.replace(temporary, path)
+    replace_file(path, lambda temporary: figure.savefig(temporary, dpi=100, format="png"))
+
+
+def _save_array(path: Path, array: NDArray[np.float32]) -> None:
+    with path.open("wb") as file:  # by name, numpy would append .npy
+        np.save(file, array)
 
 
 def _into_disc(point: Points) -> tuple[float, float]:

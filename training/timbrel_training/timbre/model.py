@@ -142,29 +142,25 @@ class TimbreModel(nn.Module):
         point = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
         attraction, repulsion = losses.neighbours(mean, batch.instrument, self.margin)
         family = self.family_of[batch.instrument]
-        parts = {
-            "reconstruction": self._reconstruction(point, batch, latents),
-            "divergence": losses.divergence(mean, log_variance),
-            "outside_disc": losses.outside_disc(mean),
-            "attraction": attraction,
-            "repulsion": repulsion,
-            "family": nn.functional.cross_entropy(self.families(point), family),
-            "instrument": nn.functional.cross_entropy(self.instruments(point), batch.instrument),
-            "adversary": self.adversary(mean, batch.pitch, batch.velocity),
-        }
         rising = batch.progress**0.5
-        weights = {
-            "reconstruction": config.reconstruction_weight,
-            "divergence": config.divergence_weight,
-            "outside_disc": config.disc_weight,
-            "attraction": config.attraction_weight * rising,
-            "repulsion": config.repulsion_weight * rising,
-            "family": config.family_weight * (1.0 - batch.progress),
-            "instrument": config.instrument_weight * batch.progress,
-            "adversary": config.adversary_weight,
+        weighted = {
+            "reconstruction": (config.reconstruction_weight, self._reconstruction(point, batch, latents)),
+            "divergence": (config.divergence_weight, losses.divergence(mean, log_variance)),
+            "outside_disc": (config.disc_weight, losses.outside_disc(mean)),
+            "attraction": (config.attraction_weight * rising, attraction),
+            "repulsion": (config.repulsion_weight * rising, repulsion),
+            "family": (
+                config.family_weight * (1.0 - batch.progress),
+                nn.functional.cross_entropy(self.families(point), family),
+            ),
+            "instrument": (
+                config.instrument_weight * batch.progress,
+                nn.functional.cross_entropy(self.instruments(point), batch.instrument),
+            ),
+            "adversary": (config.adversary_weight, self.adversary(mean, batch.pitch, batch.velocity)),
         }
-        total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
-        return total, parts
+        total = torch.stack([weight * part for weight, part in weighted.values()]).sum()
+        return total, {name: part for name, (_, part) in weighted.items()}
 
     def _reconstruction(self, point: Tensor, batch: TimbreBatch, latents: Tensor) -> Tensor:
         normalised = self.encoder.normalise(latents)

@@ -104,7 +104,9 @@ def train_timbre(
 ) -> MapFigures:
     """Trains stage 1 in `out_dir`, or resumes it, and writes the map there; `map` describes the files."""
     trainer = TimbreTrainer(config, table, codec, device)
-    identity = {"timbre": _plain(config), "codec": codec.id, "n_notes": table.n_notes}
+    fields = dataclasses.asdict(config)
+    del fields["loop"]
+    identity = {"timbre": fields, "codec": codec.id, "n_notes": table.n_notes}
     loop = Loop(
         config.loop,
         trainer.model,
@@ -150,9 +152,3 @@ def load_encoder(folder: Path) -> TimbreEncoder:
     encoder = TimbreEncoder(TimbreEncoderConfig(**description["encoder"]), description["latent_dim"])
     load_weights(folder, ENCODER, encoder)
     return encoder.eval()
-
-
-def _plain(config: TimbreTrainingConfig) -> dict[str, object]:
-    fields = dataclasses.asdict(config)
-    del fields["loop"]
-    return fields

@@ -36,22 +36,14 @@ class TokenTable:
     @classmethod
     def from_store(cls, store: TokenStore) -> TokenTable:
         """All of a store, read into memory."""
+        columns = ("offsets", "instrument", "pitch", "velocity", "held_frames", "cut", "split")
+        facts = ("codebook_size", "frame_rate", "codec_hash", "codes_per_semitone", "code_offset")
         return cls(
             codes=np.array(store.codes),
-            offsets=store.offsets,
-            instrument=store.instrument,
-            pitch=store.pitch,
-            velocity=store.velocity,
-            held_frames=store.held_frames,
-            cut=store.cut,
-            split=store.split,
             instruments=tuple(name for name, _ in store.instruments),
             families=tuple(family for _, family in store.instruments),
-            codebook_size=store.header.codebook_size,
-            frame_rate=store.header.frame_rate,
-            codec_hash=store.header.codec_hash,
-            codes_per_semitone=store.header.codes_per_semitone,
-            code_offset=store.header.code_offset,
+            **{name: getattr(store, name) for name in columns},
+            **{name: getattr(store.header, name) for name in facts},
         )
 
     @property
