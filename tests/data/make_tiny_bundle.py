@@ -61,7 +61,7 @@ MODEL = ModelConfig(
     n_decoder_layers=2,
     max_frames=120,
 )
-TIMBRE = TimbreEncoderConfig(n_frames=20, width=16, n_layers=1, n_heads=2)
+TIMBRE = TimbreEncoderConfig(trunk="patches", n_frames=20, width=16, n_layers=1, n_heads=2)
 RANGES = pb.RequestRanges(
     pitch_min=36, pitch_max=96, velocity_min=1, velocity_max=127, seconds_min=0.1, seconds_max=2.4
 )

@@ -90,7 +90,7 @@ class _FineTune(argparse.Action):
 
 
 def _stages() -> Iterator[tuple[str, Stage]]:
-    """Every stage, by name: training's own, then those of other packages."""
+    """Returns every stage, by name: training's own, then those of other packages."""
     from timbrel_training.stages import STAGES  # imports torch, which `timbrel --help` need not wait for
 
     yield from STAGES.items()

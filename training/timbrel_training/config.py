@@ -26,7 +26,7 @@ from timbrel_training.timbre.model import TimbreTrainingConfig
 NAMED = ("tiny", "cpu", "gpu")
 """Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200."""
 PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 3}
-"""Of the model, until the token store is known: those of the timbrel-notes codec."""
+"""The model's codebooks until the token store is known: those of the timbrel-notes codec."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Config:
     """A section per stage; each field of each section says what it is and why."""
 
     notes: NotesConfig = field(default_factory=NotesConfig)
-    """Which notes to train on."""
+    """The notes to train on."""
     codec: Any = field(default_factory=registry.DEFAULT.config)
     """The codec and its training: the config class of its design, which `codec.id` names in a TOML file."""
     refine: Any = field(default_factory=registry.DEFAULT.refine_config or NoRefining)
@@ -57,7 +57,7 @@ class Config:
 
 
 def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
-    """The named config, or that of a TOML file, with `section.field=value` overrides.
+    """Returns the named config, or that of a TOML file, with `section.field=value` overrides.
 
     Raises:
         ConfigError: no such config, damaged TOML, an unknown field or a value that is not allowed.
@@ -85,7 +85,7 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
 
 
 def _codec_sections(table: dict[str, Any]) -> dict[str, type[Any]]:
-    """The classes of the sections that the codec's design decides. Takes `codec.id` out of the table."""
+    """Returns the classes of the sections that the codec's design decides, and takes `codec.id` out."""
     for section in ("codec", "refine"):
         table.setdefault(section, {})
     codec = table["codec"]

@@ -1,4 +1,4 @@
-"""Many notes at once from a trained model in PyTorch, with a KV cache: to judge it before it is exported."""
+"""Generates many notes at once from a model in PyTorch, with a KV cache, before it is exported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_notes(
     sampling: Sampling = GREEDY,
     seed: int = 0,
 ) -> list[NDArray[np.uint16]]:
-    """Codes [T, K] of B notes, as `oracle.generate` writes them one by one.
+    """Returns the codes [T, K] of B notes, as `oracle.generate` writes them one by one.
 
     Args:
         model: in evaluation mode, on the CPU.
@@ -64,7 +64,7 @@ def write_notes(
 
 
 def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """Tokens int64 [B, K] of logits [B, K, V]."""
+    """Draws tokens int64 [B, K] of logits [B, K, V]."""
     if sampling.temperature == 0.0:
         return logits.argmax(dim=2)
     uniforms = torch.rand(logits.shape[:2], generator=generator).clamp(1e-7, 1.0 - 1e-7)

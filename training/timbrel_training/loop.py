@@ -42,7 +42,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """How long and how fast to train; the same fields for every stage."""
+    """The length and speed of a training; every stage has the same fields."""
 
     n_steps: int = 1000
     """Optimizer steps of the whole run; the cosine ends here."""
@@ -91,7 +91,7 @@ class LossFunction(Protocol[BatchT_contra]):
     """A training loss: called under autocast, in training mode."""
 
     def __call__(self, batch: BatchT_contra, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """The scalar to minimise, and scalars to log."""
+        """Returns the scalar to minimise, and scalars to log."""
 
 
 Validate = Callable[[nn.Module], Mapping[str, float]]
@@ -145,20 +145,20 @@ class Loop(Generic[BatchT]):
 
     @property
     def checkpoint_path(self) -> Path:
-        """Where the resumable state lives."""
+        """The file of the resumable state."""
         return self.out_dir / "checkpoint.pt"
 
     @property
     def finished(self) -> bool:
-        """Whether all steps were taken; a sitting may also end at `max_minutes` or a signal."""
+        """True once all steps were taken; a sitting may also end at `max_minutes` or a signal."""
         return self.step >= self.config.n_steps
 
     def stop(self) -> None:
-        """End the sitting after the step in progress, with a checkpoint."""
+        """Ends the sitting after the step in progress, with a checkpoint."""
         self._stop.set()
 
     def run(self) -> None:
-        """Train to the end of the run or of the sitting, resuming where a checkpoint left off.
+        """Trains to the end of the run or of the sitting, resuming where a checkpoint left off.
 
         Raises:
             CheckpointError: the checkpoint in `out_dir` was made by another config.
@@ -308,7 +308,7 @@ class Loop(Generic[BatchT]):
 
 
 def batch_seed(seed: int, step: int) -> int:
-    """A seed for the batch of a step: splitmix64 of (seed, step), 63 bits."""
+    """Returns a seed for the batch of a step: splitmix64 of (seed, step), 63 bits."""
     mask = (1 << 64) - 1
     value = ((seed & mask) * 0x9E3779B97F4A7C15 + (step & mask) + 0x632BE59BD9B4E019) & mask
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -317,7 +317,7 @@ def batch_seed(seed: int, step: int) -> int:
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` (a GPU where there is one), `cpu` or `cuda`.
+    """Returns the device named `auto` (a GPU where there is one), `cpu` or `cuda`.
 
     Raises:
         ConfigError: another name, or no GPU to be had.
@@ -342,7 +342,7 @@ def _optimizer(model: nn.Module, config: LoopConfig, device: torch.device) -> to
 
 
 def _resumable(config: LoopConfig) -> dict[str, Any]:
-    """The fields that a resumed run must share with the interrupted one."""
+    """Returns the fields that a resumed run must share with the interrupted one."""
     free = ("max_minutes", "prefetch", "validate_every", "checkpoint_every", "log_every")
     return {key: value for key, value in dataclasses.asdict(config).items() if key not in free}
 
@@ -356,7 +356,7 @@ def _first_difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> 
 
 @contextmanager
 def _ahead(make: Callable[[int], Made], first: int, last: int, prefetch: bool) -> Iterator[Iterator[Made]]:
-    """What `make` makes of first .. last - 1; with `prefetch`, one is made ahead in a thread."""
+    """Yields an iterator of `make`'s results for first .. last - 1; `prefetch` makes one ahead."""
     if not prefetch:
         yield (make(step) for step in range(first, last))
         return
@@ -375,8 +375,8 @@ def _ahead(make: Callable[[int], Made], first: int, last: int, prefetch: bool) -
 
 @contextmanager
 def _side_by_side(shards: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads for the shards, one core each. With several, this thread keeps to one core too: the teams of
-    threads behind large operations wait by spinning, and would fight the shards for their cores."""
+    """Yields threads for the shards, one core each. With several, this one keeps to one core too: the teams
+    of threads behind large operations wait by spinning, and would fight the shards for their cores."""
     n_threads = torch.get_num_threads()
     if shards > 1:
         torch.set_num_threads(1)
@@ -388,14 +388,14 @@ def _side_by_side(shards: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def _prepare_shard() -> None:
-    """Settings that each thread has for itself."""
+    """Sets what each thread has for itself."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
 
 
 @contextmanager
 def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM end the sitting at the next step; a second one breaks off at once."""
+    """Lets SIGINT and SIGTERM end the sitting at the next step; a second one breaks off at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""What an optimizer step needs beside the optimizer: learning rate, averaged weights, precision."""
+"""The learning-rate schedule, the averaged weights and the precision of a training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timbrel_training.errors import ConfigError
 
 
 def learning_rate(step: int, *, n_steps: int, n_warmup: int, peak: float, final_fraction: float) -> float:
-    """Linear warm-up to `peak`, then a cosine down to `peak * final_fraction` at `n_steps`.
+    """Rises linearly to `peak`, then falls along a cosine to `peak * final_fraction` at `n_steps`.
 
     Args:
         step: 0-based step about to be taken; the first one already has a rate above zero.
@@ -40,7 +40,7 @@ class Ema:
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int) -> None:
-        """Follow `model` after 0-based optimizer step `step`."""
+        """Follows `model` after 0-based optimizer step `step`."""
         decay = min(self.decay, (1.0 + step) / (10.0 + step))
         averages = [parameter.detach() for parameter in self.model.parameters()]
         torch._foreach_lerp_(averages, [p.detach() for p in model.parameters()], 1.0 - decay)
@@ -52,8 +52,8 @@ AUTO, FLOAT32, BFLOAT16 = "auto", "float32", "bfloat16"
 PRECISIONS = (AUTO, FLOAT32, BFLOAT16)
 
 FAST_ON_CPU = ("amx_bf16", "avx512_bf16")
-"""What a CPU has one of, by torch's names, if it multiplies in bfloat16 faster than in float32. One that has
-none takes three times as long (measured on one with AVX-512 alone)."""
+"""A CPU with one of these, by torch's names, multiplies in bfloat16 faster than in float32. One with none
+takes three times as long (measured on one with AVX-512 alone)."""
 
 
 def check_precision(precision: str) -> None:
@@ -63,7 +63,7 @@ def check_precision(precision: str) -> None:
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """The context in which losses are computed.
+    """Returns the context in which losses are computed.
 
     Args:
         precision: one of PRECISIONS; AUTO is bfloat16 where the device is the faster for it.

@@ -1,4 +1,4 @@
-"""The slow, obvious decoding that everything faster must agree with.
+"""The slow, obvious decoding: everything faster must agree with it.
 
 It keeps no cache: every step runs the whole sequence again.
 """
@@ -23,7 +23,7 @@ class OracleNote:
 
     codes: NDArray[np.uint16]  # [n_frames, K]
     truncated: bool
-    """Whether the cap ended it rather than the model."""
+    """True if the cap ended it rather than the model."""
     inputs: NDArray[np.int64]  # [S, K], tokens read by each step
     tokens: NDArray[np.int64]  # [S, K], tokens drawn by each step, meaningless where no frame is behind them
     gate: NDArray[np.int64]  # [S]
@@ -104,7 +104,7 @@ def generate(
 def _draw(
     logits: Tensor, uniforms: NDArray[np.float32] | None, step: int, sampling: Sampling
 ) -> NDArray[np.int64]:
-    """Tokens int64 [K] from logits [1, K, V]."""
+    """Draws tokens int64 [K] from logits [1, K, V]."""
     if uniforms is None:
         return logits[0].argmax(dim=1).numpy()
     uniform = torch.from_numpy(uniforms[step : step + 1])

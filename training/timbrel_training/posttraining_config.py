@@ -12,14 +12,14 @@ from timbrel_training.settings import check_at_least, check_shares
 
 @dataclass(frozen=True)
 class FineTuneConfig:
-    """New notes beside rehearsed ones; the schedule is that of stage 2, shorter and slower."""
+    """The section `finetune`: new notes beside rehearsed ones, on stage 2's schedule, shorter and slower."""
 
     training: NoteTrainingConfig = field(default_factory=NoteTrainingConfig)
     """Steps, rates and batches."""
     sample_share: float = 0.4
     """Share of a batch, and of the loss, that is new samples; the rest is rehearsal of what is known."""
     rehearsal_weight: float = 5.0
-    """Of the divergence from the old model: what is little at each step is much in a note."""
+    """Weight of the divergence from the old model: what is little at each step is much in a note."""
     rehearsal_notes: int = 8
     """Notes rehearsed for each old instrument, spread over its pitches."""
     between_notes: int = 64
@@ -30,7 +30,7 @@ class FineTuneConfig:
     """Times that each sample is coded, its onset moved by fractions of a frame: so few samples are learnt as
     sounds rather than by heart."""
     semitones: int = 2
-    """How far a sample is repitched, by playing it faster or slower as samplers do, to pitches that its
+    """Reach of repitching a sample, by playing it faster or slower as samplers do, to pitches that its
     instrument has no sample of: what lies between samples is learnt too. 0: not at all."""
     cell_fraction: float = 0.1
     """Share of the samples' pitches that is held out, to see whether the model learns more than them."""
@@ -51,7 +51,7 @@ class FineTuneConfig:
 
 @dataclass(frozen=True)
 class TimbreFinetuneConfig:
-    """Which notes are heard, how many, and the weight of each loss."""
+    """The section `hearing`: the timbre encoder's second training, on what `locate` hears."""
 
     loop: LoopConfig = field(default_factory=LoopConfig)
     """Steps and rates."""
@@ -64,8 +64,8 @@ class TimbreFinetuneConfig:
     between_notes: int = 2000
     """Notes that it writes between them, whose place is the point asked: the map stays even there."""
     between_distance: float = 0.5
-    """How far those keep from every point, in median distances between neighbouring instruments: twice the
-    noise that stage 2 was trained with."""
+    """Distance that those keep from every point, in median distances between neighbouring instruments: twice
+    the noise that stage 2 was trained with."""
     hinted_share: float = 0.1
     """Share of notes whose pitch the codec is told, as `locate` may be, somewhat off."""
     hint_semitones: float = 0.3
@@ -79,9 +79,9 @@ class TimbreFinetuneConfig:
     crop_share: float = 0.25
     """Share of a batch of which only the first frames are shown, random many."""
     name_weight: float = 1.0
-    """Of telling the instrument by its distance among all."""
+    """Weight of telling the instrument by its distance among all."""
     pull_weight: float = 2.0
-    """Of the distance from the point that is asked for."""
+    """Weight of the distance from the point that is asked for."""
     softness: float = 0.15
     """How much nearer one point has to be than another to be e times as likely, in median distances between
     neighbours: more would push notes past the points of crowded instruments."""

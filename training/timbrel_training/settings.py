@@ -1,4 +1,4 @@
-"""Tables (of a TOML file) to frozen dataclasses, with an error that names the field."""
+"""Turns tables (of a TOML file) into frozen dataclasses, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Table = dict[str, Any]
 def build(
     cls: type[T], table: Mapping[str, Any], where: str = "", types: Mapping[str, type[Any]] | None = None
 ) -> T:
-    """An instance of the dataclass `cls`; fields that the table lacks keep their defaults.
+    """Makes an instance of the dataclass `cls`; fields that the table lacks keep their defaults.
 
     Args:
         cls: a dataclass of numbers, strings, booleans, tuples of those, literals, and dataclasses.
@@ -78,7 +78,7 @@ def check_shares(config: object, *names: str) -> None:
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
-    """`value` as the type `hint`, or a ConfigError."""
+    """Returns `value` as the type `hint`, or raises a ConfigError."""
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         return build(typing.cast(type, hint), value, where)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

@@ -233,7 +233,7 @@ def add_folder(parser: argparse.ArgumentParser, name: str, help: str) -> None:
 
 
 def config_of(args: argparse.Namespace) -> Config:
-    """The config that the arguments ask for.
+    """Returns the config that the arguments ask for.
 
     Raises:
         ConfigError: see `load_config`.

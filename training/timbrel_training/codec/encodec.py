@@ -110,7 +110,7 @@ class EncodecCodec(Codec):
 
     @classmethod
     def pretrained(cls, weights: str | Path | None = None, n_codebooks: int = 8) -> EncodecCodec:
-        """The codec with Meta's weights, from a file or the folder that holds it, else downloaded and cached.
+        """Makes the codec with Meta's weights, from a file or its folder, else downloaded and cached.
 
         Raises:
             CodecWeightsError: the file is missing or not EnCodec's, or the download failed.
@@ -153,7 +153,7 @@ class EncodecCodec(Codec):
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The state dict in a local file, or in Meta's file in a local folder.
+    """Reads the state dict from a local file, or in Meta's file in a local folder.
 
     Raises:
         CodecWeightsError: there is none, or it cannot be read.
@@ -171,7 +171,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def download_weights() -> dict[str, Tensor]:
-    """The state dict from Meta's server, kept in torch.hub's cache.
+    """Returns the state dict from Meta's server, kept in torch.hub's cache.
 
     Raises:
         CodecWeightsError: the server cannot be reached or the file is damaged.
@@ -191,14 +191,14 @@ def download_weights() -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class EncodecConfig:
-    """Which of Meta's weights are taken; there is nothing to train."""
+    """The choice among Meta's weights; there is nothing to train."""
 
     n_codebooks: int = 8
-    """Of 32: 8 are 6 kbit/s."""
+    """Codebooks used, of 32: 8 are 6 kbit/s."""
     weights: str = ""
     """Meta's file, or the folder that holds it; "" for a download."""
     device: str = "auto"
-    """Of no account: it is there since every codec's config has one."""
+    """It is ignored, and there since every codec's config has one."""
 
     def __post_init__(self) -> None:
         check_at_least(self, n_codebooks=1)
@@ -217,7 +217,7 @@ def save_pretrained(config: EncodecConfig, notes: NoteDataset, out_dir: Path) ->
 
 
 def load_codec(folder: Path) -> EncodecCodec:
-    """The codec that `save_pretrained` left in `folder`.
+    """Returns the codec that `save_pretrained` left in `folder`.
 
     Raises:
         CheckpointError: none there, or damaged.

@@ -39,7 +39,7 @@ class Codec(nn.Module):
     codebook_size: int
     latent_dim: int
     codes_per_semitone: int = 0
-    """Of codebook 0 where it codes the fundamental, else 0."""
+    """Codes of codebook 0 per semitone where it codes the fundamental, else 0."""
     code_offset: int = 0
     """Code - codes_per_semitone * pitch + code_offset is the middle of codebook 0 for a note in tune."""
     delay_samples: int = 0
@@ -51,12 +51,12 @@ class Codec(nn.Module):
         return self.sample_rate / self.hop_length
 
     def n_frames(self, n_samples: int) -> int:
-        """Frames that cover `n_samples` samples; the last one may be padded with silence."""
+        """Returns how many frames cover `n_samples` samples; the last one may be padded with silence."""
         return (n_samples + self.hop_length - 1) // self.hop_length
 
     @abstractmethod
     def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
-        """Codes of a batch of notes.
+        """Returns the codes of a batch of notes.
 
         Args:
             audio: float32 [B, S].
@@ -68,18 +68,18 @@ class Codec(nn.Module):
 
     @abstractmethod
     def decode(self, codes: Tensor) -> Tensor:
-        """Audio float32 [B, T * hop_length] of codes int64 [B, T, K], any streaming delay removed."""
+        """Returns the audio float32 [B, T * hop_length] of codes int64 [B, T, K], any delay removed."""
 
     @abstractmethod
     def latents(self, codes: Tensor) -> Tensor:
-        """The vectors that codes stand for: float32 [B, T, latent_dim] of codes int64 [B, T, K]."""
+        """Returns the vectors that codes stand for: float32 [B, T, latent_dim] of codes int64 [B, T, K]."""
 
     @abstractmethod
     def silence(self) -> Tensor:
-        """The codes of one silent frame: int64 [K]."""
+        """Returns the codes of one silent frame: int64 [K]."""
 
     def initial_state(self, n_batch: int) -> dict[str, Tensor]:
-        """The state of a stream of `n_batch` notes that begin: tensors [n_batch, ...] by name.
+        """Returns the state of a stream of `n_batch` notes that begin: tensors [n_batch, ...] by name.
 
         A bundle's decoder is exported as a stream, its state under these names.
 
@@ -89,7 +89,7 @@ class Codec(nn.Module):
         raise TrainingError(f"{self.id}: decodes whole notes only, and a bundle's codec has to stream")
 
     def decode_chunk(self, codes: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The next frames of a stream, for codecs that have an `initial_state`.
+        """Decodes the next frames of a stream, for codecs that have an `initial_state`.
 
         Args:
             codes: int64 [B, T, K].
@@ -106,7 +106,7 @@ class CodecDesign:
     """A kind of codec: how one is made from notes, made to sound better, and read from its folder."""
 
     id: str
-    """In the description of a codec's folder, and in a config as `codec.id`."""
+    """Its name in the description of a codec's folder, and in a config as `codec.id`."""
     config: type[Any]
     """The dataclass of a config's section `codec`; one of its fields is the `device`."""
     train: Callable[[Any, NoteDataset, Path], Codec | None]
@@ -123,13 +123,13 @@ class CodecDesign:
 
 @torch.no_grad()
 def encode_note(codec: Codec, audio: Tensor, pitch: float | None) -> Tensor:
-    """Codes int64 [T, K] of one note float32 [S]."""
+    """Returns the codes int64 [T, K] of one note float32 [S]."""
     hint = None if pitch is None else torch.tensor([pitch], dtype=torch.float32, device=audio.device)
     return codec.encode(audio[None], hint)[0]
 
 
 def describe_folder(folder: Path, design: str) -> dict[str, Any]:
-    """The description of the codec in `folder`, which has to be of this design.
+    """Returns the description of the codec in `folder`, which has to be of this design.
 
     Raises:
         CheckpointError: nothing finished there, damaged, or of another design.
@@ -141,7 +141,7 @@ def describe_folder(folder: Path, design: str) -> dict[str, Any]:
 
 
 def codec_hash(folder: Path) -> str:
-    """SHA-256, in hex, of the finished codec's weights: codes of another training are other codes.
+    """Returns the finished codec's weights' SHA-256, in hex: codes of another training are other codes.
 
     Of a codec whose decoder was refined, that of the weights it was refined from: its codes are the same.
     """

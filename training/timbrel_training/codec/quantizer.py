@@ -70,16 +70,16 @@ class ResidualQuantizer(nn.Module):
         self.n_codebooks = n_codebooks
 
     def forward(self, latents: Tensor, n_codebooks: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Quantized latents [B, T, D] (straight-through), codes [B, T, K] and the commitment loss."""
+        """Returns quantized latents [B, T, D] (straight-through), codes [B, T, K] and the commitment loss."""
         quantized, codes, losses = self.layers(latents.transpose(1, 2), n_q=n_codebooks or self.n_codebooks)
         return quantized.transpose(1, 2), codes.permute(1, 2, 0), losses.mean()
 
     def codebooks(self) -> Tensor:
-        """[K, codebook_size, D]."""
+        """Returns the entries of all codebooks: [K, codebook_size, D]."""
         return torch.stack([cast(Tensor, layer.codebook) for layer in self.layers.layers])
 
     def encode(self, latents: Tensor) -> Tensor:
-        """Codes int64 [B, T, K] of latents [B, T, D]: in each codebook the entry nearest to what is left."""
+        """Returns codes int64 [B, T, K] of latents [B, T, D]: each codebook's entry nearest to the rest."""
         residual, chosen = latents, []
         for codebook in self.codebooks():
             distance = codebook.pow(2).sum(dim=1) - 2 * residual @ codebook.T  # [B, T, size]
@@ -89,6 +89,6 @@ class ResidualQuantizer(nn.Module):
         return torch.stack(chosen, dim=2)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Latents [B, T, D] of codes [B, T, K]."""
+        """Returns latents [B, T, D] of codes [B, T, K]."""
         books = self.codebooks()
         return torch.stack([books[q][codes[:, :, q]] for q in range(codes.shape[2])]).sum(dim=0)

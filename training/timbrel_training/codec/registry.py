@@ -16,7 +16,7 @@ DEFAULT = timbrel_notes.DESIGN
 
 
 def design_named(id: object) -> CodecDesign:
-    """The design of this id.
+    """Returns the design of this id.
 
     Raises:
         ConfigError: there is none.
@@ -27,12 +27,12 @@ def design_named(id: object) -> CodecDesign:
 
 
 def design_of(config: Any) -> CodecDesign:
-    """The design that a config's section `codec` belongs to."""
+    """Returns the design that a config's section `codec` belongs to."""
     return next(design for design in DESIGNS.values() if isinstance(config, design.config))
 
 
 def load_codec(folder: Path) -> Codec:
-    """The finished codec in `folder`, ready to use.
+    """Returns the finished codec in `folder`, ready to use.
 
     Raises:
         CheckpointError: nothing finished there, damaged, or of a design that is not known.

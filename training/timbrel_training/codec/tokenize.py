@@ -1,4 +1,4 @@
-"""From a dataset of notes to a store of tokens: a codec at work in several processes."""
+"""Codes a dataset of notes into a store of tokens, by a codec at work in several processes."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class ParallelEncoder:
             self._pool.terminate()
 
     def encode(self, notes: Iterable[int]) -> Iterator[NDArray[np.uint16]]:
-        """Codes [T, K] of each of these notes of the dataset."""
+        """Returns the codes [T, K] of each of these notes of the dataset."""
         if self._pool is not None:
             return self._pool.imap(_encode_in_worker, notes, CHUNK)
         return (_encode(self._dataset, self._codec, note) for note in notes)
 
 
 _worker: tuple[NoteDataset, Codec] | None = None
-"""What a worker process works with."""
+"""A worker process's dataset and codec."""
 
 
 def _begin(path: Path, pickled: bytes) -> None:

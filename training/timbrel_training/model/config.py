@@ -26,7 +26,7 @@ class ModelConfig:
     n_codebooks: int
     """Codebooks of the codec: tokens predicted per step."""
     codes_per_semitone: int = 0
-    """Of codebook 0, where the codec codes the fundamental there; see CodebookLayout."""
+    """Codes of codebook 0 per semitone, where it codes the fundamental; see CodebookLayout."""
     code_offset: int = 0
     """Shifts codebook 0's tokens; see CodebookLayout."""
     d_model: int = 256
@@ -52,17 +52,17 @@ class ModelConfig:
     norm: Literal["pre", "post"] = "pre"
     """LayerNorm before each block (trains without care) or after its residual (as in the 2017 paper)."""
     activation: Literal["gelu", "relu"] = "gelu"
-    """Between the two layers of a feed-forward block."""
+    """The function between the two layers of a feed-forward block."""
     dropout: float = 0.0
     """Share of each block's output dropped in training; attention weights are left alone, to stay fast."""
     conditioning: Literal["cross", "prefix"] = "cross"
-    """How the decoder sees the condition. `cross`: by a cross-attention in every layer (encoder-decoder).
-    `prefix`: as positions before the note's tokens in the same masked self-attention (decoder-only, as GPT);
-    its step copies the cache, which that of `cross` need not."""
+    """The decoder's way to the condition. `cross`, which ships: a cross-attention in every layer
+    (encoder-decoder). `prefix`, kept for comparison: positions before the note's tokens in the same masked
+    self-attention (decoder-only, as GPT); its step copies the cache, which that of `cross` need not."""
     head_dim: int | None = None
     """Width of one head; None: d_model / n_heads. The GroupQueryAttention kernel needs a multiple of 8."""
     attention_bias: bool = False
-    """Whether attention's projections have a bias."""
+    """True gives attention's projections a bias."""
     norm_eps: float = 1e-5
     """Added to LayerNorm's variance."""
 
@@ -103,7 +103,7 @@ class ModelConfig:
 
     @property
     def layout(self) -> CodebookLayout:
-        """How codes become tokens."""
+        """The token ids, and the way from codes to tokens."""
         return CodebookLayout(
             n_codebooks=self.n_codebooks,
             codebook_size=self.codebook_size,

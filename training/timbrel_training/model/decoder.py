@@ -40,11 +40,11 @@ class TransformerDecoder(nn.Module, ABC):
 
     @abstractmethod
     def memories(self, condition: Tensor) -> list[KV]:
-        """What each layer reads of the condition [B, 3, d]: keys and values [B, n_kv_heads, 3, head_dim]."""
+        """Returns each layer's keys and values [B, n_kv_heads, 3, head_dim] of the condition [B, 3, d]."""
 
     @abstractmethod
     def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
-        """[B, S, d], what the heads read.
+        """Returns [B, S, d], which the heads read.
 
         Args:
             tokens: int64 [B, S, K].
@@ -53,7 +53,7 @@ class TransformerDecoder(nn.Module, ABC):
         """
 
     def embed(self, tokens: Tensor, gate: Tensor) -> Tensor:
-        """[B, S, d] of tokens int64 [B, S, K] and gate int64 [B, S], from a note's first step on."""
+        """Returns [B, S, d] of tokens int64 [B, S, K] and gate int64 [B, S], from a note's first step on."""
         position = torch.arange(tokens.shape[1], device=tokens.device)
         return self.dropout(self._embed(tokens, gate, position))
 
@@ -66,7 +66,7 @@ class TransformerDecoder(nn.Module, ABC):
         memories: Sequence[KV],
         attention: CachedAttention = attend_cached,
     ) -> tuple[Tensor, list[KV]]:
-        """One step of every row.
+        """Runs one step of every row.
 
         Args:
             tokens: int64 [B, K], read by this step.

@@ -1,4 +1,4 @@
-"""Tokens to vectors, and vectors to the scores of tokens, by the same weights."""
+"""Embeddings of tokens, positions and numbers; and the output heads, which share the tokens' weights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FourierFeatures(nn.Module):
 
 
 def sinusoidal_table(n_positions: int, width: int) -> Tensor:
-    """Float32 [n_positions, width], after Vaswani et al. (2017).
+    """Returns float32 [n_positions, width], after Vaswani et al. (2017).
 
     PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos(p / 10000^(2i / width)).
     """
@@ -117,17 +117,17 @@ class OutputHeads(nn.Module):
         self.register_buffer("forbidden", forbidden, persistent=False)
 
     def forward(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
-        """float32 logits [..., K, V] of all codebooks."""
+        """Returns the float32 logits [..., K, V] of all codebooks."""
         logits = self.project(x, embedding).float()
         return logits.masked_fill(self.forbidden, MASKED_LOGIT)
 
     def project(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
-        """`forward` before the mask: one matrix product for all codebooks."""
+        """Does `forward` without its mask: one matrix product for all codebooks."""
         flat = nn.functional.linear(x, embedding.weight, self.bias.flatten())
         return flat.unflatten(-1, (self.layout.n_codebooks, self.layout.vocabulary_size))
 
     def one_codebook(self, x: Tensor, embedding: TokenEmbedding, codebook: int) -> Tensor:
-        """float32 logits [..., V] of one codebook."""
+        """Returns the float32 logits [..., V] of one codebook."""
         size = self.layout.vocabulary_size
         weight = embedding.weight[codebook * size : (codebook + 1) * size]
         bias = self.bias[codebook].masked_fill(self.forbidden[codebook], MASKED_LOGIT)

@@ -38,7 +38,7 @@ class ConditionEncoder(nn.Module):
         self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normalises else nn.Identity()
 
     def forward(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
-        """Memory [B, 3, d] of timbre [B, 2] (unit disc), pitch int64 [B] and velocity float32 [B] (MIDI)."""
+        """Returns memory [B, 3, d] of timbre [B, 2] (unit disc), pitch int64 [B], velocity float32 [B]."""
         place = self.timbre(self.timbre_features(timbre))
         loudness = self.velocity(self.velocity_features((velocity / MAX_VELOCITY)[:, None]))
         x = torch.stack([place, self.pitch(pitch), loudness], dim=1)
@@ -66,24 +66,24 @@ class NoteTransformer(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def condition(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
-        """Memory [B, 3, d] of timbre float32 [B, 2], pitch int64 [B] and velocity float32 [B] (MIDI)."""
+        """Returns memory [B, 3, d] of timbre float32 [B, 2], pitch int64 [B] and velocity float32 [B]."""
         return self.condition_encoder(timbre, pitch, velocity)
 
     def cross_kv(self, memory: Tensor) -> list[KV]:
-        """Each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory [B, 3, d].
+        """Returns each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory [B, 3, d].
 
         Cross-attention reads them, or, in a decoder-only model, self-attention before the cache.
         """
         return self.decoder.memories(memory)
 
     def hidden(self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor) -> Tensor:
-        """[B, S, d]: `forward` up to the output heads, for a loss that need not score every token."""
+        """Does `forward` up to the output heads, for a loss that need not score every token: [B, S, d]."""
         return self.decoder.hidden(tokens, gate, self.condition(timbre, pitch, velocity))
 
     def forward(
         self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor
     ) -> Tensor:
-        """Logits float32 [B, S, K, V], teacher-forced: those of step s depend on tokens[:, : s + 1] only.
+        """Returns logits float32 [B, S, K, V], teacher-forced: step s sees tokens[:, : s + 1] only.
 
         Args:
             timbre: float32 [B, 2], in the unit disc.
@@ -104,11 +104,11 @@ class NoteTransformer(nn.Module):
         memories: Sequence[KV],
         attention: CachedAttention = attend_cached,
     ) -> tuple[Tensor, list[KV]]:
-        """`TransformerDecoder.step`, which gives `forward`'s logits at that position."""
+        """Does `TransformerDecoder.step`, which gives `forward`'s logits at that position."""
         return self.decoder.step(tokens, gate, position, caches, memories, attention)
 
     def empty_caches(self, batch_size: int) -> list[KV]:
-        """Zeroed caches for `batch_size` notes, one per decoder layer."""
+        """Returns zeroed caches for `batch_size` notes, one per decoder layer."""
         config = self.config
         shape = (batch_size, config.n_kv_heads, config.max_positions, config.width_per_head)
         weight = self.decoder.tokens.weight
@@ -116,7 +116,7 @@ class NoteTransformer(nn.Module):
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        """Weights of 0.02, biases of 0; what adds to the residual stream shrinks with depth, as in GPT-2."""
+        """Draws weights of 0.02, biases of 0; what adds to the residual stream shrinks with depth (GPT-2)."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 module.weight.normal_(0.0, 0.02 if module.in_features > 2 else 0.5)

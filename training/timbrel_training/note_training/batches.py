@@ -1,4 +1,4 @@
-"""Which point of the map a note is trained at."""
+"""The notes of each training batch, and the points of the map that they are trained at."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BatchPlan:
         self._batches: list[NDArray[np.int64]] = []
 
     def batch(self, step: int) -> NDArray[np.int64]:
-        """Numbers 0 .. N - 1 of the notes in the batch of a 0-based training step."""
+        """Returns the numbers 0 .. N - 1 of the notes in the batch of a 0-based training step."""
         while self._first_of_epoch[-1] <= step:
             self._load(len(self._first_of_epoch) - 1)
             self._first_of_epoch.append(self._first_of_epoch[-1] + len(self._batches))
@@ -47,7 +47,7 @@ class BatchPlan:
         return self._batches[step - self._first_of_epoch[epoch]]
 
     def epoch_of(self, step: int) -> float:
-        """How many epochs are behind a step."""
+        """Returns how many epochs are behind a step."""
         self.batch(step)
         epoch = int(np.searchsorted(self._first_of_epoch, step, "right")) - 1
         first, end = self._first_of_epoch[epoch], self._first_of_epoch[epoch + 1]
@@ -91,7 +91,7 @@ class TimbreConditions:
     def from_map(
         cls, chart: TimbreMap, points: NDArray[np.float32], table: TokenTable, noise_fraction: float
     ) -> TimbreConditions:
-        """Noise is `noise_fraction` of the distance from a note's instrument to the nearest other one.
+        """Makes the noise `noise_fraction` of the distance from a note's instrument to the nearest other.
 
         The median of these distances is the most that counts: instruments with much room need no more noise
         than others, and crowded ones are not blurred into their neighbours.
@@ -115,7 +115,7 @@ class TimbreConditions:
     def draw(
         self, notes: NDArray[np.int64], centroid_share: float, generator: np.random.Generator
     ) -> NDArray[np.float32]:
-        """Points [B, 2] in the unit disc for training notes [B]."""
+        """Returns points [B, 2] in the unit disc for training notes [B]."""
         chosen = generator.random(len(notes)) < centroid_share
         points = np.where(chosen[:, None], self.centroid[notes], self.own[notes])
         points = points + self.noise[notes] * generator.standard_normal(points.shape)

@@ -1,4 +1,10 @@
-"""The training loss of stage 2: as `model.loss.token_loss`, but quick."""
+"""The loss of stage 2: `token_loss` plainly, and `training_loss`, which is the same and quick.
+
+Logits of all codebooks are by far the largest tensors of a training step, and moving them takes a CPU as long
+as the rest of the step. `training_loss` takes a few hundred rows at a time through the layer, the softmax and
+back, and the gradients are ready when the loss is (after "Cut Your Losses", Wijmans et al., 2024, and Liger
+Kernel, 2024).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +39,7 @@ def token_loss(
     velocity: Tensor,
     batch: TokenBatch,
 ) -> TokenLoss:
-    """Cross entropy of the batch's targets. Only those are scored: padding costs nothing in the output heads.
+    """Returns the cross entropy of the batch's targets. Only those are scored: padding costs nothing.
 
     Args:
         model: scores the tokens.
@@ -111,15 +117,7 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, targets: Tenso
 def training_loss(
     model: NoteTransformer, timbre: Tensor, pitch: Tensor, velocity: Tensor, batch: TokenBatch
 ) -> TokenLoss:
-    """What `token_loss` gives for the same arguments, without ever holding all logits in memory.
-
-    Args:
-        model: scores the tokens.
-        timbre: float32 [B, 2].
-        pitch: int64 [B].
-        velocity: float32 [B].
-        batch: B notes.
-    """
+    """Returns `token_loss` of the same arguments, without ever holding all logits in memory."""
     hidden = model.hidden(timbre, pitch, velocity, batch.tokens, batch.gate)
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))

@@ -95,7 +95,7 @@ class NoteTrainer:
         self.plan = BatchPlan(self.n_steps[self.training_notes], config.batch_steps, config.loop.seed)
 
     def batch(self, step: int) -> NoteBatch:
-        """The training batch of a 0-based step."""
+        """Returns the training batch of a 0-based step."""
         notes = self.training_notes[self.plan.batch(step)]
         generator = np.random.default_rng(batch_seed(self.config.loop.seed + 1, step))
         points = self.conditions.draw(notes, self.config.centroid_share, generator)
@@ -105,7 +105,7 @@ class NoteTrainer:
         return batch
 
     def make_batch(self, notes: NDArray[np.int64], points: NDArray[np.float32]) -> NoteBatch:
-        """Notes [B] at points [B, 2] of the map."""
+        """Makes a batch of notes [B] at points [B, 2] of the map."""
         table = self.table
         tokens = collate(
             [self.layout.to_tokens(table.note(note), int(table.pitch[note])) for note in notes],
@@ -124,14 +124,14 @@ class NoteTrainer:
         )
 
     def loss(self, batch: NoteBatch, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Nats per token, each codebook counting alike, and each codebook's own."""
+        """Returns nats per token, each codebook counting alike, and each codebook's own."""
         scores = self._score(training_loss, self.model, batch)
         by_codebook = scores.nats / scores.n_targets.clamp(min=1)
         scalars = {f"codebook_{q}": value for q, value in enumerate(by_codebook.detach())}
         return by_codebook.mean(), {**scalars, "notes": float(len(batch.pitch))}
 
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """Nats per token on held-out cells, and on as many training notes, at their instruments' points."""
+        """Returns nats per token on held-out cells and as many training notes, at instruments' points."""
         held_out = self._sample(self.table.of_split(Split.HELD_OUT_CELL))
         figures = self._nats(average, held_out, "held_out") if len(held_out) else {}
         return {**figures, **self._nats(average, self._sample(self.training_notes), "training")}
@@ -236,12 +236,12 @@ def train_notes(
 
 
 class Start(NamedTuple):
-    """Where a run began that did not begin at random."""
+    """The weights that a run began from."""
 
     sha256: str
-    """Of the weights' file, in hex."""
+    """The hash of the weights' file, in hex."""
     steps: int
-    """That those weights had behind them."""
+    """Training steps behind those weights."""
 
 
 def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> Start:
@@ -265,7 +265,7 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> Start:
 
 
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
-    """The trained model of a stage-2 folder, in eval mode; `name` is MODEL or BEST.
+    """Returns the trained model of a stage-2 folder, in eval mode; `name` is MODEL or BEST.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
@@ -276,7 +276,7 @@ def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
 
 
 def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:
-    """What export needs to know of the data."""
+    """Returns what export needs to know of the data."""
     training = table.split == int(Split.TRAIN)
     held_seconds = table.held_frames[training] / table.frame_rate
     return {

@@ -1,4 +1,4 @@
-"""Which notes are fit to train on."""
+"""Drops the notes that are not fit to train on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 SILENCE_PEAK = 0.001
 """A note that never gets louder than this (-60 dB of full scale) counts as silent."""
 CLIP_PEAK = 0.9995
-"""At or above this peak a note counts as clipped."""
+"""A note with this peak or more counts as clipped."""
 DUPLICATE_STEP = 1e-4
 """Audio is rounded to this (-80 dB of full scale) before it is compared: copies that round alike are one."""
 
 
 class NoteFault(StrEnum):
-    """Why a note is dropped."""
+    """A reason to drop a note."""
 
     NOT_FINITE = "not finite"
     SILENT = "silent"
@@ -37,7 +37,7 @@ class Cleaner:
     _cells: dict[tuple[int, bytes], str] = field(default_factory=dict, repr=False)
 
     def audio_fault(self, audio: NDArray[np.float32]) -> NoteFault | None:
-        """What is wrong with the audio [samples] by itself."""
+        """Returns what is wrong with the audio [samples] by itself."""
         if not np.isfinite(audio).all():
             return NoteFault.NOT_FINITE
         peak = float(np.abs(audio).max(initial=0.0))
@@ -48,7 +48,7 @@ class Cleaner:
     def repeat_fault(
         self, digest: bytes, instrument: str, pitch: int, cell_digest: bytes
     ) -> NoteFault | None:
-        """Whether this sound has been seen before; if not, remembers it."""
+        """Returns a fault if this sound has been seen before; if not, remembers it."""
         if cell_digest and self._cells.setdefault((pitch, cell_digest), instrument) != instrument:
             return NoteFault.SAME_CELL
         if digest in self._seen:
@@ -58,6 +58,6 @@ class Cleaner:
 
 
 def audio_digest(audio: NDArray[np.float32]) -> bytes:
-    """Sixteen bytes that are equal for two recordings [samples] that round to the same values."""
+    """Returns sixteen bytes that are equal for two recordings [samples] that round to the same values."""
     rounded = np.rint(audio / DUPLICATE_STEP).astype("<i4")
     return hashlib.sha256(rounded.tobytes()).digest()[:16]

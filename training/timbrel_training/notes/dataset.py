@@ -79,7 +79,7 @@ class NoteDataset:
         return len(self.index)
 
     def audio(self, i: int, start: int = 0, n_samples: int | None = None) -> NDArray[np.float32]:
-        """Audio [samples] of note `i`, or a piece of it; a piece that reaches past the end is shorter."""
+        """Returns the audio [samples] of note `i`, or a piece; past the end a piece is shorter."""
         row = self.index[i]
         begin = int(row["offset"]) + start
         end = int(row["offset"]) + int(row["length"])
@@ -88,11 +88,11 @@ class NoteDataset:
         return self._audio[begin:end].astype(np.float32) * row["scale"]
 
     def of_split(self, *splits: Split) -> NDArray[np.intp]:
-        """Numbers of the notes in any of these splits."""
+        """Returns the numbers of the notes in any of these splits."""
         return np.flatnonzero(np.isin(self.index["split"], splits))
 
     def name(self, i: int) -> str:
-        """The instrument's name of note `i`."""
+        """Returns the instrument's name of note `i`."""
         return self.instruments[int(self.index["instrument"][i])]
 
 

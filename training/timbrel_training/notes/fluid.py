@@ -60,7 +60,7 @@ class FluidRenderer:
             raise SourceError(f"{self._font}: has no program {program} in bank {BANK}")
 
     def has_program(self, program: int) -> bool:
-        """Whether the font has this program (bank 0)."""
+        """Returns whether the font has this program (bank 0)."""
         return self._synth.sfpreset_name(self._font_id, BANK, program) is not None
 
     def press(self, pitch: int, velocity: int) -> None:
@@ -81,11 +81,11 @@ class FluidRenderer:
 
     @property
     def sounding(self) -> bool:
-        """Whether any voice is still alive."""
+        """True while any voice is alive."""
         return bool(self._synth.get_active_voice_count() > 0)
 
     def read(self, n_samples: int) -> NDArray[np.float32]:
-        """The next samples: [2, n_samples], a multiple of 64."""
+        """Returns the next samples: [2, n_samples], a multiple of 64."""
         if n_samples % BLOCK:
             raise ValueError(f"reads are whole blocks of {BLOCK} samples, got {n_samples}")
         stereo = np.zeros((2, n_samples), np.float32)

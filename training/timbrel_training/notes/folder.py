@@ -33,7 +33,7 @@ class FolderEntry:
     held_seconds: float | None  # None: not stated
 
     def to_json(self, folder: Path) -> list[object]:
-        """What identifies the note, as JSON values."""
+        """Returns what identifies the note, as JSON values."""
         status = self.path.stat() if self.path.is_file() else None
         size, changed = (status.st_size, status.st_mtime_ns) if status else (0, 0)
         told = [self.instrument, self.family, self.pitch, self.velocity, self.held_seconds]
@@ -41,7 +41,7 @@ class FolderEntry:
 
 
 def list_folder(folder: Path) -> list[FolderEntry]:
-    """All notes of a folder, sorted by file.
+    """Returns all notes of a folder, sorted by file.
 
     Raises:
         SourceError: see FolderSource.

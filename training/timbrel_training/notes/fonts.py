@@ -31,7 +31,7 @@ Soundings = list[NDArray[np.float32] | None]
 
 
 def reference_soundings(font: Path, programs: Iterable[int]) -> dict[int, Soundings]:
-    """Each program at five octaves and two velocities; programs that the font lacks are left out.
+    """Plays each program at five octaves and two velocities; programs that the font lacks are left out.
 
     Raises:
         SourceError: the font cannot be read, or FluidSynth is not installed.
@@ -46,7 +46,7 @@ def reference_soundings(font: Path, programs: Iterable[int]) -> dict[int, Soundi
 
 
 def distance(first: Soundings, second: Soundings) -> float:
-    """Median log-mel distance in dB over the soundings that both have; infinite where there is none."""
+    """Returns the median log-mel distance in dB over the soundings that both have, or infinity."""
     distances = [
         log_mel_distance(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None
     ]
@@ -68,7 +68,7 @@ def _sounding(renderer: FluidRenderer, pitch: int, velocity: int) -> NDArray[np.
 
 @dataclass(frozen=True)
 class FontPlan:
-    """Which draws of each program every font plays."""
+    """The draws of each program that every font plays."""
 
     draws: tuple[dict[int, range], ...]  # per font: program -> numbers of its draws
     report: tuple[str, ...]  # lines for people: what was left out, and how far held-out instruments lie

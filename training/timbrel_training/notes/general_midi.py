@@ -62,5 +62,5 @@ MELODIC_PROGRAMS = tuple(program for program in range(128) if program not in DRO
 
 
 def family_of(program: int) -> str:
-    """General MIDI family of a program number 0..127."""
+    """Returns General MIDI family of a program number 0..127."""
     return FAMILIES[program // PROGRAMS_PER_FAMILY]

@@ -62,24 +62,24 @@ class Source(Protocol):
         """Rate in Hz that notes are wanted in; a note may come in another and is then resampled."""
 
     def settings(self) -> Mapping[str, object]:
-        """All that the notes depend on, as JSON values: sources with equal settings give equal notes."""
+        """Returns all that the notes depend on, as JSON values: equal settings give equal notes."""
 
     def groups(self) -> Sequence[str]:
-        """Names of the groups, in order."""
+        """Returns the names of the groups, in order."""
 
     def notes(self, group: str) -> Iterator[Note]:
-        """The notes of one group, always the same ones in the same order."""
+        """Yields the notes of one group, always the same ones in the same order."""
 
     def __len__(self) -> int:
-        """How many notes there are before cleaning."""
+        """Returns how many notes there are before cleaning."""
 
     def __iter__(self) -> Iterator[Note]:
-        """All notes, group by group."""
+        """Yields all notes, group by group."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How one note of a cell is played."""
+    """The way one note of a cell is played."""
 
     velocity: int  # 1..127
     held_seconds: float
@@ -87,13 +87,13 @@ class Draw:
 
 
 def unit_interval(*parts: object) -> float:
-    """A number in [0, 1) that depends on nothing but `parts`: the leading 53 bits of their SHA-256."""
+    """Returns a number in [0, 1) that only depends on `parts`: the leading 53 bits of their SHA-256."""
     digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
 
 
 def draw_note(instrument: str, pitch: int, index: int, min_held: float = 0.1, max_held: float = 4.0) -> Draw:
-    """Draw number `index` of a cell: velocity and onset uniform, hold log-uniform in seconds."""
+    """Draws number `index` of a cell: velocity and onset uniform, hold log-uniform in seconds."""
     velocity = 1 + int(127 * unit_interval("velocity", instrument, pitch, index))
     spread = unit_interval("held", instrument, pitch, index)
     onset = unit_interval("onset", instrument, pitch, index)

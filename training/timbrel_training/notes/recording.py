@@ -1,4 +1,8 @@
-"""Reading one recorded note from a sound file."""
+"""Reads recorded notes, folds them to mono, and finds where they sound and when their keys were let go.
+
+The level of a note in dB falls along straight lines: slowly while the key is held (not at all on an organ,
+steadily on a piano), then fast once it is let go. So the bend between two fitted lines is the release.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +18,21 @@ from timbrel_training.notes.note import SourceError
 DECAY = 1e-3
 """A note has died away 60 dB below its own peak."""
 FLOOR = 1e-5
-"""Below this (-100 dB of full scale) is silence, whatever the note's peak."""
+"""Anything below this (-100 dB of full scale) is silence, whatever the note's peak."""
 BLOCK_SECONDS = 0.01
 ENDED_DB = -40.0
-"""Below the peak by this, a release is over: what follows may be the room's noise. A file that ends louder
-was cut off while the note still sounded."""
+"""A release is over where the level is below the peak by this: what follows may be the room's noise. A file
+that ends louder was cut off while the note still sounded."""
 RISEN_DB = -3.0
 """The attack is over where the level first comes this near to its peak."""
 MIN_RELEASE_DB = 20.0
 """A release takes the level down by at least this."""
 STEEPER = 3.0
-"""How many times faster the level falls in a release than before it; a plain decay has no such bend."""
+"""The level falls this many times faster in a release than before; a plain decay has no such bend."""
 
 
 def sounding_samples(audio: NDArray[np.float32], sample_rate: int) -> int:
-    """How many leading samples of audio [samples] to keep: to the end of the last 10 ms that sound."""
+    """Returns how many leading samples to keep: to the end of the last 10 ms that sound."""
     block = max(1, int(sample_rate * BLOCK_SECONDS))
     n_blocks = -(-len(audio) // block)
     padded = np.zeros(n_blocks * block, np.float32)
@@ -39,7 +43,7 @@ def sounding_samples(audio: NDArray[np.float32], sample_rate: int) -> int:
 
 
 def fade_out(audio: NDArray[np.float32], n_samples: int) -> NDArray[np.float32]:
-    """A copy of audio [samples] whose last `n_samples` fade to zero along a raised cosine."""
+    """Returns a copy of audio [samples] whose last `n_samples` fade to zero along a raised cosine."""
     n_samples = min(n_samples, len(audio))
     faded = audio.copy()
     ramp = 0.5 + 0.5 * np.cos(np.pi * np.arange(1, n_samples + 1) / n_samples)
@@ -48,7 +52,7 @@ def fade_out(audio: NDArray[np.float32], n_samples: int) -> NDArray[np.float32]:
 
 
 MAX_LOSS_DB = 3.0
-"""Where the sum of both channels is more than this below the louder one, they cancel."""
+"""The channels cancel where their sum is more than this below the louder one."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class MonoFold:
     right: float
 
     def __call__(self, stereo: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Mono audio [samples] of stereo audio [2, samples]."""
+        """Returns mono audio [samples] of stereo audio [2, samples]."""
         mono: NDArray[np.float32] = np.float32(self.left) * stereo[0] + np.float32(self.right) * stereo[1]
         return mono
 
@@ -71,7 +75,7 @@ RIGHT_FOLD = MonoFold(0.0, 0.5**0.5)
 
 
 def choose_fold(stereo: NDArray[np.float32]) -> MonoFold:
-    """The mean of both channels of [2, samples], or the louder one alone where they cancel."""
+    """Returns the mean of both channels of [2, samples], or the louder one alone where they cancel."""
     left, right = (float(np.sqrt(np.mean(np.square(channel, dtype=np.float64)))) for channel in stereo)
     total = float(np.sqrt(np.mean(np.square(stereo.sum(axis=0), dtype=np.float64))))
     if total >= max(left, right) * 10 ** (-MAX_LOSS_DB / 20):
@@ -84,7 +88,7 @@ ONSET_LEAD_SECONDS = 0.002
 
 
 def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
-    """Mono audio [samples] and the sample rate in Hz of a WAV or FLAC file.
+    """Returns mono audio [samples] and the sample rate in Hz of a WAV or FLAC file.
 
     Raises:
         SourceError: the file is missing, corrupt, empty, or has more than two channels.
@@ -106,7 +110,7 @@ def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
 
 
 def trim_onset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-    """Audio [samples] without the silence before the sound begins."""
+    """Returns audio [samples] without the silence before the sound begins."""
     level = np.abs(audio)
     sounding = np.flatnonzero(level > max(FLOOR, DECAY * float(level.max(initial=0.0))))
     first = int(sounding[0]) if len(sounding) else 0
@@ -115,14 +119,14 @@ def trim_onset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float
 
 @dataclass(frozen=True)
 class Hold:
-    """What a recording tells of its key."""
+    """The time for which a recording's key was held."""
 
     seconds: float  # from the first sample until the key is let go, or the sound has died away
     cut: bool  # the note still sounds where the recording ends: how long it would last is unknown
 
 
 def find_hold(audio: NDArray[np.float32], sample_rate: int) -> Hold:
-    """When the key was let go, judged by the level alone.
+    """Finds when the key was let go, judged by the level alone.
 
     A sound that is cut off, or that dies away without a bend (plucked, struck), counts as held to its end.
 
@@ -142,7 +146,7 @@ def find_hold(audio: NDArray[np.float32], sample_rate: int) -> Hold:
 
 
 def _level(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
-    """RMS level of each 10 ms block in dB below the loudest one, no lower than ENDED_DB."""
+    """Returns the RMS level of each 10 ms block in dB below the loudest one, no lower than ENDED_DB."""
     block = max(1, int(sample_rate * BLOCK_SECONDS))
     blocks = audio[: len(audio) // block * block].reshape(-1, block).astype(np.float64)
     power = np.square(blocks).mean(axis=1) + 1e-20
@@ -150,7 +154,7 @@ def _level(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
 
 
 def _bend(level: NDArray[np.float64]) -> int | None:
-    """The block from which on the level [blocks] falls to its end in a release; None where none is."""
+    """Finds the block from which on the level [blocks] falls to its end in a release, or None."""
     level = level[: int(np.flatnonzero(level > ENDED_DB)[-1]) + 2]
     candidates = range(2, len(level) - 1)
     if not candidates:
@@ -165,7 +169,7 @@ def _bend(level: NDArray[np.float64]) -> int | None:
 
 
 def _line(level: NDArray[np.float64]) -> tuple[float, float]:
-    """The least-squares line through levels [blocks]: its slope in dB per block, and its sum of squares."""
+    """Returns slope (dB per block) and sum of squares of the least-squares line through levels [blocks]."""
     time = np.arange(len(level)) - (len(level) - 1) / 2
     centred = level - level.mean()
     slope = float((time @ centred) / (time @ time)) if len(level) > 1 else 0.0

@@ -64,7 +64,7 @@ class DatasetSummary:
     splits: Mapping[str, int]  # split -> notes
 
     def lines(self) -> list[str]:
-        """The summary as lines to print."""
+        """Returns the summary as lines to print."""
         dropped = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
         splits = ", ".join(f"{count} {name}" for name, count in self.splits.items())
         return [
@@ -199,7 +199,7 @@ def _render_part(source: Source, cleaner: Cleaner, files: PartFiles) -> None:
 
 
 def _part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float) -> tuple[object, ...]:
-    """The PART_ROW of one note."""
+    """Returns the PART_ROW of one note."""
     for name in (note.instrument, note.family, note.source):
         if len(name) > MAX_NAME:
             raise SourceError(f"{name[:20]}...: names have at most {MAX_NAME} characters, got {len(name)}")
@@ -209,7 +209,7 @@ def _part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float)
 
 
 def _at_rate(note: Note, sample_rate: int) -> NDArray[np.float32]:
-    """The note's audio [samples] at another sample rate."""
+    """Returns the note's audio [samples] at another sample rate."""
     if note.sample_rate == sample_rate:
         return note.audio
     resampled: NDArray[np.float32] = soxr.resample(note.audio, note.sample_rate, sample_rate, quality="HQ")

@@ -1,4 +1,4 @@
-"""Notes rendered from a soundfont, dry."""
+"""Renders notes from a soundfont, dry."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SoundfontSource:
 
     @property
     def name(self) -> str:
-        """What the font's notes are listed under."""
+        """The source's name: that of the font's file."""
         return f"soundfont {self.font.name}"
 
     @property
@@ -152,7 +152,7 @@ class SoundfontSource:
     def _record(
         self, pitch: int, velocity: int, held_samples: int, limit: int, fold: MonoFold
     ) -> tuple[NDArray[np.float32], bool]:
-        """Audio [samples] of one note, and whether it had to be cut at `limit` samples."""
+        """Returns audio [samples] of one note, and whether it had to be cut at `limit` samples."""
         limit = limit // BLOCK * BLOCK
         self._renderer.press(pitch, velocity)
         pieces = [fold(self._renderer.read(min(held_samples, limit)))]

@@ -1,4 +1,4 @@
-"""Sources by name, as the command line gives them."""
+"""Opens sources by name, as the command line gives them; several are mixed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def open_sources(
     licence: str | None = None,
     tell: Callable[[str], object] = print,
 ) -> Source:
-    """One source of all that the texts name, each one of FORMS.
+    """Opens one source of all that the texts name, each one of FORMS.
 
     Several soundfonts share the draws of each cell, where their programs of one name sound alike.
 
@@ -101,7 +101,7 @@ def open_sources(
 
 
 def open_source(text: str, config: NotesConfig, licence: str | None = None) -> Source:
-    """The source that `text` names: one of FORMS.
+    """Opens the source that `text` names: one of FORMS.
 
     Raises:
         SourceError: the text has none of these forms, or the source cannot be read.

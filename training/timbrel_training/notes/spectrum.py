@@ -1,4 +1,4 @@
-"""Log-mel spectrograms, and how far two of them are apart."""
+"""Short-time spectra (windows of 1024 samples every 256, at 24 kHz), log-mel spectrograms, their distance."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ LOUD_DB = 20.0
 
 
 def at_measuring_rate(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-    """The audio at 24 kHz."""
+    """Returns the audio at 24 kHz."""
     if sample_rate == SAMPLE_RATE or not len(audio):
         return audio
     return np.asarray(soxr.resample(audio, sample_rate, SAMPLE_RATE), dtype=np.float32)
 
 
 def frames_of(audio: NDArray[np.float32], length: int, hop: int) -> NDArray[np.float32]:
-    """Overlapping pieces [frames, length] that lie wholly inside the audio; a view of it, not a copy."""
+    """Returns the overlapping pieces [frames, length] that lie wholly inside the audio, as a view."""
     if len(audio) < length:
         return np.zeros((0, length), np.float32)
     return np.lib.stride_tricks.sliding_window_view(audio, length)[::hop]
 
 
 def power_spectrum(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-    """Power [frames, 513] of Hann windows centred every 256 samples; a sine of amplitude 1 peaks at 1."""
+    """Returns power [frames, 513] of Hann windows centred every 256 samples; a full sine peaks at 1."""
     if not len(audio):
         return np.zeros((0, WINDOW // 2 + 1), np.float32)
     padded = np.pad(at_measuring_rate(audio, sample_rate), WINDOW // 2)
@@ -49,14 +49,14 @@ def power_spectrum(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.f
 
 
 def loud_frames(power: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """[frames], which frames of power [frames, bins] are loud; none of silence."""
+    """Returns [frames]: which frames of power [frames, bins] are loud; none of silence is."""
     energy = power.sum(axis=1)
     peak = energy.max(initial=0.0)
     return np.asarray((energy > 0.0) & (energy >= peak * 10.0 ** (-LOUD_DB / 10.0)))
 
 
 def hann(length: int) -> NDArray[np.float32]:
-    """A periodic Hann window [length]."""
+    """Returns a periodic Hann window [length]."""
     return np.hanning(length + 1)[:-1].astype(np.float32)
 
 
@@ -64,14 +64,14 @@ N_MELS = 80
 """Bands, evenly spaced in mel from 0 Hz to 12 kHz."""
 
 FLOOR_DB = -120.0
-"""What silence measures; 0 dB is the peak of a sine of amplitude 1."""
+"""The level of silence; 0 dB is the peak of a sine of amplitude 1."""
 
 RANGE_DB = 60.0
-"""What lies further below the reference's peak does not count: nobody hears it."""
+"""A level further below the reference's peak does not count: nobody hears it."""
 
 
 def log_mel(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-    """The log-mel spectrogram [frames, 80] in dB, at least -120; frames are 256 / 24000 s apart.
+    """Returns the log-mel spectrogram [frames, 80] in dB, at least -120; frames are 256 / 24000 s apart.
 
     No audio gives no frames.
     """
@@ -79,20 +79,20 @@ def log_mel(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]
 
 
 def log_mel_of_power(power: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The log-mel spectrogram [frames, 80] in dB of power [frames, 513]."""
+    """Returns the log-mel spectrogram [frames, 80] in dB of power [frames, 513]."""
     mel = power @ mel_filters()
     return np.asarray(10.0 * np.log10(mel + 10.0 ** (FLOOR_DB / 10.0)), dtype=np.float32)
 
 
 def floor_below(mel: NDArray[np.floating]) -> float:
-    """The level in dB below which nothing counts beside a log-mel spectrogram [frames, 80]."""
+    """Returns the level in dB below which nothing counts beside a log-mel spectrogram [frames, 80]."""
     return float(np.max(mel, initial=FLOOR_DB)) - RANGE_DB
 
 
 def log_mel_distance(
     reference: NDArray[np.floating], other: NDArray[np.floating], floor: float | None = None
 ) -> float:
-    """Mean absolute difference in dB of two log-mel spectrograms [frames, 80], each of its own length.
+    """Returns the mean absolute difference in dB of two log-mel spectrograms [frames, 80] of any lengths.
 
     Both are clipped at the floor; the shorter one is followed by silence; nothing is warped and no level is
     matched. 0 where neither has a frame.
@@ -113,7 +113,7 @@ def log_mel_distance(
 
 
 def aligned(mels: Sequence[NDArray[np.floating]]) -> NDArray[np.float32]:
-    """Spectrograms [frames, 80] of several lengths as one array [n, frames, 80], to average or subtract.
+    """Stacks spectrograms [frames, 80] of several lengths as [n, frames, 80], to average or subtract.
 
     The shorter ones are followed by silence; all are clipped 60 dB below the loudest one's peak.
 
@@ -128,14 +128,14 @@ def aligned(mels: Sequence[NDArray[np.floating]]) -> NDArray[np.float32]:
 
 
 def padded(mel: NDArray[np.floating], n_frames: int) -> NDArray[np.float32]:
-    """The spectrogram [frames, 80] followed by silence up to `n_frames`."""
+    """Returns the spectrogram [frames, 80] followed by silence up to `n_frames`."""
     missing = n_frames - len(mel)
     return np.pad(np.asarray(mel, dtype=np.float32), ((0, missing), (0, 0)), constant_values=FLOOR_DB)
 
 
 @functools.cache
 def mel_filters() -> NDArray[np.float32]:
-    """Triangular filters [513, 80], each of which averages: its weights sum to 1."""
+    """Returns triangular filters [513, 80], each of which averages: its weights sum to 1."""
     bins = np.fft.rfftfreq(WINDOW, 1.0 / SAMPLE_RATE)
     edges = _hertz(np.linspace(0.0, _mel(SAMPLE_RATE / 2), N_MELS + 2))
     low, centre, high = edges[:-2], edges[1:-1], edges[2:]

@@ -91,7 +91,7 @@ class SyntheticSource:
     def _tone(
         self, time: NDArray[np.float64], instrument: str, pitch: int, velocity: int
     ) -> NDArray[np.float64]:
-        """A steady tone [samples] at these times in seconds."""
+        """Returns a steady tone [samples] at these times in seconds."""
         frequency = 440.0 * 2.0 ** ((pitch - 69) / 12)
         n_harmonics = min(MAX_HARMONICS, int(0.45 * self.sample_rate / frequency))
         slope = 3.0 - 2.0 * velocity / 127  # a harder touch is brighter

@@ -1,4 +1,4 @@
-"""Stage 1's decoder: what a note of this timbre sounds like, coarsely. It is thrown away after training."""
+"""The model of stage 1, of which only the encoder is kept, and the config of its training."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class TimbreTrainingConfig:
     batch_size: int = 384
     """Notes; losses over pairs want several notes of each instrument in a batch."""
     reconstruction_weight: float = 0.3
-    """Of the squared error of normalised segment means: near neighbours on the map should sound alike."""
+    """Weight of the squared error of normalised segment means: neighbours on the map should sound alike."""
     divergence_weight: float = 0.002
-    """Of the KL term: keeps the Gaussians from shrinking to points."""
+    """Weight of the KL term: keeps the Gaussians from shrinking to points."""
     disc_weight: float = 10.0
-    """Of the penalty outside the unit disc; high, since the export clamps what is left."""
+    """Weight of the penalty outside the unit disc; high, since the export clamps what is left."""
     attraction_weight: float = 2.0
-    """Of d^2 within an instrument, rising as the square root of progress."""
+    """Weight of d^2 within an instrument, rising as the square root of progress."""
     repulsion_weight: float = 20.0
-    """Of the squared hinge between instruments, rising likewise; hinges are small numbers."""
+    """Weight of the squared hinge between instruments, rising likewise; hinges are small numbers."""
     family_weight: float = 0.5
-    """Of family classification, falling to 0: it lays out the map before instruments claim their places."""
+    """Weight of telling families, falling to 0: it lays out the map before instruments claim their places."""
     instrument_weight: float = 0.5
-    """Of instrument classification, rising from 0."""
+    """Weight of instrument classification, rising from 0."""
     adversary_weight: float = 0.02
-    """Of pitch and velocity read through gradient reversal; more makes the map restless."""
+    """Weight of pitch and velocity read through gradient reversal; more makes the map restless."""
     margin: float = 0.0
     """Distance from which on instruments leave each other alone; 0: 1.6 / sqrt(n_instruments)."""
 
@@ -76,7 +76,7 @@ class TimbreDecoder(nn.Module):
         )
 
     def forward(self, timbre: Tensor, pitch: Tensor, velocity: Tensor, held_frames: Tensor) -> Tensor:
-        """[B, n_segments, D].
+        """Returns [B, n_segments, D], the mean latents of the segments.
 
         Args:
             timbre: float32 [B, 2].
@@ -91,7 +91,7 @@ class TimbreDecoder(nn.Module):
         return self.layers(inputs).unflatten(1, (self.edges.shape[0] - 1, -1))
 
     def segments(self, latents: Tensor, n_frames: Tensor) -> tuple[Tensor, Tensor]:
-        """The target: mean latents [B, n_segments, D]; and 1 where a segment has any [B, n_segments, 1]."""
+        """Returns the target, mean latents [B, n_segments, D], and 1 where a segment has any, [.., 1]."""
         mask = frame_mask(n_frames, latents.shape[1])
         sums = _prefix(latents * mask)[:, self.edges]
         counts = _prefix(mask)[:, self.edges]
@@ -100,13 +100,13 @@ class TimbreDecoder(nn.Module):
 
 
 def _prefix(x: Tensor) -> Tensor:
-    """Sums of the first 0, 1, .. F frames: [B, F, D] -> [B, F + 1, D]."""
+    """Returns sums of the first 0, 1, .. F frames: [B, F, D] -> [B, F + 1, D]."""
     return nn.functional.pad(x.cumsum(dim=1), (0, 0, 1, 0))
 
 
 @dataclass(frozen=True)
 class TimbreBatch:
-    """Starts of notes, and how far training has come."""
+    """A batch of notes' starts, and the progress of the training."""
 
     codes: Tensor  # int64 [B, F, K]
     n_frames: Tensor  # int64 [B]
@@ -123,7 +123,7 @@ class TimbreModel(nn.Module):
     family_of: Tensor  # int64 [M]
 
     def __init__(self, config: TimbreTrainingConfig, latent_dim: int, families: NDArray[np.int64]) -> None:
-        """families: int64 [M], the family of each instrument, counted from 0."""
+        """Takes families, int64 [M]: the family of each instrument, counted from 0."""
         super().__init__()
         self.config = config
         n_instruments = len(families)
@@ -136,7 +136,7 @@ class TimbreModel(nn.Module):
         self.register_buffer("family_of", torch.from_numpy(families), persistent=False)
 
     def loss(self, batch: TimbreBatch, latents: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weighted sum and parts of the batch's losses; latents float32 [B, F, D]."""
+        """Returns the weighted sum and parts of the batch's losses; latents float32 [B, F, D]."""
         config = self.config
         mean, log_variance = self.encoder.distribution(latents, batch.n_frames)
         point = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()

@@ -44,7 +44,7 @@ class TimbreTrainer:
         self._fit_normalisation()
 
     def batch(self, step: int) -> TimbreBatch:
-        """Random training notes; half of them cropped to a random shorter length."""
+        """Draws random training notes; half of them cropped to a random shorter length."""
         config, table = self.config, self.table
         generator = np.random.default_rng(batch_seed(config.loop.seed, step))
         rows = generator.choice(self.training_notes, config.batch_size)
@@ -67,7 +67,7 @@ class TimbreTrainer:
 
     @torch.no_grad()
     def locate_all(self, encoder: TimbreEncoder) -> NDArray[np.float32]:
-        """Every note's point, float32 [N, 2]."""
+        """Returns every note's point, float32 [N, 2]."""
         points = []
         for first in range(0, self.table.n_notes, EMBED_BATCH):
             rows = range(first, min(first + EMBED_BATCH, self.table.n_notes))
@@ -77,7 +77,7 @@ class TimbreTrainer:
         return torch.cat(points).numpy().astype(np.float32)
 
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """How well the averaged encoder separates the instruments."""
+        """Measures how well the averaged encoder separates the instruments."""
         return measure(self.locate_all(encoder_of(average)), self.table).scalars()
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
@@ -135,7 +135,7 @@ def train_timbre(
 
 
 def encoder_of(model: nn.Module) -> TimbreEncoder:
-    """The encoder within a TimbreModel or a copy of it."""
+    """Returns the encoder within a TimbreModel or a copy of it."""
     encoder = model.encoder
     if not isinstance(encoder, TimbreEncoder):
         raise TypeError(f"{type(model).__name__} has no timbre encoder")
@@ -143,7 +143,7 @@ def encoder_of(model: nn.Module) -> TimbreEncoder:
 
 
 def load_encoder(folder: Path) -> TimbreEncoder:
-    """The trained encoder of a stage-1 folder, in eval mode.
+    """Returns the trained encoder of a stage-1 folder, in eval mode.
 
     Raises:
         CheckpointError: there is none, or it is damaged.

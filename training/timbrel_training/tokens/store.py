@@ -1,4 +1,14 @@
-"""The store of tokenised notes: one memory-mapped file."""
+"""The store of tokenised notes: one memory-mapped file.
+
+    bytes 0..7      magic "TIMBTOK1"
+    bytes 8..11     version, uint32
+    bytes 12..15    length of the header in bytes, uint32
+    header          JSON: the codec, instruments, sources, and counts
+    index           at the next multiple of 64: one ROW a note
+    codes           at the next multiple of 64: uint16 [frames of all notes, codebooks]
+
+All numbers are little-endian.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +50,7 @@ class StoreError(TrainingError):
 
 @dataclass(frozen=True)
 class TokenHeader:
-    """Which codec the codes belong to."""
+    """The codec that a store's codes belong to."""
 
     codec_id: str
     codec_hash: str  # of the codec's weights: codes of another training are other codes
@@ -58,7 +68,7 @@ class TokenHeader:
 
 
 def aligned(n_bytes: int) -> int:
-    """The next position at or after `n_bytes` where an array may start."""
+    """Returns the next position at or after `n_bytes` where an array may start."""
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -134,7 +144,7 @@ class TokenStore:
         return np.append(self.index["offset"], np.int64(len(self.codes)))
 
     def of_split(self, *splits: Split) -> NDArray[np.intp]:
-        """Numbers of the notes in any of these splits."""
+        """Returns the numbers of the notes in any of these splits."""
         return np.flatnonzero(np.isin(self.index["split"], splits))
 
     def _check_size(self, expected: int) -> None:
@@ -152,7 +162,7 @@ class TokenStore:
 
 
 def _read_document(path: Path) -> tuple[dict[str, Any], int]:
-    """The JSON header and where the index starts."""
+    """Reads the JSON header, and returns it and where the index starts."""
     try:
         with path.open("rb") as file:
             prefix = file.read(PREFIX.size)

@@ -1,4 +1,4 @@
-"""Writing a token store, so that a killed run continues where it stopped."""
+"""Writes a token store, so that a killed run continues where it stopped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TokenStoreWriter:
         self._names = self._append("names")
 
     def __len__(self) -> int:
-        """Notes written so far, by earlier runs too."""
+        """Returns notes written so far, by earlier runs too."""
         return self._n_notes
 
     def __enter__(self) -> TokenStoreWriter:

@@ -1,4 +1,4 @@
-"""Tokenised notes in memory, as plain arrays: what stages 1 and 2 draw their batches from."""
+"""Tokenised notes in memory, as plain arrays that stages 1 and 2 draw their batches from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TokenTable:
 
     @classmethod
     def from_store(cls, store: TokenStore) -> TokenTable:
-        """All of a store, read into memory."""
+        """Reads all of a store into memory."""
         columns = ("offsets", "instrument", "pitch", "velocity", "held_frames", "cut", "split")
         facts = ("codebook_size", "frame_rate", "codec_hash", "codes_per_semitone", "code_offset")
         return cls(
@@ -62,15 +62,15 @@ class TokenTable:
         return np.diff(self.offsets)
 
     def note(self, index: int) -> NDArray[np.uint16]:
-        """Codes [T, K] of one note: a view."""
+        """Returns the codes [T, K] of one note: a view."""
         return self.codes[self.offsets[index] : self.offsets[index + 1]]
 
     def of_split(self, split: Split) -> NDArray[np.int64]:
-        """Indices of the notes that belong to `split`."""
+        """Returns the indices of the notes that belong to `split`."""
         return np.flatnonzero(self.split == int(split))
 
     def crops(self, indices: Iterable[int], n_frames: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The first `n_frames` frames of some notes, zero-padded: codes [B, n_frames, K], lengths [B]."""
+        """Returns the first frames of some notes, zero-padded: codes [B, n_frames, K] and lengths [B]."""
         rows = np.fromiter(indices, dtype=np.int64)
         lengths = np.minimum(self.n_frames[rows], n_frames)
         steps = np.arange(n_frames)
@@ -98,7 +98,7 @@ def from_notes(
     frame_rate: float,
     cut: Sequence[bool] | None = None,
 ) -> TokenTable:
-    """A table of notes given as codes [T, K] each; `instruments` are (name, family) pairs."""
+    """Makes a table of notes given as codes [T, K] each; `instruments` are (name, family) pairs."""
     lengths = [len(note) for note in notes]
     return TokenTable(
         codes=np.concatenate(notes),

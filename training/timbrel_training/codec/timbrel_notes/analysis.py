@@ -1,4 +1,4 @@
-"""What the encoder sees of a note: spectra, coarse and fine in time, and the harmonics of its fundamental."""
+"""The encoder's input: spectra, coarse and fine in time, the harmonics of the fundamental; and mel bands."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from timbrel_training.codec.timbrel_notes.fundamental import (
 
 
 def mel(frequency: Tensor) -> Tensor:
-    """Mel of Hz, after O'Shaughnessy (1987): about linear below 700 Hz, logarithmic above."""
+    """Returns the mel of Hz, after O'Shaughnessy (1987): about linear below 700 Hz, logarithmic above."""
     return 2595.0 * torch.log10(1.0 + frequency / 700.0)
 
 
 def hertz(mels: Tensor) -> Tensor:
-    """Hz of mel."""
+    """Returns the Hz of mel."""
     return 700.0 * (torch.pow(10.0, mels / 2595.0) - 1.0)
 
 
 def band_position(frequency: Tensor, n_bands: int, top: float) -> Tensor:
-    """Where a frequency in Hz lies among bands centred evenly in mel from 0 Hz to `top`: 0 .. n_bands - 1."""
+    """Places a frequency in Hz among bands centred evenly in mel from 0 Hz to `top`: 0 .. n_bands - 1."""
     scale = (n_bands - 1) / float(mel(torch.tensor(top)))
     return torch.clamp(mel(frequency) * scale, 0.0, n_bands - 1.0)
 
 
 def spread_matrix(n_bands: int, n_bins: int, sample_rate: int) -> Tensor:
-    """[n_bands, n_bins]: linear interpolation of band values onto DFT bins from 0 to Nyquist."""
+    """Returns [n_bands, n_bins], which interpolates band values linearly onto DFT bins, from 0 to Nyquist."""
     nyquist = sample_rate / 2
     position = band_position(torch.linspace(0.0, nyquist, n_bins), n_bands, nyquist)
     return torch.clamp(1.0 - (position[None, :] - torch.arange(n_bands)[:, None]).abs(), min=0.0)
 
 
 def gather_matrix(n_bands: int, n_bins: int, sample_rate: int, lowest: float = 20.0) -> Tensor:
-    """[n_bins, n_bands]: triangular mel filters whose weights sum to 1; no band is empty."""
+    """Returns [n_bins, n_bands]: triangular mel filters whose weights sum to 1; no band is empty."""
     nyquist = sample_rate / 2
     edges = torch.linspace(float(mel(torch.tensor(lowest))), float(mel(torch.tensor(nyquist))), n_bands + 2)
     centres = hertz(edges)
@@ -92,7 +92,7 @@ class Analysis(nn.Module):
         return N_LONG_BANDS + self.config.n_subframes * N_SHORT_BANDS + N_HARMONICS_SEEN + N_PITCH_FEATURES
 
     def long_spectrum(self, audio: Tensor) -> Tensor:
-        """Magnitudes [B, T, F] around the frames' centres; a sinusoid's peak is its amplitude."""
+        """Returns magnitudes [B, T, F] around the frames' centres; a sinusoid's peak is its amplitude."""
         hop = self.config.hop_length
         n_frames = (audio.shape[1] + hop - 1) // hop
         before = LONG_WINDOW // 2 - hop // 2
@@ -102,7 +102,7 @@ class Analysis(nn.Module):
         return torch.abs(spectrum) * (4.0 / LONG_WINDOW)
 
     def short_spectrum(self, audio: Tensor) -> Tensor:
-        """Magnitudes [B, T * n_subframes, F'] around each control point."""
+        """Returns magnitudes [B, T * n_subframes, F'] around each control point."""
         hop, sub_hop = self.config.hop_length, self.config.sub_hop
         n_points = (audio.shape[1] + hop - 1) // hop * self.config.n_subframes
         before = SHORT_WINDOW // 2
@@ -111,14 +111,14 @@ class Analysis(nn.Module):
         return torch.abs(torch.fft.rfft(framed * self.short_window)) * (4.0 / SHORT_WINDOW)
 
     def forward(self, audio: Tensor, pitch: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and fundamentals of a batch; pitch <= 0 means unknown and is estimated."""
+        """Returns features and fundamentals of a batch; pitch <= 0 means unknown and is estimated."""
         long = self.long_spectrum(audio)
         nominal = torch.where(pitch > 0, pitch, self.pitch_estimator(long))
         fundamental = self.tracker(long, nominal)
         return self.features(long, self.short_spectrum(audio), fundamental), fundamental
 
     def features(self, long: Tensor, short: Tensor, fundamental: Tensor) -> Tensor:
-        """Log bands, log harmonics and pitch features of each frame."""
+        """Returns log bands, log harmonics and pitch features of each frame."""
         n_batch, n_frames, _ = long.shape
         position = midi_to_hertz(fundamental)[:, :, None] * self.harmonics * self.bins_per_hertz
         parts = [
@@ -131,5 +131,5 @@ class Analysis(nn.Module):
 
 
 def _log(magnitude: Tensor) -> Tensor:
-    """Natural log with a floor near -100 dB, centred for a network."""
+    """Returns the natural log with a floor near -100 dB, centred for a network."""
     return (torch.log(magnitude + 1e-5) + 7.0) / 3.0

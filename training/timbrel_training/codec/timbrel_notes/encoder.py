@@ -1,4 +1,7 @@
-"""The encoder: features of each frame to a latent that the quantizer can code."""
+"""The encoder, and the ConvNeXt blocks that it and the decoder are made of.
+
+After Liu et al., 2022; over audio frames after Vocos (Siuzdak, 2023).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
 
 
 class Mixer(nn.Module):
-    """What a ConvNeXt block does behind its convolution: [B, T, C] -> [B, T, C]."""
+    """The part of a ConvNeXt block behind its convolution: [B, T, C] -> [B, T, C]."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -45,14 +48,14 @@ class CausalBlock(nn.Module):
         self.mixer = Mixer(width)
 
     def forward(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, T, C], context [B, kernel - 1, C] -> the same shapes."""
+        """Takes x [B, T, C] and context [B, kernel - 1, C], and returns the same shapes."""
         padded = torch.cat([context, x], dim=1)
         mixed = self.mixer(self.convolution(padded.transpose(1, 2)).transpose(1, 2))
         return x + mixed, padded[:, padded.shape[1] - self.n_context :]
 
 
 class FrameEncoder(nn.Module):
-    """Features [B, T, n_features] -> latents [B, T, latent_dim]."""
+    """Turns features [B, T, n_features] into latents [B, T, latent_dim] that the quantizer can code."""
 
     def __init__(self, config: TimbrelNotesConfig, n_features: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The fundamental: measured around a note's pitch, coded in even steps, and described to the networks."""
+"""The fundamental: it is measured around a note's pitch, coded in even steps, described to the networks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ N_PITCH_FEATURES = 11
 
 
 def midi_to_hertz(midi: Tensor) -> Tensor:
-    """Hz of (fractional) MIDI note numbers; 69 = 440 Hz."""
+    """Returns the Hz of (fractional) MIDI note numbers; 69 = 440 Hz."""
     return 440.0 * torch.exp2((midi - 69.0) / 12.0)
 
 
 def pitch_features(midi: Tensor) -> Tensor:
-    """Smooth features of MIDI note numbers [...] for a network to read: [..., N_PITCH_FEATURES]."""
+    """Returns smooth features of MIDI note numbers [...] for a network to read: [..., N_PITCH_FEATURES]."""
     features = [(midi - 66.0) / 24.0]
     for period in (6.0, 12.0, 24.0, 48.0, 96.0):
         angle = midi * (2 * math.pi / period)
@@ -27,18 +27,18 @@ def pitch_features(midi: Tensor) -> Tensor:
 
 
 def fundamental_to_code(midi: Tensor, config: TimbrelNotesConfig) -> Tensor:
-    """Nearest fundamental code, int64, of MIDI note numbers."""
+    """Returns the nearest fundamental code, int64, of MIDI note numbers."""
     steps = torch.round((midi - config.fundamental_min) * config.fundamental_steps_per_semitone)
     return torch.clamp(steps, 0, config.codebook_size - 1).long()
 
 
 def code_to_fundamental(code: Tensor, config: TimbrelNotesConfig) -> Tensor:
-    """MIDI note number, float32, of fundamental codes."""
+    """Returns the MIDI note number, float32, of fundamental codes."""
     return config.fundamental_min + code.float() / config.fundamental_steps_per_semitone
 
 
 def read_spectrum(spectrum: Tensor, position: Tensor) -> Tensor:
-    """Linear interpolation in spectrum [B, T, F] at fractional bins [B, T, P]; 0 beyond the last bin."""
+    """Interpolates spectrum [B, T, F] linearly at fractional bins [B, T, P]; 0 beyond the last bin."""
     last = spectrum.shape[-1] - 2
     index = torch.clamp(position.long(), 0, last)
     fraction = position - index.float()
@@ -48,7 +48,7 @@ def read_spectrum(spectrum: Tensor, position: Tensor) -> Tensor:
 
 
 def read_peak(spectrum: Tensor, position: Tensor) -> Tensor:
-    """Like `read_spectrum`, by a parabola through the logs of the three nearest bins: made for Hann peaks."""
+    """Reads as `read_spectrum`, by a parabola through the logs of the three nearest bins, for Hann peaks."""
     middle = torch.clamp(torch.round(position).long(), 1, spectrum.shape[-1] - 2)
     shift = torch.clamp(position - middle.float(), -0.5, 0.5)
     left, centre, right = (torch.log(torch.gather(spectrum, 2, middle + i) + 1e-9) for i in (-1, 0, 1))
@@ -78,7 +78,7 @@ class FundamentalTracker(nn.Module):
         self.register_buffer("harmonics", torch.arange(1, n_harmonics + 1).float(), persistent=False)
 
     def forward(self, magnitude: Tensor, pitch: Tensor) -> Tensor:
-        """MIDI note number of each frame [B, T] from magnitudes [B, T, F] and nominal pitch [B]."""
+        """Returns each frame's MIDI note number [B, T], of magnitudes [B, T, F] and nominal pitch [B]."""
         n_batch, n_frames, _ = magnitude.shape
         frequency = midi_to_hertz(pitch[:, None] + self.offsets)  # [B, C]
         position = (frequency[:, :, None] * self.harmonics * self.bins_per_hertz).flatten(1)  # [B, C * N]
@@ -120,7 +120,7 @@ class PitchEstimator(nn.Module):
         self.out = nn.Linear(256, n_pitches)
 
     def logits(self, magnitude: Tensor) -> Tensor:
-        """Scores [B, n_pitches] from magnitudes [B, T, F]."""
+        """Returns scores [B, n_pitches] from magnitudes [B, T, F]."""
         mean = magnitude.mean(dim=1, keepdim=True)
         profile = read_spectrum(mean, self.position.expand(magnitude.shape[0], 1, -1))[:, 0]
         profile = torch.log(profile / (profile.amax(dim=1, keepdim=True) + 1e-9) + 1e-3) / 3.0 + 1.0
@@ -128,5 +128,5 @@ class PitchEstimator(nn.Module):
         return self.out(nn.functional.gelu(self.middle(hidden)))
 
     def forward(self, magnitude: Tensor) -> Tensor:
-        """Most likely MIDI note number, float32 [B]."""
+        """Returns the most likely MIDI note number, float32 [B]."""
         return self.logits(magnitude).argmax(dim=1).float() + self.lowest

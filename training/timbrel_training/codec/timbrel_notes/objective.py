@@ -1,4 +1,4 @@
-"""One training step's loss of the timbrel-notes codec."""
+"""The losses that the timbrel-notes codec is trained by."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SpectralLoss(nn.Module):
             self.register_buffer(f"bands_{window}", bands, persistent=False)
 
     def forward(self, output: Tensor, target: Tensor, peak: Tensor) -> Tensor:
-        """Loss of audio [B, S] against [B, S]; `peak` [B] is each whole note's peak amplitude."""
+        """Returns the loss of audio [B, S] against [B, S]; `peak` [B] is each whole note's peak amplitude."""
         floor = (peak * 10 ** (-FLOOR_DB / 20))[:, None, None]
         chosen = (
             torch.randperm(len(RESOLUTIONS))[:N_CHOSEN].tolist() if self.training else range(len(RESOLUTIONS))
@@ -50,7 +50,7 @@ class SpectralLoss(nn.Module):
         return torch.stack(losses).mean()
 
     def _bands(self, audio: Tensor, window: int) -> Tensor:
-        """Mel amplitudes [B, bands, frames]."""
+        """Returns mel amplitudes [B, bands, frames]."""
         taper = getattr(self, f"window_{window}")
         spectrum = torch.stft(audio, window, window // 4, window=taper, return_complex=True)
         power = spectrum.real.square() + spectrum.imag.square()
@@ -67,7 +67,7 @@ HARMONIC_FLOOR_DB = 65.0
 
 @dataclass(frozen=True)
 class SegmentBatch:
-    """Pieces of notes to train the codec on."""
+    """A batch of pieces of notes."""
 
     audio: Tensor  # float32 [B, S]
     pitch: Tensor  # float32 [B], MIDI note numbers
@@ -92,7 +92,7 @@ class CodecObjective(nn.Module):
     def forward(
         self, batch: SegmentBatch, n_codebooks: int | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss (scalar) and its named parts.
+        """Returns the loss (scalar) and its named parts.
 
         Args:
             batch: the segments.
@@ -138,7 +138,7 @@ class CodecObjective(nn.Module):
 def harmonic_loss(
     codec: TimbrelNotes, log_amplitudes: Tensor, long: Tensor, fundamental: Tensor, peak: Tensor
 ) -> Tensor:
-    """Mean difference in nepers between the harmonics told to sound and those measured in the spectrum.
+    """Returns the mean difference in nepers of the harmonics told to sound from those measured.
 
     Without it training may settle where the noise imitates everything and the harmonics have died out: an
     amplitude far below what is heard leaves the spectral loss no gradient.
@@ -165,7 +165,7 @@ def harmonic_loss(
 
 
 def _steadiness(latents: Tensor) -> Tensor:
-    """How much latents [B, T, D] change from frame to frame, relative to how far they spread.
+    """Returns how much latents [B, T, D] change from frame to frame, relative to how far they spread.
 
     Relative, since a network would otherwise just scale its latents down.
     """

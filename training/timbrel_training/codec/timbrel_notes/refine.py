@@ -1,4 +1,4 @@
-"""Refining a finished codec's decoder on its own codes: the same codes, a better sound.
+"""Refines a finished codec's decoder on its own codes: the codes stay, the sound improves.
 
 Encoder and codebooks stay as they are, so whatever was trained on the codes stays valid. While a codec is
 trained whole its decoder chases codes that still move, some of them dropped; here it learns what is really
@@ -33,7 +33,7 @@ from timbrel_training.tokens.store import TokenStore
 
 @dataclass(frozen=True)
 class RefiningConfig:
-    """How a codec's decoder is refined."""
+    """The config section `refine`: the training of a finished codec's decoder."""
 
     loop: LoopConfig = field(default_factory=LoopConfig)
     """Steps, rates, checkpoints."""
@@ -44,7 +44,7 @@ class RefiningConfig:
     onset_share: float = 0.35
     """Share of batches whose segments begin with their notes."""
     discriminator: DiscriminatorConfig | None = None
-    """Trained beside it, where there is one."""
+    """The discriminator trained beside it, if any."""
     validation_batches: int = 16
     """Batches of held-out cells per validation."""
     device: str = "auto"
@@ -57,7 +57,7 @@ class RefiningConfig:
 
 @dataclass(frozen=True)
 class CodedBatch:
-    """Segments of notes, and the codes from a few frames before them on."""
+    """A batch of segments of notes, and their codes from a few frames before them on."""
 
     codes: Tensor  # int64 [B, C + T, K]
     audio: Tensor  # float32 [B, T * hop]
@@ -83,7 +83,7 @@ class CodedSegments:
         self.n_context = (codec.config.decoder_kernel - 1) * codec.config.n_decoder_blocks
 
     def draw(self, seed: int, device: torch.device) -> CodedBatch:
-        """The batch of a seed: all its segments begin with their notes, or all of them later."""
+        """Returns the batch of a seed: all its segments begin with their notes, or all of them later."""
         config = self.config
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.notes, config.batch_size)
@@ -123,7 +123,7 @@ class RefiningObjective(nn.Module):
         self.discriminator = Discriminator(discriminator, codec.sample_rate) if discriminator else None
 
     def forward(self, batch: CodedBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss (scalar) and its named parts."""
+        """Returns the loss (scalar) and its named parts."""
         codec, decoder = self.codec, self.codec.decoder
         n_frames = batch.audio.shape[1] // codec.hop_length
         with torch.autocast(batch.audio.device.type, enabled=False):
@@ -218,7 +218,7 @@ def _check_tokens(dataset: NoteDataset, tokens: TokenStore, codes_hash: str) -> 
 def _validate(
     model: nn.Module, segments: CodedSegments, config: RefiningConfig, device: torch.device
 ) -> Mapping[str, float]:
-    """Mean losses on held-out cells."""
+    """Returns the mean losses on held-out cells."""
     sums: dict[str, float] = {}
     for number in range(config.validation_batches):
         _, parts = model(segments.draw(batch_seed(VALIDATION_SEED, number), device))

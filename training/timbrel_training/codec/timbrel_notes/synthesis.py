@@ -1,4 +1,9 @@
-"""The noise source: a fixed noise, filtered anew at every control point (breath, hammer, bow)."""
+"""The two sound sources: a wavetable oscillator for the harmonics, and filtered noise (breath, hammer, bow).
+
+The oscillator's single cycle is redrawn at every control point, after differentiable wavetable synthesis
+(Shan et al., 2022) and DDSP (Engel et al., 2020). Phase is never coded, it is the running integral of the
+fundamental: a steady tone needs the same codes frame after frame.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +40,7 @@ class Oscillator(nn.Module):
         self.register_buffer("ramp", ramp.float(), persistent=False)
 
     def cycle(self) -> Tensor:
-        """Cosines of each harmonic over one cycle [H, table_size + 1]; the last sample repeats the first.
+        """Returns each harmonic's cosine over one cycle [H, table_size + 1]; the last sample is the first.
 
         Read from one cosine by whole numbers: exact, and a bundle need not ship the megabytes.
         """
@@ -47,7 +52,7 @@ class Oscillator(nn.Module):
     def forward(
         self, amplitudes: Tensor, frequency: Tensor, table: Tensor, last_frequency: Tensor, phase: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """One chunk, with the state carried from the chunk before.
+        """Plays one chunk, with the state carried from the chunk before.
 
         Args:
             amplitudes: float32 [B, J, H], or of the first few harmonics alone.
@@ -86,7 +91,7 @@ class Oscillator(nn.Module):
 
 
 def _read(tables: Tensor, index: Tensor, fraction: Tensor) -> Tensor:
-    """Linear interpolation in tables [B, N] at index + fraction [B, J, n]."""
+    """Interpolates linearly in tables [B, N] at index + fraction [B, J, n]."""
     flat = index.flatten(1)
     low = torch.gather(tables, 1, flat).reshape(index.shape)
     high = torch.gather(tables, 1, flat + 1).reshape(index.shape)
@@ -122,7 +127,7 @@ class FilteredNoise(nn.Module):
         self.register_buffer("weight", weight, persistent=False)
 
     def transform(self) -> Tensor:
-        """The DFT as a matrix [2 * sub_hop, 2 * (sub_hop + 1)]: real parts, then imaginary parts."""
+        """Returns the DFT as a matrix [2 * sub_hop, 2 * (sub_hop + 1)]: real parts, then imaginary parts."""
         size = 2 * self.sub_hop
         sample = torch.arange(size, device=self.wave.device)
         bin_number = torch.arange(self.sub_hop + 1, device=self.wave.device)
@@ -130,12 +135,12 @@ class FilteredNoise(nn.Module):
         return torch.cat([self.wave[0][turn], self.wave[1][turn]], dim=1)
 
     def spectra(self, transform: Tensor) -> Tensor:
-        """[period, 2 * (sub_hop + 1)]: of each segment with the next, windowed. A runtime finds them once."""
+        """Returns [period, 2 * (sub_hop + 1)]: the spectra of each segment with the next, windowed."""
         after = torch.cat([self.table[1:], self.table[:1]])
         return (torch.cat([self.table, after], dim=1) * self.window) @ transform
 
     def forward(self, gains: Tensor, position: Tensor, tail: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One chunk.
+        """Plays one chunk.
 
         Args:
             gains: float32 [B, J, sub_hop + 1], linear gain per DFT bin.

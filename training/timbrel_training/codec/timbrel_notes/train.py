@@ -1,4 +1,4 @@
-"""Training of the timbrel-notes codec on a dataset of notes."""
+"""Trains the timbrel-notes codec on a dataset of notes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_SEGMENT_FRAMES = 8
 
 @dataclass(frozen=True)
 class CodecTrainingConfig:
-    """How the codec is trained."""
+    """The config section `codec`: the codec's sizes and its training."""
 
     codec: TimbrelNotesConfig = field(default_factory=TimbrelNotesConfig)
     """Its sizes."""
@@ -41,7 +41,7 @@ class CodecTrainingConfig:
     segment_frames: int = 48
     """Frames per segment: 1.28 s at 37.5 Hz, enough for an attack and its decay."""
     steadiness_weight: float = 0.1
-    """Of the latents' change from frame to frame; see CodecObjective."""
+    """Weight of the latents' change from frame to frame; see CodecObjective."""
     onset_share: float = 0.35
     """Share of segments that begin with the note: attacks are short but decide what one hears."""
     gain_db_min: float = -6.0
@@ -83,7 +83,7 @@ class SegmentSampler:
         self.n_samples = config.segment_frames * config.codec.hop_length
 
     def draw(self, seed: int, device: torch.device) -> SegmentBatch:
-        """The batch of a seed."""
+        """Returns the batch of a seed."""
         config, dataset = self.config, self.dataset
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.notes, config.batch_size)
@@ -146,7 +146,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
 
 
 def keep_codebooks(codec: TimbrelNotes, n_codebooks: int) -> TimbrelNotes:
-    """The codec with its first codebooks only, the fundamental's among them.
+    """Returns the codec with its first codebooks only, the fundamental's among them.
 
     Raises:
         ConfigError: it has fewer, or none of the quantizer's would be left.
@@ -160,7 +160,7 @@ def keep_codebooks(codec: TimbrelNotes, n_codebooks: int) -> TimbrelNotes:
 
 
 def load_codec(folder: Path) -> TimbrelNotes:
-    """The codec that `train_codec` finished in `folder`, ready to use.
+    """Returns the codec that `train_codec` finished in `folder`, ready to use.
 
     Raises:
         CheckpointError: nothing finished there, or damaged.
@@ -186,7 +186,7 @@ def _loss_function(
 def _validate(
     model: nn.Module, sampler: SegmentSampler, config: CodecTrainingConfig, device: torch.device
 ) -> dict[str, float]:
-    """Mean losses on held-out cells, and how many codes each residual codebook uses there."""
+    """Returns the mean losses on held-out cells, and how many codes each residual codebook uses there."""
     assert isinstance(model, CodecObjective)
     sums: dict[str, float] = {}
     used: list[set[int]] = [set() for _ in range(config.codec.n_residual_codebooks)]
