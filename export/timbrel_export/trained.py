@@ -144,7 +144,7 @@ def _sample_notes(
 
 
 def _sample_note(store: TokenStore, points: NDArray[np.float32], number: int, max_frames: int) -> SampleNote:
-    note = store[number]
     x, y = points[number].tolist()
-    codes = np.array(note.codes[:max_frames])
-    return SampleNote((x, y), note.pitch, float(note.velocity), note.held_frames, codes)
+    pitch, velocity, held_frames = store.pitch[number], store.velocity[number], store.held_frames[number]
+    codes = np.array(store.note(number)[:max_frames])
+    return SampleNote((x, y), int(pitch), float(velocity), int(held_frames), codes)

@@ -98,7 +98,5 @@ class TimbreFinetuneConfig:
             raise ConfigError(f"validation_share: {self.validation_share}, expected at least 0 and below 1")
         if self.softness <= 0:
             raise ConfigError(f"softness: {self.softness}, expected above 0")
-        check_at_least(self, source_notes=1, own_notes=1, batch_size=1)
-        for name in ("between_notes", "between_distance", "hint_semitones", "name_weight", "pull_weight"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name}: {getattr(self, name)}, expected at least 0")
+        check_at_least(self, source_notes=1, own_notes=1, batch_size=1, between_notes=0, between_distance=0)
+        check_at_least(self, hint_semitones=0, name_weight=0, pull_weight=0)

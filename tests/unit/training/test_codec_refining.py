@@ -58,7 +58,7 @@ def distance(codec: TimbrelNotes, stage: Stage) -> float:
     library, tokens = NoteDataset(stage.notes), TokenStore(stage.tokens)
     found = []
     for number in range(0, len(library), max(1, len(library) // 8)):
-        codes = torch.from_numpy(tokens[number].codes.astype(np.int64))[None]
+        codes = torch.from_numpy(tokens.note(number).astype(np.int64))[None]
         made = codec.decode(codes)[0]
         source = torch.from_numpy(library.audio(number))[: len(made)]
         window = torch.hann_window(1024)
@@ -127,7 +127,7 @@ def test_segments_are_the_codes_and_the_sound_of_one_place(stage: Stage) -> None
     config = dataclasses.replace(CONFIG, onset_share=0.0, segment_frames=8)
     note = int(np.argmax(tokens.n_frames))
     batch = CodedSegments(library, tokens, np.array([note]), config, codec).draw(3, torch.device("cpu"))
-    whole = tokens[note].codes.astype(np.int64)
+    whole = tokens.note(note).astype(np.int64)
     n_context = batch.codes.shape[1] - config.segment_frames
     piece = batch.codes[0].numpy()
     places = [at for at in range(len(whole) - len(piece) + 1) if (whole[at : at + len(piece)] == piece).all()]

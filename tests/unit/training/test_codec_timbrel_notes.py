@@ -13,8 +13,8 @@ import torch
 from timbrel_training.codec.interface import codec_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.analysis import Analysis
-from timbrel_training.codec.timbrel_notes.fundamental import (
+from timbrel_training.codec.timbrel_notes.analysis import (
+    Analysis,
     code_to_fundamental,
     fundamental_to_code,
     midi_to_hertz,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-from collections.abc import Iterable, Iterator
-from multiprocessing.pool import Pool
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 import torch
@@ -23,37 +22,25 @@ from timbrel_training.tokens.store_writer import TokenStoreWriter
 CHUNK = 16
 """Notes handed to a process at a time."""
 
+Encode = Callable[[Iterable[int]], Iterator[NDArray[np.uint16]]]
+"""Gives the codes [T, K] of each of these notes."""
 
-class ParallelEncoder:
-    """Codes notes of a dataset, in order.
+
+@contextmanager
+def encoder_of(dataset: NoteDataset, codec: Codec, jobs: int) -> Iterator[Encode]:
+    """Yields a function that codes notes of a dataset, in order.
 
     Args:
         dataset: at the codec's sample rate.
         codec: in evaluation mode, on the CPU.
         jobs: processes; with one, the work is done here.
     """
-
-    def __init__(self, dataset: NoteDataset, codec: Codec, jobs: int) -> None:
-        self._dataset, self._codec = dataset, codec
-        self._pool: Pool | None = None
-        if jobs > 1:
-            context = multiprocessing.get_context("spawn")
-            self._pool = context.Pool(jobs, _begin, (dataset.path, pickle.dumps(codec)))
-
-    def __enter__(self) -> ParallelEncoder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pool is not None:
-            self._pool.terminate()
-
-    def encode(self, notes: Iterable[int]) -> Iterator[NDArray[np.uint16]]:
-        """Returns the codes [T, K] of each of these notes of the dataset."""
-        if self._pool is not None:
-            return self._pool.imap(_encode_in_worker, notes, CHUNK)
-        return (_encode(self._dataset, self._codec, note) for note in notes)
+    if jobs <= 1:
+        yield lambda notes: (_encode(dataset, codec, note) for note in notes)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, _begin, (dataset.path, pickle.dumps(codec))) as pool:
+        yield lambda notes: pool.imap(_encode_in_worker, notes, CHUNK)
 
 
 _worker: tuple[NoteDataset, Codec] | None = None
@@ -106,12 +93,12 @@ def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: 
         codes_per_semitone=codec.codes_per_semitone,
         code_offset=codec.code_offset,
     )
-    with TokenStoreWriter(path, header) as writer, ParallelEncoder(dataset, codec, jobs) as encoder:
+    with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:
         done = len(writer)
         rows = range(done, len(dataset))
         for note, codes in zip(
             tqdm(rows, "tokens", len(dataset), initial=done, dynamic_ncols=True),
-            encoder.encode(rows),
+            encode(rows),
             strict=True,
         ):
             row = dataset.index[note]

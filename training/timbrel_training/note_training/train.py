@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -152,14 +152,8 @@ class NoteTrainer:
         return figures
 
     def _score(self, loss: Callable[..., TokenLoss], model: nn.Module, batch: NoteBatch) -> TokenLoss:
-        to = self.device
-        return loss(
-            model,
-            batch.timbre.to(to),
-            batch.pitch.to(to),
-            batch.velocity.to(to),
-            batch.tokens.to(to),
-        )
+        inputs = (batch.timbre, batch.pitch, batch.velocity, batch.tokens)
+        return loss(model, *(each.to(self.device) for each in inputs))
 
     def _sample(self, notes: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.random.default_rng(0).permutation(notes)[: self.config.validation_notes]
@@ -194,10 +188,10 @@ def train_notes(
     chart, points = read_map(timbre_dir)
     conditions = TimbreConditions.from_map(chart, points, table, config.noise_fraction)
     trainer = NoteTrainer(config, model_config, table, conditions, device)
-    begun = None if init is None else start_from(init, trainer.model, table.codec_hash)
-    start = {} if begun is None else {"init": begun.sha256}
+    start, earlier_steps = {}, 0
+    if init is not None:
+        start["init"], earlier_steps = start_from(init, trainer.model, table.codec_hash)
     about = {**_about(model_config, table), "config": name, **start}
-    earlier_steps = 0 if begun is None else begun.steps
 
     def validate(average: nn.Module) -> dict[str, float]:
         figures = trainer.validate(average)
@@ -235,17 +229,8 @@ def train_notes(
     return loop
 
 
-class Start(NamedTuple):
-    """The weights that a run began from."""
-
-    sha256: str
-    """The hash of the weights' file, in hex."""
-    steps: int
-    """Training steps behind those weights."""
-
-
-def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> Start:
-    """Gives `model` the weights of another stage-2 folder.
+def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[str, int]:
+    """Gives `model` the weights of another stage-2 folder; returns their SHA-256 in hex, and their steps.
 
     Raises:
         CheckpointError: there are none, they are damaged, or of a model or codes unlike these.
@@ -261,7 +246,7 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> Start:
         raise CheckpointError(f"{folder}: its model writes codes of another codec than the tokens are of")
     load_weights(folder, MODEL, model)
     sha256 = hashlib.sha256((folder / f"{MODEL}.safetensors").read_bytes()).hexdigest()
-    return Start(sha256, int(description.get("steps", 0)))
+    return sha256, int(description.get("steps", 0))
 
 
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:

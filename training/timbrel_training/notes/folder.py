@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from timbrel_training.notes.note import Note, SourceError
+from timbrel_training.notes.note import Note, OneSource, SourceError
 from timbrel_training.notes.recording import Hold, find_hold, read_recording, sounding_samples, trim_onset
 
 SUFFIXES = (".wav", ".flac")
@@ -139,7 +139,7 @@ def _seconds(text: str, what: str) -> float | None:
     return seconds
 
 
-class FolderSource:
+class FolderSource(OneSource):
     """The sound files of a folder and its subfolders; one group per instrument.
 
     File names end in the MIDI number, and perhaps the velocity: `060.wav`, `piano_060.flac`,
@@ -162,10 +162,6 @@ class FolderSource:
         for entry in list_folder(self.folder):
             self._entries.setdefault(entry.instrument, []).append(entry)
 
-    @property
-    def licences(self) -> Mapping[str, str]:
-        return {self.name: self.licence}
-
     def settings(self) -> Mapping[str, object]:
         entries = [entry for group in self._entries.values() for entry in group]
         return {"notes": [entry.to_json(self.folder) for entry in entries], "sample_rate": self.sample_rate}
@@ -175,10 +171,6 @@ class FolderSource:
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
-
-    def __iter__(self) -> Iterator[Note]:
-        for group in self.groups():
-            yield from self.notes(group)
 
     def notes(self, group: str) -> Iterator[Note]:
         for entry in self._entries[group]:

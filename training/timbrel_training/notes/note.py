@@ -77,6 +77,27 @@ class Source(Protocol):
         """Yields all notes, group by group."""
 
 
+class OneSource:
+    """The parts of a `Source` that follow from the others where all its recordings have one licence."""
+
+    name: str
+    licence: str
+
+    @property
+    def licences(self) -> Mapping[str, str]:
+        return {self.name: self.licence}
+
+    def groups(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def notes(self, group: str) -> Iterator[Note]:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Note]:
+        for group in self.groups():
+            yield from self.notes(group)
+
+
 @dataclass(frozen=True)
 class Draw:
     """The way one note of a cell is played."""

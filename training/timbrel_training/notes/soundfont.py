@@ -10,19 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.notes.cleaning import audio_digest
+from timbrel_training.notes.config import NotesConfig
 from timbrel_training.notes.fluid import BLOCK, FluidRenderer
 from timbrel_training.notes.general_midi import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
-from timbrel_training.notes.note import Note, SourceError, draw_note
+from timbrel_training.notes.note import Note, OneSource, SourceError, draw_note
 from timbrel_training.notes.recording import DECAY, FLOOR, MonoFold, choose_fold, fade_out, sounding_samples
 
-PITCHES = range(33, 97)
-"""A1 to C7: more than five octaves."""
+PITCHES = range(NotesConfig.low_pitch, NotesConfig.high_pitch + 1)
 GAIN = 0.8
 """FluidSynth's gain. The loudest program of FluidR3 peaks at 0.87 with a gain of 1 at velocity 127."""
-MAX_SECONDS = 6.0
-"""Longest recording: a hold of 4 s and 2 s of release."""
-ONSET_SECONDS = 0.005
-"""The key goes down somewhere in the first 5 ms: attacks fall at different places within frames."""
 FADE_SECONDS = 0.02
 """A recording that is cut while it sounds fades over this much, so as not to click."""
 REFERENCE_VELOCITY = 100
@@ -32,7 +28,7 @@ CHUNK_BLOCKS = 150
 """The release is read in pieces of 0.2 s at 48 kHz until one of them is silent."""
 
 
-class SoundfontSource:
+class SoundfontSource(OneSource):
     """Every program, pitch and draw of a .sf2 or .sf3 font; one group per program.
 
     Velocities are drawn over 1..127, holds over 0.1..4 s (log-uniform) and the onset over `onset_seconds`
@@ -50,15 +46,16 @@ class SoundfontSource:
         sample_rate: int = 48_000,
         programs: Iterable[int] = MELODIC_PROGRAMS,
         pitches: Iterable[int] = PITCHES,
-        n_draws: int = 4,
+        n_draws: int = NotesConfig.n_draws,
         draws: Mapping[int, range] | None = None,
-        onset_seconds: float = ONSET_SECONDS,
+        onset_seconds: float = NotesConfig.onset_seconds,
         gain: float = GAIN,
-        max_seconds: float = MAX_SECONDS,
+        max_seconds: float = NotesConfig.max_seconds,
         licence: str = "unknown",
     ) -> None:
         self.font = Path(font)
         check_font(self.font)
+        self.name = f"soundfont {self.font.name}"
         self.sample_rate = sample_rate
         self.programs = tuple(programs)
         self.pitches = tuple(pitches)
@@ -72,15 +69,6 @@ class SoundfontSource:
             if program in DROPPED_PROGRAMS:
                 name = PROGRAM_NAMES[program]
                 raise SourceError(f"program {program} ({name}) is dropped: {DROPPED_PROGRAMS[program]}")
-
-    @property
-    def name(self) -> str:
-        """The source's name: that of the font's file."""
-        return f"soundfont {self.font.name}"
-
-    @property
-    def licences(self) -> Mapping[str, str]:
-        return {self.name: self.licence}
 
     def settings(self) -> Mapping[str, object]:
         return {
@@ -100,10 +88,6 @@ class SoundfontSource:
 
     def __len__(self) -> int:
         return len(self.pitches) * sum(len(draws) for draws in self.draws.values())
-
-    def __iter__(self) -> Iterator[Note]:
-        for group in self.groups():
-            yield from self.notes(group)
 
     def notes(self, group: str) -> Iterator[Note]:
         program = int(group)

@@ -19,8 +19,7 @@ class TimbreEncoderConfig:
     """Sizes and choices of `TimbreEncoder`."""
 
     trunk: str = "strided"
-    """`strided`: convolutions, as in pGESAM; `patches`: a ViT over patches of frames with a [CLS] token, worse on
-    the same notes and time."""
+    """`strided`: convolutions, as in pGESAM; `patches`: a ViT over patches of frames with a [CLS] token."""
     n_frames: int = 150
     """Frames looked at, from the note's start; 3 s at 50 frames per second show attack and decay."""
     patch_frames: int = 5

@@ -72,20 +72,6 @@ def aligned(n_bytes: int) -> int:
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
-@dataclass(frozen=True, eq=False)
-class TokenisedNote:
-    """One note as codes."""
-
-    codes: NDArray[np.uint16]  # [frames, codebooks], a view of the file
-    instrument_id: int  # index into the store's instruments
-    pitch: int
-    velocity: int
-    held_frames: int
-    split: Split
-    cut: bool  # still sounding where the codes end
-    source: str
-
-
 class TokenStore:
     """Notes by number, and their index as one array [notes] a column, for fast sampling.
 
@@ -124,19 +110,10 @@ class TokenStore:
     def __len__(self) -> int:
         return len(self.index)
 
-    def __getitem__(self, i: int) -> TokenisedNote:
-        row = self.index[i]
-        start = int(row["offset"])
-        return TokenisedNote(
-            codes=self.codes[start : start + int(row["n_frames"])],
-            instrument_id=int(row["instrument"]),
-            pitch=int(row["pitch"]),
-            velocity=int(row["velocity"]),
-            held_frames=int(row["held_frames"]),
-            split=Split(int(row["split"])),
-            cut=bool(row["cut"]),
-            source=self.sources[int(row["source"])],
-        )
+    def note(self, i: int) -> NDArray[np.uint16]:
+        """Returns the codes [frames, codebooks] of note `i`: a view of the file."""
+        start = int(self.index["offset"][i])
+        return self.codes[start : start + int(self.n_frames[i])]
 
     @property
     def offsets(self) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from timbrel_training.tokens.store import MAGIC, PREFIX, ROW, VERSION, StoreError, TokenHeader, aligned
 
 
-class TokenStoreWriter:
+class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
     """Appends notes to `<path>.partial`; `finish` makes the file at `path` by one rename.
 
     A note counts once its row is written, which happens after its codes and names. Reopening drops whatever a
@@ -46,9 +47,6 @@ class TokenStoreWriter:
     def __len__(self) -> int:
         """Returns notes written so far, by earlier runs too."""
         return self._n_notes
-
-    def __enter__(self) -> TokenStoreWriter:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -7,11 +7,10 @@ from torch import Tensor
 
 from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.quantizer import ResidualQuantizer
-from timbrel_training.codec.timbrel_notes.analysis import Analysis
+from timbrel_training.codec.timbrel_notes.analysis import Analysis, fundamental_to_code
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.decoder import DecoderState, HarmonicNoiseDecoder
 from timbrel_training.codec.timbrel_notes.encoder import FrameEncoder
-from timbrel_training.codec.timbrel_notes.fundamental import fundamental_to_code
 
 
 class TimbrelNotes(Codec):

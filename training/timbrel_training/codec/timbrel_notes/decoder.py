@@ -7,15 +7,16 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.codec.timbrel_notes.analysis import band_position, spread_matrix
-from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.encoder import CausalBlock
-from timbrel_training.codec.timbrel_notes.fundamental import (
+from timbrel_training.codec.timbrel_notes.analysis import (
     N_PITCH_FEATURES,
+    band_position,
     code_to_fundamental,
     midi_to_hertz,
     pitch_features,
+    spread_matrix,
 )
+from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.encoder import CausalBlock
 from timbrel_training.codec.timbrel_notes.synthesis import FilteredNoise, Oscillator
 
 MAX_LOG_GAIN = 2.0

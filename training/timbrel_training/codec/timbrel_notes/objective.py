@@ -7,9 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.codec.timbrel_notes.analysis import gather_matrix
+from timbrel_training.codec.timbrel_notes.analysis import (
+    fundamental_to_code,
+    gather_matrix,
+    midi_to_hertz,
+    read_peak,
+)
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.fundamental import fundamental_to_code, midi_to_hertz, read_peak
 
 RESOLUTIONS = ((256, 24), (512, 40), (1024, 64), (2048, 96), (4096, 160))
 """(window in samples, mel bands); the hop is a quarter of the window."""
@@ -125,13 +129,8 @@ class CodecObjective(nn.Module):
             + self.steadiness_weight * steadiness
             + PITCH_WEIGHT * pitch
         )
-        parts = {
-            "spectral": spectral,
-            "harmonic": harmonic,
-            "commitment": commitment,
-            "steadiness": steadiness,
-            "pitch": pitch,
-        }
+        parts = {"spectral": spectral, "harmonic": harmonic, "commitment": commitment}
+        parts |= {"steadiness": steadiness, "pitch": pitch}
         return loss, {name: value.detach() for name, value in parts.items()}
 
 

@@ -91,19 +91,18 @@ class CodedSegments:
         codes = np.tile(self.silence, (config.batch_size, n_context + config.segment_frames, 1))
         audio = np.zeros((config.batch_size, config.segment_frames * self.hop), np.float32)
         for row, note in enumerate(chosen):
-            whole = self.store[int(note)].codes
+            whole = self.store.note(int(note))
             latest = max(1, len(whole) - n_context - config.segment_frames // 3)
             first = int(generator.integers(latest)) if n_context else 0
             piece = whole[first : first + codes.shape[1]]
             codes[row, : len(piece)] = piece
             sound = self.dataset.audio(int(note), (first + n_context) * self.hop, audio.shape[1])
             audio[row, : len(sound)] = sound
+        peaks = self.dataset.index["scale"][chosen] * 32767
         return CodedBatch(
             codes=torch.from_numpy(codes.astype(np.int64)).to(device),
             audio=torch.from_numpy(audio).to(device),
-            peak=torch.from_numpy((self.dataset.index["scale"][chosen] * 32767).astype(np.float32)).to(
-                device
-            ),
+            peak=torch.from_numpy(peaks.astype(np.float32)).to(device),
         )
 
 
@@ -200,11 +199,9 @@ def refine_codec(
     if not loop.finished:
         return None
     refined = cast(RefiningObjective, loop.ema.model).codec
-    description = load_description(folder, WEIGHTS_NAME)
-    figures = loop.history[-1] if loop.history else {}
-    save_weights(
-        out_dir, WEIGHTS_NAME, refined, {**description, "codes_hash": original, "figures": dict(figures)}
-    )
+    figures = dict(loop.history[-1]) if loop.history else {}
+    description = {**load_description(folder, WEIGHTS_NAME), "codes_hash": original, "figures": figures}
+    save_weights(out_dir, WEIGHTS_NAME, refined, description)
     return refined
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -115,10 +114,18 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     train = SegmentSampler(dataset, dataset.of_split(Split.TRAIN), config)
     held_out = dataset.of_split(Split.HELD_OUT_CELL)
     validation = SegmentSampler(dataset, held_out if len(held_out) else train.notes, config)
+
+    def loss(numbered: tuple[int, SegmentBatch]) -> tuple[Tensor, dict[str, Tensor]]:
+        step, batch = numbered
+        generator = np.random.default_rng(batch_seed(config.loop.seed + 1, step))
+        drop = step >= config.dropout_after and generator.random() < config.dropout_share
+        n_codebooks = int(generator.integers(1, config.codec.n_residual_codebooks)) if drop else None
+        return objective(batch, n_codebooks)
+
     loop = Loop(
         config.loop,
         objective,
-        _loss_function(objective, config),
+        loss,
         lambda step: (step, train.draw(batch_seed(config.loop.seed, step), device)),
         out_dir,
         validate=lambda model: _validate(model, validation, config, device),
@@ -136,12 +143,8 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     if config.n_kept_codebooks:
         trained = keep_codebooks(trained, config.n_kept_codebooks)
     figures = loop.history[-1] if loop.history else {}
-    save_weights(
-        out_dir,
-        WEIGHTS_NAME,
-        trained,
-        {"id": trained.id, "config": asdict(trained.config), "figures": figures},
-    )
+    description = {"id": trained.id, "config": asdict(trained.config), "figures": figures}
+    save_weights(out_dir, WEIGHTS_NAME, trained, description)
     return trained
 
 
@@ -168,19 +171,6 @@ def load_codec(folder: Path) -> TimbrelNotes:
     codec = TimbrelNotes(TimbrelNotesConfig(**describe_folder(folder, TimbrelNotes.id)["config"]))
     load_weights(folder, WEIGHTS_NAME, codec)
     return codec.eval().requires_grad_(False)
-
-
-def _loss_function(
-    objective: CodecObjective, config: CodecTrainingConfig
-) -> Callable[[tuple[int, SegmentBatch]], tuple[Tensor, dict[str, Tensor]]]:
-    def loss(numbered: tuple[int, SegmentBatch]) -> tuple[Tensor, dict[str, Tensor]]:
-        step, batch = numbered
-        generator = np.random.default_rng(batch_seed(config.loop.seed + 1, step))
-        drop = step >= config.dropout_after and generator.random() < config.dropout_share
-        n_codebooks = int(generator.integers(1, config.codec.n_residual_codebooks)) if drop else None
-        return objective(batch, n_codebooks)
-
-    return loss
 
 
 def _validate(
