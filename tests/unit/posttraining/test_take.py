@@ -57,7 +57,7 @@ def test_no_take_leaves_the_bundles_range(library: NoteDataset) -> None:
 
 
 def test_what_is_held_out_is_not_learnt_by_repitching(library: NoteDataset) -> None:
-    library.index["split"][library.pitch == 61] = Split.HELD_OUT_CELL
+    library.split[library.pitch == 61] = Split.HELD_OUT_CELL
     takes = plan_takes(library, range(4), (0, 127), CONFIG)
     assert 61 not in pitches(library, takes, "a")
     assert all(take.semitones == 0 for take in takes if library.pitch[take.row] == 61)
