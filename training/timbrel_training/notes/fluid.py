@@ -63,13 +63,13 @@ class FluidRenderer:
         """Returns whether the font has this program (bank 0)."""
         return self._synth.sfpreset_name(self._font_id, BANK, program) is not None
 
-    def press(self, pitch: int, velocity: int) -> None:
+    def note_on(self, pitch: int, velocity: int) -> None:
         """Puts the key down at the next sample that is read, with nothing else sounding."""
         self.silence()
         self._key = pitch
         self._synth.noteon(CHANNEL, pitch, velocity)
 
-    def let_go(self) -> None:
+    def note_off(self) -> None:
         """Lets the key go at the next sample that is read."""
         if self._key is not None:
             self._synth.noteoff(CHANNEL, self._key)

@@ -59,9 +59,9 @@ def _soundings(renderer: FluidRenderer, program: int) -> Soundings:
 
 
 def _sounding(renderer: FluidRenderer, pitch: int, velocity: int) -> NDArray[np.float32] | None:
-    renderer.press(pitch, velocity)
+    renderer.note_on(pitch, velocity)
     held = renderer.read(HELD_BLOCKS * BLOCK)
-    renderer.let_go()
+    renderer.note_off()
     audio = np.concatenate([held, renderer.read(RELEASE_BLOCKS * BLOCK)], axis=1).mean(axis=0)
     return log_mel(audio, SAMPLE_RATE) if float(np.abs(audio).max()) >= SILENCE_PEAK else None
 

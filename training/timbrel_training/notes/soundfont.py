@@ -107,7 +107,7 @@ class SoundfontSource(OneSource):
         return {key: value for key, value in self.__dict__.items() if key != "_renderer"}
 
     def _reference(self, pitch: int) -> tuple[MonoFold, bytes]:
-        self._renderer.press(pitch, REFERENCE_VELOCITY)
+        self._renderer.note_on(pitch, REFERENCE_VELOCITY)
         stereo = self._renderer.read(REFERENCE_BLOCKS * BLOCK)
         silent = not np.any(np.abs(stereo) > FLOOR)
         return choose_fold(stereo), b"" if silent else audio_digest(stereo)
@@ -138,9 +138,9 @@ class SoundfontSource(OneSource):
     ) -> tuple[NDArray[np.float32], bool]:
         """Returns audio [samples] of one note, and whether it had to be cut at `limit` samples."""
         limit = limit // BLOCK * BLOCK
-        self._renderer.press(pitch, velocity)
+        self._renderer.note_on(pitch, velocity)
         pieces = [fold(self._renderer.read(min(held_samples, limit)))]
-        self._renderer.let_go()
+        self._renderer.note_off()
         n_samples = len(pieces[0])
         peak = float(np.abs(pieces[0]).max())
         while n_samples < limit and self._renderer.sounding:
