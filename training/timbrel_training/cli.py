@@ -27,14 +27,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from timbrel_training.stages import Stage
+from typing import Any
 
 STAGE_GROUP = "timbrel.train_stages"
-"""Entry points of the stages that go on from a finished bundle, modules with the names of a `Stage`. They
-live in `timbrel_posttraining`, since training itself opens no bundle."""
+"""Entry points of the stages that go on from a finished bundle, modules that have what a stage has. They live
+in `timbrel_posttraining`, since training itself opens no bundle."""
 LATER_STAGES = ("hearing", "evaluate", "card", "compare-codecs", "finetune")
 """The order in which `--help` lists these; any other stage comes after them, by name."""
 FROM_BUNDLE = "--from-bundle"
@@ -89,7 +86,7 @@ class _FineTune(argparse.Action):
         self._choose(parser, namespace, ["finetune", FROM_BUNDLE, *(values or ())])
 
 
-def _stages() -> Iterator[tuple[str, Stage]]:
+def _stages() -> Iterator[tuple[str, Any]]:
     """Returns every stage, by name: training's own, then those of other packages."""
     from timbrel_training.stages import STAGES  # imports torch, which `timbrel --help` need not wait for
 

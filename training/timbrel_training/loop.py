@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,6 @@ MAX_BAD_STEPS = 50
 """Steps in a row with gradients that are not finite before a run is given up."""
 
 BatchT = TypeVar("BatchT")
-BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
 Made = TypeVar("Made")
 
 
@@ -87,13 +86,8 @@ class LoopConfig:
         check_at_least(self, n_steps=1, shards=1, validate_every=1, checkpoint_every=1, log_every=1)
 
 
-class LossFunction(Protocol[BatchT_contra]):
-    """A training loss: called under autocast, in training mode."""
-
-    def __call__(self, batch: BatchT_contra, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Returns the scalar to minimise, and scalars to log."""
-
-
+LossFunction = Callable[[BatchT], tuple[Tensor, Mapping[str, Tensor | float]]]
+"""Called under autocast, in training mode: gives the scalar to minimise, and scalars to log."""
 Validate = Callable[[nn.Module], Mapping[str, float]]
 """Called with the averaged model in eval mode, without gradients; its scalars are logged and kept."""
 

@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
@@ -27,20 +27,6 @@ from timbrel_training.notes.sources import FORMS, open_sources
 from timbrel_training.timbre.train import train_timbre
 from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.table import TokenTable
-
-
-class Stage(Protocol):
-    """A subcommand of `timbrel train`."""
-
-    @property
-    def help(self) -> str:
-        """The line about it in `timbrel train --help`."""
-
-    def configure(self, parser: argparse.ArgumentParser, /) -> None:
-        """Adds its arguments."""
-
-    def run(self, args: argparse.Namespace, /) -> int:
-        """Does its work; returns the exit status."""
 
 
 class NotesStage:
@@ -149,7 +135,7 @@ class TimbreStage:
         codec = registry.load_codec(args.codec)
         figures = train_timbre(config, table, codec, args.out, pick_device(args.device))
         print(f"{args.out}: {len(table.instruments)} instruments, {table.n_notes} notes")
-        _print_figures(figures.scalars(), ".3f")
+        _print_figures(dataclasses.asdict(figures), ".3f")
         return 0
 
 
@@ -197,7 +183,7 @@ class ModelStage:
         return 0
 
 
-STAGES: Mapping[str, Stage] = {
+STAGES: Mapping[str, Any] = {
     "notes": NotesStage(),
     "codec": CodecStage(),
     "tokens": TokensStage(),

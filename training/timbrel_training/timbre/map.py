@@ -80,10 +80,6 @@ class TimbreMap:
         names = {point.instrument: index for index, point in enumerate(self.points)}
         return np.array([names.get(name, -1) for name in table.instruments], dtype=np.int64)
 
-    def to_json(self) -> dict[str, object]:
-        """Returns the TimbreMap message in JSON."""
-        return {"points": [asdict(point) for point in self.points]}
-
 
 @dataclass(frozen=True)
 class MapFigures:
@@ -96,10 +92,6 @@ class MapFigures:
     spread: float  # median over instruments of the RMS distance of held-out notes from their centroid
     separation: float  # spacing / spread
     pitch_correlation: float  # largest absolute correlation of a coordinate with pitch, within instruments
-
-    def scalars(self) -> dict[str, float]:
-        """Returns the figures by name, for logs and JSON."""
-        return asdict(self)
 
 
 def measure(points: Points, table: TokenTable) -> MapFigures:
@@ -136,7 +128,7 @@ def measure(points: Points, table: TokenTable) -> MapFigures:
 
 def write_map(folder: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:
     """Writes timbre_map.json, note_timbres.npy and, where matplotlib is installed, map.png into `folder`."""
-    text = json.dumps(chart.to_json(), indent=2) + "\n"
+    text = json.dumps(asdict(chart), indent=2) + "\n"  # as the TimbreMap message is written in JSON
     replace_file(folder / NOTES_FILE, lambda path: _save_array(path, points.astype(np.float32)))
     replace_file(folder / MAP_FILE, lambda path: path.write_text(text, encoding="utf-8"))
     draw_map(folder / PICTURE_FILE, chart, points, table)

@@ -78,7 +78,7 @@ class TimbreTrainer:
 
     def validate(self, average: nn.Module) -> dict[str, float]:
         """Measures how well the averaged encoder separates the instruments."""
-        return measure(self.locate_all(encoder_of(average)), self.table).scalars()
+        return dataclasses.asdict(measure(self.locate_all(encoder_of(average)), self.table))
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -127,7 +127,7 @@ def train_timbre(
         "latent_dim": codec.latent_dim,
         "codec": codec.id,
         "steps": loop.step,
-        "figures": figures.scalars(),
+        "figures": dataclasses.asdict(figures),
     }
     save_weights(out_dir, ENCODER, encoder, description)
     write_map(out_dir, TimbreMap.from_points(points, table), points, table)
