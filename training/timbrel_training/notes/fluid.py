@@ -60,16 +60,16 @@ class FluidRenderer:
             raise SourceError(f"{self._font}: has no program {program} in bank {BANK}")
 
     def has_program(self, program: int) -> bool:
-        """Whether the font has this program (bank 0)."""
+        """Returns whether the font has this program (bank 0)."""
         return self._synth.sfpreset_name(self._font_id, BANK, program) is not None
 
-    def press(self, pitch: int, velocity: int) -> None:
+    def note_on(self, pitch: int, velocity: int) -> None:
         """Puts the key down at the next sample that is read, with nothing else sounding."""
         self.silence()
         self._key = pitch
         self._synth.noteon(CHANNEL, pitch, velocity)
 
-    def let_go(self) -> None:
+    def note_off(self) -> None:
         """Lets the key go at the next sample that is read."""
         if self._key is not None:
             self._synth.noteoff(CHANNEL, self._key)
@@ -81,11 +81,11 @@ class FluidRenderer:
 
     @property
     def sounding(self) -> bool:
-        """Whether any voice is still alive."""
+        """True while any voice is alive."""
         return bool(self._synth.get_active_voice_count() > 0)
 
     def read(self, n_samples: int) -> NDArray[np.float32]:
-        """The next samples: [2, n_samples], a multiple of 64."""
+        """Returns the next samples: [2, n_samples], a multiple of 64."""
         if n_samples % BLOCK:
             raise ValueError(f"reads are whole blocks of {BLOCK} samples, got {n_samples}")
         stereo = np.zeros((2, n_samples), np.float32)

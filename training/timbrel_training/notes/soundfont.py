@@ -1,4 +1,4 @@
-"""Notes rendered from a soundfont, dry."""
+"""Renders notes from a soundfont, dry."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.notes.cleaning import audio_digest
-from timbrel_training.notes.draws import draw_note
-from timbrel_training.notes.envelope import DECAY, FLOOR, fade_out, sounding_samples
+from timbrel_training.notes.config import NotesConfig
 from timbrel_training.notes.fluid import BLOCK, FluidRenderer
-from timbrel_training.notes.mono import MonoFold, choose_fold
-from timbrel_training.notes.note import Note, SourceError
-from timbrel_training.notes.programs import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
+from timbrel_training.notes.general_midi import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
+from timbrel_training.notes.note import Note, OneSource, SourceError, draw_note
+from timbrel_training.notes.recording import DECAY, FLOOR, MonoFold, choose_fold, fade_out, sounding_samples
 
-PITCHES = range(33, 97)
-"""A1 to C7: more than five octaves."""
+PITCHES = range(NotesConfig.low_pitch, NotesConfig.high_pitch + 1)
 GAIN = 0.8
 """FluidSynth's gain. The loudest program of FluidR3 peaks at 0.87 with a gain of 1 at velocity 127."""
-MAX_SECONDS = 6.0
-"""Longest recording: a hold of 4 s and 2 s of release."""
-ONSET_SECONDS = 0.005
-"""The key goes down somewhere in the first 5 ms: attacks fall at different places within frames."""
 FADE_SECONDS = 0.02
 """A recording that is cut while it sounds fades over this much, so as not to click."""
 REFERENCE_VELOCITY = 100
@@ -34,7 +28,7 @@ CHUNK_BLOCKS = 150
 """The release is read in pieces of 0.2 s at 48 kHz until one of them is silent."""
 
 
-class SoundfontSource:
+class SoundfontSource(OneSource):
     """Every program, pitch and draw of a .sf2 or .sf3 font; one group per program.
 
     Velocities are drawn over 1..127, holds over 0.1..4 s (log-uniform) and the onset over `onset_seconds`
@@ -52,15 +46,16 @@ class SoundfontSource:
         sample_rate: int = 48_000,
         programs: Iterable[int] = MELODIC_PROGRAMS,
         pitches: Iterable[int] = PITCHES,
-        n_draws: int = 4,
+        n_draws: int = NotesConfig.n_draws,
         draws: Mapping[int, range] | None = None,
-        onset_seconds: float = ONSET_SECONDS,
+        onset_seconds: float = NotesConfig.onset_seconds,
         gain: float = GAIN,
-        max_seconds: float = MAX_SECONDS,
+        max_seconds: float = NotesConfig.max_seconds,
         licence: str = "unknown",
     ) -> None:
         self.font = Path(font)
         check_font(self.font)
+        self.name = f"soundfont {self.font.name}"
         self.sample_rate = sample_rate
         self.programs = tuple(programs)
         self.pitches = tuple(pitches)
@@ -74,15 +69,6 @@ class SoundfontSource:
             if program in DROPPED_PROGRAMS:
                 name = PROGRAM_NAMES[program]
                 raise SourceError(f"program {program} ({name}) is dropped: {DROPPED_PROGRAMS[program]}")
-
-    @property
-    def name(self) -> str:
-        """What the font's notes are listed under."""
-        return f"soundfont {self.font.name}"
-
-    @property
-    def licences(self) -> Mapping[str, str]:
-        return {self.name: self.licence}
 
     def settings(self) -> Mapping[str, object]:
         return {
@@ -103,10 +89,6 @@ class SoundfontSource:
     def __len__(self) -> int:
         return len(self.pitches) * sum(len(draws) for draws in self.draws.values())
 
-    def __iter__(self) -> Iterator[Note]:
-        for group in self.groups():
-            yield from self.notes(group)
-
     def notes(self, group: str) -> Iterator[Note]:
         program = int(group)
         if not self._renderer.has_program(program):
@@ -125,7 +107,7 @@ class SoundfontSource:
         return {key: value for key, value in self.__dict__.items() if key != "_renderer"}
 
     def _reference(self, pitch: int) -> tuple[MonoFold, bytes]:
-        self._renderer.press(pitch, REFERENCE_VELOCITY)
+        self._renderer.note_on(pitch, REFERENCE_VELOCITY)
         stereo = self._renderer.read(REFERENCE_BLOCKS * BLOCK)
         silent = not np.any(np.abs(stereo) > FLOOR)
         return choose_fold(stereo), b"" if silent else audio_digest(stereo)
@@ -154,11 +136,11 @@ class SoundfontSource:
     def _record(
         self, pitch: int, velocity: int, held_samples: int, limit: int, fold: MonoFold
     ) -> tuple[NDArray[np.float32], bool]:
-        """Audio [samples] of one note, and whether it had to be cut at `limit` samples."""
+        """Returns audio [samples] of one note, and whether it had to be cut at `limit` samples."""
         limit = limit // BLOCK * BLOCK
-        self._renderer.press(pitch, velocity)
+        self._renderer.note_on(pitch, velocity)
         pieces = [fold(self._renderer.read(min(held_samples, limit)))]
-        self._renderer.let_go()
+        self._renderer.note_off()
         n_samples = len(pieces[0])
         peak = float(np.abs(pieces[0]).max())
         while n_samples < limit and self._renderer.sounding:
