@@ -13,10 +13,9 @@ from timbrel_bundle.files import sha256_file
 from timbrel_bundle.graph_header import ExternalWeight, GraphHeader, parse_graph_header
 from timbrel_bundle.layout import MANIFEST, TIMBRE_MAP
 from timbrel_bundle.manifest import load_manifest
-from timbrel_bundle.precision import load_weights, to_ort_values
-from timbrel_bundle.providers import CPU, Provider
-from timbrel_bundle.runtime import load_runtime, session_options
+from timbrel_bundle.runtime import CPU, Provider, load_runtime, session_options
 from timbrel_bundle.timbre_map import load_timbre_map
+from timbrel_bundle.weights import load_weights, to_ort_values
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 if TYPE_CHECKING:

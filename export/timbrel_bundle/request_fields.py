@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard
@@ -27,7 +27,7 @@ MIN_SAMPLE_RATE = 8000
 
 MAX_PITCH = 127
 SEED_BITS = 32
-"""Of a seed that a client draws: few enough digits to be typed again, and exact in JavaScript's numbers."""
+"""A seed that a client draws has as many: few enough digits to be typed again, and exact in JavaScript."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RequestField:
     """For people, in a few words."""
 
     noun: str = ""
-    """What such a whole number is, in messages."""
+    """Messages call such a whole number so."""
 
     low: float | None = None
     """The least value allowed. None: the manifest's ranges tell it, as `{name}_min`; so for `high`."""
@@ -69,7 +69,7 @@ class RequestField:
         return low, high
 
     def fault(self, value: object, ranges: pb.RequestRanges) -> str | None:
-        """What is wrong with a value, and what is allowed; None where it is well."""
+        """Tells what is wrong with a value, and what is allowed; None where it is well."""
         if value is None and not self.required:
             return None
         low, high = self.range(ranges)
@@ -164,8 +164,8 @@ class SamplingSettings:
 
 
 DEFAULT_SAMPLING = SamplingSettings(temperature=1.0, top_k=256, top_p=0.95)
-"""What a server draws with where the caller leaves it open. A cooler draw repeats the likeliest code, so that
-plucked notes never decay; a draw without `top_p` takes unlikely codes now and then, heard as jumps."""
+"""A server draws with these where a request leaves it open. A cooler draw repeats the likeliest code, so
+that plucked notes never decay; a draw without `top_p` takes unlikely codes now and then, heard as jumps."""
 
 
 def check_request(
@@ -177,7 +177,7 @@ def check_request(
     sampling: SamplingSettings | pb.Sampling | None = None,
     seed: int | None = None,
 ) -> list[Violation]:
-    """What is wrong with a request for a note: (field, description) for each fault, [] where all is well.
+    """Lists what is wrong with a request for a note, as (field, description); [] where all is well.
 
     Args:
         ranges: the bundle's.
@@ -198,7 +198,7 @@ def check_request(
 
 
 def check_recording(sample_rate: int, pitch: float | None) -> list[Violation]:
-    """What is wrong with a request to locate a recording, its sound aside: as `check_request` tells it.
+    """Lists what is wrong with a request to locate a recording, its sound aside, as `check_request` does.
 
     Args:
         sample_rate: of the recording, in Hz.
@@ -209,11 +209,6 @@ def check_recording(sample_rate: int, pitch: float | None) -> list[Violation]:
         ("pitch", None if pitch is None else _hint_fault(pitch)),
     )
     return [(field, fault) for field, fault in checks if fault]
-
-
-def describe_violations(violations: Iterable[Violation]) -> str:
-    """All violations in one line, for people: "pitch: 130 is ...; seconds: ..."."""
-    return "; ".join(f"{field}: {description}" for field, description in violations)
 
 
 def _timbre_fault(timbre: Sequence[float] | None) -> str | None:

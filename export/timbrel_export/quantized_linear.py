@@ -1,7 +1,7 @@
 """Products with 8-bit weights, as com.microsoft MatMulNBits.
 
 The bundle holds no second copy of the weights: the graph names, for each, what a runtime is to derive from it
-as it loads (`timbrel_bundle.quantization`).
+as it loads (`timbrel_bundle.weights`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from timbrel_bundle.quantization import BLOCK_SIZE, CODES_SUFFIX, N_BITS, SCALES_SUFFIX, block_shape
+from timbrel_bundle.weights import BLOCK_SIZE, CODES_SUFFIX, N_BITS, SCALES_SUFFIX, block_shape
 
 INT8_ARITHMETIC = 4
 """MatMulNBits' accuracy_level: inputs too are quantised, block by block, so that the products are of int8."""

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from timbrel_bundle.graph_header import parse_graph_header
-from timbrel_bundle.quantization import source_of
+from timbrel_bundle.weights import source_of
 from timbrel_export.sparse import store_sparsely
 
 CONFIG_KEY = "config"

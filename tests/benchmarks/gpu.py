@@ -38,7 +38,7 @@ from benchmarks.harness.timing import FULL, QUICK, Plan, interleave
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError, ProviderError
-from timbrel_bundle.providers import CUDA, obstacle
+from timbrel_bundle.runtime import CUDA, obstacle
 from timbrel_posttraining.finetune.base import Base
 from timbrel_server.decoder.sessions import DECODER_GRAPHS
 from timbrel_server.settings.config import default_bundle_path

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from timbrel_bundle.providers import CUDA, obstacle
+from timbrel_bundle.runtime import CUDA, obstacle
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "data" / "tiny_bundle"

@@ -8,8 +8,7 @@ from typing import Any
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import DECODER_STEP_PORTABLE
-from timbrel_bundle.providers import resolve_provider
-from timbrel_bundle.runtime import session_options
+from timbrel_bundle.runtime import resolve_provider, session_options
 from timbrel_server.decoder.sessions import FP32, DecoderSessions, open_sessions
 
 
