@@ -25,8 +25,8 @@ SILENCE_PEAK = 1e-4
 """Nothing louder than this, 80 dB below full scale, is no recording of a note."""
 
 SILENCE = 1e-2
-"""Share of the peak: what lies before the first sample above it and behind the last is silence. The noise of a
-room is mostly lower than this, 40 dB below the note; left in, it would count as a part of the note."""
+"""Share of the peak: what lies before the first sample above it and behind the last is silence. The noise of
+a room is mostly lower than this, 40 dB below the note; left in, it would count as a part of the note."""
 
 LEAD_SECONDS = 0.005
 """So much is kept before the note that no attack is cut into. Training notes begin with as much at most."""

@@ -1,4 +1,4 @@
-"""Everything imports without an ONNX runtime; with one, sessions run on what a user asked for, or say why not."""
+"""Everything imports without an ONNX runtime; with one, CUDA is promised only where it works."""
 
 from __future__ import annotations
 
