@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from timbrel_export.onnx_export import export_program
 from timbrel_export.weights import WeightFile, save_graph, save_weights
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.codec.timbrel_notes import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.decoder import DecoderState
+from timbrel_training.codec.interface import Codec
 
 WEIGHTS = "codec.safetensors"
 ENCODER = "codec_encoder.onnx"
@@ -23,7 +22,7 @@ OPSET = 20
 class EncoderGraph(nn.Module):
     """audio [1, S], pitch [1] -> codes [1, T, K]."""
 
-    def __init__(self, codec: TimbrelNotes) -> None:
+    def __init__(self, codec: Codec) -> None:
         super().__init__()
         self.codec = codec
 
@@ -34,16 +33,17 @@ class EncoderGraph(nn.Module):
 class DecoderGraph(nn.Module):
     """codes [B, T, K] and the state -> audio [B, T * hop_length] and the state after."""
 
-    def __init__(self, codec: TimbrelNotes) -> None:
+    def __init__(self, codec: Codec) -> None:
         super().__init__()
         self.codec = codec
+        self.names = list(codec.initial_state(1))
 
     def forward(self, codes: Tensor, state: list[Tensor]) -> tuple[Tensor, ...]:
-        audio, after = self.codec.decode_chunk(codes, DecoderState.from_tensors(state))
-        return audio, *after.tensors()
+        audio, after = self.codec.decode_chunk(codes, dict(zip(self.names, state, strict=True)))
+        return audio, *after.values()
 
 
-def export_codec(codec: TimbrelNotes, directory: Path) -> pb.CodecSpec:
+def export_codec(codec: Codec, directory: Path) -> pb.CodecSpec:
     """Writes codec_encoder.onnx, codec_decoder.onnx, codec.safetensors into `directory`; describes them.
 
     The weights of `codec` must already be rounded to fp16 (`round_to_half`): the files hold them so.
@@ -55,10 +55,8 @@ def export_codec(codec: TimbrelNotes, directory: Path) -> pb.CodecSpec:
     return describe_codec(codec)
 
 
-def describe_codec(codec: TimbrelNotes) -> pb.CodecSpec:
+def describe_codec(codec: Codec) -> pb.CodecSpec:
     """The manifest's account of the codec."""
-    state = codec.decoder.initial_state(1)
-    state_names = DecoderState.names(len(state.contexts))
     return pb.CodecSpec(
         id=codec.id,
         sample_rate=codec.sample_rate,
@@ -69,28 +67,27 @@ def describe_codec(codec: TimbrelNotes) -> pb.CodecSpec:
         silence=codec.silence().tolist(),
         decoder_state=[
             pb.StateTensor(name=name, shape=tensor.shape[1:], dtype=str(tensor.dtype).removeprefix("torch."))
-            for name, tensor in zip(state_names, state.tensors(), strict=True)
+            for name, tensor in codec.initial_state(1).items()
         ],
     )
 
 
-def _export_decoder(codec: TimbrelNotes, path: Path, weights: WeightFile) -> None:
-    state = codec.decoder.initial_state(2)
-    names = DecoderState.names(len(state.contexts))
+def _export_decoder(codec: Codec, path: Path, weights: WeightFile) -> None:
+    state = codec.initial_state(2)
     batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames")
     codes = codec.silence().expand(2, 3, -1).contiguous()
     program = export_program(
         DecoderGraph(codec),
-        (codes, state.tensors()),
-        input_names=["codes", *names],
-        output_names=["audio", *(f"{name}_out" for name in names)],
-        dynamic_shapes=({0: batch, 1: frames}, [{0: batch} for _ in names]),
+        (codes, list(state.values())),
+        input_names=["codes", *state],
+        output_names=["audio", *(f"{name}_out" for name in state)],
+        dynamic_shapes=({0: batch, 1: frames}, [{0: batch} for _ in state]),
         opset_version=OPSET,
     )
     save_graph(program, path, weights)
 
 
-def _export_encoder(codec: TimbrelNotes, path: Path, weights: WeightFile) -> None:
+def _export_encoder(codec: Codec, path: Path, weights: WeightFile) -> None:
     samples = torch.export.Dim("samples", min=2)
     audio = torch.randn(1, 3 * codec.hop_length + 17) * 0.1
     program = export_program(

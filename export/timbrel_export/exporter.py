@@ -45,7 +45,7 @@ from timbrel_export.sample_note import SampleNote
 from timbrel_export.timbre_graph import export_timbre_encoder
 from timbrel_export.weights import drop_unused_weights, round_to_half, save_weights, weights_in
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.codec.timbrel_notes import TimbrelNotes
+from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
 
 HEAD_DIM_MULTIPLE = 8
@@ -56,7 +56,7 @@ M = TypeVar("M", bound=nn.Module)
 
 def export_bundle(
     model: NoteTransformer,
-    codec: TimbrelNotes,
+    codec: Codec,
     timbre_encoder: nn.Module,
     timbre_map: pb.TimbreMap,
     training: pb.TrainingInfo,
@@ -109,7 +109,7 @@ def export_bundle(
 
 def write_graphs(
     model: NoteTransformer,
-    codec: TimbrelNotes,
+    codec: Codec,
     timbre_encoder: nn.Module,
     notes: Sequence[SampleNote],
     folder: Path,
@@ -146,7 +146,7 @@ def _as_shipped(module: M) -> M:
 
 
 def _check_parts(
-    model: NoteTransformer, codec: TimbrelNotes, out_dir: Path, sample_notes: Sequence[SampleNote]
+    model: NoteTransformer, codec: Codec, out_dir: Path, sample_notes: Sequence[SampleNote]
 ) -> None:
     for field in ("n_codebooks", "codebook_size"):
         if getattr(model.config, field) != getattr(codec, field):

@@ -15,8 +15,8 @@ from timbrel_export.absorbed_attention import Absorbed, attend_absorbed
 from timbrel_export.step_operators import StepOperators
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV
+from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.layers import CrossLayer
-from timbrel_training.model.vocabulary import MASKED_LOGIT
 
 
 class FusedStep(nn.Module):

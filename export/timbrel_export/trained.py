@@ -15,11 +15,11 @@ from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
-from timbrel_training.codec.timbrel_notes import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.train import codec_hash, load_codec
+from timbrel_training.codec.interface import Codec, codec_hash
+from timbrel_training.codec.registry import load_codec
 from timbrel_training.model import NoteTransformer
 from timbrel_training.note_training.train import MODEL, load_model
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.map import TimbreMap, read_map
@@ -34,7 +34,7 @@ class Trained:
     """What `export_bundle` takes."""
 
     model: NoteTransformer
-    codec: TimbrelNotes
+    codec: Codec
     timbre_encoder: TimbreEncoder
     timbre_map: pb.TimbreMap
     training: pb.TrainingInfo
@@ -97,7 +97,7 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
 
 
 def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
-    licences = AudioLibrary(notes).licences if notes is not None else {}
+    licences = NoteDataset(notes).licences if notes is not None else {}
     training = store.split == Split.TRAIN
     info = pb.TrainingInfo(
         n_steps=int(description.get("steps", 0)),

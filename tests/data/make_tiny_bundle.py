@@ -22,7 +22,8 @@ from timbrel_export.exporter import export_bundle
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
-from timbrel_training.model import ModelConfig, NoteTransformer, token_loss
+from timbrel_training.model import ModelConfig, NoteTransformer
+from timbrel_training.note_training.loss import token_loss
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
 from timbrel_training.tokens.delay import collate
 

@@ -12,6 +12,7 @@ from reference_draw import reference
 from timbrel_bundle.randomness import uniforms_batch
 from timbrel_export.decoder_graph import cache_names
 from timbrel_export.graph_decoder import GraphDecoder
+from timbrel_training.model.sampling import Sampling
 from timbrel_training.oracle import OracleNote, generate
 from timbrel_training.tokens.delay import gate_steps
 
@@ -95,7 +96,7 @@ def test_sampled_notes_are_the_oracles(tiny: Any, graph: str) -> None:
     drawn = write(tiny.decoder(graph), ASKED, seeds)
     for row, asked in enumerate(ASKED):
         uniforms = np.stack([uniforms_batch([seeds[row]], [step], 4)[0] for step in range(140)])
-        note = generate(tiny.model, *asked, uniforms=uniforms, temperature=1.0, top_k=200, top_p=0.97)
+        note = generate(tiny.model, *asked, uniforms=uniforms, sampling=Sampling(1.0, 200, 0.97))
         n_steps = min(len(note.tokens), 70)
         assert (drawn[row, :n_steps] == note.tokens[:n_steps])[meant(note)[:n_steps]].all()
 

@@ -28,10 +28,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from timbrel_training.checkpoint import load_checkpoint, save_checkpoint
-from timbrel_training.ema import Ema
 from timbrel_training.errors import CheckpointError, ConfigError, DivergedError
-from timbrel_training.precision import FLOAT32, autocast, check_precision
-from timbrel_training.schedule import learning_rate
+from timbrel_training.optimization import FLOAT32, Ema, autocast, check_precision, learning_rate
 from timbrel_training.settings import check_at_least
 
 MAX_BAD_STEPS = 50

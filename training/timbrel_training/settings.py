@@ -16,18 +16,21 @@ T = TypeVar("T")
 Table = dict[str, Any]
 
 
-def build(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
+def build(
+    cls: type[T], table: Mapping[str, Any], where: str = "", types: Mapping[str, type[Any]] | None = None
+) -> T:
     """An instance of the dataclass `cls`; fields that the table lacks keep their defaults.
 
     Args:
         cls: a dataclass of numbers, strings, booleans, tuples of those, literals, and dataclasses.
         table: as tomllib reads it.
         where: the table's dotted name, for messages.
+        types: the classes of fields that are annotated as Any, by name.
 
     Raises:
         ConfigError: an unknown field, or a value of the wrong type.
     """
-    hints = typing.get_type_hints(cls)
+    hints = {**typing.get_type_hints(cls), **(types or {})}
     names = [field.name for field in dataclasses.fields(typing.cast(Any, cls)) if field.init]
     values = {}
     for key, value in table.items():

@@ -45,7 +45,7 @@ class TorchCodecStep:
         self._torch, self._codec = torch, codec
         self._codes = torch.from_numpy(codes)
         with torch.inference_mode():
-            start = codec.decoder.initial_state(len(codes))
+            start = codec.initial_state(len(codes))
             self.first, self._state = codec.decode_chunk(self._codes, start)
 
     def run(self) -> None:

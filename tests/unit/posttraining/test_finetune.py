@@ -16,13 +16,13 @@ from timbrel_posttraining.finetune.place import find_place
 from timbrel_posttraining.finetune.rehearsal import BETWEEN, NoteRanges, RehearsalPlan, write_rehearsal
 from timbrel_posttraining.finetune.train import FineTuner
 from timbrel_training.errors import ConfigError, TrainingError
-from timbrel_training.finetune_config import FineTuneConfig
 from timbrel_training.model import ModelConfig, NoteTransformer
-from timbrel_training.note_training.config import NoteTrainingConfig
+from timbrel_training.note_training.train import NoteTrainingConfig
 from timbrel_training.notes.split import Split
+from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint
-from timbrel_training.token_table import TokenTable
 from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.table import TokenTable
 
 CONFIG = FineTuneConfig(rehearsal_notes=3, between_notes=40)
 RANGES = NoteRanges(pitch=(50, 70), velocity=(10, 120), held_frames=(2, 12))

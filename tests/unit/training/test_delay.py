@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timbrel_training.tokens.delay import IGNORED, apply_delay, collate, gate_steps, remove_delay
-from timbrel_training.tokens.layout import TokenLayout
+from timbrel_training.tokens.delay import IGNORED, TokenLayout, apply_delay, collate, gate_steps, remove_delay
 
 LAYOUT = TokenLayout(n_codebooks=3, codebook_size=10)
 BOS, EOS, __ = LAYOUT.bos_id, LAYOUT.eos_id, IGNORED

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from timbrel_training.model import ModelConfig, ModelConfigError, NoteTransformer, token_loss
-from timbrel_training.model.vocabulary import MASKED_LOGIT
+from timbrel_training.model import ModelConfig, ModelConfigError, NoteTransformer
+from timbrel_training.model.embeddings import MASKED_LOGIT
+from timbrel_training.note_training.loss import token_loss
 from timbrel_training.tokens.delay import IGNORED, Batch
 
 CONFIG = ModelConfig(

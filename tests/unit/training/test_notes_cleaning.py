@@ -7,10 +7,15 @@ import pytest
 from numpy.typing import NDArray
 
 from timbrel_training.notes.cleaning import Cleaner, Fault
-from timbrel_training.notes.draws import draw_note
-from timbrel_training.notes.envelope import fade_out, sounding_samples
-from timbrel_training.notes.mono import LEFT_FOLD, MEAN_FOLD, RIGHT_FOLD, choose_fold
-from timbrel_training.notes.note import Note
+from timbrel_training.notes.note import Note, draw_note
+from timbrel_training.notes.recording import (
+    LEFT_FOLD,
+    MEAN_FOLD,
+    RIGHT_FOLD,
+    choose_fold,
+    fade_out,
+    sounding_samples,
+)
 
 RATE = 48_000
 TIME = np.arange(RATE) / RATE

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from timbrel_training.notes.envelope import sounding_samples
 from timbrel_training.notes.hold import Hold, find_hold
+from timbrel_training.notes.recording import sounding_samples
 
 RATE = 22_050
 TIME = np.arange(3 * RATE) / RATE

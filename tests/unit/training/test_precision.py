@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from timbrel_training.precision import AUTO, BFLOAT16, FLOAT32, autocast
+from timbrel_training.optimization import AUTO, BFLOAT16, FLOAT32, autocast
 
 CPU = torch.device("cpu")
 

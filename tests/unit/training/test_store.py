@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from timbrel_training.notes.split import Split
-from timbrel_training.tokens.store import StoreError, TokenHeader, TokenStore, TokenStoreWriter
+from timbrel_training.tokens.store import StoreError, TokenHeader, TokenStore
+from timbrel_training.tokens.store_writer import TokenStoreWriter
 
 HEADER = TokenHeader(
     "test-codec", "ab" * 32, sample_rate=24_000, hop_length=320, n_codebooks=3, codebook_size=16

@@ -5,18 +5,72 @@ After Défossez et al., "High Fidelity Neural Audio Compression", 2022.
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import sys
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 from urllib.error import URLError
 
 import torch
 from torch import Tensor
 
-from timbrel_training.codec.interface import Codec
-from timbrel_training.codec.torchaudio_stand_in import import_encodec
+from timbrel_training.checkpoint import load_weights, save_weights
+from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, CodecDesign, describe_folder
 from timbrel_training.errors import TrainingError
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.settings import check_at_least
+
+
+class TorchaudioStandIn(ModuleType):
+    """Stands for torchaudio; whoever really uses it is told that it is not there."""
+
+    def __init__(self) -> None:
+        super().__init__("torchaudio", "Stand-in while encodec is imported.")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(f"torchaudio.{name} is missing: read and resample audio with soundfile and soxr")
+
+
+def import_encodec() -> ModuleType:
+    """The `encodec` package, with its model and quantizer loaded.
+
+    Raises:
+        ImportError: the package is not installed; the message names the extra that brings it.
+    """
+    if (loaded := sys.modules.get("encodec")) is not None:
+        return loaded
+    if torchaudio_usable():
+        return _import()
+    sys.modules["torchaudio"] = TorchaudioStandIn()
+    try:
+        return _import()
+    finally:
+        del sys.modules["torchaudio"]
+
+
+def torchaudio_usable() -> bool:
+    """Whether the real torchaudio can be imported."""
+    try:
+        importlib.import_module("torchaudio")
+    except (ImportError, OSError, RuntimeError, AttributeError):
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchaudio"]:
+            del sys.modules[name]
+        return False
+    return True
+
+
+def _import() -> ModuleType:
+    try:
+        return importlib.import_module("encodec")
+    except ImportError as error:
+        raise ImportError(f"needs the package encodec: pip install 'timbrel[train]' ({error})") from error
+
 
 CHECKPOINT = "encodec_24khz-d7cc33bc.th"
 """Meta's file name; its tail begins the SHA-256 of its content."""
@@ -132,3 +186,44 @@ def download_weights() -> dict[str, Tensor]:
             "fetch that file by other means and give its path"
         ) from None
     return weights
+
+
+@dataclass(frozen=True)
+class EncodecConfig:
+    """Which of Meta's weights are taken; there is nothing to train."""
+
+    n_codebooks: int = 8
+    """Of 32: 8 are 6 kbit/s."""
+    weights: str = ""
+    """Meta's file, or the folder that holds it; "" for a download."""
+    device: str = "auto"
+    """Of no account: it is there since every codec's config has one."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, n_codebooks=1)
+
+
+def save_pretrained(config: EncodecConfig, notes: NoteDataset, out_dir: Path) -> EncodecCodec:
+    """Leaves the codec in `out_dir`, as training leaves one of another design. The notes are not needed.
+
+    Raises:
+        CodecWeightsError: see `EncodecCodec.pretrained`.
+    """
+    codec = EncodecCodec.pretrained(config.weights or None, config.n_codebooks)
+    description = {"id": DESIGN.id, "config": {"n_codebooks": config.n_codebooks}, "figures": {}}
+    save_weights(out_dir, WEIGHTS_NAME, codec, description)
+    return codec
+
+
+def load_codec(folder: Path) -> EncodecCodec:
+    """The codec that `save_pretrained` left in `folder`.
+
+    Raises:
+        CheckpointError: none there, or damaged.
+    """
+    codec = EncodecCodec(**describe_folder(folder, DESIGN.id)["config"])
+    load_weights(folder, WEIGHTS_NAME, codec)
+    return codec
+
+
+DESIGN = CodecDesign("encodec_24khz", EncodecConfig, save_pretrained, load_codec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from timbrel_training.tokens.layout import TokenLayout
+from timbrel_training.tokens.delay import TokenLayout
 
 N_CONDITION_POSITIONS = 3
 """Positions of the condition: timbre, pitch, velocity."""

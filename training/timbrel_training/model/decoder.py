@@ -1,4 +1,4 @@
-"""Writes the note: tokens so far, gate and condition in, scores of the next tokens out."""
+"""The decoder of the decoder-only model: the condition stands before the note's tokens."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from torch import Tensor, nn
 
 from timbrel_training.model.attention import KV, CachedAttention, attend_cached
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.model.layers import DecoderLayer
-from timbrel_training.model.positions import LearnedPositions, SinusoidalPositions
-from timbrel_training.model.vocabulary import OutputHeads, TokenEmbedding
+from timbrel_training.model.embeddings import (
+    LearnedPositions,
+    OutputHeads,
+    SinusoidalPositions,
+    TokenEmbedding,
+)
+from timbrel_training.model.layers import CrossLayer, DecoderLayer, PrefixLayer
 
 
 class Decoder(nn.Module, ABC):
@@ -85,3 +89,42 @@ class Decoder(nn.Module, ABC):
 
     def _embed(self, tokens: Tensor, gate: Tensor, position: Tensor) -> Tensor:
         return self.tokens(tokens) + self.gate(gate) + self.positions(position)
+
+
+class CrossDecoder(Decoder):
+    """After Vaswani et al. (2017)."""
+
+    layer_type = CrossLayer
+
+    def memories(self, condition: Tensor) -> list[KV]:
+        layers = cast("Iterable[CrossLayer]", self.layers)
+        return [layer.cross_attention.project_memory(condition) for layer in layers]
+
+    def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
+        x = self.embed(tokens, gate)
+        for layer, memory in zip(self.layers, self.memories(condition), strict=True):
+            x = layer(x, memory)
+        return self.norm(x)
+
+
+class PrefixDecoder(Decoder):
+    """After GPT-2 (Radford et al., 2019).
+
+    One masked self-attention sees both, and each has positions of its own, numbered from 0. Nothing in the
+    prefix sees the tokens: its keys and values are made once a note, and caches hold the tokens' alone.
+    """
+
+    layer_type = PrefixLayer
+
+    def memories(self, condition: Tensor) -> list[KV]:
+        found = []
+        for layer in cast("Iterable[PrefixLayer]", self.layers):
+            found.append(layer.project_memory(condition))
+            condition = layer(condition)
+        return found
+
+    def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
+        x = torch.cat([condition, self.embed(tokens, gate)], dim=1)
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x[:, condition.shape[1] :])

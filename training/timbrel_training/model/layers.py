@@ -9,8 +9,41 @@ from torch import Tensor, nn
 
 from timbrel_training.model.attention import KV, CachedAttention, CrossAttention, SelfAttention
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.model.feed_forward import FeedForward
-from timbrel_training.model.residual import Residual
+
+
+class Residual(nn.Module):
+    """Stands on both sides of a block: `x = residual.join(x, block(residual.enter(x)))`.
+
+    Pre-norm: x + block(norm(x)). Post-norm (Vaswani et al., 2017): norm(x + block(x)).
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+        self.normalises_first = config.norm == "pre"
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What the block reads."""
+        return self.norm(x) if self.normalises_first else x
+
+    def join(self, x: Tensor, change: Tensor) -> Tensor:
+        """The residual stream behind the block."""
+        joined = x + self.dropout(change)
+        return joined if self.normalises_first else self.norm(joined)
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between them: [..., d] -> [..., d]."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.d_model, config.d_feed_forward)
+        self.down = nn.Linear(config.d_feed_forward, config.d_model)
+        self.activation = nn.GELU() if config.activation == "gelu" else nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.activation(self.up(x)))
 
 
 class EncoderLayer(nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,30 @@ MAX_TOP_K = 256
 """Most candidates that are ever considered."""
 COLDEST = 1e-4
 """Temperatures below this are replaced by it before dividing; 0 itself is handled apart."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the tokens of a note are drawn: `sample`'s parameters, in its order."""
+
+    temperature: float = 1.0
+    """Of the softmax; 0 takes the most likely token."""
+    top_k: int = MAX_TOP_K
+    """How many of the most likely tokens are kept, 1 .. MAX_TOP_K."""
+    top_p: float = 1.0
+    """Kept is the smallest set of tokens whose probabilities reach it, in (0, 1]."""
+
+    def rows(self, n_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The same parameters for each of `n_rows` notes, as `sample` takes them after the uniforms."""
+        return (
+            torch.full((n_rows,), self.temperature),
+            torch.full((n_rows,), self.top_k),
+            torch.full((n_rows,), self.top_p),
+        )
+
+
+GREEDY = Sampling(temperature=0.0)
+"""Always the most likely token."""
 
 
 def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:

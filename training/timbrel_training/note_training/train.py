@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,19 +17,41 @@ from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
 from timbrel_training.errors import CheckpointError
-from timbrel_training.loop import Loop, batch_seed
+from timbrel_training.loop import Loop, LoopConfig, batch_seed
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.model.loss import TokenLoss, token_loss
 from timbrel_training.model.transformer import NoteTransformer
-from timbrel_training.note_training.conditions import TimbreConditions
-from timbrel_training.note_training.config import NoteTrainingConfig
-from timbrel_training.note_training.loss import training_loss
-from timbrel_training.note_training.plan import BatchPlan, pack
+from timbrel_training.note_training.batches import BatchPlan, TimbreConditions, pack
+from timbrel_training.note_training.loss import TokenLoss, token_loss, training_loss
 from timbrel_training.notes.split import Split
-from timbrel_training.precision import autocast
+from timbrel_training.optimization import autocast
+from timbrel_training.settings import check_at_least, check_shares
 from timbrel_training.timbre.map import read_map
-from timbrel_training.token_table import TokenTable, require_training_notes
 from timbrel_training.tokens.delay import IGNORED, Batch, collate
+from timbrel_training.tokens.table import TokenTable, require_training_notes
+
+
+@dataclass(frozen=True)
+class NoteTrainingConfig:
+    """Stage 2: its schedule, its batches, and how notes are conditioned."""
+
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps and rates."""
+    batch_steps: int = 6144
+    """Decoder steps per batch, padding included: about 50 notes."""
+    centroid_share: float = 0.5
+    """Share of notes conditioned on their instrument's point; the others are on their own."""
+    noise_fraction: float = 0.25
+    """Standard deviation of the noise on points, as a share of the distance from the note's instrument to its
+    nearest neighbour; of the median of these distances at most."""
+    input_corruption: float = 0.0
+    """Share of input codes replaced by random ones: a model that writes reads its own mistakes."""
+    validation_notes: int = 400
+    """Held-out notes scored at each validation, and as many training notes beside them."""
+
+    def __post_init__(self) -> None:
+        check_shares(self, "centroid_share", "input_corruption")
+        check_at_least(self, batch_steps=1)
+
 
 MODEL = "model"
 """Name of the latest averaged weights in a stage-2 folder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes.programs import MELODIC_PROGRAMS
+from timbrel_training.notes.general_midi import MELODIC_PROGRAMS
 from timbrel_training.notes.split import SplitRule
 
 

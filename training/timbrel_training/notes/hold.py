@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.notes.envelope import sounding_samples
+from timbrel_training.notes.recording import sounding_samples
 
 BLOCK_SECONDS = 0.01
 ENDED_DB = -40.0

@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from timbrel_training.notes.envelope import sounding_samples
 from timbrel_training.notes.note import Note, SourceError
-from timbrel_training.notes.recording import read_recording
+from timbrel_training.notes.recording import read_recording, sounding_samples
 
 EXAMPLES_FILE = "examples.json"
 AUDIO_FOLDER = "audio"

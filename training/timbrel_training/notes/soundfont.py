@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.notes.cleaning import audio_digest
-from timbrel_training.notes.draws import draw_note
-from timbrel_training.notes.envelope import DECAY, FLOOR, fade_out, sounding_samples
 from timbrel_training.notes.fluid import BLOCK, FluidRenderer
-from timbrel_training.notes.mono import MonoFold, choose_fold
-from timbrel_training.notes.note import Note, SourceError
-from timbrel_training.notes.programs import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
+from timbrel_training.notes.general_midi import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
+from timbrel_training.notes.note import Note, SourceError, draw_note
+from timbrel_training.notes.recording import DECAY, FLOOR, MonoFold, choose_fold, fade_out, sounding_samples
 
 PITCHES = range(33, 97)
 """A1 to C7: more than five octaves."""

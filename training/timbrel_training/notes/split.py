@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes.draws import unit_interval
+from timbrel_training.notes.note import unit_interval
 
 
 class Split(IntEnum):

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.notes.draws import draw_note, unit_interval
-from timbrel_training.notes.envelope import sounding_samples
-from timbrel_training.notes.note import Note
+from timbrel_training.notes.note import Note, draw_note, unit_interval
+from timbrel_training.notes.recording import sounding_samples
 
 MAX_HARMONICS = 12
 PEAK = 0.5

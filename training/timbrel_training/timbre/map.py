@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from timbrel_training.errors import CheckpointError
 from timbrel_training.notes.split import Split
-from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.table import TokenTable
 
 ENCODER = "timbre_encoder"
 """Name of the encoder's weights in a stage-1 folder."""

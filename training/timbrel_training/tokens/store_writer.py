@@ -13,15 +13,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.tokens.store_format import (
-    MAGIC,
-    PREFIX,
-    ROW,
-    VERSION,
-    StoreError,
-    TokenHeader,
-    aligned,
-)
+from timbrel_training.tokens.store import MAGIC, PREFIX, ROW, VERSION, StoreError, TokenHeader, aligned
 
 
 class TokenStoreWriter:

@@ -17,7 +17,7 @@ from timbrel_posttraining.codec_comparison.segments import Segments
 from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.timbrel_notes.objective import SegmentBatch
 from timbrel_training.loop import LoopConfig, batch_seed
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 
 DROPOUT_AFTER = 20
 """Steps before quantizer dropout begins: every codebook must have been started."""
@@ -27,7 +27,7 @@ NumberedBatch = tuple[int, SegmentBatch]
 
 
 def train_design(
-    design: Design, library: AudioLibrary, config: ComparisonConfig, folder: Path
+    design: Design, library: NoteDataset, config: ComparisonConfig, folder: Path
 ) -> tuple[Codec, Spent]:
     """The design's codec after `config.minutes`, with averaged weights, ready to use.
 
@@ -45,7 +45,7 @@ def train_design(
     return cast(DesignObjective, average).codec.eval().requires_grad_(False), spent
 
 
-def codec_trainee(design: Design, library: AudioLibrary, config: ComparisonConfig) -> Trainee[NumberedBatch]:
+def codec_trainee(design: Design, library: NoteDataset, config: ComparisonConfig) -> Trainee[NumberedBatch]:
     """The design at its start: the same weights and batches each time."""
     torch.manual_seed(config.seed)
     objective = DesignObjective(design)

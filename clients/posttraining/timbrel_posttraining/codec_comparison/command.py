@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from timbrel_training.precision import AUTO, PRECISIONS
-from timbrel_training.stage import add_folder
+from timbrel_training.optimization import AUTO, PRECISIONS
+from timbrel_training.stages import add_folder
 
 if TYPE_CHECKING:
     from timbrel_posttraining.codec_comparison.comparison import Comparison
@@ -76,13 +76,13 @@ def run(args: argparse.Namespace) -> int:
     from timbrel_posttraining.codec_comparison.config import ComparisonConfig
     from timbrel_posttraining.codec_comparison.design import designs_named
     from timbrel_posttraining.codec_comparison.report import MARKDOWN_NAME, to_markdown
-    from timbrel_training.notes.library import AudioLibrary
+    from timbrel_training.notes.dataset import NoteDataset
 
     designs = designs_named(args.design)
     config = ComparisonConfig(
         minutes=args.minutes, decoder_minutes=args.decoder_minutes, precision=args.precision
     )
-    comparison = Comparison(AudioLibrary(args.notes), args.out, config)
+    comparison = Comparison(NoteDataset(args.notes), args.out, config)
     try:
         if args.rehearse:
             rehearse(comparison, designs)

@@ -36,7 +36,7 @@ from timbrel_posttraining.codec_comparison.usage import CodeUsage
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
 from timbrel_training.codec.interface import Codec
 from timbrel_training.errors import CheckpointError
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.settings import build
 
 CODEC = "codec"
@@ -66,7 +66,7 @@ class Comparison:
         config: the same for every design.
     """
 
-    def __init__(self, library: AudioLibrary, folder: Path, config: ComparisonConfig) -> None:
+    def __init__(self, library: NoteDataset, folder: Path, config: ComparisonConfig) -> None:
         self.library, self.folder, self.config = library, folder, config
 
     def run(self, designs: Sequence[Design]) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timbrel_training.errors import ConfigError
-from timbrel_training.precision import AUTO, check_precision
+from timbrel_training.optimization import AUTO, check_precision
 from timbrel_training.settings import check_at_least
 
 

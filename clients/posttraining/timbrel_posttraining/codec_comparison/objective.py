@@ -14,8 +14,12 @@ from timbrel_posttraining.codec_comparison.seanet import SeanetCodec
 from timbrel_training.codec.discriminator import Discriminator
 from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
-from timbrel_training.codec.timbrel_notes.objective import COMMITMENT_WEIGHT, CodecObjective, SegmentBatch
+from timbrel_training.codec.timbrel_notes.objective import (
+    COMMITMENT_WEIGHT,
+    CodecObjective,
+    SegmentBatch,
+    SpectralLoss,
+)
 
 Losses = tuple[Tensor, dict[str, Tensor]]
 """The scalar to minimise, and its named parts."""

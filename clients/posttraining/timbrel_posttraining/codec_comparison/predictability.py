@@ -18,12 +18,11 @@ from timbrel_training.codec.interface import Codec, encode_note
 from timbrel_training.errors import TrainingError
 from timbrel_training.loop import LoopConfig
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.note_training.conditions import TimbreConditions
-from timbrel_training.note_training.config import NoteTrainingConfig
-from timbrel_training.note_training.train import NoteBatch, NoteTrainer
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.note_training.batches import TimbreConditions
+from timbrel_training.note_training.train import NoteBatch, NoteTrainer, NoteTrainingConfig
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
-from timbrel_training.token_table import TokenTable, from_notes
+from timbrel_training.tokens.table import TokenTable, from_notes
 
 GOLDEN_ANGLE = math.pi * (3.0 - math.sqrt(5.0))
 
@@ -47,7 +46,7 @@ class Predictability:
         return self.nats_per_second / math.log(2.0)
 
 
-def chosen_notes(library: AudioLibrary, config: ComparisonConfig) -> NDArray[np.intp]:
+def chosen_notes(library: NoteDataset, config: ComparisonConfig) -> NDArray[np.intp]:
     """Training notes and held-out notes for the note transformer, always the same ones.
 
     Raises:
@@ -66,9 +65,7 @@ def chosen_notes(library: AudioLibrary, config: ComparisonConfig) -> NDArray[np.
 
 
 @torch.no_grad()
-def code_notes(
-    library: AudioLibrary, rows: NDArray[np.intp], codec: Codec, note_seconds: float
-) -> TokenTable:
+def code_notes(library: NoteDataset, rows: NDArray[np.intp], codec: Codec, note_seconds: float) -> TokenTable:
     """Codes of notes `rows`, cut after `note_seconds`."""
     n_samples = round(note_seconds * library.sample_rate)
     max_frames = math.floor(note_seconds * codec.frame_rate)

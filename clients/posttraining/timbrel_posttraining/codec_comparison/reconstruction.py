@@ -13,8 +13,8 @@ from timbrel_posttraining.codec_comparison.segments import resample
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_training.codec.interface import Codec, encode_note
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.library import AudioLibrary
-from timbrel_training.notes.log_mel import log_mel, log_mel_distance
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.spectrum import log_mel, log_mel_distance
 from timbrel_training.notes.split import Split
 
 LOWEST, HIGHEST = 36, 94
@@ -40,7 +40,7 @@ class Reconstruction:
     """The same share after the codec."""
 
 
-def judged_notes(library: AudioLibrary, n_notes: int) -> NDArray[np.intp]:
+def judged_notes(library: NoteDataset, n_notes: int) -> NDArray[np.intp]:
     """Some held-out notes, always the same ones, within the pitch tracker's range.
 
     Raises:
@@ -54,7 +54,7 @@ def judged_notes(library: AudioLibrary, n_notes: int) -> NDArray[np.intp]:
 
 
 @torch.no_grad()
-def judge_reconstruction(library: AudioLibrary, rows: NDArray[np.intp], codec: Codec) -> Reconstruction:
+def judge_reconstruction(library: NoteDataset, rows: NDArray[np.intp], codec: Codec) -> Reconstruction:
     """Codes and decodes notes `rows` of the library.
 
     Raises:

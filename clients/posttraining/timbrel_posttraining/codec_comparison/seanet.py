@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from timbrel_training.codec.encodec import import_encodec
 from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.quantizer import ResidualQuantizer
-from timbrel_training.codec.torchaudio_stand_in import import_encodec
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from timbrel_training.codec.timbrel_notes import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.objective import SegmentBatch
 from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig, SegmentSampler
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 
 CPU = torch.device("cpu")
@@ -26,7 +26,7 @@ class Segments:
         ConfigError: the library's sample rate is below the codec's, or no multiple of its frame rate.
     """
 
-    def __init__(self, library: AudioLibrary, codec: Codec, config: ComparisonConfig) -> None:
+    def __init__(self, library: NoteDataset, codec: Codec, config: ComparisonConfig) -> None:
         hop, rest = divmod(library.sample_rate * codec.hop_length, codec.sample_rate)
         if library.sample_rate < codec.sample_rate or rest:
             raise ConfigError(

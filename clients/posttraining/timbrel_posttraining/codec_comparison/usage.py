@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.table import TokenTable
 
 
 @dataclass(frozen=True)

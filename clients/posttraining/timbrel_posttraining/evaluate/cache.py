@@ -14,7 +14,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import atomic_path
 from timbrel_posttraining.evaluate.record import Record
 from timbrel_posttraining.evaluate.take import Take
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 
 VERSION = 1
 """Raise it when what is measured changes: older measurements are then made anew."""
@@ -27,7 +27,7 @@ class TakeCache:
     folder: Path
 
     @classmethod
-    def open(cls, out: Path, bundle: Bundle, library: AudioLibrary) -> TakeCache:
+    def open(cls, out: Path, bundle: Bundle, library: NoteDataset) -> TakeCache:
         """The folder for this very bundle and library, made as needed."""
         digest = hashlib.sha256(f"{VERSION} {bundle.manifest.bundle_hash} ".encode())
         digest.update(json.dumps(library.header, sort_keys=True).encode())

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from timbrel_training.stage import add_folder
+from timbrel_training.stages import add_folder
 
 if TYPE_CHECKING:
     from timbrel_posttraining.evaluate.figure import Figure, SectionReport

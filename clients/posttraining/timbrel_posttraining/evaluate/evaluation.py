@@ -39,7 +39,7 @@ from timbrel_posttraining.evaluate.sections.velocity import Velocity
 from timbrel_posttraining.evaluate.settings import Settings
 from timbrel_posttraining.evaluate.take import Take
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 
 REPORT_JSON = "report.json"
@@ -97,7 +97,7 @@ def _open(settings: Settings) -> tuple[Material, TakeCache]:
     TuningMeter()  # what is not installed is told before the long work
     bundle = Bundle.open(settings.bundle)
     bundle.require()
-    library = AudioLibrary(settings.notes)
+    library = NoteDataset(settings.notes)
     return Material(bundle, library, settings.count), TakeCache.open(settings.out, bundle, library)
 
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate.cache import TakeCache
 from timbrel_posttraining.evaluate.take import Take
-from timbrel_training.notes.log_mel import floor_below, log_mel_distance
-from timbrel_training.notes.spectrum import HOP, SAMPLE_RATE
+from timbrel_training.notes.spectrum import HOP, SAMPLE_RATE, floor_below, log_mel_distance
 
 FRAMES_PER_SECOND = SAMPLE_RATE / HOP
 """Of the spectrograms."""

@@ -15,8 +15,8 @@ from timbrel_posttraining.evaluate.measure.features import measure_note
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_posttraining.evaluate.record import Record
 from timbrel_posttraining.evaluate.take import Kind, Take
-from timbrel_training.notes.library import AudioLibrary
-from timbrel_training.notes.log_mel import log_mel
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.spectrum import log_mel
 
 Audio = NDArray[np.float32]
 
@@ -24,7 +24,7 @@ Audio = NDArray[np.float32]
 class Sounds:
     """The sound of takes: read from the library, sent through the codec, or decoded from written codes."""
 
-    def __init__(self, bundle: Bundle, library: AudioLibrary, cache: TakeCache) -> None:
+    def __init__(self, bundle: Bundle, library: NoteDataset, cache: TakeCache) -> None:
         self._encoder = CodecEncoder(bundle, n_threads=1)
         self._decoder = CodecDecoder(bundle, n_threads=1)
         self._library = library
@@ -51,7 +51,7 @@ class Listener:
 
     def __init__(self, bundle: Path, library: Path, cache: TakeCache) -> None:
         opened = Bundle.open(bundle, verify=False)  # checked by whoever started this
-        self._sounds = Sounds(opened, AudioLibrary(library), cache)
+        self._sounds = Sounds(opened, NoteDataset(library), cache)
         self._locator = Locator(opened)
         self._meter = TuningMeter()
         self._cache = cache

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate.take import Kind, Take
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 
 LOWEST, HIGHEST = 36, 94
@@ -31,7 +31,7 @@ class Material:
         TrainingError: the bundle and the library have no instrument in common.
     """
 
-    def __init__(self, bundle: Bundle, library: AudioLibrary, count: int) -> None:
+    def __init__(self, bundle: Bundle, library: NoteDataset, count: int) -> None:
         self.bundle = bundle
         self.library = library
         self.count = count

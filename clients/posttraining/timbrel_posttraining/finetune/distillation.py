@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.transformer import NoteTransformer
-from timbrel_training.model.vocabulary import MASKED_LOGIT
 from timbrel_training.note_training.train import NoteBatch
 from timbrel_training.tokens.delay import IGNORED
 

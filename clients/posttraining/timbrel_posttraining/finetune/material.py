@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.errors import TrainingError
-from timbrel_training.note_training.conditions import TimbreConditions
+from timbrel_training.note_training.batches import TimbreConditions
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.map import MapPoint
-from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.table import TokenTable
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from timbrel_training.finetune_config import FineTuneConfig
+from timbrel_training.generation import write_notes
 from timbrel_training.loop import batch_seed
+from timbrel_training.model.sampling import Sampling
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.notes.split import Split
+from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint
-from timbrel_training.tokens.store import TokenHeader, TokenStoreWriter
-from timbrel_training.writer import Sampling, write_notes
+from timbrel_training.tokens.store import TokenHeader
+from timbrel_training.tokens.store_writer import TokenStoreWriter
 
 BETWEEN = "between instruments"
 """Under which notes at random points are listed."""
@@ -122,7 +124,8 @@ def write_rehearsal(
                 plan.pitch[rows],
                 plan.velocity[rows].astype(np.float32),
                 plan.held_frames[rows],
-                Sampling(top_p=config.rehearsal_top_p, seed=seed),
+                Sampling(top_p=config.rehearsal_top_p),
+                seed,
             )
             for row in range(len(writer), rows.stop):
                 _add(writer, plan, row, written[row - first], cap)

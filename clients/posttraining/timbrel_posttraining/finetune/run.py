@@ -31,14 +31,14 @@ from timbrel_posttraining.finetune.samples import (
 from timbrel_posttraining.finetune.train import FineTuneBatch, fine_tune
 from timbrel_posttraining.finetune.write import write_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.finetune_config import FineTuneConfig
 from timbrel_training.loop import Loop, pick_device
 from timbrel_training.model import NoteTransformer
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.split import Split
+from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint
-from timbrel_training.token_table import TokenTable
 from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.table import TokenTable
 
 PLAN_FILE = "plan.json"
 N_PARITY_NOTES = 4

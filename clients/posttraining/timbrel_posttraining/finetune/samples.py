@@ -17,13 +17,15 @@ from timbrel_export.errors import ExportError
 from timbrel_posttraining.finetune.base import Base
 from timbrel_posttraining.finetune.material import check_names
 from timbrel_posttraining.finetune.take import Take, plan_takes
-from timbrel_training.finetune_config import FineTuneConfig
 from timbrel_training.notes.cleaning import Cleaner
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.folder import FolderSource
-from timbrel_training.notes.library import AudioLibrary, render_library
+from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
-from timbrel_training.token_table import TokenTable
-from timbrel_training.tokens.store import TokenStore, TokenStoreWriter
+from timbrel_training.posttraining_config import FineTuneConfig
+from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.store_writer import TokenStoreWriter
+from timbrel_training.tokens.table import TokenTable
 
 KIND = "folder:"
 Tell = Callable[[str], object]
@@ -44,7 +46,7 @@ def open_samples(text: str, licence: str, base: Base) -> FolderSource:
     return source
 
 
-def read_library(source: FolderSource, cell_fraction: float, path: Path, tell: Tell) -> AudioLibrary:
+def read_library(source: FolderSource, cell_fraction: float, path: Path, tell: Tell) -> NoteDataset:
     """The recordings as a library at `path`, made where it is not there yet.
 
     Full-scale peaks are kept: sample libraries are often normalised to them.
@@ -54,11 +56,11 @@ def read_library(source: FolderSource, cell_fraction: float, path: Path, tell: T
     """
     if not path.exists():
         cleaner = Cleaner(clip_peak=math.inf)
-        for line in render_library(
+        for line in render_dataset(
             source, path, 1, rule=SplitRule(cell_fraction), cleaner=cleaner, progress=True
         ).lines():
             tell(line)
-    return AudioLibrary(path)
+    return NoteDataset(path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class CodedSamples:
 
 
 def code_library(
-    library: AudioLibrary, base: Base, config: FineTuneConfig, path: Path, tell: Tell
+    library: NoteDataset, base: Base, config: FineTuneConfig, path: Path, tell: Tell
 ) -> CodedSamples:
     """Codes the library's notes into a token store at `path`, unless it is there.
 
@@ -99,7 +101,7 @@ def locate(base: Base, table: TokenTable) -> NDArray[np.float32]:
     return np.stack(points).astype(np.float32)
 
 
-def _within_ranges(library: AudioLibrary, base: Base, tell: Tell) -> NDArray[np.intp]:
+def _within_ranges(library: NoteDataset, base: Base, tell: Tell) -> NDArray[np.intp]:
     """Numbers of the notes whose pitch and velocity the bundle knows."""
     kept = np.ones(len(library), dtype=bool)
     for name, values, (low, high) in (
@@ -115,7 +117,7 @@ def _within_ranges(library: AudioLibrary, base: Base, tell: Tell) -> NDArray[np.
     return np.flatnonzero(kept)
 
 
-def _write_codes(library: AudioLibrary, takes: Sequence[Take], base: Base, path: Path) -> None:
+def _write_codes(library: NoteDataset, takes: Sequence[Take], base: Base, path: Path) -> None:
     header = base.header
     encoder = CodecEncoder(base.bundle)
     with TokenStoreWriter(path, header) as writer:

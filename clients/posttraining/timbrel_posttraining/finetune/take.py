@@ -9,9 +9,9 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from timbrel_training.finetune_config import FineTuneConfig
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
+from timbrel_training.posttraining_config import FineTuneConfig
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Take:
         """How fast it is played: 1 as recorded."""
         return float(2.0 ** (self.semitones / 12))
 
-    def audio(self, library: AudioLibrary, hop_length: int) -> NDArray[np.float32]:
+    def audio(self, library: NoteDataset, hop_length: int) -> NDArray[np.float32]:
         """The take's audio [samples] at the library's rate; a frame has `hop_length` samples."""
         audio = library.audio(self.row)
         if self.semitones:
@@ -38,14 +38,14 @@ class Take:
             audio = soxr.resample(audio, rate * self.speed, rate, quality="HQ").astype(np.float32)
         return np.concatenate([np.zeros(round(self.delay * hop_length), np.float32), audio])
 
-    def held_frames(self, library: AudioLibrary, hop_length: int) -> int:
+    def held_frames(self, library: NoteDataset, hop_length: int) -> int:
         """Frames for which its key is held."""
         held = float(library.held_seconds[self.row]) / self.speed * library.sample_rate / hop_length
         return max(1, round(held + self.delay))
 
 
 def plan_takes(
-    library: AudioLibrary, rows: Sequence[int], pitches: tuple[int, int], config: FineTuneConfig
+    library: NoteDataset, rows: Sequence[int], pitches: tuple[int, int], config: FineTuneConfig
 ) -> list[Take]:
     """All takes of some notes of a library.
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from timbrel_posttraining.finetune.distillation import divergence
 from timbrel_posttraining.finetune.material import Material
-from timbrel_training.finetune_config import FineTuneConfig
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.model.transformer import NoteTransformer
-from timbrel_training.note_training.plan import BatchPlan
+from timbrel_training.note_training.batches import BatchPlan
 from timbrel_training.note_training.train import NoteBatch, NoteTrainer
+from timbrel_training.posttraining_config import FineTuneConfig
 
 VALIDATION_BATCHES = 4
 """Batches of rehearsal that are looked at when the averaged weights are judged."""

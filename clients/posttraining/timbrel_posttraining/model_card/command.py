@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from timbrel_training.stage import add_folder
+from timbrel_training.stages import add_folder
 
 help = "write a bundle's MODEL_CARD.md and the picture of its map from its evaluation"
 

@@ -18,7 +18,7 @@ from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_posttraining.evaluate.cache import TakeCache
 from timbrel_posttraining.evaluate.listener import Sounds
 from timbrel_posttraining.timbre_finetune.lessons import Lesson
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 
 CHUNK = 8
 """Lessons handed to a process at a time."""
@@ -35,7 +35,7 @@ class Ears:
 
     def __init__(self, bundle: Path, library: Path, cache: TakeCache) -> None:
         opened = Bundle.open(bundle, verify=False)  # checked by whoever started this
-        self._sounds = Sounds(opened, AudioLibrary(library), cache)
+        self._sounds = Sounds(opened, NoteDataset(library), cache)
         self._encoder = TimbreEncoder(opened, n_threads=1)
         self._n_codebooks = opened.manifest.codec.n_codebooks
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate.take import Kind, Take
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
+from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.map import MapPoint, TimbreMap
-from timbrel_training.timbre_finetune_config import HearingConfig
 
 NOBODY = -1
 """The instrument of a note from between instruments."""
@@ -51,7 +51,7 @@ class LessonPlan:
         TrainingError: the library has no training notes of an instrument on the bundle's map.
     """
 
-    def __init__(self, bundle: Bundle, library: AudioLibrary, config: HearingConfig) -> None:
+    def __init__(self, bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig) -> None:
         self.config = config
         self.library = library
         self.ranges = bundle.manifest.ranges

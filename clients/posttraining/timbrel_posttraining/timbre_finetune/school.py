@@ -14,11 +14,12 @@ from timbrel_posttraining.evaluate.cache import TakeCache
 from timbrel_posttraining.evaluate.generation import write_takes
 from timbrel_posttraining.timbre_finetune.ears import listening
 from timbrel_posttraining.timbre_finetune.lessons import NOBODY, Lesson
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
-from timbrel_training.timbre_finetune_config import HearingConfig
-from timbrel_training.token_table import TokenTable
-from timbrel_training.tokens.store import TokenHeader, TokenStore, TokenStoreWriter
+from timbrel_training.posttraining_config import TimbreFinetuneConfig
+from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.store_writer import TokenStoreWriter
+from timbrel_training.tokens.table import TokenTable
 
 VERSION = 1
 """Raise it when lessons are drawn or heard in another way."""
@@ -28,7 +29,7 @@ PLAYS_AND_HEARS = (MODEL_WEIGHTS, CODEC_WEIGHTS, TIMBRE_MAP)
 """The files of a bundle that lessons depend on. Its timbre encoder is not among them: that is what learns."""
 
 
-def lesson_key(bundle: Bundle, library: AudioLibrary, config: HearingConfig) -> str:
+def lesson_key(bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig) -> str:
     """Names the lessons, as 16 hexadecimal digits: of equal ones, and of no others."""
     hashes = {file.name: file.sha256 for file in bundle.manifest.files}
     fields = {name: value for name, value in dataclasses.asdict(config).items() if name in _DRAWN}
@@ -39,7 +40,7 @@ def lesson_key(bundle: Bundle, library: AudioLibrary, config: HearingConfig) -> 
 
 
 def attend(
-    bundle: Bundle, library: AudioLibrary, lessons: list[Lesson], folder: Path, jobs: int
+    bundle: Bundle, library: NoteDataset, lessons: list[Lesson], folder: Path, jobs: int
 ) -> TokenTable:
     """Has the bundle write what the lessons ask of it, hears them all, and keeps both in `folder`.
 
@@ -66,7 +67,7 @@ def attend(
 
 
 def _hear(
-    bundle: Bundle, library: AudioLibrary, lessons: list[Lesson], cache: TakeCache, path: Path, jobs: int
+    bundle: Bundle, library: NoteDataset, lessons: list[Lesson], cache: TakeCache, path: Path, jobs: int
 ) -> None:
     points = bundle.timbre_map.points
     with TokenStoreWriter(path, _header(bundle)) as writer:

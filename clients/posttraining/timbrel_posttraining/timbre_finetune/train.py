@@ -25,12 +25,12 @@ from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.codec.interface import Codec
 from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.loop import Loop, batch_seed
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.encoder import TimbreEncoder, into_disc
 from timbrel_training.timbre.map import ENCODER, MAP_FILE, NOTES_FILE, TimbreMap, read_map
 from timbrel_training.timbre.train import EMBED_BATCH, SHORTEST_CROP, load_encoder
-from timbrel_training.timbre_finetune_config import HearingConfig
-from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.table import TokenTable
 
 LESSONS = "lessons"
 """Folder, within that of the training, of what was written and heard."""
@@ -66,7 +66,7 @@ class HearingTrainer:
 
     def __init__(
         self,
-        config: HearingConfig,
+        config: TimbreFinetuneConfig,
         encoder: TimbreEncoder,
         codec: Codec,
         lessons: Sequence[Lesson],
@@ -191,9 +191,9 @@ class HearingTrainer:
 
 
 def train_hearing(
-    config: HearingConfig,
+    config: TimbreFinetuneConfig,
     bundle: Bundle,
-    library: AudioLibrary,
+    library: NoteDataset,
     timbre_dir: Path,
     codec: Codec,
     out_dir: Path,
@@ -283,7 +283,7 @@ def _length(x: Tensor) -> Tensor:
     return x.square().sum(dim=-1).add(1e-12).sqrt()
 
 
-def _plain(config: HearingConfig) -> dict[str, Any]:
+def _plain(config: TimbreFinetuneConfig) -> dict[str, Any]:
     fields = dataclasses.asdict(config)
     del fields["loop"]
     return fields

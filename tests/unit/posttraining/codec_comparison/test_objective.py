@@ -13,11 +13,11 @@ from timbrel_posttraining.codec_comparison.design import Design
 from timbrel_posttraining.codec_comparison.objective import DesignObjective, Losses
 from timbrel_posttraining.codec_comparison.segments import Segments
 from timbrel_training.codec.timbrel_notes.objective import SegmentBatch
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 
 
 @pytest.fixture
-def batch(library: AudioLibrary, notes_design: Design, config: ComparisonConfig) -> SegmentBatch:
+def batch(library: NoteDataset, notes_design: Design, config: ComparisonConfig) -> SegmentBatch:
     return Segments(library, notes_design.make_codec(), config).draw(1)
 
 

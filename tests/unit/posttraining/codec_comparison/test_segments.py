@@ -11,11 +11,11 @@ from timbrel_posttraining.codec_comparison.design import Design
 from timbrel_posttraining.codec_comparison.seanet import SeanetCodec, SeanetConfig
 from timbrel_posttraining.codec_comparison.segments import Segments, resample
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 
 
 def test_designs_of_other_rates_get_the_same_sounds(
-    library: AudioLibrary, notes_design: Design, config: ComparisonConfig
+    library: NoteDataset, notes_design: Design, config: ComparisonConfig
 ) -> None:
     full = Segments(library, notes_design.make_codec(), config).draw(3)
     half = Segments(
@@ -29,7 +29,7 @@ def test_designs_of_other_rates_get_the_same_sounds(
     assert np.allclose(lowered, half.audio[0].numpy(), atol=1e-4)
 
 
-def test_a_library_at_too_low_a_rate_is_refused(library: AudioLibrary, config: ComparisonConfig) -> None:
+def test_a_library_at_too_low_a_rate_is_refused(library: NoteDataset, config: ComparisonConfig) -> None:
     with pytest.raises(ConfigError, match=r"at 24000 Hz, but a design works at 48000 Hz; render the notes"):
         Segments(library, Design("full", "", _full_rate()).make_codec(), config)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from timbrel_posttraining.codec_comparison.usage import CodeUsage
-from timbrel_training.token_table import from_notes
+from timbrel_training.tokens.table import from_notes
 
 
 def test_usage_is_counted_per_codebook_and_within_notes() -> None:

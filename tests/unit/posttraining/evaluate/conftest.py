@@ -15,13 +15,13 @@ from timbrel_posttraining.evaluate.heard import Heard
 from timbrel_posttraining.evaluate.material import Material
 from timbrel_posttraining.evaluate.record import Record
 from timbrel_posttraining.evaluate.take import Take
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 
 
 @pytest.fixture
 def material(tiny_bundle: Path, library_dir: Path) -> Material:
     """The tiny bundle and that library, with a count of 40."""
-    return Material(Bundle.open(tiny_bundle), AudioLibrary(library_dir), 40)
+    return Material(Bundle.open(tiny_bundle), NoteDataset(library_dir), 40)
 
 
 @pytest.fixture

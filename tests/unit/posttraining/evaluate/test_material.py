@@ -17,7 +17,8 @@ from timbrel_posttraining.evaluate.sections.release import choose_rows
 from timbrel_posttraining.evaluate.sections.variety import choose_twins
 from timbrel_posttraining.evaluate.sections.velocity import choose_cells
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.library import AudioLibrary, render_library
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split
 from timbrel_training.notes.synthetic import SyntheticSource
 
@@ -31,9 +32,9 @@ def test_the_same_notes_are_picked_every_time(material: Material) -> None:
 
 def test_a_library_of_other_instruments_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
     source = SyntheticSource(n_instruments=1, pitches=[60], n_draws=1, sample_rate=16_000, max_held=0.3)
-    render_library(source, tmp_path / "notes", jobs=1)
+    render_dataset(source, tmp_path / "notes", jobs=1)
     with pytest.raises(TrainingError, match="not on the bundle's map"):
-        Material(Bundle.open(tiny_bundle), AudioLibrary(tmp_path / "notes"), 10)
+        Material(Bundle.open(tiny_bundle), NoteDataset(tmp_path / "notes"), 10)
 
 
 def test_a_takes_id_and_seed_follow_from_what_is_played(material: Material) -> None:

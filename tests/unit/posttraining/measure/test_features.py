@@ -10,7 +10,7 @@ import pytest
 from timbrel_posttraining.evaluate.measure.features import measure_note
 from timbrel_posttraining.evaluate.measure.level import level_db
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
-from timbrel_training.notes.log_mel import log_mel
+from timbrel_training.notes.spectrum import log_mel
 
 RATE = 48_000
 

@@ -15,7 +15,7 @@ from timbrel_posttraining.evaluate.measure.frechet import (
 )
 from timbrel_posttraining.evaluate.measure.smoothness import largest_step_share, path_of_log_mels
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.log_mel import log_mel, log_mel_distance
+from timbrel_training.notes.spectrum import log_mel, log_mel_distance
 
 
 def test_frechet_distance_of_known_gaussians() -> None:

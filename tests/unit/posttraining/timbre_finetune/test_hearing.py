@@ -23,11 +23,11 @@ from timbrel_posttraining.timbre_finetune.train import HearingTrainer, train_hea
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
 from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.loop import Loop
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.map import TimbreMap, read_map
 from timbrel_training.timbre.train import load_encoder
-from timbrel_training.timbre_finetune_config import HearingConfig
-from timbrel_training.token_table import TokenTable, from_notes
+from timbrel_training.tokens.table import TokenTable, from_notes
 
 CPU = torch.device("cpu")
 ENCODER_FILE = "timbre_encoder.safetensors"
@@ -80,15 +80,15 @@ def test_the_command_leaves_a_stage_1_folder_with_the_same_points(
 
 def test_an_interrupted_run_ends_with_the_same_weights(
     bundle: Bundle,
-    library: AudioLibrary,
+    library: NoteDataset,
     timbre_dir: Path,
     codec: TimbrelNotes,
-    config: HearingConfig,
+    config: TimbreFinetuneConfig,
     tmp_path: Path,
 ) -> None:
     config = replace(config, source_notes=16, own_notes=4, between_notes=2)
 
-    def train(config: HearingConfig, out: Path) -> Loop:
+    def train(config: TimbreFinetuneConfig, out: Path) -> Loop:
         return train_hearing(config, bundle, library, timbre_dir, codec, tmp_path / out, CPU)
 
     assert train(config, Path("whole")).finished
@@ -104,8 +104,8 @@ def test_an_interrupted_run_ends_with_the_same_weights(
 
 def test_lessons_interrupted_are_heard_on(
     bundle: Bundle,
-    library: AudioLibrary,
-    config: HearingConfig,
+    library: NoteDataset,
+    config: TimbreFinetuneConfig,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -130,7 +130,7 @@ def test_lessons_interrupted_are_heard_on(
 
 
 def test_source_notes_are_heard_as_locate_hears_recordings(
-    bundle: Bundle, library: AudioLibrary, config: HearingConfig, tmp_path: Path
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, tmp_path: Path
 ) -> None:
     lessons = LessonPlan(bundle, library, config).draw()[: config.source_notes]
     ears = Ears(bundle.path, library.path, TakeCache(tmp_path))
@@ -174,8 +174,8 @@ def lesson_table(lessons: list[Lesson], codec: TimbrelNotes, seed: int = 0) -> T
 
 def test_the_encoder_learns_and_the_points_stay(
     bundle: Bundle,
-    library: AudioLibrary,
-    config: HearingConfig,
+    library: NoteDataset,
+    config: TimbreFinetuneConfig,
     codec: TimbrelNotes,
     timbre_dir: Path,
     tmp_path: Path,
@@ -213,7 +213,7 @@ def test_the_encoder_learns_and_the_points_stay(
 
 
 def test_batches_hold_each_kinds_share_and_nothing_silent_or_kept_back(
-    bundle: Bundle, library: AudioLibrary, config: HearingConfig, codec: TimbrelNotes, timbre_dir: Path
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, codec: TimbrelNotes, timbre_dir: Path
 ) -> None:
     config = replace(config, validation_share=0.25, crop_share=0.0, batch_size=40)
     lessons = LessonPlan(bundle, library, config).draw()
@@ -241,8 +241,8 @@ def test_batches_hold_each_kinds_share_and_nothing_silent_or_kept_back(
 
 def test_parts_that_do_not_belong_together_are_refused(
     bundle: Bundle,
-    library: AudioLibrary,
-    config: HearingConfig,
+    library: NoteDataset,
+    config: TimbreFinetuneConfig,
     codec: TimbrelNotes,
     timbre_dir: Path,
     tmp_path: Path,

@@ -17,13 +17,13 @@ from timbrel_posttraining.evaluate.take import Kind, Take
 from timbrel_posttraining.timbre_finetune.lessons import NOBODY, LessonPlan, published_map
 from timbrel_posttraining.timbre_finetune.school import lesson_key
 from timbrel_training.errors import ConfigError, TrainingError
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
-from timbrel_training.timbre_finetune_config import HearingConfig
+from timbrel_training.posttraining_config import TimbreFinetuneConfig
 
 
 def test_lessons_are_shared_evenly_and_lie_at_published_points(
-    bundle: Bundle, library: AudioLibrary, config: HearingConfig
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
 ) -> None:
     lessons = LessonPlan(bundle, library, config).draw()
     points = bundle.timbre_map.points
@@ -42,7 +42,7 @@ def test_lessons_are_shared_evenly_and_lie_at_published_points(
 
 
 def test_notes_between_instruments_keep_off_all_of_them(
-    bundle: Bundle, library: AudioLibrary, config: HearingConfig
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
 ) -> None:
     chart = published_map(bundle)
     lessons = LessonPlan(bundle, library, config).draw()
@@ -57,7 +57,7 @@ def test_notes_between_instruments_keep_off_all_of_them(
 
 
 def test_held_out_cells_and_instruments_are_never_heard(
-    bundle: Bundle, library: AudioLibrary, config: HearingConfig
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
 ) -> None:
     held_out = library.split == int(Split.HELD_OUT_CELL)
     cells = {(library.name(row), int(library.pitch[row])) for row in np.flatnonzero(held_out)}
@@ -70,7 +70,9 @@ def test_held_out_cells_and_instruments_are_never_heard(
     assert (library.split[rows] == int(Split.TRAIN)).all() and len(set(rows)) == len(rows)
 
 
-def test_no_seed_is_one_of_evaluations(bundle: Bundle, library: AudioLibrary, config: HearingConfig) -> None:
+def test_no_seed_is_one_of_evaluations(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
     lessons = LessonPlan(bundle, library, config).draw()
     written = [each.take for each in lessons if each.take.kind is Kind.GENERATED]
     seeds = {take.seed for take in written}
@@ -87,9 +89,9 @@ def test_no_seed_is_one_of_evaluations(bundle: Bundle, library: AudioLibrary, co
 
 
 def test_lessons_are_the_same_in_every_run_and_have_a_name(
-    bundle: Bundle, library: AudioLibrary, config: HearingConfig
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
 ) -> None:
-    def draw(config: HearingConfig) -> tuple[str, list[object]]:
+    def draw(config: TimbreFinetuneConfig) -> tuple[str, list[object]]:
         return lesson_key(bundle, library, config), list(LessonPlan(bundle, library, config).draw())
 
     assert draw(config) == draw(config)
@@ -102,7 +104,7 @@ def test_lessons_are_the_same_in_every_run_and_have_a_name(
 
 
 def test_a_library_without_an_instrument_of_the_map_is_refused(
-    bundle: Bundle, library: AudioLibrary, config: HearingConfig
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
 ) -> None:
     library.instruments[0] = "Kazoo"
     with pytest.raises(TrainingError, match="no training notes of Grand Piano"):
@@ -114,4 +116,4 @@ def test_a_library_without_an_instrument_of_the_map_is_refused(
 )
 def test_a_config_that_cannot_be_is_refused(field: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(field))):
-        HearingConfig(**field)  # type: ignore[arg-type]
+        TimbreFinetuneConfig(**field)  # type: ignore[arg-type]

@@ -41,11 +41,7 @@ class TimbrelNotes(Codec):
             self.config.latent_dim, self.config.n_residual_codebooks, self.config.codebook_size
         )
         self.decoder = Decoder(self.config)
-
-    @property
-    def delay_samples(self) -> int:
-        """Samples by which a stream's audio lags behind its codes."""
-        return self.decoder.delay_samples
+        self.delay_samples = self.decoder.delay_samples
 
     def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
         hint = torch.zeros(audio.shape[0], device=audio.device) if pitch is None else pitch
@@ -56,15 +52,17 @@ class TimbrelNotes(Codec):
     def latents(self, codes: Tensor) -> Tensor:
         return self.quantizer.decode(codes[:, :, 1:])
 
-    def decode_chunk(self, codes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Audio [B, T * hop_length] of the next frames of a stream, lagging by `delay_samples`."""
-        return self.decoder(self.latents(codes), codes[:, :, 0], state)
+    def initial_state(self, n_batch: int) -> dict[str, Tensor]:
+        return self.decoder.initial_state(n_batch).by_name()
+
+    def decode_chunk(self, codes: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        before = DecoderState.from_names(state)
+        audio, after = self.decoder(self.latents(codes), codes[:, :, 0], before)
+        return audio, after.by_name()
 
     def decode(self, codes: Tensor) -> Tensor:
         flush = self.silence().expand(codes.shape[0], 1, -1)
-        audio, _ = self.decode_chunk(
-            torch.cat([codes, flush], dim=1), self.decoder.initial_state(codes.shape[0])
-        )
+        audio, _ = self.decode_chunk(torch.cat([codes, flush], dim=1), self.initial_state(codes.shape[0]))
         return audio[:, self.delay_samples : self.delay_samples + codes.shape[1] * self.hop_length]
 
     @torch.no_grad()

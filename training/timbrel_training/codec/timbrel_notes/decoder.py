@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.codec.timbrel_notes.bands import band_position, spread_matrix
-from timbrel_training.codec.timbrel_notes.blocks import CausalBlock
+from timbrel_training.codec.timbrel_notes.analysis import band_position, spread_matrix
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.encoder import CausalBlock
 from timbrel_training.codec.timbrel_notes.fundamental import (
     N_PITCH_FEATURES,
     code_to_fundamental,
     midi_to_hertz,
     pitch_features,
 )
-from timbrel_training.codec.timbrel_notes.noise import FilteredNoise
-from timbrel_training.codec.timbrel_notes.oscillator import Oscillator
+from timbrel_training.codec.timbrel_notes.synthesis import FilteredNoise, Oscillator
 
 MAX_LOG_GAIN = 2.0
 AUDIBLE_TO = 0.98
@@ -40,28 +39,20 @@ class DecoderState:
     noise_position: Tensor  # [B] int64, segments
     noise_tail: Tensor  # [B, sub_hop]
 
-    def tensors(self) -> list[Tensor]:
-        """The fields in the order of `names`."""
-        rest = [
-            self.last_hertz,
-            self.table,
-            self.last_frequency,
-            self.phase,
-            self.noise_position,
-            self.noise_tail,
-        ]
-        return [*self.contexts, *rest]
-
-    @staticmethod
-    def names(n_blocks: int) -> list[str]:
-        """A name for each of `tensors`."""
-        rest = ["last_hertz", "table", "last_frequency", "phase", "noise_position", "noise_tail"]
-        return [f"context_{i}" for i in range(n_blocks)] + rest
+    def by_name(self) -> dict[str, Tensor]:
+        """The tensors in order: context_0, context_1, .. and the other fields under their names."""
+        contexts = {f"context_{i}": context for i, context in enumerate(self.contexts)}
+        return contexts | {name: getattr(self, name) for name in STATE_FIELDS}
 
     @classmethod
-    def from_tensors(cls, tensors: list[Tensor]) -> DecoderState:
-        """The inverse of `tensors`."""
-        return cls(list(tensors[:-6]), *tensors[-6:])
+    def from_names(cls, tensors: dict[str, Tensor]) -> DecoderState:
+        """The inverse of `by_name`."""
+        contexts = [tensors[f"context_{i}"] for i in range(len(tensors) - len(STATE_FIELDS))]
+        return cls(contexts, **{name: tensors[name] for name in STATE_FIELDS})
+
+
+STATE_FIELDS = [field.name for field in fields(DecoderState)[1:]]
+"""The fields that are one tensor each."""
 
 
 @dataclass

@@ -19,23 +19,16 @@ from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.codec.discriminator import Discriminator, DiscriminatorConfig
+from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
-from timbrel_training.codec.timbrel_notes.objective import HARMONIC_WEIGHT, harmonic_loss
-from timbrel_training.codec.timbrel_notes.train import (
-    MIN_SEGMENT_FRAMES,
-    WEIGHTS_NAME,
-    codec_hash,
-    load_codec,
-)
+from timbrel_training.codec.timbrel_notes.objective import HARMONIC_WEIGHT, SpectralLoss, harmonic_loss
+from timbrel_training.codec.timbrel_notes.train import MIN_SEGMENT_FRAMES, VALIDATION_SEED, load_codec
 from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.settings import check_at_least, check_shares
 from timbrel_training.tokens.store import TokenStore
-
-VALIDATION_SEED = 7
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,7 @@ class CodedSegments:
 
     def __init__(
         self,
-        library: AudioLibrary,
+        library: NoteDataset,
         store: TokenStore,
         notes: NDArray[np.intp],
         config: RefiningConfig,
@@ -163,7 +156,7 @@ class RefiningObjective(nn.Module):
 
 
 def refine_codec(
-    config: RefiningConfig, folder: Path, library: AudioLibrary, tokens: TokenStore, out_dir: Path
+    config: RefiningConfig, folder: Path, library: NoteDataset, tokens: TokenStore, out_dir: Path
 ) -> TimbrelNotes | None:
     """Refines, or goes on refining, in `out_dir` the codec finished in `folder`.
 
@@ -215,7 +208,7 @@ def refine_codec(
     return refined
 
 
-def _check_tokens(library: AudioLibrary, tokens: TokenStore, codes_hash: str) -> None:
+def _check_tokens(library: NoteDataset, tokens: TokenStore, codes_hash: str) -> None:
     if tokens.header.codec_hash != codes_hash:
         raise CheckpointError(f"{tokens.path}: codes of another codec; tokenise the notes with this one")
     if len(tokens) != len(library) or (tokens.pitch != library.pitch).any():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,17 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import load_description, load_weights, save_weights
+from timbrel_training.checkpoint import load_weights, save_weights
+from timbrel_training.codec.interface import WEIGHTS_NAME, describe_folder
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.objective import CodecObjective, SegmentBatch
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.settings import check_at_least, check_shares
 
-WEIGHTS_NAME = "codec"
 VALIDATION_SEED = 7
 MIN_SEGMENT_FRAMES = 8
 """A segment has to be longer than half the longest window of the spectral loss."""
@@ -77,7 +76,7 @@ class CodecTrainingConfig:
 class SegmentSampler:
     """Draws batches of segments from some notes of a library, each a function of its seed alone."""
 
-    def __init__(self, library: AudioLibrary, notes: NDArray[np.intp], config: CodecTrainingConfig) -> None:
+    def __init__(self, library: NoteDataset, notes: NDArray[np.intp], config: CodecTrainingConfig) -> None:
         if not len(notes):
             raise CheckpointError(f"{library.path}: no notes to train on in this split; render more")
         self.library, self.notes, self.config = library, notes, config
@@ -103,7 +102,7 @@ class SegmentSampler:
         )
 
 
-def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Path) -> TimbrelNotes | None:
+def train_codec(config: CodecTrainingConfig, library: NoteDataset, out_dir: Path) -> TimbrelNotes | None:
     """Trains, or goes on training, the codec in `out_dir`.
 
     Returns:
@@ -166,28 +165,9 @@ def load_codec(folder: Path) -> TimbrelNotes:
     Raises:
         CheckpointError: nothing finished there, or damaged.
     """
-    description = load_description(folder, WEIGHTS_NAME)
-    if description.get("id") != TimbrelNotes.id:
-        raise CheckpointError(
-            f"{folder}: holds codec {description.get('id')!r}, expected {TimbrelNotes.id!r}"
-        )
-    codec = TimbrelNotes(TimbrelNotesConfig(**description["config"]))
+    codec = TimbrelNotes(TimbrelNotesConfig(**describe_folder(folder, TimbrelNotes.id)["config"]))
     load_weights(folder, WEIGHTS_NAME, codec)
     return codec.eval().requires_grad_(False)
-
-
-def codec_hash(folder: Path) -> str:
-    """SHA-256, in hex, of the finished codec's weights: codes of another training are other codes.
-
-    Of a codec whose decoder was refined, that of the weights it was refined from: its codes are the same.
-    """
-    if origin := load_description(folder, WEIGHTS_NAME).get("codes_hash"):
-        return str(origin)
-    path = folder / f"{WEIGHTS_NAME}.safetensors"
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read; train it first ({error.strerror})") from error
 
 
 def _loss_function(

@@ -16,8 +16,7 @@ from timbrel_posttraining.evaluate.measure.level import level_db
 from timbrel_posttraining.evaluate.measure.mfcc import mfcc_of
 from timbrel_posttraining.evaluate.measure.release import release_of
 from timbrel_posttraining.evaluate.measure.tuning import Tuning, TuningMeter
-from timbrel_training.notes.log_mel import log_mel_of_power
-from timbrel_training.notes.spectrum import SAMPLE_RATE, at_measuring_rate, power_spectrum
+from timbrel_training.notes.spectrum import SAMPLE_RATE, at_measuring_rate, log_mel_of_power, power_spectrum
 
 
 @dataclass(frozen=True, eq=False)

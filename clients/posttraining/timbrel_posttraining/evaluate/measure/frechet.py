@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.log_mel import FLOOR_DB, N_MELS, RANGE_DB, log_mel
+from timbrel_training.notes.spectrum import FLOOR_DB, N_MELS, RANGE_DB, log_mel
 
 BANDS_TOGETHER = 4
 """Neighbouring mel bands are averaged: hundreds of notes give a covariance of 40 values, not one of 160."""

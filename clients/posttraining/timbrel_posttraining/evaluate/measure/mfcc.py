@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
-from timbrel_training.notes.log_mel import RANGE_DB, log_mel_of_power
-from timbrel_training.notes.spectrum import loud_frames, power_spectrum
+from timbrel_training.notes.spectrum import RANGE_DB, log_mel_of_power, loud_frames, power_spectrum
 
 N_COEFFICIENTS = 12
 """2 to 13, counted from 1: the first is the level."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.log_mel import aligned
+from timbrel_training.notes.spectrum import aligned
 
 
 def largest_step_share(path: ArrayLike) -> float:

@@ -11,26 +11,62 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.library.layout import (
-    AUDIO_FILE,
-    FORMAT,
-    HEADER_FILE,
-    INDEX_FILE,
-    ROW,
-    VERSION,
-)
 from timbrel_training.notes.split import Split
 
+FORMAT = "timbrel-notes-library"
+VERSION = 2
+AUDIO_FILE = "audio.i16"
+INDEX_FILE = "index.npy"
+HEADER_FILE = "library.json"
 
-class LibraryError(TrainingError):
+ROW = np.dtype(
+    [
+        ("offset", "<i8"),  # first sample, counted in samples from the start of the audio file
+        ("length", "<i4"),  # samples
+        ("scale", "<f4"),  # audio = int16 * scale
+        ("instrument", "<i2"),  # index into the header's instruments
+        ("family", "<i2"),  # index into the header's families
+        ("pitch", "u1"),  # MIDI note number
+        ("velocity", "u1"),  # 1..127
+        ("held_seconds", "<f4"),
+        ("source", "<i2"),  # index into the header's sources
+        ("split", "u1"),  # timbrel_training.notes.split.Split
+        ("cut", "?"),  # still sounding where the audio ends
+    ]
+)
+
+MAX_NAME = 128
+"""Longest name of an instrument or family, in characters."""
+
+PART_ROW = np.dtype(
+    [
+        ("offset", "<i8"),
+        ("length", "<i4"),
+        ("scale", "<f4"),
+        ("pitch", "u1"),
+        ("velocity", "u1"),
+        ("held_seconds", "<f4"),
+        ("cut", "?"),
+        ("instrument", f"U{MAX_NAME}"),
+        ("family", f"U{MAX_NAME}"),
+        ("source", f"U{MAX_NAME}"),
+        ("digest", "V16"),
+        ("cell_digest", "V16"),
+        ("has_cell_digest", "?"),
+    ]
+)
+"""A row while the library is being made: names instead of indices, and what tells repeats."""
+
+
+class DatasetError(TrainingError):
     """A library is missing, incomplete or not one; the message is one line that says what to do."""
 
 
-class AudioLibrary:
+class NoteDataset:
     """Memory-mapped notes. Index columns are numpy arrays; `instrument` and `family` number the name lists.
 
     Raises:
-        LibraryError: the folder is not a library, is of another version, or is truncated.
+        DatasetError: the folder is not a library, is of another version, or is truncated.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -128,13 +164,13 @@ def _read_header(path: Path) -> dict[str, Any]:
     try:
         header = json.loads((path / HEADER_FILE).read_text())
     except FileNotFoundError:
-        raise LibraryError(f"{path}: not a library of notes ({HEADER_FILE} is missing)") from None
+        raise DatasetError(f"{path}: not a library of notes ({HEADER_FILE} is missing)") from None
     except ValueError:
-        raise LibraryError(f"{path / HEADER_FILE}: damaged; render the library again") from None
+        raise DatasetError(f"{path / HEADER_FILE}: damaged; render the library again") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise LibraryError(f"{path / HEADER_FILE}: not the header of a library of notes")
+        raise DatasetError(f"{path / HEADER_FILE}: not the header of a library of notes")
     if header.get("version") != VERSION:
-        raise LibraryError(
+        raise DatasetError(
             f"{path}: library version {header.get('version')}, this timbrel reads {VERSION}; render it again"
         )
     return header
@@ -144,14 +180,14 @@ def _read_index(path: Path) -> NDArray[np.void]:
     try:
         index: NDArray[np.void] = np.load(path / INDEX_FILE)
     except (OSError, ValueError) as error:
-        raise LibraryError(f"{path / INDEX_FILE}: missing or damaged; render the library again") from error
+        raise DatasetError(f"{path / INDEX_FILE}: missing or damaged; render the library again") from error
     if index.dtype != ROW:
-        raise LibraryError(f"{path / INDEX_FILE}: not an index of notes; render the library again")
+        raise DatasetError(f"{path / INDEX_FILE}: not an index of notes; render the library again")
     return index
 
 
 def _map_audio(path: Path, n_samples: int) -> NDArray[np.int16]:
     file = path / AUDIO_FILE
     if not file.is_file() or file.stat().st_size != 2 * n_samples:
-        raise LibraryError(f"{file}: missing or truncated; render the library again")
+        raise DatasetError(f"{file}: missing or truncated; render the library again")
     return np.memmap(file, "<i2", mode="r", shape=(n_samples,)) if n_samples else np.zeros(0, np.int16)

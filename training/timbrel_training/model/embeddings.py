@@ -7,7 +7,72 @@ import math
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.tokens.layout import TokenLayout
+from timbrel_training.tokens.delay import TokenLayout
+
+SCALES = (2.0, 6.0)
+"""Standard deviations of the frequencies, in radians per unit: half the waves are wide, half are narrow."""
+
+
+class FourierFeatures(nn.Module):
+    """Numbers [B, n_inputs] and `n_waves` cosines of random mixtures of them: [B, n_inputs + n_waves].
+
+    After Rahimi and Recht (2007) and Tancik et al. (2020). A plain linear map of a point x into a wide vector
+    keeps little but its direction once a LayerNorm has seen it: how far out the point lies, or how large a
+    single number is, is all but lost. The cosines turn distances into directions. With no waves the numbers
+    pass as they are.
+    """
+
+    def __init__(self, n_inputs: int, n_waves: int) -> None:
+        super().__init__()
+        self.n_outputs = n_inputs + n_waves
+        self.n_waves = n_waves
+        if n_waves:
+            scale = torch.tensor([SCALES[wave % len(SCALES)] for wave in range(n_waves)])
+            self.frequencies = nn.Parameter(torch.randn(n_inputs, n_waves) * scale)
+            self.phases = nn.Parameter(2 * math.pi * torch.rand(n_waves))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.n_waves:
+            return x
+        waves = math.sqrt(2.0) * torch.cos(x @ self.frequencies + self.phases)
+        return torch.cat([x, waves], dim=1)
+
+
+def sinusoidal_table(n_positions: int, width: int) -> Tensor:
+    """Float32 [n_positions, width], after Vaswani et al. (2017).
+
+    PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos(p / 10000^(2i / width)).
+    """
+    position = torch.arange(n_positions, dtype=torch.float64)[:, None]
+    even = torch.arange(0, width, 2, dtype=torch.float64)
+    angle = position / torch.pow(10_000.0, even / width)
+    table = torch.stack([torch.sin(angle), torch.cos(angle)], dim=2).flatten(1)
+    return table[:, :width].float()
+
+
+class SinusoidalPositions(nn.Module):
+    """A fixed table, looked up: position int64 [...] -> float32 [..., width]."""
+
+    table: Tensor  # [n_positions, width]
+
+    def __init__(self, n_positions: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoidal_table(n_positions, width), persistent=False)
+
+    def forward(self, position: Tensor) -> Tensor:
+        return nn.functional.embedding(position, self.table)
+
+
+class LearnedPositions(nn.Module):
+    """A trained table, looked up: position int64 [...] -> float32 [..., width]."""
+
+    def __init__(self, n_positions: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.02 * torch.randn(n_positions, width))
+
+    def forward(self, position: Tensor) -> Tensor:
+        return nn.functional.embedding(position, self.weight)
+
 
 MASKED_LOGIT = -1e9
 """Score of a token that a head may not choose: finite, so that differences of logits stay numbers."""

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from timbrel_training.model.sampling import MAX_TOP_K, sample
+from timbrel_training.model.sampling import GREEDY, Sampling, sample
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.tokens.delay import gate_steps, remove_delay
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are drawn; see `model.sampling.sample`."""
-
-    temperature: float = 1.0
-    top_k: int = MAX_TOP_K
-    top_p: float = 1.0
-    seed: int = 0
 
 
 @torch.no_grad()
@@ -31,7 +19,8 @@ def write_notes(
     pitch: NDArray[np.int64],
     velocity: NDArray[np.float32],
     held_frames: NDArray[np.int64],
-    sampling: Sampling | None = None,
+    sampling: Sampling = GREEDY,
+    seed: int = 0,
 ) -> list[NDArray[np.uint16]]:
     """Codes [T, K] of B notes, as `oracle.generate` writes them one by one.
 
@@ -41,9 +30,9 @@ def write_notes(
         pitch: [B], MIDI note numbers.
         velocity: [B], MIDI velocities.
         held_frames: [B], frames for which the keys are held.
-        sampling: None takes the most likely token each time.
+        sampling: how tokens are drawn.
+        seed: of the draws.
     """
-    sampling = sampling or Sampling(temperature=0.0)
     layout, config = model.config.layout, model.config
     n_notes, n_codebooks = len(pitch), layout.n_codebooks
     gate = torch.from_numpy(np.stack([gate_steps(int(held), config.max_positions) for held in held_frames]))
@@ -51,7 +40,7 @@ def write_notes(
         model.condition(torch.from_numpy(timbre), torch.from_numpy(pitch), torch.from_numpy(velocity).float())
     )
     caches = model.empty_caches(n_notes)
-    generator = torch.Generator().manual_seed(sampling.seed)
+    generator = torch.Generator().manual_seed(seed)
     tokens = torch.full((n_notes, n_codebooks), layout.bos_id)
     n_frames = torch.full((n_notes,), config.max_frames)
     drawn: list[Tensor] = []
@@ -78,12 +67,5 @@ def _draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Ten
     """Tokens int64 [B, K] of logits [B, K, V]."""
     if sampling.temperature == 0.0:
         return logits.argmax(dim=2)
-    n_notes = len(logits)
     uniforms = torch.rand(logits.shape[:2], generator=generator).clamp(1e-7, 1.0 - 1e-7)
-    return sample(
-        logits,
-        uniforms,
-        torch.full((n_notes,), sampling.temperature),
-        torch.full((n_notes,), sampling.top_k),
-        torch.full((n_notes,), sampling.top_p),
-    )
+    return sample(logits, uniforms, *sampling.rows(len(logits)))
