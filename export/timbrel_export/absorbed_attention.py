@@ -11,21 +11,29 @@ neither projection. (DeepSeek-V2, 2024, absorbs projections into the weights of 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
 from timbrel_training.model.attention import KV, CrossAttention
 from timbrel_training.model.config import N_CONDITION_POSITIONS, ModelConfig
+from timbrel_training.model.layers import CrossLayer
+from timbrel_training.model.transformer import NoteTransformer
 
 
 class Absorbed(NamedTuple):
-    """What one layer keeps of a note's condition; E positions, H heads."""
+    """One layer's part of a note's condition, with the projections in it; E positions, H heads."""
 
     read: Tensor  # [B, d, H * E]
     write: Tensor  # [B, H * E, d]
     bias: Tensor | None = None
     """[B, 1, H * E], where the query projection has a bias."""
+
+
+def cross_layers(model: NoteTransformer) -> list[CrossLayer]:
+    """The decoder's layers of a model with `conditioning: cross`."""
+    return list(cast("Iterable[CrossLayer]", model.decoder.layers))
 
 
 def absorb(attention: CrossAttention, memory: KV) -> Absorbed:
@@ -56,13 +64,22 @@ def attend_absorbed(x: Tensor, absorbed: Absorbed, n_heads: int) -> Tensor:
     return weights.reshape(-1, 1, n_heads * n_positions) @ absorbed.write
 
 
-def absorbed_names(config: ModelConfig) -> list[str]:
-    """Of all layers' tensors, in the order of inputs and outputs."""
-    return [f"cross_{part}_{layer}" for layer in range(config.n_decoder_layers) for part in _parts(config)]
+def memory_names(config: ModelConfig) -> list[str]:
+    """Names of the tensors that a note's condition leaves for the decode graph.
+
+    They are the condition graph's outputs, in their order, and the decode graph's inputs.
+    """
+    layers = range(config.n_decoder_layers)
+    if config.conditioning == "prefix":
+        return [f"prefix_{part}_{layer}" for layer in layers for part in ("k", "v")]
+    return [f"cross_{part}_{layer}" for layer in layers for part in _parts(config)]
 
 
-def absorbed_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
-    """Shapes of the same behind the batch axis."""
+def memory_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
+    """Shapes of the same tensors behind the batch axis."""
+    if config.conditioning == "prefix":
+        shape = (config.n_kv_heads, N_CONDITION_POSITIONS, config.width_per_head)
+        return [shape] * (2 * config.n_decoder_layers)
     n_columns = config.n_heads * N_CONDITION_POSITIONS
     shapes = {
         "read": (config.d_model, n_columns),
@@ -73,7 +90,7 @@ def absorbed_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
 
 
 def to_absorbed(tensors: list[Tensor], config: ModelConfig) -> list[Absorbed]:
-    """One per layer, of tensors in the order of `absorbed_names`."""
+    """Groups tensors in the order of `memory_names` by layer."""
     n_parts = len(_parts(config))
     return [Absorbed(*tensors[first : first + n_parts]) for first in range(0, len(tensors), n_parts)]
 

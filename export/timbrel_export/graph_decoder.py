@@ -8,9 +8,10 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from timbrel_export.decoder_graph import cache_names
-from timbrel_export.memories import memory_names
+from timbrel_export.absorbed_attention import memory_names
+from timbrel_export.model_graphs import SAMPLING_INPUTS, cache_names
 from timbrel_training.model import ModelConfig
+from timbrel_training.model.sampling import GREEDY, Sampling
 
 CACHE_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int8)": np.int8}
 
@@ -18,7 +19,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class GraphDecoder:
-    """Holds the keys and values of `n_rows` notes; `step` moves all of them on by one position."""
+    """Holds the keys and values of some notes, one per row; `step` moves all of them on by one position."""
 
     def __init__(
         self, condition: ort.InferenceSession, decoder: ort.InferenceSession, config: ModelConfig
@@ -30,7 +31,7 @@ class GraphDecoder:
         self._dtype = CACHE_TYPES[types["self_k_0"]]
         self._caches: Arrays = {}
         self.memories: Arrays = {}
-        """What the decode graph knows of the conditions, by input name."""
+        """The conditions as the decode graph reads them, by input name."""
 
     def begin(
         self, timbre: NDArray[np.float32], pitch: NDArray[np.int64], velocity: NDArray[np.float32]
@@ -55,20 +56,16 @@ class GraphDecoder:
         position: NDArray[np.int32],
         *,
         uniforms: NDArray[np.float32] | None = None,
-        temperature: float = 0.0,
-        top_k: int = 256,
-        top_p: float = 1.0,
+        sampling: Sampling = GREEDY,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Next tokens [B, K] and logits [B, K, V] of tokens [B, K], gate [B] and position [B]."""
-        rows = len(tokens)
+        drawn_with = zip(SAMPLING_INPUTS, sampling.rows(len(tokens)), strict=True)
         given: Arrays = {
             "tokens": tokens,
             "gate": gate,
             "seqlens_k": position,
             "uniforms": np.full(tokens.shape, 0.5, dtype=np.float32) if uniforms is None else uniforms,
-            "temperature": np.full(rows, temperature, dtype=np.float32),
-            "top_k": np.full(rows, top_k, dtype=np.int64),
-            "top_p": np.full(rows, top_p, dtype=np.float32),
+            **{name: tensor.numpy() for name, tensor in drawn_with},
         }
         written = [f"{name}_out" for name in self._caches]
         next_tokens, logits, *caches = self.decoder.run(

@@ -1,4 +1,4 @@
-"""What inputs and outputs each graph of a bundle has, and whether a session has them."""
+"""The inputs and outputs that each graph of a bundle must have, and the check that a session has them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import onnxruntime as ort
 
-from timbrel_export.decoder_graph import cache_names
+from timbrel_bundle.codec import TENSOR_TYPES
+from timbrel_bundle.request_fields import SAMPLING_FIELDS
+from timbrel_export.absorbed_attention import memory_names, memory_shapes
 from timbrel_export.errors import InterfaceError
-from timbrel_export.memories import memory_names, memory_shapes
+from timbrel_export.model_graphs import cache_names
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig
 
-ONNX_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
 FLOAT, HALF = "tensor(float)", "tensor(float16)"
 INT8, INT32, INT64 = "tensor(int8)", "tensor(int32)", "tensor(int64)"
 
@@ -64,9 +65,7 @@ def decoder_interface(config: ModelConfig, kept: str = FLOAT, cached: str = FLOA
         *(Port(name, cached, cache) for name in names),
         *_memories(config, kept),
         Port("uniforms", FLOAT, per_codebook),
-        Port("temperature", FLOAT, (None,)),
-        Port("top_k", INT64, (None,)),
-        Port("top_p", FLOAT, (None,)),
+        *(Port(field.name, INT64 if field.kind is int else FLOAT, (None,)) for field in SAMPLING_FIELDS),
     )
     outputs = (
         Port("next_tokens", INT64, per_codebook),
@@ -84,7 +83,7 @@ def codec_encoder_interface(codec: pb.CodecSpec) -> Interface:
 
 def codec_decoder_interface(codec: pb.CodecSpec) -> Interface:
     """codec_decoder.onnx."""
-    state = [(each.name, ONNX_TYPES[each.dtype], (None, *each.shape)) for each in codec.decoder_state]
+    state = [(each.name, TENSOR_TYPES[each.dtype], (None, *each.shape)) for each in codec.decoder_state]
     inputs = (Port("codes", INT64, (None, None, codec.n_codebooks)), *(Port(*each) for each in state))
     outputs = (Port("audio", FLOAT, (None, None)), *(Port(f"{n}_out", t, s) for n, t, s in state))
     return Interface(inputs, outputs)
@@ -119,7 +118,7 @@ def _check(graph: str, kind: str, found: Sequence[ort.NodeArg], expected: tuple[
 
 
 def _fits(found: tuple[int | None, ...], expected: tuple[int | None, ...], kind: str) -> bool:
-    """Whether shapes agree. Shape inference may not know an output's size: that is left to the run."""
+    """Tells whether shapes agree. Shape inference may not know an output's size: that is left to the run."""
     return len(found) == len(expected) and all(
         size == wanted or (kind == "output" and size is None)
         for size, wanted in zip(found, expected, strict=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ UNKNOWN_LICENCE = "unknown"
 
 @dataclass(frozen=True)
 class Trained:
-    """What `export_bundle` takes."""
+    """The parts of a bundle, as `export_bundle` takes them."""
 
     model: NoteTransformer
     codec: Codec
@@ -96,7 +95,7 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
     )
 
 
-def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
+def _training_info(description: dict[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
     licences = NoteDataset(notes).licences if notes is not None else {}
     training = store.split == Split.TRAIN
     info = pb.TrainingInfo(
@@ -115,8 +114,8 @@ def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Pat
     return info
 
 
-def _ranges(description: Mapping[str, Any], model: NoteTransformer) -> pb.RequestRanges:
-    """What the training notes covered, as far as the cap on a note's length allows.
+def _ranges(description: dict[str, Any], model: NoteTransformer) -> pb.RequestRanges:
+    """Allows what the training notes covered, as far as the cap on a note's length does.
 
     Holds were rounded to frames: the shortest ones asked for may be half a frame shorter than they came out.
     """
