@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 from torch import Tensor
 
 from timbrel_training.model.attention import KV, CrossAttention
-from timbrel_training.model.config import N_CONDITION_POSITIONS, ModelConfig
+from timbrel_training.model.config import ModelConfig
 from timbrel_training.model.layers import CrossLayer
 from timbrel_training.model.transformer import NoteTransformer
 
@@ -64,39 +64,10 @@ def attend_absorbed(x: Tensor, absorbed: Absorbed, n_heads: int) -> Tensor:
     return weights.reshape(-1, 1, n_heads * n_positions) @ absorbed.write
 
 
-def memory_names(config: ModelConfig) -> list[str]:
-    """Names of the tensors that a note's condition leaves for the decode graph.
-
-    They are the condition graph's outputs, in their order, and the decode graph's inputs.
-    """
-    layers = range(config.n_decoder_layers)
-    if config.conditioning == "prefix":
-        return [f"prefix_{part}_{layer}" for layer in layers for part in ("k", "v")]
-    return [f"cross_{part}_{layer}" for layer in layers for part in _parts(config)]
-
-
-def memory_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
-    """Shapes of the same tensors behind the batch axis."""
-    if config.conditioning == "prefix":
-        shape = (config.n_kv_heads, N_CONDITION_POSITIONS, config.width_per_head)
-        return [shape] * (2 * config.n_decoder_layers)
-    n_columns = config.n_heads * N_CONDITION_POSITIONS
-    shapes = {
-        "read": (config.d_model, n_columns),
-        "write": (n_columns, config.d_model),
-        "bias": (1, n_columns),
-    }
-    return [shapes[part] for _ in range(config.n_decoder_layers) for part in _parts(config)]
-
-
 def to_absorbed(tensors: list[Tensor], config: ModelConfig) -> list[Absorbed]:
-    """Groups tensors in the order of `memory_names` by layer."""
-    n_parts = len(_parts(config))
+    """Groups tensors in the order of `interface.memory_names` by layer."""
+    n_parts = 3 if config.attention_bias else 2
     return [Absorbed(*tensors[first : first + n_parts]) for first in range(0, len(tensors), n_parts)]
-
-
-def _parts(config: ModelConfig) -> tuple[str, ...]:
-    return ("read", "write", "bias") if config.attention_bias else ("read", "write")
 
 
 def _per_head(attention: CrossAttention, tensor: Tensor) -> Tensor:

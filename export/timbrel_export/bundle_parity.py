@@ -15,12 +15,20 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_export import interface
 from timbrel_export.errors import ParityError
-from timbrel_export.graph_decoder import GraphDecoder
-from timbrel_export.parity import DecoderParity, PrecisionParity, check_draw, compare_decoder
+from timbrel_export.interface import FLOAT, HALF, INT8, check_interface
+from timbrel_export.parity import DecoderParity, F, GraphDecoder, PrecisionParity, check_draw, compare_decoder
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
+
+DECODE_GRAPHS = {
+    layout.DECODER_STEP: (layout.CONDITION_ENCODER, FLOAT, FLOAT),
+    layout.DECODER_STEP_PORTABLE: (layout.CONDITION_ENCODER, FLOAT, FLOAT),
+    layout.DECODER_STEP_INT8: (layout.CONDITION_ENCODER, FLOAT, INT8),
+    layout.DECODER_STEP_HALF: (layout.CONDITION_ENCODER_HALF, HALF, HALF),
+}
+"""The condition encoder that belongs to each decode graph, and the types of its memories and its cache."""
 
 MAX_AUDIO_DIFFERENCE = 1e-3
 """Largest difference of a decoded sample: -60 dB of full scale."""
@@ -80,24 +88,10 @@ def check_decoders(bundle: Bundle, model: NoteTransformer, notes: Sequence[Sampl
         n_flips_outside_margin=sum(each.n_flips_outside_margin for each in found),
         n_flips_within_margin=sum(each.n_flips_within_margin for each in found),
     )
-    if layout.DECODER_STEP_INT8 in bundle:
-        report.int8_mean_kl = _check_precision(
-            bundle,
-            layout.DECODER_STEP_INT8,
-            layout.CONDITION_ENCODER,
-            (interface.FLOAT, interface.INT8),
-            model,
-            notes,
-        )
-    if layout.DECODER_STEP_HALF in bundle:
-        report.fp16_mean_kl = _check_precision(
-            bundle,
-            layout.DECODER_STEP_HALF,
-            layout.CONDITION_ENCODER_HALF,
-            (interface.HALF, interface.HALF),
-            model,
-            notes,
-        )
+    if (graph := layout.DECODER_STEP_INT8) in bundle:
+        report.int8_mean_kl = _check(bundle, graph, model, notes, PrecisionParity()).mean_kl
+    if (graph := layout.DECODER_STEP_HALF) in bundle:
+        report.fp16_mean_kl = _check(bundle, graph, model, notes, PrecisionParity()).mean_kl
     return report
 
 
@@ -111,40 +105,20 @@ def check_decoder(
         ParityError: it computes something else than the model.
         BundleError: the graph or its weights cannot be loaded.
     """
-    decoder = _open_decoder(
-        bundle, graph, layout.CONDITION_ENCODER, (interface.FLOAT, interface.FLOAT), model
-    )
-    parity = compare_decoder(model, decoder, notes, DecoderParity())
-    parity.check(graph)
-    check_draw(decoder, notes, graph)
-    return parity
+    return _check(bundle, graph, model, notes, DecoderParity())
 
 
-def _check_precision(
-    bundle: Bundle,
-    graph: str,
-    condition_graph: str,
-    types: tuple[str, str],
-    model: NoteTransformer,
-    notes: Sequence[SampleNote],
-) -> float:
-    """Mean KL per token, in nats, of a graph of lower precision; `types` of its memories and its cache."""
-    decoder = _open_decoder(bundle, graph, condition_graph, types, model)
-    parity = compare_decoder(model, decoder, notes, PrecisionParity())
-    parity.check(graph)
-    check_draw(decoder, notes, graph)
-    return parity.mean_kl
-
-
-def _open_decoder(
-    bundle: Bundle, graph: str, condition_graph: str, types: tuple[str, str], model: NoteTransformer
-) -> GraphDecoder:
+def _check(bundle: Bundle, graph: str, model: NoteTransformer, notes: Sequence[SampleNote], parity: F) -> F:
+    """Checks a decode graph's interface, its logits and its draws; `parity` takes what is found."""
+    condition_graph, memories, caches = DECODE_GRAPHS[graph]
     condition, decoder = bundle.session(condition_graph), bundle.session(graph)
-    interface.check_interface(
-        condition_graph, condition, interface.condition_interface(model.config, types[0])
-    )
-    interface.check_interface(graph, decoder, interface.decoder_interface(model.config, *types))
-    return GraphDecoder(condition, decoder, model.config)
+    check_interface(condition_graph, condition, interface.condition_interface(model.config, memories))
+    check_interface(graph, decoder, interface.decoder_interface(model.config, memories, caches))
+    rows = GraphDecoder(condition, decoder, model.config)
+    compare_decoder(model, rows, notes, parity)
+    parity.check(graph)
+    check_draw(rows, notes, graph)
+    return parity
 
 
 def _check_codec(
@@ -152,15 +126,15 @@ def _check_codec(
 ) -> float:
     spec = bundle.manifest.codec
     codes = [note.codes for note in notes]
-    interface.check_interface(
+    check_interface(
         layout.CODEC_DECODER, bundle.session(layout.CODEC_DECODER), interface.codec_decoder_interface(spec)
     )
     difference = compare_codec_decoder(codec, bundle, codes)
     encoder = bundle.session(layout.CODEC_ENCODER)
-    interface.check_interface(layout.CODEC_ENCODER, encoder, interface.codec_encoder_interface(spec))
+    check_interface(layout.CODEC_ENCODER, encoder, interface.codec_encoder_interface(spec))
     compare_codec_encoder(codec, encoder, codes)
     timbre = bundle.session(layout.TIMBRE_ENCODER)
-    interface.check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface(spec))
+    check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface(spec))
     compare_timbre_encoder(codec, timbre_encoder, timbre, codes)
     return difference
 
@@ -191,7 +165,8 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
         worst = max(worst, float(np.abs(found - expected).max()))
     if not worst <= MAX_AUDIO_DIFFERENCE:
         raise ParityError(
-            f"{layout.CODEC_DECODER}: samples differ by up to {worst:.3g}, allowed are {MAX_AUDIO_DIFFERENCE:g}"
+            f"{layout.CODEC_DECODER}: samples differ by up to {worst:.3g}, "
+            f"allowed are {MAX_AUDIO_DIFFERENCE:g}"
         )
     return worst
 
@@ -235,6 +210,7 @@ def compare_timbre_encoder(
     worst = float(np.abs(found - expected).max())
     if not worst <= MAX_TIMBRE_DIFFERENCE:
         raise ParityError(
-            f"{layout.TIMBRE_ENCODER}: points differ by up to {worst:.3g}, allowed are {MAX_TIMBRE_DIFFERENCE:g}"
+            f"{layout.TIMBRE_ENCODER}: points differ by up to {worst:.3g}, "
+            f"allowed are {MAX_TIMBRE_DIFFERENCE:g}"
         )
     return worst

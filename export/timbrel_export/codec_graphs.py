@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
-from timbrel_export.onnx_export import export_program, save_graph
-from timbrel_export.weights import WeightFile, save_weights
+from timbrel_export.onnx_export import WeightFile, export_program, save_graph, save_weights
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 

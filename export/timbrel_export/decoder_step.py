@@ -1,7 +1,7 @@
 """One step of the decoder, in as few operators as there are kernels for.
 
-`FusedStep` computes what `timbrel_training.model.decoder.Decoder.step` does, but queries, keys and values stay one
-tensor, cross-attention is absorbed, and a residual connection meets the LayerNorm behind it.
+`FusedStep` computes what `timbrel_training.model.decoder.Decoder.step` does, but queries, keys and values
+stay one tensor, cross-attention is absorbed, and a residual connection meets the LayerNorm behind it.
 `PrefixStep` is that of the decoder-only model, which is there for comparison alone.
 """
 
@@ -21,7 +21,7 @@ from timbrel_training.model.layers import CrossLayer
 
 
 class FusedStep(nn.Module):
-    """The step of a model with `conditioning: cross`, which ships. It has the model's weights and their names."""
+    """The step of a model with `conditioning: cross`. It shares the model's weights, under their names."""
 
     def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
         super().__init__()

@@ -15,11 +15,9 @@ from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.manifest import save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
-from timbrel_export import bundle_folder, codec_graphs, model_graphs
-from timbrel_export.bundle_parity import check_bundle
+from timbrel_export import bundle_folder, bundle_parity, codec_graphs, model_graphs, onnx_export
 from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote, find_cache_scales
-from timbrel_export.weights import drop_unused_weights, round_to_half, save_weights, weights_in
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
@@ -77,7 +75,7 @@ def export_bundle(
         manifest.ranges.CopyFrom(ranges)
         manifest.training.CopyFrom(training)
         save_manifest(manifest, folder / layout.MANIFEST)
-        parity = check_bundle(Bundle.open(folder), model, codec, timbre_encoder, sample_notes)
+        parity = bundle_parity.check_bundle(Bundle.open(folder), model, codec, timbre_encoder, sample_notes)
         manifest.parity.CopyFrom(parity)
         save_manifest(manifest, folder / layout.MANIFEST)
     return manifest
@@ -94,7 +92,7 @@ def write_graphs(
 
     The notes tell how large the numbers in a cache of 8 bits get.
     """
-    weights = save_weights(model, folder / layout.MODEL_WEIGHTS, dataclasses.asdict(model.config))
+    weights = onnx_export.save_weights(model, folder / layout.MODEL_WEIGHTS, dataclasses.asdict(model.config))
     model_graphs.export_condition_encoder(model, folder / layout.CONDITION_ENCODER, weights)
     model_graphs.export_decoder_step(model, folder / layout.DECODER_STEP, weights)
     model_graphs.export_decoder_step_portable(model, folder / layout.DECODER_STEP_PORTABLE, weights)
@@ -106,19 +104,19 @@ def write_graphs(
         )
         model_graphs.export_decoder_step_half(model, folder / layout.DECODER_STEP_HALF, weights)
     codec_spec = codec_graphs.export_codec(codec, folder)
-    codec_weights = weights_in(codec, layout.CODEC_WEIGHTS)
-    timbre_weights = save_weights(timbre_encoder, folder / layout.TIMBRE_WEIGHTS)
+    codec_weights = onnx_export.weights_in(codec, layout.CODEC_WEIGHTS)
+    timbre_weights = onnx_export.save_weights(timbre_encoder, folder / layout.TIMBRE_WEIGHTS)
     codec_graphs.export_timbre_encoder(
         codec, timbre_encoder, folder / layout.TIMBRE_ENCODER, codec_weights, timbre_weights
     )
-    drop_unused_weights(folder)
+    onnx_export.drop_unused_weights(folder)
     return codec_spec
 
 
 def _as_shipped(module: M) -> M:
     """A copy with weights rounded to what the bundle will hold."""
     shipped = copy.deepcopy(module).cpu().eval()
-    round_to_half(shipped)
+    onnx_export.round_to_half(shipped)
     for name, tensor in shipped.state_dict().items():
         if not tensor.isfinite().all():
             raise ExportError(f"the weight {name} is not finite, or too large for fp16")

@@ -9,14 +9,15 @@ import onnxruntime as ort
 
 from timbrel_bundle.codec import TENSOR_TYPES
 from timbrel_bundle.request_fields import SAMPLING_FIELDS
-from timbrel_export.absorbed_attention import memory_names, memory_shapes
 from timbrel_export.errors import InterfaceError
-from timbrel_export.model_graphs import cache_names
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.model import ModelConfig
+from timbrel_training.model.config import N_CONDITION_POSITIONS, ModelConfig
 
 FLOAT, HALF = "tensor(float)", "tensor(float16)"
 INT8, INT32, INT64 = "tensor(int8)", "tensor(int32)", "tensor(int64)"
+
+SAMPLING_INPUTS = tuple(field.name for field in SAMPLING_FIELDS)
+"""The decode graph's inputs that tell how each row's tokens are drawn, in the order of `Sampling`."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,35 @@ class Interface:
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+
+
+def cache_names(n_layers: int) -> list[str]:
+    """`self_k_<layer>` and `self_v_<layer>` of every layer, in the order of inputs and outputs."""
+    return [f"self_{part}_{layer}" for layer in range(n_layers) for part in ("k", "v")]
+
+
+def memory_names(config: ModelConfig) -> list[str]:
+    """Names of the tensors that a note's condition leaves for the decode graph.
+
+    They are the condition graph's outputs, in their order, and the decode graph's inputs.
+    """
+    parts = ("read", "write", "bias") if config.attention_bias else ("read", "write")
+    layers = range(config.n_decoder_layers)
+    if config.conditioning == "prefix":
+        return [f"prefix_{part}_{layer}" for layer in layers for part in ("k", "v")]
+    return [f"cross_{part}_{layer}" for layer in layers for part in parts]
+
+
+def memory_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
+    """Shapes of the same tensors behind the batch axis."""
+    if config.conditioning == "prefix":
+        shape = (config.n_kv_heads, N_CONDITION_POSITIONS, config.width_per_head)
+        return [shape] * (2 * config.n_decoder_layers)
+    n_columns = config.n_heads * N_CONDITION_POSITIONS
+    shapes: list[tuple[int, ...]] = [(config.d_model, n_columns), (n_columns, config.d_model)]
+    if config.attention_bias:
+        shapes.append((1, n_columns))
+    return shapes * config.n_decoder_layers
 
 
 def condition_interface(config: ModelConfig, kept: str = FLOAT) -> Interface:

@@ -1,7 +1,7 @@
 """The model as ONNX graphs: the condition encoder, run once a note, and the decode step.
 
-The decode step reads tokens, gives the next ones and writes its cache in place. There are four graphs of
-it, of other operators and precision; they differ in the types of their inputs and outputs alone (`interface`).
+The decode step reads tokens, gives the next ones and writes its cache in place. Four graphs of it,
+of other operators and precision, have inputs and outputs that differ in type alone.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from timbrel_bundle.request_fields import SAMPLING_FIELDS
-from timbrel_export import absorbed_attention, step_operators
-from timbrel_export.absorbed_attention import absorb, cross_layers, memory_names
+from timbrel_export import interface, step_operators
+from timbrel_export.absorbed_attention import absorb, cross_layers, to_absorbed
 from timbrel_export.decoder_step import FusedStep, PrefixStep
-from timbrel_export.onnx_export import export_program, save_graph
+from timbrel_export.onnx_export import WeightFile, export_program, save_graph
 from timbrel_export.sample_note import CacheScales
-from timbrel_export.weights import WeightFile
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV
 from timbrel_training.model.sampling import Sampling
@@ -27,12 +25,9 @@ from timbrel_training.model.sampling import Sampling
 STEP_OPSET = 24
 """TensorScatter came with it; onnxruntime 1.31 rejects what Attention gained later."""
 
-SAMPLING_INPUTS = tuple(field.name for field in SAMPLING_FIELDS)
-"""The decode graph's inputs that tell how each row's tokens are drawn, in the order of `Sampling`."""
-
 
 class ConditionGraph(nn.Module):
-    """timbre [B, 2], pitch [B], velocity [B] -> every layer's memories, as `memory_names` lists them."""
+    """timbre [B, 2], pitch [B], velocity [B] -> every layer's memories (`interface.memory_names`)."""
 
     def __init__(self, model: NoteTransformer, dtype: torch.dtype) -> None:
         super().__init__()
@@ -72,7 +67,7 @@ class DecoderStepGraph(nn.Module):
         sampling: list[Tensor],
     ) -> tuple[Tensor, ...]:
         cross = self.config.conditioning == "cross"
-        remembered = absorbed_attention.to_absorbed(memories, self.config) if cross else _pairs(memories)
+        remembered = to_absorbed(memories, self.config) if cross else _pairs(memories)
         logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), remembered)
         next_tokens = self.operators.sample(logits, uniforms, *sampling)
         return next_tokens, logits, *(tensor for cache in written for tensor in cache)
@@ -87,14 +82,14 @@ def export_condition_encoder(
         model: its weights rounded to fp16.
         path: the .onnx file.
         weights: the model's weights.
-        dtype: of the outputs; the arithmetic is fp32.
+        dtype: the outputs' type; the arithmetic is fp32.
     """
     batch = {0: torch.export.Dim("batch")}
     program = export_program(
         ConditionGraph(model, dtype),
         (torch.zeros(2, 2), torch.full((2,), 60), torch.full((2,), 100.0)),
         input_names=["timbre", "pitch", "velocity"],
-        output_names=memory_names(model.config),
+        output_names=interface.memory_names(model.config),
         dynamic_shapes=(batch, batch, batch),
     )
     save_graph(program, path, weights.within("model."))
@@ -125,7 +120,7 @@ def export_decoder_step_int8(
         model: its weights rounded to fp16.
         path: the .onnx file.
         weights: the model's weights.
-        scales: of each layer's cache; they stay in the graph.
+        scales: each layer's cache has its own; they stay in the graph.
     """
     model = copy.deepcopy(model)
     for layer, (keys, values) in zip(cross_layers(model), scales, strict=True):
@@ -133,23 +128,13 @@ def export_decoder_step_int8(
         layer.self_attention.register_buffer("value_scales", values, persistent=False)
     for module in (model.decoder.tokens, *(m for m in model.decoder.modules() if isinstance(m, nn.Linear))):
         step_operators.add_quantized_weights(module)
-    _export(
-        model,
-        step_operators.Int8Operators(),
-        path,
-        weights.with_derived(step_operators.derived_names),
-        torch.int8,
-    )
+    weights = weights.with_derived(step_operators.derived_names)
+    _export(model, step_operators.Int8Operators(), path, weights, torch.int8)
 
 
 def export_decoder_step_half(model: NoteTransformer, path: Path, weights: WeightFile) -> None:
     """Writes the same step in fp16, for CUDA: caches and memories too; logits and the draw stay in fp32."""
     _export(copy.deepcopy(model).half(), step_operators.CudaOperators(), path, weights)
-
-
-def cache_names(n_layers: int) -> list[str]:
-    """`self_k_<layer>` and `self_v_<layer>` of every layer, in the order of inputs and outputs."""
-    return [f"self_{part}_{layer}" for layer in range(n_layers) for part in ("k", "v")]
 
 
 def _export(
@@ -159,18 +144,18 @@ def _export(
     weights: WeightFile,
     cache_type: torch.dtype | None = None,
 ) -> None:
-    """`cache_type`: of keys and values; None: the weights'."""
+    """Writes a step of these operators, its keys and values of `cache_type`, by default the weights' own."""
     config = model.config
     dtype = model.decoder.tokens.weight.dtype
     rows, n_codebooks = 2, config.n_codebooks
-    caches = cache_names(config.n_decoder_layers)
-    memories = memory_names(config)
+    caches = interface.cache_names(config.n_decoder_layers)
+    memories = interface.memory_names(config)
     inputs = (
         torch.zeros(rows, n_codebooks, dtype=torch.int64),
         torch.ones(rows, dtype=torch.int64),
         torch.arange(rows, dtype=torch.int32),
         [tensor.to(cache_type or dtype) for cache in model.empty_caches(rows) for tensor in cache],
-        [torch.zeros(rows, *shape, dtype=dtype) for shape in absorbed_attention.memory_shapes(config)],
+        [torch.zeros(rows, *shape, dtype=dtype) for shape in interface.memory_shapes(config)],
         torch.full((rows, n_codebooks), 0.5),
         list(Sampling().rows(rows)),
     )
@@ -178,7 +163,7 @@ def _export(
     shapes = (
         *(batch, batch, batch),
         *([batch] * len(caches), [batch] * len(memories)),
-        *(batch, [batch] * len(SAMPLING_INPUTS)),
+        *(batch, [batch] * len(interface.SAMPLING_INPUTS)),
     )
     program = export_program(
         DecoderStepGraph(model, operators),
@@ -187,7 +172,7 @@ def _export(
             *("tokens", "gate", "seqlens_k"),
             *caches,
             *memories,
-            *("uniforms", *SAMPLING_INPUTS),
+            *("uniforms", *interface.SAMPLING_INPUTS),
         ],
         output_names=["next_tokens", "logits", *(f"{name}_out" for name in caches)],
         dynamic_shapes=shapes,

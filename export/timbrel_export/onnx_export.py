@@ -1,10 +1,16 @@
-"""From a module to an .onnx file: every graph of a bundle is traced, simplified and written without weights."""
+"""The files of graphs and of weights: how a module becomes an .onnx file.
+
+Every graph of a bundle is traced and simplified. Weights ship once, as fp16, under their PyTorch names, and
+the graphs only point at them.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +21,15 @@ import onnxscript.optimizer
 import torch
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import nn
 
-from timbrel_export.weights import WeightFile
+from timbrel_bundle.graph_header import parse_graph_header
+from timbrel_bundle.weights import source_of
 
+CONFIG_KEY = "config"
+"""A weight file's header holds the config of its module under this key."""
 OPSET = 20
 """Any version of the ONNX standard that has LayerNormalization and Gelu does."""
 OPTIONAL_OUTPUTS = frozenset({"SkipLayerNormalization"})
@@ -103,6 +114,64 @@ def save_graph(program: Any, path: Path, *files: WeightFile) -> None:
     path.write_bytes(proto.SerializeToString())
 
 
+@torch.no_grad()
+def round_to_half(module: nn.Module) -> None:
+    """Rounds every floating-point parameter and buffer to what fp16 can hold, in place."""
+    for tensor in module.state_dict().values():
+        if tensor.is_floating_point():
+            tensor.copy_(tensor.half().to(tensor.dtype))
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """A file of weights, and how an exported wrapper names them."""
+
+    name: str
+    """File name, as graphs state it."""
+    weights: frozenset[str]
+    """PyTorch names of the weights in it."""
+    prefix: str = ""
+    """The wrapper puts this before those names."""
+
+    def within(self, prefix: str) -> WeightFile:
+        """Returns the same file as seen by a wrapper that puts `prefix` before its names."""
+        return replace(self, prefix=prefix)
+
+    def with_derived(self, names_of: Callable[[str], frozenset[str]]) -> WeightFile:
+        """Returns the same file with what a runtime derives from its weights, as `names_of` calls it."""
+        return replace(self, weights=self.weights.union(*map(names_of, self.weights)))
+
+
+def save_weights(module: nn.Module, path: Path, config: Mapping[str, object] | None = None) -> WeightFile:
+    """Writes the module's floating-point state as fp16; the file's header holds its config, as JSON."""
+    state = {
+        name: tensor.detach().half().contiguous().clone()
+        for name, tensor in module.state_dict().items()
+        if tensor.is_floating_point()
+    }
+    save_file(state, path, None if config is None else {CONFIG_KEY: json.dumps(config)})
+    return weights_in(module, path.name)
+
+
+def weights_in(module: nn.Module, file: str) -> WeightFile:
+    """Lists what `save_weights` of the module wrote, or will write, into the file of this name."""
+    state = module.state_dict()
+    return WeightFile(file, frozenset(name for name, tensor in state.items() if tensor.is_floating_point()))
+
+
+def drop_unused_weights(folder: Path) -> None:
+    """Removes from the folder's weight files what no graph takes, such as the averages kept for training."""
+    used: dict[str, set[str]] = {}
+    for path in folder.glob("*.onnx"):
+        for weight in parse_graph_header(path.read_bytes()).external_weights:
+            used.setdefault(weight.location, set()).add(source_of(weight.name))
+    for file, names in used.items():
+        with safe_open(folder / file, framework="pt") as opened:
+            about = opened.metadata()
+        weights = load_file(folder / file)
+        save_file({name: weights[name] for name in sorted(names)}, folder / file, about)
+
+
 def _make_external(graph: onnx.GraphProto, locations: dict[str, str]) -> None:
     """Turns the graph's inputs of these names into initializers that lie in these files."""
     inputs = {value.name: value for value in graph.input}
@@ -142,7 +211,7 @@ def _store_sparsely(graph: onnx.GraphProto) -> None:
 
 
 def _make_dense(graph: onnx.GraphProto, name: str, values: NDArray[Any]) -> list[onnx.NodeProto]:
-    """Makes nodes that result in the values, under this name: zeros with the other entries scattered over them."""
+    """Makes nodes whose result, of this name, is the values: zeros, the other entries scattered over them."""
     flat = values.ravel()
     index = np.flatnonzero(flat)
     parts: dict[str, NDArray[Any]] = {

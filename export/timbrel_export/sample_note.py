@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -65,12 +64,16 @@ def find_cache_scales(model: NoteTransformer, notes: Sequence[SampleNote]) -> li
     """Scales for each decoder layer, such that what these notes put into its cache fits with headroom."""
     attentions = [layer.self_attention for layer in cross_layers(model)]
     peaks = [torch.zeros(attention.sizes[1] + attention.sizes[2]) for attention in attentions]
-    with ExitStack() as hooks:
-        for attention, peak in zip(attentions, peaks, strict=True):
-            handle = attention.qkv.register_forward_hook(_watcher(attention, peak))
-            hooks.callback(handle.remove)
+    handles = [
+        attention.qkv.register_forward_hook(_watcher(attention, peak))
+        for attention, peak in zip(attentions, peaks, strict=True)
+    ]
+    try:
         for note in notes:
             note_logits(model, note, note_tokens(model.config, note))
+    finally:
+        for handle in handles:
+            handle.remove()
     scales = [(HEADROOM / LARGEST * peak).clamp(min=1e-6) for peak in peaks]
     return [CacheScales(*scale.chunk(2)) for scale in scales]
 

@@ -1,8 +1,8 @@
 """The operators of the decode step: the same arithmetic in onnxruntime's own or in the ONNX standard's.
 
-Outside of an export all of them are plain PyTorch. Both attentions write the cache in place; their arithmetic is
-that of `timbrel_training.model.attention.attend_cached`. Of 8-bit weights the bundle holds no second copy: the
-graph names, for each, what a runtime is to derive from it as it loads (`timbrel_bundle.weights`).
+Outside of an export all of them are plain PyTorch. Both attentions write the cache in place; their arithmetic
+is that of `timbrel_training.model.attention.attend_cached`. Of 8-bit weights the bundle holds no second copy:
+the graph names, for each, what a runtime is to derive from it as it loads (`timbrel_bundle.weights`).
 """
 
 from __future__ import annotations

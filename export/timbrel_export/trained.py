@@ -14,8 +14,8 @@ from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
+from timbrel_training.codec import registry
 from timbrel_training.codec.interface import Codec, codec_hash
-from timbrel_training.codec.registry import load_codec
 from timbrel_training.model import NoteTransformer
 from timbrel_training.note_training.train import MODEL, load_model
 from timbrel_training.notes.dataset import NoteDataset
@@ -70,7 +70,7 @@ def load_trained(
     model = load_model(model_dir)
     return Trained(
         model=model,
-        codec=load_codec(codec_dir),
+        codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
         training=_training_info(description, store, notes),

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_export.graph_decoder import GraphDecoder
+from timbrel_export.parity import GraphDecoder
 from timbrel_server.decoder.sessions import DecoderSessions
 from timbrel_training.model import NoteTransformer
 
