@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 import numpy as np
-from benchmarks.harness.helper_process import answer
+from benchmarks.harness.processes import answer
 from benchmarks.harness.streams import BUFFER_SECONDS
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -24,7 +24,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
 @dataclass
 class Tally:
-    """What came of the notes that were asked for."""
+    """Counts what became of the notes that were asked for."""
 
     first_chunk_ms: list[float] = field(default_factory=list)
     """From the moment a note was to be asked for, whether or not the asking was in time."""

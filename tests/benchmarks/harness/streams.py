@@ -1,4 +1,4 @@
-"""How many listeners can be kept supplied: notes one after another, each played as it is written.
+"""Finds how many listeners can be kept supplied: notes one after another, each played as it is written.
 
 A stream asks for a note, begins to play it 300 ms later, and asks for the next when that one ends. A chunk of
 audio is late where it comes after the moment at which its first sample is to be played.
@@ -29,7 +29,7 @@ BUFFER_SECONDS = 0.3
 """Between asking for a note and playing its first sample."""
 
 QUEUE_CAPACITY = 1_000_000
-"""Of the engine: a trial that asks for too much is to end with late chunks, not with refusals."""
+"""The engine's queue: a trial that asks for too much is to end with late chunks, not with refusals."""
 
 Deliveries = Sequence[tuple[Ticket, Delivery]]
 Hear = Callable[[int, bool], None]
@@ -38,7 +38,7 @@ Hear = Callable[[int, bool], None]
 
 @dataclass(frozen=True)
 class Trial:
-    """What so many streams at once came to."""
+    """The result of keeping so many streams at once."""
 
     n_streams: int
     seconds: float
@@ -49,7 +49,7 @@ class Trial:
     worst_lateness: float
     """Seconds by which the worst chunk came after its time; negative: so much before it."""
     first_chunk_ms: tuple[float, ...] = ()
-    """Of every note, from the asking to the first chunk."""
+    """The times of all notes from the asking to the first chunk."""
 
     @property
     def is_good(self) -> bool:
