@@ -64,12 +64,14 @@ class DecoderStepGraph(nn.Module):
         caches: list[Tensor],
         memories: list[Tensor],
         uniforms: Tensor,
-        sampling: list[Tensor],
+        temperature: Tensor,
+        top_k: Tensor,
+        top_p: Tensor,
     ) -> tuple[Tensor, ...]:
         cross = self.config.conditioning == "cross"
         remembered = to_absorbed(memories, self.config) if cross else _pairs(memories)
         logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), remembered)
-        next_tokens = self.operators.sample(logits, uniforms, *sampling)
+        next_tokens = self.operators.sample(logits, uniforms, temperature, top_k, top_p)
         return next_tokens, logits, *(tensor for cache in written for tensor in cache)
 
 
@@ -157,13 +159,13 @@ def _export(
         [tensor.to(cache_type or dtype) for cache in model.empty_caches(rows) for tensor in cache],
         [torch.zeros(rows, *shape, dtype=dtype) for shape in interface.memory_shapes(config)],
         torch.full((rows, n_codebooks), 0.5),
-        list(Sampling().rows(rows)),
+        *Sampling().rows(rows),
     )
     batch = {0: torch.export.Dim("batch")}
     shapes = (
         *(batch, batch, batch),
         *([batch] * len(caches), [batch] * len(memories)),
-        *(batch, [batch] * len(interface.SAMPLING_INPUTS)),
+        *(batch, *[batch] * len(interface.SAMPLING_INPUTS)),
     )
     program = export_program(
         DecoderStepGraph(model, operators),
