@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _WEIGHTS_IN_USE: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
-"""Per session the OrtValues it was given: they must live as long as the session does."""
+"""The OrtValues that each session was given: they must live as long as the session does."""
 
 
 class Bundle:
@@ -65,7 +65,7 @@ class Bundle:
         return bundle
 
     def __contains__(self, name: str) -> bool:
-        """Whether the manifest lists a file of this name."""
+        """Tells whether the manifest lists a file of this name."""
         return name in self._files
 
     def require(self, names: Iterable[str] | None = None) -> None:

@@ -158,7 +158,7 @@ class CodecChunk(NamedTuple):
     codes: npt.NDArray[np.integer[Any]]
     """[t, K], t >= 0."""
     last: bool = False
-    """Whether the note ends with them: `push` and `finish` in one."""
+    """The note ends with them: `push` and `finish` in one."""
 
 
 def decode_together(chunks: Sequence[CodecChunk]) -> list[Audio]:

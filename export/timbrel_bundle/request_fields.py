@@ -20,7 +20,7 @@ Violation: TypeAlias = tuple[str, str]
 """The request's field, and what is wrong with it: its value and what is allowed."""
 
 DISC_SLACK = 1e-6
-"""How far outside the unit disc a point may lie: float32 cannot hold every point of the circle."""
+"""A point may lie so far outside the unit disc: float32 cannot hold every point of the circle."""
 
 MIN_SAMPLE_RATE = 8000
 """Hz. Of a recording to be located: below the telephone's, nothing of a timbre is left."""
@@ -48,14 +48,14 @@ class RequestField:
     high: float | None = None
 
     above_low: bool = False
-    """Whether `low` itself is too low."""
+    """True where `low` itself is too low."""
 
     default: float | None = None
-    """Where it is left out. None: the server decides, or nothing does and it must be there."""
+    """It is this where it is left out. None: the server decides, or nothing does and it must be there."""
 
     required: bool = False
     sampling: bool = False
-    """Whether it is one of `SamplingSettings`."""
+    """True of those that are fields of `SamplingSettings`."""
 
     @property
     def path(self) -> str:
@@ -120,7 +120,7 @@ SAMPLING_FIELDS = tuple(field for field in REQUEST_FIELDS if field.sampling)
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How each token is drawn; None in a field takes the server's default."""
+    """The settings that each token is drawn with; None in a field takes the server's default."""
 
     temperature: float | None = None
     """Softmax temperature; 0 always takes the most likely token."""
@@ -242,7 +242,7 @@ def _whole_fault(value: object, low: int, high: int, what: str) -> str | None:
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Whether this is a number that is neither NaN nor infinite. Bool is no number here."""
+    """Tells whether this is a number that is neither NaN nor infinite. Bool is no number here."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     try:

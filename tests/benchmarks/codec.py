@@ -48,7 +48,7 @@ class Row:
     real_time: float
     """Seconds of audio of all rows per second of time."""
     milliseconds: float
-    """Per chunk, all rows together."""
+    """The time of a chunk, all rows together."""
     vs_torch: float | None
 
 

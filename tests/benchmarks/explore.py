@@ -53,7 +53,7 @@ PARTS = ("bridge", "press")
 READY = re.compile(r"explorer: (?P<url>\S+)\n")
 
 FIRST_SOUND_MS = 250.0
-"""From a pointer that goes down to the first sample, in all."""
+"""The first sample is to come so soon after a pointer went down, in all."""
 
 REST_SECONDS = 0.02
 """The pause between two notes."""

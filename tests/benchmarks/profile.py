@@ -1,4 +1,4 @@
-"""Where a step's time goes, operator by operator, and how near it comes to its own products and attentions.
+"""Shows where a step's time goes, by operator, and how near it comes to its own products and attentions.
 
 Examples:
     python tests/benchmarks/profile.py                          the bundle that ships, batches 1 and 32
@@ -56,7 +56,7 @@ WHY = {
     "Gemm": "projections and heads",
     "FusedMatMul": "projections or cross-attention",
 }
-"""What operators of the step are there for."""
+"""The purposes of the operators of a step."""
 
 
 def measure(

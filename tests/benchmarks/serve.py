@@ -51,7 +51,7 @@ CALLS, CALLS_BATCHED = "saturate", "saturate_by_batch"
 HELD = {"shortest": 0.5, "longest": 2.0}
 """Seconds for which notes are held."""
 OVERHEAD_MS = 10.0
-"""By which an idle server's first chunk may come later than 1.5 times its compute."""
+"""An idle server's first chunk may come this much later than 1.5 times its compute."""
 
 
 class Bench:
@@ -176,7 +176,7 @@ class Rendered:
     concurrency: int
     notes: int
     median_seconds: float
-    """From asking for a note to holding its audio."""
+    """The time from asking for a note to holding its audio."""
     slowest_seconds: float
     notes_per_second: float
     times_real_time: float

@@ -55,7 +55,7 @@ HOSTILE_CALLS_PER_SECOND = 40.0
 RELOAD_EVERY_SECONDS = 20.0
 CLOCK_EVERY_SECONDS = 15.0
 ROOM_BYTES = 20e6
-"""By which memory may grow beyond its share."""
+"""Memory may grow by this beyond its share."""
 
 MILLISECONDS = ("p50", "p99", "p999", "max")
 

@@ -40,7 +40,7 @@ class Tiny:
     codec: TimbrelNotes
     timbre_encoder: TimbreEncoder
     notes: list[SampleNote]
-    """What its notes should sound like, more or less: made-up codes of different lengths."""
+    """Notes that it should write, more or less: made-up codes of different lengths."""
 
     def decoder(self, graph: str) -> GraphDecoder:
         """Runs one of the decode graphs."""

@@ -59,7 +59,7 @@ def write(
 
 
 def meant(note: OracleNote) -> NDArray[np.bool_]:
-    """Where the oracle's tokens [S, K] stand for a frame, or for the note's end."""
+    """Marks the oracle's tokens [S, K] that stand for a frame, or for the note's end."""
     step, codebook = np.indices(note.tokens.shape)
     frame = step - codebook
     return (frame >= 0) & (frame < len(note.codes))

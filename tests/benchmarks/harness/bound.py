@@ -72,9 +72,9 @@ class Observation:
     """A step seen from within."""
 
     nodes: list[NodeRun]
-    """In the order in which they run."""
+    """They stand in the order in which they run."""
     graph: onnx.ModelProto
-    """After onnxruntime's own optimization."""
+    """The graph after onnxruntime's own optimization."""
     step_seconds: float
     """The whole step with the profiler on."""
 

@@ -76,7 +76,7 @@ TINY = ModelConfig(
     n_decoder_layers=2,
     max_frames=120,
 )
-"""To try the benchmarks themselves on."""
+"""The benchmarks themselves are tried on it."""
 
 SHAPES = {"shipped": SHIPPED, "large": LARGE, "tiny": TINY}
 

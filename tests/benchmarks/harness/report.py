@@ -1,4 +1,4 @@
-"""How every benchmark begins and ends: the machine first, tables of figures, one line of JSON last."""
+"""The report of a benchmark: the machine first, tables of figures, one line of JSON last."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def usable_cores() -> list[int]:
 
 
 def processor_name() -> str:
-    """As the system names it."""
+    """The processor, as the system names it."""
     for line in _lines(Path("/proc/cpuinfo")):
         key, _, value = line.partition(":")
         if key.strip() == "model name":

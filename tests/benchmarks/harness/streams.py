@@ -26,7 +26,7 @@ from timbrel_server.engine.request import NoteRequest
 from timbrel_server.engine.ticket import Delivery, Ticket
 
 BUFFER_SECONDS = 0.3
-"""Between asking for a note and playing its first sample."""
+"""The time between asking for a note and playing its first sample."""
 
 QUEUE_CAPACITY = 1_000_000
 """The engine's queue: a trial that asks for too much is to end with late chunks, not with refusals."""
@@ -53,7 +53,7 @@ class Trial:
 
     @property
     def is_good(self) -> bool:
-        """Whether every chunk came, and in time."""
+        """Tells whether every chunk came, and in time."""
         return self.n_chunks > 0 and self.n_late == 0 and self.n_unfinished == 0
 
 
@@ -98,7 +98,7 @@ class AudioDecoder:
 
 
 class CodesOnly:
-    """In the place of AudioDecoder: counts what the codes would be as audio, at once."""
+    """Stands in the place of AudioDecoder and counts what the codes would be as audio, at once."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._hop_length = bundle.manifest.codec.hop_length
@@ -109,7 +109,7 @@ class CodesOnly:
             ticket.receive(delivery)
 
     def listen(self, hear: Hear) -> Callable[[Delivery], None]:
-        """As AudioDecoder's."""
+        """Listens as AudioDecoder does."""
 
         def receive(delivery: Delivery) -> None:
             if delivery.error is None:

@@ -58,7 +58,7 @@ class MemoryWatch:
         self._noted: list[int] = []
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Notes it until cancelled."""
         while True:
             self._noted.append(self._resident_bytes())
             await asyncio.sleep(1.0)

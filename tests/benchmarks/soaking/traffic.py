@@ -84,7 +84,7 @@ class NoteTraffic:
         return self._plain
 
     def any_note(self, audio: bool = False) -> pb.GenerateRequest:
-        """As codes, or as audio."""
+        """A random note, asked for as codes or as audio."""
         pick = self._random
         return pb.GenerateRequest(
             timbre=pb.Timbre(x=pick.uniform(-0.6, 0.6), y=pick.uniform(-0.6, 0.6)),
@@ -140,7 +140,7 @@ class SlowBatches:
         self._make_note = make_note
 
     async def run(self, asleep_seconds: float = ASLEEP_SECONDS) -> None:
-        """Until cancelled: what is under way then is given up.
+        """Asks for one batch after another until cancelled: what is under way then is given up.
 
         Args:
             asleep_seconds: how long a nap takes.
