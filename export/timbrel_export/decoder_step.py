@@ -118,6 +118,6 @@ class PrefixStep(nn.Module):
     def forward(
         self, tokens: Tensor, gate: Tensor, position: Tensor, caches: Sequence[KV], memories: Sequence[KV]
     ) -> tuple[Tensor, list[KV]]:
-        """Runs as `FusedStep.forward` does; memories: per layer, keys and values [B, n_kv_heads, 3, head_dim]."""
+        """Runs as `FusedStep` does; memories: per layer, keys and values [B, n_kv_heads, 3, head_dim]."""
         attention = standard_attention if torch.compiler.is_exporting() else attend_cached
         return self.model.step(tokens, gate, position, caches, memories, attention)

@@ -209,7 +209,8 @@ def render_at(client: timbrel.Client, concurrency: int, n_notes: int, hold: floa
 
 def render(args: argparse.Namespace) -> dict[str, Any]:
     """Renders with a client of the server asked for, by default a private one; prints a table."""
-    with timbrel.Client(args.server) as client:
+    bundle = None if args.server else args.bundle
+    with timbrel.Client(args.server, bundle=bundle) as client:
         timed_note(client, 0, args.hold)  # the first note also starts the server and loads the codec
         results = [asdict(render_at(client, n, args.notes, args.hold)) for n in args.concurrency]
     print("\nrendered by timbrel.Client")
