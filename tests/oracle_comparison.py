@@ -11,7 +11,7 @@ from ragged_notes import Player
 from recording_runner import RecordedNote
 
 from timbrel_bundle.randomness import uniforms_batch
-from timbrel_export.precision_parity import PrecisionParity
+from timbrel_export.parity import PrecisionParity
 from timbrel_server.engine.request import NoteRequest
 from timbrel_server.engine.ticket import Finish
 from timbrel_training.model import NoteTransformer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
+from timbrel_training.codec import registry
 from timbrel_training.codec.interface import Codec, codec_hash
-from timbrel_training.codec.registry import load_codec
 from timbrel_training.model import NoteTransformer
 from timbrel_training.note_training.train import MODEL, load_model
 from timbrel_training.notes.dataset import NoteDataset
@@ -31,7 +30,7 @@ UNKNOWN_LICENCE = "unknown"
 
 @dataclass(frozen=True)
 class Trained:
-    """What `export_bundle` takes."""
+    """The parts of a bundle, as `export_bundle` takes them."""
 
     model: NoteTransformer
     codec: Codec
@@ -71,7 +70,7 @@ def load_trained(
     model = load_model(model_dir)
     return Trained(
         model=model,
-        codec=load_codec(codec_dir),
+        codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
         training=_training_info(description, store, notes),
@@ -96,7 +95,7 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
     )
 
 
-def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
+def _training_info(description: dict[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
     licences = NoteDataset(notes).licences if notes is not None else {}
     training = store.split == Split.TRAIN
     info = pb.TrainingInfo(
@@ -115,8 +114,8 @@ def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Pat
     return info
 
 
-def _ranges(description: Mapping[str, Any], model: NoteTransformer) -> pb.RequestRanges:
-    """What the training notes covered, as far as the cap on a note's length allows.
+def _ranges(description: dict[str, Any], model: NoteTransformer) -> pb.RequestRanges:
+    """Allows what the training notes covered, as far as the cap on a note's length does.
 
     Holds were rounded to frames: the shortest ones asked for may be half a frame shorter than they came out.
     """

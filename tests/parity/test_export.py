@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.quantization import source_of
+from timbrel_bundle.weights import source_of
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb

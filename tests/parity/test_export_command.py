@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
-from timbrel_export.git import git_revision
+from timbrel_export.bundle_folder import git_revision
 from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.interface import codec_hash
 from timbrel_training.notes.split import Split

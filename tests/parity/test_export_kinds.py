@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_export.cached_attention import INPUTS
 from timbrel_export.exporter import export_bundle
+from timbrel_export.step_operators import ATTENTION_INPUTS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
 from timbrel_training.timbre.encoder import TimbreEncoder
@@ -74,4 +74,4 @@ def test_other_attention(recipe: ModuleType, tmp_path: Path, changes: dict[str, 
     assert len(attentions) == model.config.n_decoder_layers
     for node in attentions:
         assert next(each.f for each in node.attribute if each.name == "scale") == 1.0
-        assert node.input[INPUTS.index("head_sink")]  # without which a slower kernel would be taken
+        assert node.input[ATTENTION_INPUTS.index("head_sink")]  # without which a slower kernel would be taken

@@ -32,7 +32,7 @@ from timbrel_server.engine.engine import Engine
 from timbrel_server.settings.config import default_bundle_path
 
 MAX_LOGIT_DIFFERENCE = 1e-3
-"""Of what was drawn, in fp32."""
+"""The tolerance of what was drawn, in fp32."""
 MAX_MEAN_KL = 0.01
 """Nats per token, in lower precisions."""
 MAX_SHARE_OF_OTHER_DRAWS = 1e-3
@@ -41,7 +41,7 @@ MAX_SHARE_OF_OTHER_DRAWS = 1e-3
 
 @dataclass
 class Travels:
-    """What the notes that were compared went through."""
+    """Counts what the notes that were compared went through."""
 
     batch_sizes: set[int] = field(default_factory=set)
     n_moved: int = 0

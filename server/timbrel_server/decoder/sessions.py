@@ -17,8 +17,15 @@ from timbrel_bundle.layout import (
     DECODER_STEP_INT8,
     DECODER_STEP_PORTABLE,
 )
-from timbrel_bundle.providers import CPU, CUDA, Provider, provider_in_use, resolve_provider
-from timbrel_bundle.runtime import load_runtime, session_options
+from timbrel_bundle.runtime import (
+    CPU,
+    CUDA,
+    Provider,
+    load_runtime,
+    provider_in_use,
+    resolve_provider,
+    session_options,
+)
 from timbrel_server.decoder.memory import HOST, Memory
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import ProviderError
-from timbrel_bundle.providers import CPU
+from timbrel_bundle.runtime import CPU
 from timbrel_server.api.convert import frame_rate, token_layout
 from timbrel_server.api.note_stream import post_to
 from timbrel_server.decoder.runner import Runner

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from benchmarks.harness.helper_process import answer
-from benchmarks.harness.sessions import open_at
+from benchmarks.harness.our_step import open_at
+from benchmarks.harness.processes import answer
 from benchmarks.harness.streams import Deliveries, random_note
 
 from timbrel_bundle.bundle import Bundle

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.harness.helper_process import answer
+from benchmarks.harness.processes import answer
 
 from timbrel.client import Client
 from timbrel.library import LibraryJob, SamplingChoice, Writer, build_library

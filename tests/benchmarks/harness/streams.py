@@ -1,4 +1,4 @@
-"""How many listeners can be kept supplied: notes one after another, each played as it is written.
+"""Finds how many listeners can be kept supplied: notes one after another, each played as it is written.
 
 A stream asks for a note, begins to play it 300 ms later, and asks for the next when that one ends. A chunk of
 audio is late where it comes after the moment at which its first sample is to be played.
@@ -26,10 +26,10 @@ from timbrel_server.engine.request import NoteRequest
 from timbrel_server.engine.ticket import Delivery, Ticket
 
 BUFFER_SECONDS = 0.3
-"""Between asking for a note and playing its first sample."""
+"""The time between asking for a note and playing its first sample."""
 
 QUEUE_CAPACITY = 1_000_000
-"""Of the engine: a trial that asks for too much is to end with late chunks, not with refusals."""
+"""The engine's queue: a trial that asks for too much is to end with late chunks, not with refusals."""
 
 Deliveries = Sequence[tuple[Ticket, Delivery]]
 Hear = Callable[[int, bool], None]
@@ -38,7 +38,7 @@ Hear = Callable[[int, bool], None]
 
 @dataclass(frozen=True)
 class Trial:
-    """What so many streams at once came to."""
+    """The result of keeping so many streams at once."""
 
     n_streams: int
     seconds: float
@@ -49,11 +49,11 @@ class Trial:
     worst_lateness: float
     """Seconds by which the worst chunk came after its time; negative: so much before it."""
     first_chunk_ms: tuple[float, ...] = ()
-    """Of every note, from the asking to the first chunk."""
+    """The times of all notes from the asking to the first chunk."""
 
     @property
     def is_good(self) -> bool:
-        """Whether every chunk came, and in time."""
+        """Tells whether every chunk came, and in time."""
         return self.n_chunks > 0 and self.n_late == 0 and self.n_unfinished == 0
 
 
@@ -98,7 +98,7 @@ class AudioDecoder:
 
 
 class CodesOnly:
-    """In the place of AudioDecoder: counts what the codes would be as audio, at once."""
+    """Stands in the place of AudioDecoder and counts what the codes would be as audio, at once."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._hop_length = bundle.manifest.codec.hop_length
@@ -109,7 +109,7 @@ class CodesOnly:
             ticket.receive(delivery)
 
     def listen(self, hear: Hear) -> Callable[[Delivery], None]:
-        """As AudioDecoder's."""
+        """Listens as AudioDecoder does."""
 
         def receive(delivery: Delivery) -> None:
             if delivery.error is None:

@@ -10,7 +10,7 @@ import pytest
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import ProviderError
 from timbrel_bundle.layout import DECODER_STEP, DECODER_STEP_PORTABLE
-from timbrel_bundle.providers import CPU, CUDA, obstacle
+from timbrel_bundle.runtime import CPU, CUDA, obstacle
 from timbrel_server.api.convert import token_layout
 from timbrel_server.decoder import sessions
 from timbrel_server.decoder.runner import Runner, bucket_sizes

@@ -14,8 +14,8 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import CODEC_WEIGHTS, DECODER_STEP, MODEL_WEIGHTS, TIMBRE_MAP, WEIGHTS
 from timbrel_export.bundle_parity import check_decoder
 from timbrel_export.errors import ExportError
+from timbrel_export.onnx_export import CONFIG_KEY
 from timbrel_export.sample_note import SampleNote
-from timbrel_export.weights import CONFIG_KEY
 from timbrel_posttraining.finetune.rehearsal import NoteRanges
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig, NoteTransformer

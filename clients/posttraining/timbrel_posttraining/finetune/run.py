@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_bundle.files import atomic_write
+from timbrel_export.bundle_folder import check_free
 from timbrel_export.errors import ExportError
-from timbrel_export.publish import check_free
 from timbrel_export.sample_note import SampleNote
 from timbrel_posttraining.finetune.base import Base
 from timbrel_posttraining.finetune.material import Material, gather, new_points

@@ -18,12 +18,10 @@ from timbrel_bundle.layout import (
 )
 from timbrel_bundle.manifest import save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
+from timbrel_export.bundle_folder import describe_bundle, git_revision, new_bundle
 from timbrel_export.bundle_parity import check_decoders
-from timbrel_export.git import git_revision
-from timbrel_export.manifest import describe_bundle
-from timbrel_export.publish import new_bundle
+from timbrel_export.onnx_export import round_to_half, save_weights
 from timbrel_export.sample_note import SampleNote
-from timbrel_export.weights import round_to_half, save_weights
 from timbrel_posttraining.finetune.base import Base
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer

@@ -45,7 +45,7 @@ class Ears:
         rest = audio[round(lesson.start * rate) :]
         heard = rest[: round(lesson.share * len(rest))]
         try:
-            return self._encoder.hear(heard, rate, lesson.hint)
+            return self._encoder.encode(heard, rate, lesson.hint)
         except AudioError:
             return np.zeros((0, self._n_codebooks), np.uint16)
 

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel_bundle.errors import AudioError
-from timbrel_bundle.recording import longest_seconds, prepare_recording
 from timbrel_bundle.request_fields import check_recording
+from timbrel_bundle.timbre_encoder import longest_seconds, prepare_recording
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 

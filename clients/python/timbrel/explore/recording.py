@@ -9,7 +9,7 @@ import numpy.typing as npt
 import soundfile
 
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel_bundle.wav_check import missing_bytes
+from timbrel_bundle.audio import missing_bytes
 
 MAX_SECONDS = 120.0
 MAX_SAMPLES = 2**25

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.recording import longest_seconds, prepare_recording
 from timbrel_bundle.timbre_encoder import TimbreEncoder as BundleEncoder
+from timbrel_bundle.timbre_encoder import longest_seconds, prepare_recording
 from timbrel_posttraining.evaluate.cache import TakeCache
 from timbrel_posttraining.timbre_finetune import command
 from timbrel_posttraining.timbre_finetune.ears import Ears
@@ -142,9 +142,9 @@ def test_source_notes_are_heard_as_locate_hears_recordings(
     session = bundle.session("codec_encoder.onnx")
     (codes,) = session.run(["codes"], {"audio": sound[None], "pitch": np.zeros(1, np.float32)})
     assert np.array_equal(ears.hear(plain), codes[0])
-    assert np.array_equal(ears.hear(plain), encoder.hear(3.0 * audio, rate))  # whatever its level
+    assert np.array_equal(ears.hear(plain), encoder.encode(3.0 * audio, rate))  # whatever its level
     cut = next(each for each in lessons if each.share < 1.0)
-    assert 0 < len(ears.hear(cut)) < len(encoder.hear(library.audio(cut.take.row), rate))
+    assert 0 < len(ears.hear(cut)) < len(encoder.encode(library.audio(cut.take.row), rate))
     silent = replace(cut, start=60.0)
     assert ears.hear(silent).shape == (0, spec.n_codebooks)
 

@@ -1,10 +1,10 @@
-"""Notes asked for at random, whatever becomes of those before."""
+"""Notes asked for at random, whatever becomes of those before, and batches whose caller hardly ever reads."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -13,13 +13,17 @@ from benchmarks.soaking.tally import Tally
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 LONGEST_WAIT_SECONDS = 120.0
-"""A note that was accepted and has not come by then is lost."""
+"""A note that was accepted and has not come by then is lost, and a batch that answers nothing is stuck."""
 
 SHARE_CANCELLED = 0.1
 SHARE_WITH_DEADLINE = 0.1
 SHARE_SLOWLY_READ = 0.02
 
 AUDIO = pb.AUDIO_FORMAT_PCM16
+
+N_ITEMS = 10_000
+ASLEEP_SECONDS = 10.0
+AWAKE_SECONDS = 5.0
 
 
 class NoteTraffic:
@@ -80,7 +84,7 @@ class NoteTraffic:
         return self._plain
 
     def any_note(self, audio: bool = False) -> pb.GenerateRequest:
-        """As codes, or as audio."""
+        """A random note, asked for as codes or as audio."""
         pick = self._random
         return pb.GenerateRequest(
             timbre=pb.Timbre(x=pick.uniform(-0.6, 0.6), y=pick.uniform(-0.6, 0.6)),
@@ -122,3 +126,51 @@ class NoteTraffic:
             self._tally.given_up += 1
         else:
             self._tally.count_end(None, n_replies)
+
+
+class SlowBatches:
+    """One stream of 10,000 items after another: its reader sleeps for ten seconds, reads for five, and so on.
+
+    While it sleeps the server is to hold no more for it than `max_in_flight` items, and nobody up.
+    """
+
+    def __init__(self, stub: Any, tally: Tally, make_note: Callable[[], pb.GenerateRequest]) -> None:
+        self._stub = stub
+        self._tally = tally
+        self._make_note = make_note
+
+    async def run(self, asleep_seconds: float = ASLEEP_SECONDS) -> None:
+        """Asks for one batch after another until cancelled: what is under way then is given up.
+
+        Args:
+            asleep_seconds: how long a nap takes.
+        """
+        while True:
+            call = self._stub.GenerateBatch(self._items())
+            try:
+                await self._read(call, asleep_seconds)
+            except grpc.aio.AioRpcError as error:
+                self._tally.count_batch_end(error)
+                await asyncio.sleep(1.0)
+            finally:
+                call.cancel()
+
+    async def _items(self) -> AsyncIterator[pb.GenerateBatchRequest]:
+        for number in range(N_ITEMS):
+            yield pb.GenerateBatchRequest(id=number, note=self._make_note())
+
+    async def _read(self, call: Any, asleep_seconds: float) -> None:
+        end: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # grpc-stubs does not know it
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(asleep_seconds)
+            until = clock() + AWAKE_SECONDS
+            while clock() < until:
+                try:
+                    response = await asyncio.wait_for(call.read(), LONGEST_WAIT_SECONDS)
+                except TimeoutError:
+                    self._tally.stuck_batches += 1
+                    return
+                if response is end:
+                    return
+                self._tally.count_item(response.status.code, response.status.message)

@@ -1,4 +1,7 @@
-"""The codec's ONNX graphs: an encoder for whole recordings, a streaming decoder that carries its state."""
+"""The ONNX graphs of any codec, and of the timbre encoder that reads its latents.
+
+The codec's encoder takes whole recordings; its decoder streams and carries its state.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from timbrel_export.onnx_export import export_program
-from timbrel_export.weights import WeightFile, save_graph, save_weights
+from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
+from timbrel_export.onnx_export import WeightFile, export_program, save_graph, save_weights
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
-
-WEIGHTS = "codec.safetensors"
-ENCODER = "codec_encoder.onnx"
-DECODER = "codec_decoder.onnx"
-OPSET = 20
 
 
 class EncoderGraph(nn.Module):
@@ -43,16 +41,52 @@ class DecoderGraph(nn.Module):
         return audio, *after.values()
 
 
+class TimbreGraph(nn.Module):
+    """codes [B, T, K], n_frames [B] -> timbre [B, 2] in the unit disc; later frames are padding."""
+
+    def __init__(self, codec: Codec, encoder: nn.Module) -> None:
+        super().__init__()
+        self.codec = codec
+        self.encoder = encoder
+
+    def forward(self, codes: Tensor, n_frames: Tensor) -> Tensor:
+        return self.encoder(self.codec.latents(codes), n_frames)
+
+
 def export_codec(codec: Codec, directory: Path) -> pb.CodecSpec:
     """Writes codec_encoder.onnx, codec_decoder.onnx, codec.safetensors into `directory`; describes them.
 
     The weights of `codec` must already be rounded to fp16 (`round_to_half`): the files hold them so.
     """
     codec = copy.deepcopy(codec).eval()
-    weights = save_weights(codec, directory / WEIGHTS).within("codec.")
-    _export_decoder(codec, directory / DECODER, weights)
-    _export_encoder(codec, directory / ENCODER, weights)
+    weights = save_weights(codec, directory / CODEC_WEIGHTS).within("codec.")
+    _export_decoder(codec, directory / CODEC_DECODER, weights)
+    _export_encoder(codec, directory / CODEC_ENCODER, weights)
     return describe_codec(codec)
+
+
+def export_timbre_encoder(
+    codec: Codec, encoder: nn.Module, path: Path, codec_weights: WeightFile, weights: WeightFile
+) -> None:
+    """Writes the codec's latents and the stage-1 encoder as one graph.
+
+    Args:
+        codec: its weights rounded to fp16.
+        encoder: latents [B, T, D], n_frames [B] -> points [B, 2]; its weights rounded to fp16.
+        path: the .onnx file.
+        codec_weights: the codec's weights.
+        weights: the encoder's weights.
+    """
+    batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames")
+    codes = torch.zeros(2, 7, codec.n_codebooks, dtype=torch.int64)
+    program = export_program(
+        TimbreGraph(codec, encoder),
+        (codes, torch.tensor([7, 5])),
+        input_names=["codes", "n_frames"],
+        output_names=["timbre"],
+        dynamic_shapes=({0: batch, 1: frames}, {0: batch}),
+    )
+    save_graph(program, path, codec_weights.within("codec."), weights.within("encoder."))
 
 
 def describe_codec(codec: Codec) -> pb.CodecSpec:
@@ -82,7 +116,6 @@ def _export_decoder(codec: Codec, path: Path, weights: WeightFile) -> None:
         input_names=["codes", *state],
         output_names=["audio", *(f"{name}_out" for name in state)],
         dynamic_shapes=({0: batch, 1: frames}, [{0: batch} for _ in state]),
-        opset_version=OPSET,
     )
     save_graph(program, path, weights)
 
@@ -96,6 +129,5 @@ def _export_encoder(codec: Codec, path: Path, weights: WeightFile) -> None:
         input_names=["audio", "pitch"],
         output_names=["codes"],
         dynamic_shapes=({1: samples}, None),
-        opset_version=OPSET,
     )
     save_graph(program, path, weights)

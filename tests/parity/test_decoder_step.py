@@ -15,10 +15,9 @@ import torch
 
 from timbrel_bundle.runtime import session_options
 from timbrel_export.absorbed_attention import absorb
+from timbrel_export.decoder_step import FusedStep
 from timbrel_export.errors import ParityError
-from timbrel_export.fused_step import FusedStep
-from timbrel_export.parity import compare_decoder
-from timbrel_export.precision_parity import PrecisionParity
+from timbrel_export.parity import PrecisionParity, compare_decoder
 from timbrel_export.step_operators import StandardOperators
 from timbrel_training.model import NoteTransformer
 

@@ -1,11 +1,11 @@
-"""8-bit weights: exact where they can be, close elsewhere."""
+"""Weights of 8 bits are exact where they can be, and close elsewhere."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_bundle.quantization import (
+from timbrel_bundle.weights import (
     BLOCK_SIZE,
     CODES_SUFFIX,
     SCALES_SUFFIX,

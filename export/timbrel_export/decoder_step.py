@@ -1,20 +1,21 @@
-"""One step of the encoder-decoder model, in as few operators as there are kernels for.
+"""One step of the decoder, in as few operators as there are kernels for.
 
-It computes what `timbrel_training.model.decoder.Decoder.step` does, but queries, keys and values stay one
-tensor, cross-attention is absorbed, and a residual connection meets the LayerNorm behind it.
+`FusedStep` computes what `timbrel_training.model.decoder.Decoder.step` does, but queries, keys and values
+stay one tensor, cross-attention is absorbed, and a residual connection meets the LayerNorm behind it.
+`PrefixStep` is that of the decoder-only model, which is there for comparison alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
-from timbrel_export.absorbed_attention import Absorbed, attend_absorbed
-from timbrel_export.step_operators import StepOperators
+from timbrel_export.absorbed_attention import Absorbed, attend_absorbed, cross_layers
+from timbrel_export.step_operators import StepOperators, standard_attention
 from timbrel_training.model import NoteTransformer
-from timbrel_training.model.attention import KV
+from timbrel_training.model.attention import KV, attend_cached
 from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.layers import CrossLayer
 
@@ -26,7 +27,7 @@ class FusedStep(nn.Module):
         super().__init__()
         self.model = model
         self.operators = operators
-        self._layers = list(cast("Iterable[CrossLayer]", model.decoder.layers))
+        self._layers = cross_layers(model)
         self._norms = self._norms_behind()
 
     def forward(
@@ -73,7 +74,7 @@ class FusedStep(nn.Module):
         return self.model.config.norm == "pre"
 
     def _enter(self, tokens: Tensor, gate: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-        """What the first block reads, and the residual stream, of a step's inputs."""
+        """Turns a step's inputs into what the first block reads, and the residual stream."""
         decoder = self.model.decoder
         played = decoder.tokens(tokens)[:, None]
         placed = (decoder.gate(gate) + decoder.positions(position))[:, None]
@@ -82,7 +83,7 @@ class FusedStep(nn.Module):
         return (played + placed,) * 2
 
     def _join(self, x: Tensor, change: Tensor, bias: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
-        """What the next block reads, and the residual stream behind this one."""
+        """Adds a block's change: gives what the next block reads, and the residual stream behind this one."""
         normed, total = self.operators.join(x, change, bias, norm)
         return normed, total if self._normalises_first else normed
 
@@ -102,3 +103,21 @@ class FusedStep(nn.Module):
         scores = self.operators.linear(x, embedding.weight, embedding).float()
         bias = heads.bias.float().masked_fill(heads.forbidden, MASKED_LOGIT)
         return scores.reshape(-1, *bias.shape) + bias
+
+
+class PrefixStep(nn.Module):
+    """The step of a model with `conditioning: prefix`: the model's own, in no special operators.
+
+    The decoder-only model is kept for comparison and does not ship.
+    """
+
+    def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, tokens: Tensor, gate: Tensor, position: Tensor, caches: Sequence[KV], memories: Sequence[KV]
+    ) -> tuple[Tensor, list[KV]]:
+        """Runs as `FusedStep` does; memories: per layer, keys and values [B, n_kv_heads, 3, head_dim]."""
+        attention = standard_attention if torch.compiler.is_exporting() else attend_cached
+        return self.model.step(tokens, gate, position, caches, memories, attention)
