@@ -1,4 +1,4 @@
-"""What a check of a library found."""
+"""The report of a check of a library."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 
-class Fault(NamedTuple):
-    """One thing that is wrong."""
+class LibraryFault(NamedTuple):
+    """One thing that is wrong with a library."""
 
     file: str
     """Path within the library."""
@@ -21,12 +21,12 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class ScaleResult:
-    """Notes of an instrument that a sampler played."""
+    """The notes of an instrument that a sampler played."""
 
     file: str
     n_played: int
     n_judged: int
-    """Of those, the ones whose sample has a pitch that is tracked with confidence."""
+    """Notes played whose sample has a pitch that is tracked with confidence."""
 
     worst_cents: float
     """Largest distance between a played note and its own tuned sample."""
@@ -37,7 +37,7 @@ class ScaleResult:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The outcome."""
+    """The outcome of a check."""
 
     folder: str
     n_files: int
@@ -51,9 +51,9 @@ class VerifyReport:
     n_instruments: int
     trackers: str
     scales: tuple[ScaleResult, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[LibraryFault, ...]
     notices: tuple[str, ...]
-    """Checks that were left out, one line each."""
+    """Lines about checks that were left out."""
 
     @property
     def passed(self) -> bool:
