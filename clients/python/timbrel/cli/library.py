@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tqdm import tqdm
@@ -22,8 +23,7 @@ from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
 from timbrel.library.plan.ranges import parse_pitches, parse_velocities, refusal
 from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
-from timbrel.library.render.servers import SILENT_SECONDS, JobServers, server_addresses
-from timbrel.library.render.source import PATIENCE_SECONDS
+from timbrel.library.render import source as sources
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
 from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
 
@@ -72,10 +72,11 @@ class LibraryCommand:
             return _run_sharded(args, wanted, pitches, velocities)
         folder = Path(args.out)
         LibraryFolder(folder).check()
-        with _servers_of(args) as servers:
-            client = servers.client
+        with ExitStack() as stack:
+            clients, patience_seconds = _clients_of(args, stack)
+            client = sources.first_answering(clients, _tell)
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
-            source = servers.source(args.patience)
+            source = sources.ClientSource(clients, patience_seconds=patience_seconds, tell=_tell)
             source.require(job.writer)
             options = BuildOptions(args.sf2, not args.json, _tell)
             summary = build_library(client, job, folder, options, source)
@@ -219,14 +220,14 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout",
         type=float,
-        default=SILENT_SECONDS,
+        default=sources.SILENT_SECONDS,
         metavar="SECONDS",
         help="how long a server may give no note before it counts as away (default %(default)g)",
     )
     group.add_argument(
         "--patience",
         type=float,
-        default=PATIENCE_SECONDS,
+        default=sources.PATIENCE_SECONDS,
         metavar="SECONDS",
         help="how long a server may be away before it is given up: the others go on, and without others the "
         "job ends, to be continued later (default %(default)g)",
@@ -255,20 +256,23 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _servers_of(args: argparse.Namespace) -> JobServers:
-    """Connects to the servers that the options name.
+def _clients_of(args: argparse.Namespace, stack: ExitStack) -> tuple[dict[str, Client], float]:
+    """Makes a client for each server that the options name; tells for how long one may be away.
 
     Raises:
         InvalidRequestError: an address makes no sense, or --bundle stands beside --server.
     """
     if args.server and args.bundle is not None:
         raise refusal("bundle", f"the server {args.server[0]} serves its own; leave out --bundle")
-    addresses = [] if args.bundle is not None else server_addresses(args.server, os.environ)
-
-    def connect(address: str | None) -> Client:
-        return Client(address, timeout=args.timeout, bundle=args.bundle, progress=True)
-
-    return JobServers(addresses, connect, _tell)
+    addresses = [] if args.bundle is not None else sources.server_addresses(args.server, os.environ)
+    clients = {
+        address or "the private server": stack.enter_context(
+            Client(address, timeout=args.timeout, bundle=args.bundle, progress=True)
+        )
+        for address in addresses or (None,)
+    }
+    # Nobody brings a private server back.
+    return clients, args.patience if addresses else 0.0
 
 
 def _run_sharded(

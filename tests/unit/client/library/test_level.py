@@ -12,11 +12,15 @@ from timbrel.library.render.level import (
     CUT_FADE_SECONDS,
     FADE_SECONDS,
     LEAD_IN_SECONDS,
+    PEAK_DB,
+    TARGET_LUFS,
     decibels,
+    fast_length,
+    instrument_gain_db,
+    loudness,
     trim,
     true_peak,
 )
-from timbrel.library.render.loudness import PEAK_DB, TARGET_LUFS, fast_length, instrument_gain_db, loudness
 
 SAMPLE_RATE = 48_000
 Tone = Callable[..., npt.NDArray[np.float32]]

@@ -6,7 +6,7 @@ import pytest
 
 import timbrel
 from timbrel.library.plan.voice import parse_path
-from timbrel.library.render.servers import server_addresses
+from timbrel.library.render.source import server_addresses
 
 
 @pytest.mark.parametrize(

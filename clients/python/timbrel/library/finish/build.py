@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from timbrel.client import Client
-from timbrel.library.finish.finisher import Finisher
+from timbrel.library.finish.finisher import ChosenInstrument, Finisher
 from timbrel.library.finish.instrument_files import write_sf2
-from timbrel.library.finish.instrument_writer import InstrumentWriter
 from timbrel.library.finish.manifest import ManifestRow, write_rows, write_table
 from timbrel.library.finish.summary import BuildSummary, licence_text, readme_text, summarise
 from timbrel.library.plan.folder import LibraryFolder
@@ -22,11 +23,10 @@ from timbrel.library.render.attempts import Attempt, ChosenNote, choose_attempts
 from timbrel.library.render.pitch import find_trackers
 from timbrel.library.render.renderer import Progress, Renderer
 from timbrel.library.render.source import PATIENCE_SECONDS, ClientSource, NoteSource
-from timbrel.library.render.store import LibraryCodec, NoteStore
-from timbrel.library.render.worker_pool import Urgency, WorkerPool, usable_cores
+from timbrel.library.render.store import NoteStore, note_decoder
+from timbrel.library.render.worker_pool import Urgency, WorkerPool, default_threads, done_future
+from timbrel.progress import bar
 from timbrel_bundle.files import atomic_write
-
-MAX_THREADS = 8
 
 NO_TABLE = "manifest.parquet was not written: pyarrow is not installed (manifest.jsonl holds the same)"
 
@@ -46,7 +46,7 @@ class BuildOptions:
     """How long the server may be away before the job ends, to be continued later."""
 
     n_threads: int = 0
-    """Notes decoded and measured at once; 0: one a core, up to MAX_THREADS."""
+    """Notes decoded and measured at once; 0: one a core, up to 8."""
 
 
 def build_library(
@@ -77,7 +77,7 @@ def build_library(
         folder.claim(job)
         folder.sweep()
         source = source or ClientSource(client, patience_seconds=options.patience_seconds, tell=options.tell)
-        with WorkerPool(options.n_threads or min(MAX_THREADS, usable_cores())) as pool:
+        with WorkerPool(options.n_threads or default_threads()) as pool:
             return _Build(client, job, folder, options, source, pool).run()
 
 
@@ -99,14 +99,14 @@ class _Build:
         self._source = source
         self._pool = pool
         self._model = client.model()
-        codec = LibraryCodec(client)
+        decoder = note_decoder(client)
         # While the server is busy with its first notes.
-        pool.submit(Urgency.FINISH, codec.load)
+        pool.submit(Urgency.FINISH, decoder.load)
         self._renderer = Renderer(
             job,
             NoteStore(folder.codes),
             folder.measured,
-            codec,
+            decoder,
             self._model.sample_rate,
             find_trackers(),
             pool,
@@ -118,7 +118,8 @@ class _Build:
     def run(self) -> BuildSummary:
         start = time.monotonic()
         rows = self._make()
-        notices = self._write_manifest(rows)
+        write_rows(self._folder.manifest, rows)
+        notices = [] if write_table(self._folder.table, rows) else [NO_TABLE]
         if self._options.sf2:
             notices += write_sf2(self._folder.path, [voice.slug for voice in self._job.voices])
         summary = summarise(
@@ -140,7 +141,7 @@ class _Build:
         chosen: list[dict[int, ChosenNote]] = [{} for _ in self._job.voices]
         numbers: list[int] = []
         with (
-            InstrumentWriter(self._finisher, self._pool) as writer,
+            _InstrumentWriter(self._finisher, self._pool) as writer,
             closing(choose_attempts(notes, self._job.tries, self._attempt)) as choosing,
         ):
             for index, note in choosing:
@@ -166,6 +167,70 @@ class _Build:
         self._n_rendered += progress.n_rendered
         self._render_seconds += progress.render_seconds
 
-    def _write_manifest(self, rows: Sequence[ManifestRow]) -> list[str]:
-        write_rows(self._folder.manifest, rows)
-        return [] if write_table(self._folder.table, rows) else [NO_TABLE]
+
+class _InstrumentWriter:
+    """Takes instruments whose notes are all chosen, and hands out their rows once they are files.
+
+    It is used as a context manager, within that of its pool.
+    """
+
+    def __init__(self, finisher: Finisher, pool: WorkerPool) -> None:
+        self._finisher = finisher
+        self._pool = pool
+        # One more thread, which only waits: for samples to be written, and for the disk.
+        self._committer = ThreadPoolExecutor(1, "timbrel-committer")
+        self._samples: list[Sequence[Future[ManifestRow]]] = []
+        self._committing: deque[Future[list[ManifestRow]]] = deque()
+        self._committed: list[list[ManifestRow]] = []
+
+    def __enter__(self) -> _InstrumentWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drops what has not begun; where all went well there is nothing left."""
+        for future in (future for futures in self._samples for future in futures):
+            future.cancel()
+        self._committer.shutdown(cancel_futures=True)
+
+    def begin(self, instrument: ChosenInstrument) -> None:
+        """Begins to write an instrument's files; those of one that was finished before stay as they are.
+
+        Raises:
+            OSError: one of an instrument begun earlier could not be written.
+        """
+        kept = self._finisher.kept_rows(instrument)
+        if kept is None:
+            write = self._finisher.write_sample
+            samples = [
+                self._pool.submit(Urgency.FINISH, write, instrument, number)
+                for number in range(len(instrument.notes))
+            ]
+            self._committing.append(self._committer.submit(self._commit, instrument, samples))
+        else:
+            samples = [done_future(row) for row in kept]
+            self._committing.append(done_future(kept))
+        self._samples.append(samples)
+        while self._committing and self._committing[0].done():
+            self._committed.append(self._committing.popleft().result())
+
+    def finish(self, show_progress: bool) -> list[list[ManifestRow]]:
+        """Waits for all files; returns the rows of all instruments, in the order in which they were begun.
+
+        Raises:
+            OSError: a file could not be written, or a raw note is damaged.
+        """
+        samples = [future for futures in self._samples for future in futures]
+        with bar("finishing", len(samples), "note", shown=show_progress) as progress:
+            for future in samples:
+                future.result()
+                progress.update()
+        while self._committing:
+            self._committed.append(self._committing.popleft().result())
+        return self._committed
+
+    def _commit(
+        self, instrument: ChosenInstrument, samples: Sequence[Future[ManifestRow]]
+    ) -> list[ManifestRow]:
+        rows = [sample.result() for sample in samples]
+        self._finisher.commit(instrument, rows)
+        return rows

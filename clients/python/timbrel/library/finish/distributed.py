@@ -1,28 +1,36 @@
-"""The same plan on a cluster: Ray Data, and shards of raw notes on any file system that fsspec knows."""
+"""The same plan on a cluster: Ray Data, whose workers have servers of their own, and shards of raw notes."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from timbrel.errors import FieldViolation, InvalidRequestError, MissingExtraError, ServerError, TimbrelError
-from timbrel.library.finish.shard_worker import ShardWorker
-from timbrel.library.finish.shards import (
-    INDEX_FILE,
-    SHARD_FORMATS,
-    Shard,
-    ShardFormat,
-    ShardReceipt,
-    ShardStore,
-    plan_shards,
-)
+import numpy as np
+import numpy.typing as npt
+
+from timbrel import errors
+from timbrel.client import Client
+from timbrel.library.finish import shards as shard_files
+from timbrel.library.finish.manifest import rendering_facts, tuning_facts
+from timbrel.library.finish.shards import Shard, ShardFormat, ShardReceipt, ShardStore
 from timbrel.library.plan.job import LibraryJob
+from timbrel.library.plan.notes import PlannedNote, plan_notes
+from timbrel.library.render.attempts import Attempt, ChosenNote, choose_attempts
+from timbrel.library.render.pitch import find_trackers
+from timbrel.library.render.renderer import Progress, Renderer
+from timbrel.library.render.source import ClientSource, check_model
+from timbrel.library.render.store import NoteStore, note_decoder
+from timbrel.library.render.worker_pool import WorkerPool
+from timbrel.private_server import PrivateServer
 from timbrel.progress import bar
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
@@ -37,6 +45,9 @@ RAY_SETTINGS = {
     "RAY_worker_niceness": "0",  # its own is 15: on a busy machine no worker would ever get ready
 }
 """Ray's environment, where the user has not set it otherwise."""
+
+SERVER_OPTIONS = ("--threads", "1")
+"""A worker has one core: many small servers write more notes than one that waits for its own threads."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +118,7 @@ def build_shards(
     start = time.monotonic()
     store = ShardStore(url)
     store.claim(job, {"shard_format": shard_format, "shard_notes": shard_notes})
-    shards = plan_shards(job.n_notes, shard_notes, shard_format)
+    shards = shard_files.plan_shards(job.n_notes, shard_notes, shard_format)
     found = {shard.number: receipt for shard in shards if (receipt := store.receipt(shard)) is not None}
     missing = [shard for shard in shards if shard.number not in found]
     made: dict[str, ShardReceipt] = {}
@@ -125,7 +136,7 @@ def build_shards(
         sum(receipt.n_rendered for receipt in made.values()),
         round(time.monotonic() - start, 3),
     )
-    store.write(INDEX_FILE, _index(receipts))
+    store.write(shard_files.INDEX_FILE, _index(receipts))
     return summary
 
 
@@ -146,7 +157,7 @@ def _make(
         try:
             for row in made.iter_rows():
                 yield ShardReceipt(**row)
-        except TimbrelError:
+        except errors.TimbrelError:
             raise
         except Exception as error:
             raise _cause(error) from None
@@ -174,7 +185,7 @@ def ray_session(n_workers: int | None) -> Iterator[Any]:
         import ray
         import ray.data
     except ImportError as error:
-        raise MissingExtraError("--engine ray", "scale") from error
+        raise errors.MissingExtraError("--engine ray", "scale") from error
     started = not ray.is_initialized()
     if started:
         # One core more than there are workers: the plan is read by a task of its own.
@@ -206,24 +217,110 @@ def _index(receipts: tuple[ShardReceipt, ...]) -> bytes:
     return (json.dumps({"n_notes": n_notes, "shards": shards}, indent=1) + "\n").encode()
 
 
-def _cause(error: BaseException) -> TimbrelError:
+def _cause(error: BaseException) -> errors.TimbrelError:
     """Finds what went wrong in a worker, without Ray's own account of it."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, TimbrelError):
+        if isinstance(seen, errors.TimbrelError):
             return seen
         seen = getattr(seen, "cause", None) or seen.__cause__
     last = [line for line in str(error).splitlines() if line.strip()][-1:] or [type(error).__name__]
-    return ServerError(f"a worker failed: {last[0].strip()}; shards that are done stay")
+    return errors.ServerError(f"a worker failed: {last[0].strip()}; shards that are done stay")
 
 
 def _check(shard_format: str, shard_notes: int, n_workers: int | None) -> None:
     faults = []
-    if shard_format not in SHARD_FORMATS:
-        faults.append(FieldViolation("shard_format", f"{shard_format!r} is not {' or '.join(SHARD_FORMATS)}"))
+    if shard_format not in shard_files.SHARD_FORMATS:
+        faults.append(
+            errors.FieldViolation(
+                "shard_format", f"{shard_format!r} is not {' or '.join(shard_files.SHARD_FORMATS)}"
+            )
+        )
     if shard_notes < 1:
-        faults.append(FieldViolation("shard_notes", f"must be 1 or more, got {shard_notes}"))
+        faults.append(errors.FieldViolation("shard_notes", f"must be 1 or more, got {shard_notes}"))
     if n_workers is not None and n_workers < 1:
-        faults.append(FieldViolation("workers", f"must be 1 or more, got {n_workers}"))
+        faults.append(errors.FieldViolation("workers", f"must be 1 or more, got {n_workers}"))
     if faults:
-        raise InvalidRequestError.of(faults)
+        raise errors.InvalidRequestError.of(faults)
+
+
+class ShardWorker:
+    """Renders shards of one job. Ray makes as many as there is room for, each in a process of its own."""
+
+    def __init__(self, job: LibraryJob, url: str, bundle: str | None) -> None:
+        """
+        Args:
+            url: where the shards go.
+            bundle: folder of the bundle, the same on every machine; None: the one that ships.
+        """
+        self._job = job
+        self._shards = ShardStore(url)
+        self._server = PrivateServer(bundle, SERVER_OPTIONS)
+        self._client = Client(self._server.address, token=self._server.token)
+        check_model("the worker's server", self._client, job.writer)
+        self._source = ClientSource(self._client, patience_seconds=0.0)
+        self._decode = note_decoder(self._client)
+        self._trackers = find_trackers()
+
+    def __call__(self, batch: dict[str, npt.NDArray[Any]]) -> dict[str, list[Any]]:
+        """Makes a batch of shards, as Ray Data calls it: columns in, columns out."""
+        receipts = [
+            self.make(Shard(**{name: _plain(values[index]) for name, values in batch.items()}))
+            for index in range(len(batch["number"]))
+        ]
+        rows = [asdict(receipt) for receipt in receipts]
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    def make(self, shard: Shard) -> ShardReceipt:
+        """Renders, measures and writes one shard."""
+        notes = list(islice(plan_notes(self._job), shard.first, shard.stop))
+        with tempfile.TemporaryDirectory(prefix="timbrel-shard-") as folder:
+            rows, n_rendered = self._render(notes, shard.first, Path(folder))
+        content = shard_files.shard_bytes(rows, shard.format)
+        receipt = shard_files.receipt_of(shard, rows, content, n_rendered)
+        self._shards.commit(shard, content, receipt)
+        return receipt
+
+    def close(self) -> None:
+        """Ends the server, which would end with this process anyway."""
+        self._client.close()
+        self._server.close()
+
+    def _render(
+        self, notes: Sequence[PlannedNote], first: int, folder: Path
+    ) -> tuple[list[shard_files.Row], int]:
+        progress = Progress()
+        with WorkerPool(1) as pool:
+            renderer = Renderer(
+                self._job,
+                NoteStore(folder / "codes"),
+                folder / "measured.log",
+                self._decode,
+                self._client.model().sample_rate,
+                self._trackers,
+                pool,
+            )
+
+            def attempt(
+                wanted: Sequence[PlannedNote], number: int
+            ) -> Generator[tuple[int, Attempt], None, None]:
+                return renderer.render(wanted, number, self._source, progress)
+
+            chosen = dict(choose_attempts(notes, self._job.tries, attempt))
+        rows = [self._row(renderer, chosen[index], first + index) for index in range(len(notes))]
+        return rows, progress.n_rendered
+
+    def _row(self, renderer: Renderer, note: ChosenNote, number: int) -> shard_files.Row:
+        raw = renderer.note(note.attempt.key)
+        return {
+            **rendering_facts(self._job, self._client.model(), note, number, raw),
+            "loudness_lufs": note.measured.loudness,
+            "true_peak_db": note.measured.true_peak,
+            **tuning_facts(note),
+            "codes": raw.codes,
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Turns numpy's scalars into Python's."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -13,16 +13,7 @@ from statistics import median
 import numpy as np
 
 from timbrel.core.model import Model
-from timbrel.library.finish import loop, manifest
-from timbrel.library.finish.instrument_files import (
-    Region,
-    SamplerInstrument,
-    dspreset_text,
-    key_zones,
-    sfz_text,
-    velocity_tracking,
-    velocity_zones,
-)
+from timbrel.library.finish import instrument_files, loop, manifest
 from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.finish.sample_files import SampleFacts, sample_bytes
 from timbrel.library.plan.folder import sync, write_later
@@ -30,8 +21,7 @@ from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.voice import Voice
 from timbrel.library.render.attempts import ChosenNote
-from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels
-from timbrel.library.render.loudness import instrument_gain_db, loudness
+from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels, instrument_gain_db, loudness
 from timbrel.library.render.measure import Measurement
 from timbrel.library.render.store import DecodedNote
 from timbrel_bundle.files import atomic_write
@@ -60,28 +50,19 @@ class ChosenInstrument:
     """Whether its sounds last, so that they are given loops."""
 
 
+@dataclass(frozen=True)
 class Finisher:
-    """Writes the files of instruments. Safe to use from several threads."""
+    """Writes the files of instruments. Threads may share it."""
 
-    def __init__(
-        self,
-        job: LibraryJob,
-        model: Model,
-        folder: Path,
-        kept: Path,
-        load: Load,
-    ) -> None:
-        """
-        Args:
-            folder: the library.
-            kept: folder of the rows of instruments that are finished.
-            load: gives raw notes and their sounds.
-        """
-        self._job = job
-        self._model = model
-        self._folder = folder
-        self._kept = kept
-        self._load = load
+    job: LibraryJob
+    model: Model
+    folder: Path
+    """The library."""
+
+    kept: Path
+    """Folder of the rows of instruments that are finished."""
+
+    load: Load
 
     def instrument(self, voice: Voice, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
@@ -91,14 +72,14 @@ class Finisher:
             notes=notes,
             first_number=first_number,
             gain_db=instrument_gain_db((each.loudness, each.true_peak) for each in measured),
-            looped=self._job.loops and is_sustained(measured),
+            looped=self.job.loops and is_sustained(measured),
         )
 
     def kept_rows(self, instrument: ChosenInstrument) -> list[ManifestRow] | None:
         """Gives the rows of before, if they are of these very notes, measured alike, and all files exist."""
         slug = instrument.voice.slug
         try:
-            rows = list(manifest.read_rows(self._kept / f"{slug}.jsonl"))
+            rows = list(manifest.read_rows(self.kept / f"{slug}.jsonl"))
         except (OSError, ValueError):
             return None
         gain_db = round(instrument.gain_db, 3)
@@ -110,7 +91,7 @@ class Finisher:
             for note in instrument.notes
         ]
         files = [f"{slug}.sfz", f"{slug}.dspreset", *(row.file for row in rows)]
-        return rows if found == wanted and all((self._folder / file).is_file() for file in files) else None
+        return rows if found == wanted and all((self.folder / file).is_file() for file in files) else None
 
     def write_sample(self, instrument: ChosenInstrument, number: int) -> ManifestRow:
         """Writes one sample of an instrument, counted from 0.
@@ -119,28 +100,30 @@ class Finisher:
             OSError: the file cannot be written, or the raw note is damaged.
         """
         note = instrument.notes[number]
-        decoded = self._load(note.attempt.key)
-        sample = self._finish(decoded, instrument)
-        sample_format, rate = SAMPLE_FORMATS[self._job.file_format], self._job.sample_rate
-        content = sample_bytes(sample.audio, rate, sample_format, self._facts(note, sample))
-        write_later(self._folder / note.planned.file, content)
-        looped, measured = sample.looped, note.measured
+        decoded = self.load(note.attempt.key)
+        audio, looped = self._finish(decoded, instrument)
+        sample_format, rate = SAMPLE_FORMATS[self.job.file_format], self.job.sample_rate
+        content = sample_bytes(audio, rate, sample_format, self._facts(note, looped))
+        write_later(self.folder / note.planned.file, content)
+        # Measured already, unless more than the gain was changed since.
+        changed = looped is not None or rate != self.model.sample_rate
+        lufs = loudness(audio, rate) if changed else note.measured.loudness + instrument.gain_db
         return ManifestRow.from_flat(
             {
                 **manifest.rendering_facts(
-                    self._job, self._model, note, instrument.first_number + number, decoded.note
+                    self.job, self.model, note, instrument.first_number + number, decoded.note
                 ),
                 **manifest.tuning_facts(note),
                 "sample_rate": rate,
                 "file": note.planned.file,
                 "sha256": hashlib.sha256(content).hexdigest(),
-                "n_samples": len(sample.audio),
-                "codec_hash": self._model.codec_hash,
-                "bandwidth_hz": bandwidth_hz(self._job, self._model),
+                "n_samples": len(audio),
+                "codec_hash": self.model.codec_hash,
+                "bandwidth_hz": bandwidth_hz(self.job, self.model),
                 "lead_in_seconds": LEAD_IN_SECONDS,
                 "gain_db": round(instrument.gain_db, 3),
-                "loudness_lufs": round(self._loudness(instrument, measured, sample), 3),
-                "peak_db": round(decibels(float(np.abs(sample.audio).max(initial=0.0))), 3),
+                "loudness_lufs": round(lufs, 3),
+                "peak_db": round(decibels(float(np.abs(audio).max(initial=0.0))), 3),
                 "loop_mode": "no_loop" if looped is None else "loop_continuous",
                 "loop_start": None if looped is None else looped.loop.start,
                 "loop_end": None if looped is None else looped.loop.end,
@@ -157,82 +140,72 @@ class Finisher:
         Raises:
             OSError: a file cannot be written.
         """
-        sync(self._folder / row.file for row in rows)
+        sync(self.folder / row.file for row in rows)
         slug, described = instrument.voice.slug, self._describe(instrument, rows)
-        atomic_write(self._folder / f"{slug}.sfz", sfz_text(described))
-        atomic_write(self._folder / f"{slug}.dspreset", dspreset_text(described))
-        manifest.write_rows(self._kept / f"{slug}.jsonl", rows)
+        atomic_write(self.folder / f"{slug}.sfz", instrument_files.sfz_text(described))
+        atomic_write(self.folder / f"{slug}.dspreset", instrument_files.dspreset_text(described))
+        manifest.write_rows(self.kept / f"{slug}.jsonl", rows)
 
-    def _finish(self, decoded: DecodedNote, instrument: ChosenInstrument) -> _FinishedSample:
+    def _finish(
+        self, decoded: DecodedNote, instrument: ChosenInstrument
+    ) -> tuple[Audio, loop.LoopedSound | None]:
+        """Levels and loops a sound."""
         trimmed = decoded.trimmed
         audio = trimmed.audio * np.float32(10.0 ** (instrument.gain_db / 20.0))
         found = self._find_loop(audio, trimmed.removed) if instrument.looped else None
-        return _FinishedSample(found.audio if found else audio, found)
+        return (found.audio if found else audio), found
 
     def _find_loop(self, audio: Audio, removed: int) -> loop.LoopedSound | None:
-        rate = self._job.sample_rate
-        released = round(self._job.seconds * rate) - removed
+        rate = self.job.sample_rate
+        released = round(self.job.seconds * rate) - removed
         begin = round(max(loop.STEADY_SHARE * released, (LEAD_IN_SECONDS + loop.STEADY_SECONDS) * rate))
         return loop.find_loop(audio, rate, begin, released - round(loop.BEFORE_RELEASE_SECONDS * rate))
 
-    def _facts(self, note: ChosenNote, sample: _FinishedSample) -> SampleFacts:
+    def _facts(self, note: ChosenNote, looped: loop.LoopedSound | None) -> SampleFacts:
         planned = note.planned
-        order = planned.order(self._job, note.attempt.number)
+        order = planned.order(self.job, note.attempt.number)
         return SampleFacts(
             key=planned.pitch,
             tune=note.tune_cents,
-            loop=None if sample.looped is None else (sample.looped.loop.start, sample.looped.loop.end),
-            keys=key_zones(self._job.pitches)[planned.pitch],
-            velocities=velocity_zones(self._job.velocities)[planned.velocity],
+            loop=looped.loop if looped else None,
+            keys=instrument_files.key_zones(self.job.pitches)[planned.pitch],
+            velocities=instrument_files.velocity_zones(self.job.velocities)[planned.velocity],
             texts={
                 "INAM": f"{planned.voice.name}, pitch {planned.pitch}, velocity {planned.velocity}",
                 "ICMT": f"timbre {order.timbre[0]:g},{order.timbre[1]:g} seed {order.seed} "
-                f"bundle {self._model.bundle_hash}",
+                f"bundle {self.model.bundle_hash}",
                 "ISFT": f"timbrel {_version()}",
             },
         )
 
-    def _loudness(
-        self, instrument: ChosenInstrument, measured: Measurement, sample: _FinishedSample
-    ) -> float:
-        """Measures the LUFS of a file, unless nothing but the gain changed since the note was measured."""
-        if sample.looped is None and self._job.sample_rate == self._model.sample_rate:
-            return measured.loudness + instrument.gain_db
-        return loudness(sample.audio, self._job.sample_rate)
-
-    def _describe(self, instrument: ChosenInstrument, rows: Sequence[ManifestRow]) -> SamplerInstrument:
+    def _describe(
+        self, instrument: ChosenInstrument, rows: Sequence[ManifestRow]
+    ) -> instrument_files.SamplerInstrument:
         voice = instrument.voice
-        keys, velocities = key_zones(self._job.pitches), velocity_zones(self._job.velocities)
+        keys = instrument_files.key_zones(self.job.pitches)
+        velocities = instrument_files.velocity_zones(self.job.velocities)
         low, high = RELEASE_SECONDS
         release = median(note.measured.release_seconds for note in instrument.notes)
-        return SamplerInstrument(
+        return instrument_files.SamplerInstrument(
             name=voice.name,
             slug=voice.slug,
-            comment=f"rendered by timbrel {_version()} with bundle {self._model.bundle_hash[:12]}",
+            comment=f"rendered by timbrel {_version()} with bundle {self.model.bundle_hash[:12]}",
             regions=[
-                Region(
+                instrument_files.Region(
                     file=row.file,
                     pitch=row.pitch,
                     keys=keys[row.pitch],
                     velocities=velocities[row.velocity],
                     round_robin=row.round_robin,
                     tune=row.tune_cents,
-                    loop=_loop_of(row),
+                    loop=row.loop,
                 )
                 for row in rows
             ],
-            round_robins=self._job.round_robins,
-            velocity_tracking=velocity_tracking(len(self._job.velocities)),
+            round_robins=self.job.round_robins,
+            velocity_tracking=instrument_files.velocity_tracking(len(self.job.velocities)),
             release_seconds=min(high, max(low, release)),
         )
-
-
-@dataclass(frozen=True)
-class _FinishedSample:
-    """A sample as it is written."""
-
-    audio: Audio
-    looped: loop.LoopedSound | None
 
 
 def is_sustained(notes: Sequence[Measurement]) -> bool:
@@ -249,7 +222,3 @@ def bandwidth_hz(job: LibraryJob, model: Model) -> float:
 @cache
 def _version() -> str:
     return version("timbrel")
-
-
-def _loop_of(row: ManifestRow) -> tuple[int, int] | None:
-    return None if row.loop_start is None or row.loop_end is None else (row.loop_start, row.loop_end)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.library.render.level import Audio, rms_db
-from timbrel.library.render.loudness import fast_length
+from timbrel.library.render.level import Audio, fast_length, rms_db
 
 STEADY_SHARE = 0.25
 STEADY_SECONDS = 0.3
@@ -50,8 +50,7 @@ BLOCK_WINDOWS = 2.5
 """Length of the transforms that windows are compared by."""
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(NamedTuple):
     """The stretch that a sampler repeats, in samples; `end` is the last one played before `start`."""
 
     start: int

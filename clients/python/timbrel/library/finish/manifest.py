@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from timbrel.core.model import Model
+from timbrel.library.finish.loop import Loop
 from timbrel.library.plan.job import LibraryJob, ModelIdentity
 from timbrel.library.plan.notes import codes_hash
 from timbrel.library.render.attempts import ChosenNote
@@ -23,41 +24,26 @@ from timbrel.library.render.store import RawNote
 from timbrel_bundle.files import atomic_path, atomic_write
 from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
 
-NSYNTH_FAMILIES = (
-    "bass",
-    "brass",
-    "flute",
-    "guitar",
-    "keyboard",
-    "mallet",
-    "organ",
-    "reed",
-    "string",
-    "synth_lead",
-    "vocal",
-)
-"""NSynth's names of families, in the order of their numbers."""
+NSYNTH_FAMILIES = {
+    "bass": (0, "bass"),
+    "brass": (1, "brass"),
+    "pipe": (2, "flute"),
+    "winds": (2, "flute"),
+    "guitar": (3, "guitar"),
+    "keys": (4, "keyboard"),
+    "piano": (4, "keyboard"),
+    "chromatic percussion": (5, "mallet"),
+    "organ": (6, "organ"),
+    "reed": (7, "reed"),
+    "strings": (8, "string"),
+    "synth lead": (9, "synth_lead"),
+}
+"""Our families, in small letters -> NSynth's number and name."""
 
 UNKNOWN_FAMILY = -1
 
 NSYNTH_SYNTHETIC = 2
-"""Number of the source "synthetic", beside 0 "acoustic" and 1 "electronic"."""
-
-_TO_NSYNTH = {
-    "bass": "bass",
-    "brass": "brass",
-    "pipe": "flute",
-    "winds": "flute",
-    "guitar": "guitar",
-    "keys": "keyboard",
-    "piano": "keyboard",
-    "chromatic percussion": "mallet",
-    "organ": "organ",
-    "reed": "reed",
-    "strings": "string",
-    "synth lead": "synth_lead",
-}
-"""Our families in small letters -> NSynth's."""
+"""NSynth's number of the source "synthetic", beside 0 "acoustic" and 1 "electronic"."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +161,13 @@ class ManifestRow:
     loop_joint_db: float | None
     """Sharpness of the joint over the sharpest moment within the loop: a click would be far above 0."""
 
+    @property
+    def loop(self) -> Loop | None:
+        """The first and the last sample of the loop, if there is one."""
+        return (
+            None if self.loop_start is None or self.loop_end is None else Loop(self.loop_start, self.loop_end)
+        )
+
     def to_json(self) -> str:
         """Writes the row as one line of JSON."""
         return json.dumps(self.flat(), ensure_ascii=False, allow_nan=False)
@@ -226,9 +219,7 @@ def nsynth_family(family: str) -> tuple[int, str]:
     One that it does not know is UNKNOWN_FAMILY, and keeps its own name, in small letters.
     """
     folded = family.casefold()
-    if name := _TO_NSYNTH.get(folded):
-        return NSYNTH_FAMILIES.index(name), name
-    return UNKNOWN_FAMILY, folded.replace(" ", "_") or "unknown"
+    return NSYNTH_FAMILIES.get(folded) or (UNKNOWN_FAMILY, folded.replace(" ", "_") or "unknown")
 
 
 def rendering_facts(

@@ -13,8 +13,7 @@ from timbrel.library.finish.instrument_files import velocity_tracking
 from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
-from timbrel.library.render.level import LEAD_IN_SECONDS
-from timbrel.library.render.loudness import PEAK_DB, TARGET_LUFS
+from timbrel.library.render.level import LEAD_IN_SECONDS, PEAK_DB, TARGET_LUFS
 
 MAX_NAMES = 40
 """Instruments that the README lists by name, at most."""

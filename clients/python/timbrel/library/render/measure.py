@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from timbrel.library.render.level import Audio, Trimmed, decibels, power_envelope, rms_db, true_peak
-from timbrel.library.render.loudness import loudness
+from timbrel.library.render import level
+from timbrel.library.render.level import Audio, Trimmed
 from timbrel.library.render.pitch import TrackerPair, first_decides
 
 MEASURE_VERSION = 4
@@ -74,8 +74,8 @@ def measure(
         pitch=pitch,
         other_pitch=other,
         trackers=names,
-        loudness=round(loudness(trimmed.audio, sample_rate), 3),
-        true_peak=round(decibels(true_peak(audio, sample_rate)), 3),
+        loudness=round(level.loudness(trimmed.audio, sample_rate), 3),
+        true_peak=round(level.decibels(level.true_peak(audio, sample_rate)), 3),
         decay=_decay(trimmed.audio, sample_rate, released),
         release_seconds=round(_release(trimmed.audio, sample_rate, released), 3),
     )
@@ -88,14 +88,14 @@ def _decay(audio: Audio, sample_rate: int, released: int) -> float | None:
         # Too short to tell, or dead long before the release, which is decay enough.
         return None if quarter < 0.1 * sample_rate else DROP_DB
     early, late = audio[quarter : 2 * quarter], audio[3 * quarter : released]
-    return round((rms_db(early) - rms_db(late)) * sample_rate / (2 * quarter), 3)
+    return round((level.rms_db(early) - level.rms_db(late)) * sample_rate / (2 * quarter), 3)
 
 
 def _release(audio: Audio, sample_rate: int, released: int) -> float:
     """Measures the seconds from the release until the sound has fallen by DROP_DB."""
     if released >= len(audio):
         return 0.0
-    power = power_envelope(audio[max(0, released) :], sample_rate)
+    power = level.power_envelope(audio[max(0, released) :], sample_rate)
     above = np.flatnonzero(power > power[0] * 10.0 ** (-DROP_DB / 10.0))
     return float((above[-1] + 1) / sample_rate) if len(above) else 0.0
 

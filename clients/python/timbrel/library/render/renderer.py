@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
 from timbrel.library.plan.job import LibraryJob
@@ -28,12 +28,11 @@ class Progress:
     def __init__(self, description: str = "", shown: bool = False) -> None:
         self._description = description
         self._shown = shown
-        self._bars = ExitStack()
+        self._bar = bar(description, None, "note", shown=False)
         self._start = time.monotonic()
         self._n_notes = 0
         self._n_measured = 0
-        self._advance_rendering: Callable[[int], object] = _ignore
-        self._advance_measuring: Callable[[int], object] = _ignore
+        self._only_measuring = False
         self.n_rendered = 0
         """Notes that a server was asked for, and that are kept."""
 
@@ -43,31 +42,31 @@ class Progress:
     def begin(self, n_notes: int, n_stored: int) -> None:
         """Takes down how many notes are wanted, and how many of them are in the store."""
         self._n_notes = n_notes
-        self._advance_rendering = self._open(self._description, n_stored)
+        self._open(self._description, n_stored)
 
     def rendered(self) -> None:
         """Counts a note that came and is kept."""
         self.n_rendered += 1
         self.render_seconds = time.monotonic() - self._start
-        self._advance_rendering(1)
+        self._bar.update()
 
     def all_rendered(self) -> None:
         """Notes that all are there, while some are yet to be measured."""
-        self._bars.close()
-        self._advance_measuring = self._open("listening", self._n_measured)
+        self._only_measuring = True
+        self._open("listening", self._n_measured)
 
     def measured(self) -> None:
         """Counts a note that is measured."""
         self._n_measured += 1
-        self._advance_measuring(1)
+        if self._only_measuring:
+            self._bar.update()
 
     def close(self) -> None:
-        self._bars.close()
+        self._bar.close()
 
-    def _open(self, description: str, n_done: int) -> Callable[[int], object]:
-        shown = bar(description, self._n_notes, "note", shown=self._shown, initial=n_done)
-        update: Callable[[int], object] = self._bars.enter_context(shown).update
-        return update
+    def _open(self, description: str, n_done: int) -> None:
+        self._bar.close()
+        self._bar = bar(description, self._n_notes, "note", shown=self._shown, initial=n_done)
 
 
 class Renderer:
@@ -227,7 +226,3 @@ class _PendingNotes:
         for place in self._places.pop(key):
             self._progress.measured()
             yield place, Attempt(self._attempt, key, measurement)
-
-
-def _ignore(n_notes: int) -> None:
-    pass

@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from timbrel.client import Client
+from timbrel.core.address import SERVER_VARIABLE, parse_address
 from timbrel.core.request import NoteRequest
 from timbrel.errors import (
     BundleMismatchError,
@@ -28,6 +29,9 @@ MAX_IN_FLIGHT = 64
 
 MAX_UNSAVED = 256
 """Notes that may have come and not been written to disk yet, at most."""
+
+SILENT_SECONDS = 30.0
+"""A server that gives nothing for so long counts as away: what it owes goes to others."""
 
 PATIENCE_SECONDS = 300.0
 """How long a server may be away before the job goes on without it; it can be taken up again later."""
@@ -146,6 +150,39 @@ class ClientSource:
         if error is not None and len(self._clients) > 1 and isinstance(error, BundleMismatchError):
             self._tell(f"{describe_failure(name, error)}; going on without it")
         events.put(_ServerLeft(error))
+
+
+def server_addresses(given: Iterable[str] | None, environment: Mapping[str, str]) -> list[str]:
+    """Reads HOST:PORT of each server from the options, else TIMBREL_SERVER. Both may join several by commas.
+
+    Raises:
+        InvalidRequestError: one makes no sense.
+    """
+    texts = list(given or [environment.get(SERVER_VARIABLE, "")])
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    wanted = [part for part in parts if part] if given is None else parts
+    return list(dict.fromkeys(str(parse_address(part)) for part in wanted))
+
+
+def first_answering(clients: Mapping[str, Client], tell: Tell) -> Client:
+    """Finds the first client whose server answers: it tells of the bundle, and brings the codec.
+
+    Args:
+        tell: called with one line for each server that is not there to begin with.
+
+    Raises:
+        TimbrelError: none answers.
+    """
+    for number, (name, client) in enumerate(clients.items(), start=1):
+        try:
+            client.model()
+        except TRANSIENT_ERRORS as error:
+            if number == len(clients):
+                raise
+            tell(f"{describe_failure(name, error)}; beginning without it")
+        else:
+            return client
+    raise ValueError("no client is given")
 
 
 def check_model(name: str, client: Client, wanted: ModelIdentity) -> None:

@@ -13,14 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.client import Client
-from timbrel.decoder import EXTRA
-from timbrel.errors import BundleMismatchError, MissingExtraError
+from timbrel.decoder import Decoder
 from timbrel.files import cache_folder
 from timbrel.library.plan.folder import write_later
 from timbrel.library.render.level import Audio, Trimmed
-from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecDecoder
-from timbrel_bundle.errors import BundleError
 
 Decode = Callable[[npt.NDArray[np.uint16]], Audio]
 """codes [frames, codebooks] -> audio [samples] at the codec's rate"""
@@ -83,38 +79,10 @@ class NoteStore:
         return RawNote(codes, truncated) if codes.ndim == 2 and codes.dtype == np.uint16 else None
 
 
-class LibraryCodec:
-    """The codec of a client's bundle, loaded once, by whoever needs it first.
-
-    It decodes a note on one thread, so that no file depends on the cores there are. Threads may share it.
-    """
-
-    def __init__(self, client: Client) -> None:
-        client.prepare()
-        self._folder = cache_folder() / "bundles" / client.model().bundle_hash
-        self._lock = threading.Lock()
-        self._decoder: CodecDecoder | None = None
-
-    def __call__(self, codes: npt.NDArray[np.uint16]) -> Audio:
-        """Decodes codes [frames, codebooks] to audio [samples] at the codec's rate. Raises as `load` does."""
-        return self.load().decode(codes)
-
-    def load(self) -> CodecDecoder:
-        """Loads the decoder unless it is loaded.
-
-        Raises:
-            MissingExtraError: no ONNX runtime is installed.
-            BundleMismatchError: the codec's files were altered since they were fetched.
-        """
-        with self._lock:
-            if self._decoder is None:
-                try:
-                    self._decoder = CodecDecoder(Bundle.open(self._folder), n_threads=1)
-                except ImportError as error:
-                    raise MissingExtraError("decoding a note into sound", EXTRA) from error
-                except BundleError as error:
-                    raise BundleMismatchError(str(error)) from error
-            return self._decoder
+def note_decoder(client: Client) -> Decoder:
+    """Makes a bundle's decoder: one thread a note, so that no file depends on the cores there are."""
+    client.prepare()
+    return Decoder(cache_folder() / "bundles" / client.model().bundle_hash, n_threads=1)
 
 
 @dataclass(frozen=True)

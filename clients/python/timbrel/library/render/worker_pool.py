@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from enum import IntEnum
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+MAX_THREADS = 8
+
 NICE = 10
 """A server on the same machine comes first: it is what everything else waits for."""
 
@@ -118,11 +120,10 @@ def done_future(result: _Result) -> Future[_Result]:
     return future
 
 
-def usable_cores() -> int:
-    """Counts the cores that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def default_threads() -> int:
+    """Counts the cores that this process may use, up to MAX_THREADS."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(MAX_THREADS, cores)
 
 
 def _lower_priority() -> None:

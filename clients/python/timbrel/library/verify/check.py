@@ -13,12 +13,11 @@ from timbrel.library.plan.notes import codes_hash
 from timbrel.library.plan.ranges import refusal
 from timbrel.library.render.pitch import TrackerPair, find_trackers
 from timbrel.library.render.store import NoteStore
+from timbrel.library.render.worker_pool import default_threads
 from timbrel.library.verify.file_checks import CheckedSample, check_dspreset, check_sample, check_sfz
 from timbrel.library.verify.report import LibraryFault, ScaleResult, VerifyReport
 from timbrel.library.verify.sfizz_check import NO_SFIZZ, has_sfizz, play_scale
 from timbrel.progress import bar
-
-MAX_THREADS = 8
 
 
 def verify_library(
@@ -85,7 +84,7 @@ def _check_samples(
     checked = []
     with (
         bar("verifying", len(rows), "file", shown=show_progress) as progress,
-        ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool,
+        ThreadPoolExecutor(default_threads()) as pool,
     ):
         for each in pool.map(lambda row: check_sample(folder, row, trackers), rows):
             checked.append(each)

@@ -90,12 +90,11 @@ def _sound_faults(audio: Audio, sample_rate: int, row: ManifestRow) -> Iterator[
 
 
 def _loop_faults(path: Path, audio: Audio, sample_rate: int, row: ManifestRow) -> Iterator[str]:
-    stated = None if row.loop_start is None or row.loop_end is None else (row.loop_start, row.loop_end)
+    loop = row.loop
     if format_of(path).has_sampler_chunks:
-        yield from _chunk_faults(path, stated)
-    if stated is None:
+        yield from _chunk_faults(path, loop)
+    if loop is None:
         return
-    loop = Loop(*stated)
     if not 0 <= loop.start < loop.end < len(audio):
         yield f"its loop {loop.start}..{loop.end} lies outside of its {len(audio)} samples"
         return
@@ -106,13 +105,14 @@ def _loop_faults(path: Path, audio: Audio, sample_rate: int, row: ManifestRow) -
         yield f"its loop jumps in level by {step:.1f} dB"
 
 
-def _chunk_faults(path: Path, stated: tuple[int, int] | None) -> Iterator[str]:
+def _chunk_faults(path: Path, loop: Loop | None) -> Iterator[str]:
     try:
         chunk = read_sampler_chunk(read_chunks(path).get("smpl", b""))
     except ValueError as error:
         yield str(error)
         return
-    if chunk.loops != (() if stated is None else (stated,)):
+    if chunk.loops != (() if loop is None else (loop,)):
+        stated = None if loop is None else tuple(loop)
         yield f"its smpl chunk has the loops {list(chunk.loops)}, the manifest says {stated}"
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class LibraryFault(NamedTuple):
+@dataclass(frozen=True)
+class LibraryFault:
     """One thing that is wrong with a library."""
 
     file: str
@@ -60,12 +61,7 @@ class VerifyReport:
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "passed": self.passed,
-            "scales": [asdict(scale) for scale in self.scales],
-            "faults": [fault._asdict() for fault in self.faults],
-        }
+        return {**asdict(self), "passed": self.passed}
 
     def to_text(self) -> str:
         lines = [f"{fault.file}: {fault.description}" for fault in self.faults]

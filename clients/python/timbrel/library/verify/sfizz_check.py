@@ -142,9 +142,9 @@ def _fault_of_level(played: Audio, row: ManifestRow) -> str | None:
     where = f"at key {row.pitch}, velocity {row.velocity}"
     if not np.abs(played).max(initial=0.0) > 0.0:
         return f"sfizz plays nothing {where}"
-    if row.loop_start is None or row.loop_end is None:
+    if row.loop is None:
         return None
-    drop = rms_db(played[row.loop_start : row.loop_end]) - rms_db(played[row.loop_end :])
+    drop = rms_db(played[row.loop.start : row.loop.end]) - rms_db(played[row.loop.end :])
     if drop > LOOP_DROP_DB:
         return f"sfizz loses {drop:.0f} dB {where} once the loop repeats"
     return None
