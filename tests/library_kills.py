@@ -16,7 +16,7 @@ from typing import Any
 from note_proxy import AskedNote, NoteProxy
 from server_process import server_environment
 
-from timbrel.library.manifest import read_rows
+from timbrel.library.finish.manifest import read_rows
 from timbrel_bundle.files import sha256_file
 
 TIMBREL = Path(sys.executable).with_name("timbrel")

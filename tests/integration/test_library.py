@@ -25,12 +25,19 @@ from requirements_gate import require_module, require_system
 from server_process import ServerProcess, server_environment
 
 import timbrel
-from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Writer, build_library, verify_library
-from timbrel.library.folder import LibraryFolder
-from timbrel.library.manifest import ManifestRow, read_rows, write_rows
-from timbrel.library.riff import SampleFacts, wav_bytes
-from timbrel.library.source import ClientSource
-from timbrel.library.voice import NamedPoint, name_voices
+from timbrel.library import (
+    BuildOptions,
+    LibraryJob,
+    ModelIdentity,
+    SamplingSettings,
+    build_library,
+    verify_library,
+)
+from timbrel.library.finish.manifest import ManifestRow, read_rows, write_rows
+from timbrel.library.finish.sample_files import SampleFacts, wav_bytes
+from timbrel.library.plan.folder import LibraryFolder
+from timbrel.library.plan.voice import NamedPoint, name_voices
+from timbrel.library.render.source import ClientSource
 from timbrel.pitch import frequency
 from timbrel_bundle.files import sha256_file
 
@@ -227,7 +234,7 @@ def test_two_jobs_on_one_folder(library: Path, run: Run) -> None:
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import timbrel.library.store as store
+    import timbrel.library.render.store as store
 
     real, written = store.write_later, []
 
@@ -248,9 +255,9 @@ def test_a_full_disk_is_told_and_nothing_is_lost(run: Run, monkeypatch: pytest.M
 
 
 def test_a_disk_that_fills_up_while_finishing_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import timbrel.library.finish as finish
+    import timbrel.library.finish.finisher as finisher
 
-    real, written = finish.write_later, []
+    real, written = finisher.write_later, []
 
     def write(path: Path, content: bytes) -> None:
         if len(written) >= 3:  # several threads write
@@ -259,7 +266,7 @@ def test_a_disk_that_fills_up_while_finishing_is_told(run: Run, monkeypatch: pyt
         written.append(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(finish, "write_later", write)
+        patch.setattr(finisher, "write_later", write)
         status, out, error = run("library", *SMALL, "--out", "lib")
     assert (status, out) == (2, "") and error.count("\n") == 1
     assert "no space is left on the disk of lib; what was rendered is kept" in error
@@ -293,13 +300,13 @@ def small_job(client: timbrel.Client, **changes: Any) -> LibraryJob:
     model, known = client.model(), client.timbre_map()
     default = model.default_sampling
     job = LibraryJob(
-        writer=Writer.of(model),
+        writer=ModelIdentity.of(model),
         voices=name_voices([NamedPoint.find("Violin", known), NamedPoint.find("Flute", known)], known),
         pitches=tuple(range(60, 90, 2)),
         velocities=(100,),
         round_robins=1,
         seconds=1.0,
-        sampling=SamplingChoice(default.temperature, default.top_k, default.top_p),
+        sampling=SamplingSettings(default.temperature, default.top_k, default.top_p),
         tries=1,
     )
     return replace(job, **changes)

@@ -11,10 +11,10 @@ from timbrel.core.instrument import Instrument
 from timbrel.core.model import Model
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.explore.parameters import refuse_unknown
-from timbrel.library import LibraryJob, SamplingChoice, Writer
-from timbrel.library.job import DEFAULT_SECONDS, DEFAULT_SEED, check_job
-from timbrel.library.ranges import parse_pitches
-from timbrel.library.voice import NamedPoint, name_voices
+from timbrel.library import LibraryJob, ModelIdentity, SamplingSettings
+from timbrel.library.plan.job import DEFAULT_SECONDS, DEFAULT_SEED, check_job
+from timbrel.library.plan.ranges import parse_pitches
+from timbrel.library.plan.voice import NamedPoint, name_voices
 
 FIELDS = frozenset({"x", "y", "name", "pitches", "velocities", "seconds", "seed", "format"})
 
@@ -82,13 +82,13 @@ class InstrumentOrder:
         """
         sampling = model.default_sampling
         return LibraryJob(
-            writer=Writer.of(model),
+            writer=ModelIdentity.of(model),
             voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
             pitches=self.pitches,
             velocities=self.velocities,
             round_robins=1,
             seconds=self.seconds,
-            sampling=SamplingChoice(sampling.temperature, sampling.top_k, sampling.top_p),
+            sampling=SamplingSettings(sampling.temperature, sampling.top_k, sampling.top_p),
             seed=self.seed,
             file_format=self.format,
         )

@@ -23,9 +23,9 @@ from timbrel.explore.backend import Endpoint
 from timbrel.explore.instrument_order import InstrumentOrder
 from timbrel.explore.instrument_zip import write_zip
 from timbrel.library import BuildOptions, build_library
-from timbrel.library.plan import NoteOrder
-from timbrel.library.source import ClientSource, Name
-from timbrel.library.store import RawNote
+from timbrel.library.plan.notes import NoteOrder
+from timbrel.library.render.source import ClientSource, Name
+from timbrel.library.render.store import RawNote
 from timbrel.security import Security
 
 NICENESS = 5

@@ -6,7 +6,7 @@ import os
 import zipfile
 from pathlib import Path
 
-from timbrel.library.folder import WORK
+from timbrel.library.plan.folder import WORK
 
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 """Of every member, so that equal libraries make equal zips; the format begins with that year."""

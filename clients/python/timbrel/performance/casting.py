@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from timbrel.core.instrument import Instrument
 from timbrel.core.timbre import parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel.library.voice import NamedPoint, Timbre, name_voices
+from timbrel.library.plan.voice import NamedPoint, Timbre, name_voices
 from timbrel.performance.general_midi import (
     DRUM_CHANNEL,
     PROGRAMS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timbrel.library.level import decibels
+from timbrel.library.render.level import decibels
 from timbrel.performance.mix import Stereo
 
 NORMAL_PEAK_DB = -1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.library.level import Audio
+from timbrel.library.render.level import Audio
 from timbrel.performance.faders import Faders
 
 CUT_FADE_SECONDS = 0.005

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timbrel.library.level import Audio, envelope
-from timbrel.library.trim import LEAD_IN_SECONDS, trim
+from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, envelope, trim
 from timbrel.note import Note
 
 ATTACK_DB = -20.0

@@ -8,9 +8,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.library.finish import BEFORE_RELEASE_SECONDS, STEADY_SECONDS, STEADY_SHARE
-from timbrel.library.level import SILENCE_DB, Audio, rms_db
-from timbrel.library.loop import LoopedSound, find_loop
+from timbrel.library.finish.loop import (
+    BEFORE_RELEASE_SECONDS,
+    STEADY_SECONDS,
+    STEADY_SHARE,
+    LoopedSound,
+    find_loop,
+)
+from timbrel.library.render.level import SILENCE_DB, Audio, rms_db
 from timbrel.performance.strike import Strike
 
 DEAD_DB = 60.0

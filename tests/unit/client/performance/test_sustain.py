@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timbrel.library.level import Audio, rms_db
+from timbrel.library.render.level import Audio, rms_db
 from timbrel.performance.strike import Strike, find_attack
 from timbrel.performance.sustain import Sustain
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel.library.pitch.yin import PitchTrack, track_pitch
+from timbrel.library.render.yin import PitchTrack, track_pitch
 from timbrel.pitch import IN_TUNE_CENTS, ONSET_SECONDS, PitchMeter, midi_pitch
 
 WELL_IN_TUNE_CENTS = 15.0
