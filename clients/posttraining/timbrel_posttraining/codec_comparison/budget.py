@@ -5,7 +5,6 @@ Time is the processor's, not the clock's: on a machine that others use as well e
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import shutil
@@ -13,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -37,7 +36,7 @@ class StoppedError(TrainingError):
 
 @dataclass(frozen=True)
 class Trainee(Generic[Batch]):
-    """What the loop needs of one training."""
+    """A training, as the loop needs it."""
 
     model: nn.Module
     loss: LossFunction[Batch]
@@ -46,7 +45,7 @@ class Trainee(Generic[Batch]):
 
 @dataclass(frozen=True)
 class Spent:
-    """What a training did with its time."""
+    """The time that a training had, and the steps that it did."""
 
     steps: int
     """Optimizer steps done."""
@@ -57,17 +56,17 @@ class Spent:
 
 
 class Stopwatch(Generic[Batch]):
-    """A trainee's batches, noting the processor time at which each was asked for."""
+    """Gives a trainee's batches, noting the processor time at which each was asked for."""
 
     def __init__(self, batch: Callable[[int], Batch]) -> None:
         self._batch = batch
         self.times: list[float] = []
-        """Seconds."""
+        """Processor times in seconds."""
         self.limit = math.inf
         """Seconds from the first batch on, after which `on_limit` is called."""
         self.on_limit: Callable[[], None] = lambda: None
         self.expired = False
-        """Whether it was."""
+        """Whether the limit was passed."""
 
     @property
     def elapsed(self) -> float:
@@ -128,7 +127,7 @@ def seconds_per_step(make: Callable[[], Trainee[Batch]], config: LoopConfig, nam
 
 
 def _planned(config: LoopConfig, n_steps: int) -> LoopConfig:
-    return dataclasses.replace(
+    return replace(
         config,
         n_steps=n_steps,
         n_warmup=min(WARMUP_STEPS, n_steps // 10),

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+import soxr
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from timbrel_posttraining.codec_comparison.budget import Spent, Trainee, train_for
-from timbrel_posttraining.codec_comparison.config import ComparisonConfig
-from timbrel_posttraining.codec_comparison.design import Design
-from timbrel_posttraining.codec_comparison.objective import DesignObjective
-from timbrel_posttraining.codec_comparison.segments import Segments
+from timbrel_posttraining.codec_comparison.designs import ComparisonConfig, Design, SeanetCodec
+from timbrel_training.codec.discriminator import Discriminator
 from timbrel_training.codec.interface import Codec
-from timbrel_training.codec.timbrel_notes.objective import SegmentBatch
+from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
+from timbrel_training.codec.timbrel_notes.objective import COMMITMENT_WEIGHT, CodecObjective, SegmentBatch
+from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig, SegmentSampler
+from timbrel_training.errors import ConfigError
 from timbrel_training.loop import LoopConfig, batch_seed
 from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.split import Split
 
 DROPOUT_AFTER = 20
 """Steps before quantizer dropout begins: every codebook must have been started."""
 
 NumberedBatch = tuple[int, SegmentBatch]
 """A step's number, which decides on its dropout, and its segments."""
+Losses = tuple[Tensor, dict[str, Tensor]]
+"""The scalar to minimise, and its named parts."""
 
 
 def train_design(
@@ -46,7 +55,7 @@ def train_design(
 
 
 def codec_trainee(design: Design, library: AudioLibrary, config: ComparisonConfig) -> Trainee[NumberedBatch]:
-    """The design at its start: the same weights and batches each time."""
+    """Makes the design at its start: the same weights and batches each time."""
     torch.manual_seed(config.seed)
     objective = DesignObjective(design)
     segments = Segments(library, objective.codec, config)
@@ -59,7 +68,7 @@ def codec_trainee(design: Design, library: AudioLibrary, config: ComparisonConfi
 
 
 def n_codebooks_of(step: int, design: Design, n_residual_codebooks: int, seed: int) -> int | None:
-    """How many residual codebooks a step uses; None: all."""
+    """Says how many residual codebooks a step uses; None: all."""
     generator = np.random.default_rng(batch_seed(seed + 1, step))
     drop = step >= DROPOUT_AFTER and generator.random() < design.dropout_share
     if not drop or n_residual_codebooks < 2:
@@ -68,7 +77,7 @@ def n_codebooks_of(step: int, design: Design, n_residual_codebooks: int, seed: i
 
 
 def loop_config(config: ComparisonConfig) -> LoopConfig:
-    """The codecs', but for its steps."""
+    """Configures the loop, but for its steps."""
     return LoopConfig(
         learning_rate=config.codec_learning_rate,
         beta1=0.8,
@@ -76,3 +85,127 @@ def loop_config(config: ComparisonConfig) -> LoopConfig:
         precision=config.precision,
         seed=config.seed,
     )
+
+
+class Segments:
+    """Draws batches of a library's training notes, each a function of its seed alone.
+
+    All designs get the same pieces of notes, at each codec's own sample rate.
+
+    Raises:
+        ConfigError: the library's sample rate is below the codec's, or no multiple of its frame rate.
+    """
+
+    def __init__(self, library: AudioLibrary, codec: Codec, config: ComparisonConfig) -> None:
+        hop, rest = divmod(library.sample_rate * codec.hop_length, codec.sample_rate)
+        if library.sample_rate < codec.sample_rate or rest:
+            raise ConfigError(
+                f"{library.path}: at {library.sample_rate} Hz, but a design works at {codec.sample_rate} Hz; "
+                "render the notes at 48000 Hz"
+            )
+        self.library, self.codec = library, codec
+        self.n_samples = max(1, round(config.segment_seconds * codec.frame_rate)) * codec.hop_length
+        drawing = CodecTrainingConfig(
+            codec=TimbrelNotesConfig(sample_rate=library.sample_rate, hop_length=hop),
+            batch_size=config.batch_size,
+            segment_frames=self.n_samples // codec.hop_length,
+        )
+        self.sampler = SegmentSampler(library, library.of_split(Split.TRAIN), drawing)
+
+    def draw(self, seed: int) -> SegmentBatch:
+        """Draws the batch of a seed."""
+        batch = self.sampler.draw(seed, torch.device("cpu"))
+        if self.library.sample_rate == self.codec.sample_rate:
+            return batch
+        audio = resample(batch.audio.numpy().T, self.library.sample_rate, self.codec.sample_rate).T
+        fitted = np.zeros((len(audio), self.n_samples), np.float32)
+        fitted[:, : audio.shape[1]] = audio[:, : self.n_samples]
+        return SegmentBatch(torch.from_numpy(fitted), batch.pitch, batch.peak)
+
+
+def resample(audio: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:
+    """Resamples audio [samples] or [samples, channels] to another sample rate in Hz."""
+    if rate == wanted:
+        return audio
+    return np.asarray(soxr.resample(audio, rate, wanted, quality="HQ"), np.float32)
+
+
+class SeanetObjective(nn.Module):
+    """SEANet with the spectral and commitment losses of timbrel-notes."""
+
+    def __init__(self, codec: SeanetCodec) -> None:
+        super().__init__()
+        self.codec = codec
+        self.spectral = SpectralLoss(codec.sample_rate)
+
+    def forward(self, batch: SegmentBatch, n_codebooks: int | None = None) -> Losses:
+        """Loss (scalar) and its parts; `n_codebooks` as in CodecObjective."""
+        latents = self.codec.encoder(batch.audio).float()
+        with torch.autocast(batch.audio.device.type, enabled=False):
+            quantized, _, commitment = self.codec.quantizer(latents, n_codebooks)
+        audio = self.codec.decoder(quantized).float()
+        with torch.autocast(batch.audio.device.type, enabled=False):
+            spectral = self.spectral(audio, batch.audio, batch.peak)
+        parts = {"spectral": spectral.detach(), "commitment": commitment.detach()}
+        return spectral + COMMITMENT_WEIGHT * commitment, parts
+
+
+class DesignObjective(nn.Module):
+    """The codec's own objective, and what the design adds to it."""
+
+    def __init__(self, design: Design) -> None:
+        super().__init__()
+        self.design = design
+        self.own = _own_objective(design)
+        self.discriminator = (
+            Discriminator(design.discriminator, self.codec.sample_rate) if design.discriminator else None
+        )
+
+    @property
+    def codec(self) -> Codec:
+        """The codec that is being trained."""
+        return self.own.codec
+
+    @property
+    def n_residual_codebooks(self) -> int:
+        """Codebooks that quantizer dropout chooses from."""
+        return self.own.codec.quantizer.n_codebooks
+
+    def forward(self, batch: SegmentBatch, n_codebooks: int | None = None) -> Losses:
+        """Loss (scalar) and its named parts; `n_codebooks` as in CodecObjective."""
+        with (
+            recorded_calls(self.own.codec.encoder) as encodings,
+            recorded_calls(self.own.spectral) as comparisons,
+        ):
+            loss, parts = self.own(batch, n_codebooks)
+        if self.design.added_steadiness:
+            _, latents = encodings[-1]
+            change = (latents[:, 1:] - latents[:, :-1]).float().abs().mean()
+            loss = loss + self.design.added_steadiness * change
+            parts["steadiness"] = change.detach()
+        if self.discriminator is not None:
+            (output, target, peak), _ = comparisons[-1]
+            sides = self.discriminator.losses(output / peak[:, None], target / peak[:, None])
+            loss = loss + self.discriminator.weighted(sides)
+            parts |= {name: value.detach() for name, value in sides.items()}
+        return loss, parts
+
+
+@contextmanager
+def recorded_calls(module: nn.Module) -> Iterator[list[tuple[tuple[Any, ...], Any]]]:
+    """Records inputs and output of each call of a module within the block, gradients and all."""
+    calls: list[tuple[tuple[Any, ...], Any]] = []
+    handle = module.register_forward_hook(lambda _, inputs, output: calls.append((inputs, output)))
+    try:
+        yield calls
+    finally:
+        handle.remove()
+
+
+def _own_objective(design: Design) -> CodecObjective | SeanetObjective:
+    codec = design.make_codec()
+    if isinstance(codec, TimbrelNotes):
+        return CodecObjective(codec)
+    if isinstance(codec, SeanetCodec):
+        return SeanetObjective(codec)
+    raise TypeError(f"{codec.id}: no objective for this codec")

@@ -17,22 +17,11 @@ from typing import Any
 
 import torch
 
+from timbrel_bundle.files import atomic_write
+from timbrel_posttraining.codec_comparison import codec_training, figures
 from timbrel_posttraining.codec_comparison.budget import Spent, Trainee, seconds_per_step
-from timbrel_posttraining.codec_comparison.codec_training import codec_trainee, train_design
-from timbrel_posttraining.codec_comparison.codec_training import loop_config as codec_loop_config
-from timbrel_posttraining.codec_comparison.config import ComparisonConfig
-from timbrel_posttraining.codec_comparison.design import DESIGNS, Design
-from timbrel_posttraining.codec_comparison.predictability import (
-    chosen_notes,
-    code_notes,
-    measure_predictability,
-    note_trainer,
-)
-from timbrel_posttraining.codec_comparison.predictability import loop_config as note_loop_config
-from timbrel_posttraining.codec_comparison.reconstruction import judge_reconstruction, judged_notes
-from timbrel_posttraining.codec_comparison.report import row_to_json, write_report, write_text
-from timbrel_posttraining.codec_comparison.row import Row
-from timbrel_posttraining.codec_comparison.usage import CodeUsage
+from timbrel_posttraining.codec_comparison.designs import DESIGNS, ComparisonConfig, Design
+from timbrel_posttraining.codec_comparison.report import Row, row_to_json, write_report
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
 from timbrel_training.codec.interface import Codec
 from timbrel_training.errors import CheckpointError
@@ -49,12 +38,22 @@ REHEARSED_NOTES = 48
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
-    """What one design's steps cost on one thread."""
+    """The cost of one design's steps on one thread."""
 
     codec_seconds: float
-    """Per training step of the codec."""
+    """Seconds per training step of the codec."""
     decoder_seconds: float
-    """Per training step of the note transformer on its codes."""
+    """Seconds per training step of the note transformer on its codes."""
+
+    def told(self, design: Design, config: ComparisonConfig) -> str:
+        """Says what each of the design's steps costs, and how many the budget has."""
+        codec_steps = 60.0 * config.minutes / self.codec_seconds
+        decoder_steps = 60.0 * config.decoder_minutes / self.decoder_seconds
+        return (
+            f"{design.name}: codec {self.codec_seconds:.3f} s a step, {codec_steps:,.0f} steps in "
+            f"{config.minutes:g} minutes; decoder {self.decoder_seconds:.3f} s, {decoder_steps:,.0f} in "
+            f"{config.decoder_minutes:g}"
+        )
 
 
 class Comparison:
@@ -84,7 +83,7 @@ class Comparison:
             for design in missing:
                 row = self._measure(design)
                 entry = {"identity": self._identity(design), "row": row_to_json(row)}
-                write_text(self._home(design) / f"{ROW}.json", json.dumps(entry, indent=2) + "\n")
+                atomic_write(self._home(design) / f"{ROW}.json", json.dumps(entry, indent=2) + "\n")
                 write_report(self.rows(), self.folder)
         write_report(self.rows(), self.folder)
         return self.rows()
@@ -100,20 +99,24 @@ class Comparison:
         )
         with one_thread():
             codec_seconds = seconds_per_step(
-                lambda: codec_trainee(design, self.library, config), codec_loop_config(config), design.name
+                lambda: codec_training.codec_trainee(design, self.library, config),
+                codec_training.loop_config(config),
+                design.name,
             )
             codec = design.make_codec().eval()
-            table = code_notes(self.library, chosen_notes(self.library, config), codec, config.note_seconds)
+            table = figures.code_notes(
+                self.library, figures.chosen_notes(self.library, config), codec, config.note_seconds
+            )
 
             def make() -> Trainee[Any]:
-                trainer = note_trainer(table, config)
+                trainer = figures.note_trainer(table, config)
                 return Trainee(trainer.model, trainer.loss, trainer.batch)
 
-            decoder_seconds = seconds_per_step(make, note_loop_config(config), f"{design.name}, decoder")
+            decoder_seconds = seconds_per_step(make, figures.loop_config(config), f"{design.name}, decoder")
         return Rehearsal(codec_seconds, decoder_seconds)
 
     def rows(self) -> list[Row]:
-        """All finished rows of the folder, in the order of the catalogue, short budgets first."""
+        """Reads all finished rows of the folder, in the order of the catalogue, short budgets first."""
         order = {design.name: number for number, design in enumerate(DESIGNS)}
         rows = [_read_row(path) for path in self.folder.glob(f"*/*/{ROW}.json")]
         return sorted(
@@ -122,12 +125,14 @@ class Comparison:
         )
 
     def _measure(self, design: Design) -> Row:
-        """All of one design; a codec that was trained already is taken up."""
+        """Trains and measures one design; a codec that was trained already is taken up."""
         config, library = self.config, self.library
         codec, spent = self._codec(design)
-        reconstruction = judge_reconstruction(library, judged_notes(library, config.n_judged_notes), codec)
-        table = code_notes(library, chosen_notes(library, config), codec, config.note_seconds)
-        predictability = measure_predictability(
+        reconstruction = figures.judge_reconstruction(
+            library, figures.judged_notes(library, config.n_judged_notes), codec
+        )
+        table = figures.code_notes(library, figures.chosen_notes(library, config), codec, config.note_seconds)
+        predictability = figures.measure_predictability(
             table, config, self._home(design) / "decoder", f"{design.name}, decoder"
         )
         return Row(
@@ -142,24 +147,24 @@ class Comparison:
             parameters=sum(parameter.numel() for parameter in codec.parameters()),
             spent=spent,
             reconstruction=reconstruction,
-            usage=CodeUsage.of(table),
+            usage=figures.CodeUsage.of(table),
             predictability=predictability,
         )
 
     def _codec(self, design: Design) -> tuple[Codec, Spent]:
-        """The design's codec, trained now or before."""
+        """Trains the design's codec, or takes up the one trained before."""
         home = self._home(design)
         if found := self._cached(design, CODEC):
             codec = design.make_codec()
             load_weights(home, CODEC, codec)
             return codec.eval().requires_grad_(False), build(Spent, found["spent"])
-        codec, spent = train_design(design, self.library, self.config, home / "training")
+        codec, spent = codec_training.train_design(design, self.library, self.config, home / "training")
         description = {"identity": self._identity(design), "spent": dataclasses.asdict(spent)}
         save_weights(home, CODEC, codec, description)
         return codec, spent
 
     def _cached(self, design: Design, name: str) -> dict[str, Any] | None:
-        """What an earlier run left under this name; None where nothing is.
+        """Reads what an earlier run left under this name; None where nothing is.
 
         Raises:
             CheckpointError: it was made with other settings or notes.
@@ -180,7 +185,7 @@ class Comparison:
         return self.folder / design.name / self.config.budget
 
     def _identity(self, design: Design) -> dict[str, Any]:
-        """What a finished row must share with the run that takes it up, as JSON reads it back."""
+        """The settings that a finished row shares with the run that takes it up, as JSON reads them back."""
         described = dataclasses.asdict(design)
         del described["about"]
         identity = {
@@ -194,7 +199,7 @@ class Comparison:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one thread: designs differ in what several bring them, and cores are often shared."""
+    """Keeps torch on one thread: designs differ in what several bring them, and cores are often shared."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from timbrel_posttraining.codec_comparison.row import Row
+from timbrel_bundle.files import atomic_write
+from timbrel_posttraining.codec_comparison.budget import Spent
+from timbrel_posttraining.codec_comparison.figures import CodeUsage, Predictability, Reconstruction
 
 JSON_NAME = "comparison.json"
 MARKDOWN_NAME = "comparison.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the report: one design's figures."""
+
+    design: str
+    """The design's name."""
+    about: str
+    """Its description."""
+    minutes: float
+    """Minutes that the codec was trained for."""
+    decoder_minutes: float
+    """Minutes that the note transformer was trained for on its codes."""
+    sample_rate: int
+    """Hz."""
+    frame_rate: float
+    """Frames per second."""
+    n_codebooks: int
+    """Codes per frame."""
+    codebook_size: int
+    """Codes of each codebook."""
+    parameters: int
+    """Parameters of the codec, without a discriminator."""
+    spent: Spent
+    """The training of the codec."""
+    reconstruction: Reconstruction
+    """Figures of held-out notes."""
+    usage: CodeUsage
+    """Usage over the notes that the note transformer was given."""
+    predictability: Predictability
+    """Figures of held-out notes."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Codes per second of audio, all codebooks together."""
+        return self.frame_rate * self.n_codebooks
+
 
 COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("design", lambda row: row.design),
@@ -51,15 +90,16 @@ its processor time.
 
 def write_report(rows: Sequence[Row], folder: Path) -> None:
     """Writes comparison.json and comparison.md, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"rows": [row_to_json(row) for row in rows]}, indent=2) + "\n"
-    write_text(folder / JSON_NAME, text)
-    write_text(folder / MARKDOWN_NAME, to_markdown(rows))
+    atomic_write(folder / JSON_NAME, text)
+    atomic_write(folder / MARKDOWN_NAME, to_markdown(rows))
 
 
 def row_to_json(row: Row) -> dict[str, Any]:
     """The row's fields, and the figures that follow from them."""
     return {
-        **dataclasses.asdict(row),
+        **asdict(row),
         "tokens_per_second": row.tokens_per_second,
         "bits_per_second": row.predictability.bits_per_second,
     }
@@ -85,14 +125,6 @@ def to_markdown(rows: Sequence[Row]) -> str:
         "\n".join(about) + "\n",
     ]
     return "\n".join(part if part.endswith("\n") else part + "\n" for part in parts)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a file under a temporary name, then renames it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

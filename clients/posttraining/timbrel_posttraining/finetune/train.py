@@ -1,29 +1,81 @@
-"""Trains a finished model further."""
+"""Trains a finished model further, on samples and on rehearsal."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_posttraining.finetune.distillation import divergence
-from timbrel_posttraining.finetune.material import Material
 from timbrel_training.finetune_config import FineTuneConfig
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.model.transformer import NoteTransformer
+from timbrel_training.model.vocabulary import MASKED_LOGIT
+from timbrel_training.note_training.conditions import TimbreConditions
 from timbrel_training.note_training.plan import BatchPlan
 from timbrel_training.note_training.train import NoteBatch, NoteTrainer
+from timbrel_training.notes.split import Split
+from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.delay import IGNORED
 
 VALIDATION_BATCHES = 4
 """Batches of rehearsal that are looked at when the averaged weights are judged."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """The notes to train on. The first `n_samples` of the table are the new ones."""
+
+    table: TokenTable
+    conditions: TimbreConditions
+    n_samples: int
+
+    @property
+    def samples(self) -> NDArray[np.int64]:
+        """Numbers of the new notes to train on."""
+        training = self.table.of_split(Split.TRAIN)
+        return training[training < self.n_samples]
+
+    @property
+    def rehearsal(self) -> NDArray[np.int64]:
+        """Numbers of the notes of rehearsal."""
+        return np.arange(self.n_samples, self.table.n_notes)
+
+
+def gather(
+    samples: TokenTable,
+    own: NDArray[np.float32],
+    where: NDArray[np.float32],
+    rehearsal: TokenTable | None,
+    points: NDArray[np.float32],
+    noise: float,
+) -> TrainingSet:
+    """Puts samples and rehearsal together as one table, with points of the map.
+
+    Args:
+        samples: coded samples [N]; each of their instruments keeps some for training.
+        own: [N, 2], each sample's own point.
+        where: [M, 2], of the samples' instruments.
+        rehearsal: what the model wrote [R]; None where it wrote nothing.
+        points: [R, 2], where it was written.
+        noise: standard deviation, per coordinate, of the noise that training adds to points.
+    """
+    samples = _with_training_notes(samples)
+    return TrainingSet(
+        table=samples if rehearsal is None else _join(samples, rehearsal),
+        conditions=TimbreConditions(
+            own=np.concatenate([own, points]).astype(np.float32),
+            centroid=np.concatenate([where[samples.instrument], points]).astype(np.float32),
+            noise=np.full((samples.n_notes + len(points), 1), noise, dtype=np.float32),
+        ),
+        n_samples=samples.n_notes,
+    )
 
 
 @dataclass(frozen=True)
@@ -38,18 +90,18 @@ class FineTuner:
     """Draws batches of samples and of rehearsal, and scores the model on both."""
 
     def __init__(
-        self, config: FineTuneConfig, model: NoteTransformer, material: Material, device: torch.device
+        self, config: FineTuneConfig, model: NoteTransformer, notes: TrainingSet, device: torch.device
     ) -> None:
         self.config = config
-        self.material = material
+        self.notes = notes
         self.device = device
         training = config.training
-        self.trainer = NoteTrainer(training, model.config, material.table, material.conditions, device)
+        self.trainer = NoteTrainer(training, model.config, notes.table, notes.conditions, device)
         self.trainer.model.load_state_dict(model.state_dict())
         self.old = copy.deepcopy(model).eval().requires_grad_(False).to(device)
-        self.rehearsal = material.rehearsal
-        self.trainer.training_notes = material.samples
-        self.trainer.plan = self._plan(material.samples, config.sample_share)
+        self.rehearsal = notes.rehearsal
+        self.trainer.training_notes = notes.samples
+        self.trainer.plan = self._plan(notes.samples, config.sample_share)
         self._rehearsal_plan = self._plan(self.rehearsal, 1.0 - config.sample_share)
 
     def batch(self, step: int) -> FineTuneBatch:
@@ -78,7 +130,7 @@ class FineTuner:
         notes = self.rehearsal[self._rehearsal_plan.batch(step)]
         training = self.config.training
         generator = np.random.default_rng(batch_seed(training.loop.seed + 3, step))
-        points = self.material.conditions.draw(notes, training.centroid_share, generator)
+        points = self.notes.conditions.draw(notes, training.centroid_share, generator)
         return self.trainer.make_batch(notes, points)
 
     def _divergence(self, model: NoteTransformer, batch: NoteBatch) -> Tensor:
@@ -95,7 +147,7 @@ class FineTuner:
 def fine_tune(
     config: FineTuneConfig,
     model: NoteTransformer,
-    material: Material,
+    notes: TrainingSet,
     out_dir: Path,
     device: torch.device,
     identity: Mapping[str, object],
@@ -105,7 +157,7 @@ def fine_tune(
     Args:
         config: see FineTuneConfig.
         model: to start from; left as it is.
-        material: to train on.
+        notes: to train on.
         out_dir: receives the checkpoint.
         device: to train on.
         identity: what a checkpoint must share to be resumed, besides the config: plain data.
@@ -114,8 +166,8 @@ def fine_tune(
         CheckpointError: the checkpoint in `out_dir` was made from something else.
         DivergedError: the gradients stayed infinite or NaN.
     """
-    tuner = FineTuner(config, model, material, device)
-    fields = dataclasses.asdict(config)
+    tuner = FineTuner(config, model, notes, device)
+    fields = asdict(config)
     del fields["training"]["loop"]
     loop = Loop(
         config.training.loop,
@@ -129,3 +181,67 @@ def fine_tune(
     )
     loop.run()
     return loop
+
+
+def divergence(model: NoteTransformer, old: NoteTransformer, batch: NoteBatch) -> Tensor:
+    """KL divergence of the model's next tokens from the old one's: nats per token, each codebook alike.
+
+    Hard tokens say which note was written, the old model's probabilities say which others might have been: a
+    few hundred notes then hold a whole model in place ("Learning without forgetting", Li & Hoiem, 2016).
+
+    Args:
+        model: is trained.
+        old: stays as it is; of the same shape.
+        batch: notes, on the models' device.
+    """
+    with torch.no_grad():
+        wanted = _hidden(old, batch)
+    found = _hidden(model, batch)
+    parts = []
+    for codebook in range(model.config.n_codebooks):
+        asked = batch.tokens.targets[:, :, codebook] != IGNORED
+        with torch.no_grad():
+            target = _log_probabilities(old, wanted[asked], codebook)
+        moved = _log_probabilities(model, found[asked], codebook)
+        parts.append((target.exp() * (target - moved)).sum(dim=1).mean())
+    return torch.stack(parts).mean()
+
+
+def _hidden(model: NoteTransformer, batch: NoteBatch) -> Tensor:
+    """[B, S, d] of a batch."""
+    tokens = batch.tokens
+    return model.hidden(batch.timbre, batch.pitch, batch.velocity, tokens.tokens, tokens.gate)
+
+
+def _log_probabilities(model: NoteTransformer, hidden: Tensor, codebook: int) -> Tensor:
+    """float32 [N, V] of one codebook's tokens after hidden states [N, d]."""
+    heads, size = model.decoder.heads, model.config.layout.vocabulary_size
+    weight = model.decoder.tokens.weight[codebook * size : (codebook + 1) * size]
+    bias = heads.bias[codebook].masked_fill(heads.forbidden[codebook], MASKED_LOGIT)
+    return (torch.nn.functional.linear(hidden, weight).float() + bias).log_softmax(dim=1)
+
+
+def _with_training_notes(samples: TokenTable) -> TokenTable:
+    """An instrument of few pitches may have all of them held out: they are trained on then."""
+    split = samples.split.copy()
+    for index in range(len(samples.instruments)):
+        own = samples.instrument == index
+        if not (split[own] == int(Split.TRAIN)).any():
+            split[own] = int(Split.TRAIN)
+    return replace(samples, split=split)
+
+
+def _join(first: TokenTable, second: TokenTable) -> TokenTable:
+    """Two tables of one codec, one behind the other; instruments stay apart."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(first, name), getattr(second, name)])
+        for name in ("codes", "pitch", "velocity", "held_frames", "cut", "split")
+    }
+    return replace(
+        first,
+        **columns,
+        offsets=np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]]),
+        instrument=np.concatenate([first.instrument, second.instrument + len(first.instruments)]),
+        instruments=first.instruments + second.instruments,
+        families=first.families + second.families,
+    )

@@ -31,8 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from timbrel_bundle.bundle import Bundle
     from timbrel_bundle.files import atomic_write
     from timbrel_bundle.layout import MAP_PICTURE, MODEL_CARD
-    from timbrel_posttraining.model_card.card import model_card
-    from timbrel_posttraining.model_card.evaluation import read_evaluation
+    from timbrel_posttraining.model_card.card import model_card, read_evaluation
 
     bundle = Bundle.open(args.bundle)
     found = read_evaluation(args.evaluation, bundle.manifest)

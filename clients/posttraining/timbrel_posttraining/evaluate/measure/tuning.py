@@ -1,4 +1,4 @@
-"""Whether a note sounds at the pitch asked, by two trackers that have nothing in common."""
+"""The tuning of a note beside the pitch asked, by two trackers that have nothing in common."""
 
 from __future__ import annotations
 
