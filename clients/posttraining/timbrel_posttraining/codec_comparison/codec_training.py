@@ -1,11 +1,21 @@
-"""Training of one design's codec for a given time."""
+"""Training for a given time, with as many steps as fit; and that of one design's codec.
+
+Time is the processor's, not the clock's: on a machine that others use as well every design gets the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import math
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import soxr
@@ -13,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_posttraining.codec_comparison.budget import Spent, Trainee, train_for
 from timbrel_posttraining.codec_comparison.designs import ComparisonConfig, Design, SeanetCodec
 from timbrel_training.codec.discriminator import Discriminator
 from timbrel_training.codec.interface import Codec
@@ -21,8 +30,8 @@ from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfi
 from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
 from timbrel_training.codec.timbrel_notes.objective import COMMITMENT_WEIGHT, CodecObjective, SegmentBatch
 from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig, SegmentSampler
-from timbrel_training.errors import ConfigError
-from timbrel_training.loop import LoopConfig, batch_seed
+from timbrel_training.errors import ConfigError, TrainingError
+from timbrel_training.loop import Loop, LoopConfig, LossFunction, batch_seed
 from timbrel_training.notes.library import AudioLibrary
 from timbrel_training.notes.split import Split
 
@@ -33,6 +42,14 @@ NumberedBatch = tuple[int, SegmentBatch]
 """A step's number, which decides on its dropout, and its segments."""
 Losses = tuple[Tensor, dict[str, Tensor]]
 """The scalar to minimise, and its named parts."""
+
+REHEARSED_STEPS = 10
+"""Steps of the rehearsal."""
+UNTIMED_STEPS = 2
+"""The first of those: they start codebooks and choose kernels."""
+WARMUP_STEPS = 100
+"""Longest warm-up; a tenth of a short run."""
+Batch = TypeVar("Batch")
 
 
 def train_design(
@@ -209,3 +226,116 @@ def _own_objective(design: Design) -> CodecObjective | SeanetObjective:
     if isinstance(codec, SeanetCodec):
         return SeanetObjective(codec)
     raise TypeError(f"{codec.id}: no objective for this codec")
+
+
+class StoppedError(TrainingError):
+    """A signal ended a training before its time was up."""
+
+
+@dataclass(frozen=True)
+class Trainee(Generic[Batch]):
+    """A training, as the loop needs it."""
+
+    model: nn.Module
+    loss: LossFunction[Batch]
+    batch: Callable[[int], Batch]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The time that a training had, and the steps that it did."""
+
+    steps: int
+    """Optimizer steps done."""
+    planned_steps: int
+    """Steps that the rehearsal promised; fewer were done where it was too hopeful."""
+    seconds: float
+    """Processor time, without the rehearsal."""
+
+
+class Stopwatch(Generic[Batch]):
+    """Gives a trainee's batches, noting the processor time at which each was asked for."""
+
+    def __init__(self, batch: Callable[[int], Batch]) -> None:
+        self._batch = batch
+        self.times: list[float] = []
+        """Processor times in seconds."""
+        self.limit = math.inf
+        """Seconds from the first batch on, after which `on_limit` is called."""
+        self.on_limit: Callable[[], None] = lambda: None
+        self.expired = False
+        """True when the limit was passed."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the first batch until now."""
+        return time.process_time() - self.times[0] if self.times else 0.0
+
+    def __call__(self, step: int) -> Batch:
+        self.times.append(time.process_time())
+        if self.elapsed > self.limit:
+            self.expired = True
+            self.on_limit()
+        return self._batch(step)
+
+
+def train_for(
+    minutes: float, make: Callable[[], Trainee[Batch]], config: LoopConfig, folder: Path, name: str
+) -> tuple[nn.Module, Spent]:
+    """Trains what `make` makes, from its start, for some minutes.
+
+    Args:
+        minutes: processor time; a rehearsal of a few steps comes on top.
+        make: makes the trainee anew, always the same.
+        config: of the loop; its steps and warm-up are set here.
+        folder: for the loop's files; whatever a killed run left there is removed.
+        name: shown beside the progress bar.
+
+    Returns:
+        The averaged model, and what was done.
+
+    Raises:
+        StoppedError: SIGINT or SIGTERM ended it early.
+        DivergedError: see Loop.
+    """
+    planned = max(1, int(60.0 * minutes / seconds_per_step(make, config, f"{name}, rehearsal")))
+    shutil.rmtree(folder, ignore_errors=True)
+    loop, watch = _timed_loop(make(), _planned(config, planned), folder, name)
+    watch.limit, watch.on_limit = 60.0 * minutes, loop.stop
+    loop.run()
+    if not (loop.finished or watch.expired):
+        raise StoppedError(f"{name}: stopped after {loop.step} of {planned} steps")
+    loop.checkpoint_path.unlink(missing_ok=True)  # done with: nothing to resume
+    return loop.ema.model, Spent(loop.step, planned, watch.elapsed)
+
+
+def seconds_per_step(make: Callable[[], Trainee[Batch]], config: LoopConfig, name: str) -> float:
+    """Median processor time of a step, from a few steps of a trainee that is then thrown away.
+
+    Raises:
+        StoppedError: SIGINT or SIGTERM ended it early.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        loop, watch = _timed_loop(make(), _planned(config, REHEARSED_STEPS), Path(folder), name)
+        loop.run()
+    if not loop.finished:
+        raise StoppedError(f"{name}: stopped after {loop.step} steps")
+    timed = itertools.pairwise(watch.times[UNTIMED_STEPS:])
+    return statistics.median(after - before for before, after in timed)
+
+
+def _planned(config: LoopConfig, n_steps: int) -> LoopConfig:
+    return replace(
+        config,
+        n_steps=n_steps,
+        n_warmup=min(WARMUP_STEPS, n_steps // 10),
+        max_minutes=0.0,
+        checkpoint_every=n_steps + 1,
+    )
+
+
+def _timed_loop(
+    trainee: Trainee[Batch], config: LoopConfig, folder: Path, name: str
+) -> tuple[Loop[Batch], Stopwatch[Batch]]:
+    watch = Stopwatch(trainee.batch)
+    return Loop(config, trainee.model, trainee.loss, watch, folder, name=name), watch

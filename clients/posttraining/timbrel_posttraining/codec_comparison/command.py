@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compares, and prints the table."""
-    from timbrel_posttraining.codec_comparison import budget, comparison, designs, report
+    from timbrel_posttraining.codec_comparison import codec_training, comparison, designs
     from timbrel_training.notes.library import AudioLibrary
 
     chosen = designs.designs_named(args.design)
@@ -79,8 +79,8 @@ def run(args: argparse.Namespace) -> int:
             for design in chosen:
                 print(compared.rehearse(design).told(design, config), flush=True)
         else:
-            print(report.to_markdown(compared.run(chosen)))
-            print(args.out / report.MARKDOWN_NAME)
-    except budget.StoppedError as error:
+            print(comparison.to_markdown(compared.run(chosen)))
+            print(args.out / comparison.MARKDOWN_NAME)
+    except codec_training.StoppedError as error:
         print(f"{error}; run the same command again to go on with it")
     return 0

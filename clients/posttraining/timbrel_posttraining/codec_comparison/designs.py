@@ -26,31 +26,31 @@ from timbrel_training.settings import check_at_least
 
 @dataclass(frozen=True)
 class ComparisonConfig:
-    """How long, on what, and with which decoder designs are compared: the same for every one."""
+    """The settings of a comparison, the same for every design: how long, on what, with which decoder."""
 
     minutes: float = 20.0
-    """Training of each codec: processor time of one thread, in minutes."""
+    """Training time of each codec: processor time of one thread, in minutes."""
     decoder_minutes: float = 10.0
-    """Training of the note transformer on each codec's codes, likewise."""
+    """Training time of the note transformer on each codec's codes, likewise."""
     precision: str = AUTO
-    """Of training, as `LoopConfig.precision`."""
+    """Precision of training, as `LoopConfig.precision`."""
     seed: int = 0
-    """Of initial weights and batches."""
+    """Seed of initial weights and batches."""
     batch_size: int = 12
     """Segments per step of the codec."""
     segment_seconds: float = 1.28
     """Length of a segment: an attack and its decay."""
     codec_learning_rate: float = 1e-3
-    """Peak, for every codec (and its discriminator)."""
+    """Peak learning rate of every codec (and its discriminator)."""
     decoder_learning_rate: float = 1e-3
-    """Peak, for the note transformer."""
+    """Peak learning rate of the note transformer."""
     n_training_notes: int = 1500
     """Notes that the note transformer is trained on, drawn once: coding all of a library would take longer
     than training."""
     n_held_out_notes: int = 200
     """Held-out notes that it is scored on."""
     note_seconds: float = 3.0
-    """Where its notes are cut."""
+    """Length at which its notes are cut."""
     batch_seconds: float = 48.0
     """Audio per step of the note transformer: 16 notes, whatever the frame rate."""
     d_model: int = 128
@@ -88,7 +88,7 @@ class SeanetConfig:
     latent_dim: int = 128
     """Width of the quantized latent."""
     n_codebooks: int = 8
-    """Of the residual quantizer: 6 kbit/s at 75 frames per second."""
+    """Codebooks of the residual quantizer: 6 kbit/s at 75 frames per second."""
     codebook_size: int = 1024
     """Codes per codebook."""
 

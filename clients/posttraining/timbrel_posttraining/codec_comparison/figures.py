@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from timbrel_posttraining.codec_comparison.budget import Spent, Trainee, train_for
-from timbrel_posttraining.codec_comparison.codec_training import resample
+from timbrel_posttraining.codec_comparison.codec_training import Spent, Trainee, resample, train_for
 from timbrel_posttraining.codec_comparison.designs import ComparisonConfig
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_training.codec.interface import Codec, encode_note
@@ -65,9 +64,9 @@ class Reconstruction:
 
     n_notes: int
     median_db: float
-    """Of the notes' log-mel distances to their sources."""
+    """The median of the notes' log-mel distances to their sources."""
     mean_db: float
-    """Likewise."""
+    """Their mean."""
     source_in_tune: float
     """Share of the source notes within 50 cents of their pitch, by swift-f0."""
     codec_in_tune: float
@@ -130,17 +129,17 @@ class Predictability:
     """Cross entropy of held-out notes under the note transformer."""
 
     nats_per_second: float
-    """Per second of audio, all codebooks together."""
+    """Counted per second of audio, all codebooks together."""
     nats_by_codebook: tuple[float, ...]
-    """Per token."""
+    """Nats per token, codebook by codebook."""
     parameters: int
-    """Of the note transformer."""
+    """Parameters of the note transformer."""
     spent: Spent
     """The training that it had."""
 
     @property
     def bits_per_second(self) -> float:
-        """Per second of audio, all codebooks together."""
+        """Counted per second of audio, all codebooks together."""
         return self.nats_per_second / math.log(2.0)
 
 

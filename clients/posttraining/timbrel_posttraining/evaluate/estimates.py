@@ -62,7 +62,7 @@ def joint(statistic: Callable[..., float | np.floating], *columns: ArrayLike) ->
 
 
 def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's; NaN where one of them does not vary or there are fewer than three."""
+    """Spearman's rank correlation; NaN where one of them does not vary or there are fewer than three."""
     ranks = [_ranks(np.asarray(values, dtype=np.float64)) for values in (a, b)]
     if len(ranks[0]) < 3 or min(float(np.ptp(rank)) for rank in ranks) == 0:
         return float("nan")
@@ -77,12 +77,12 @@ def by_label(labels: Sequence[str], order: Sequence[str]) -> list[tuple[str, NDA
 
 
 def _has_nan(array: Values) -> NDArray[np.bool_]:
-    """[n], whether anything of the row is NaN."""
+    """Flags [n] the rows that hold a NaN."""
     return np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
 
 
 def _ranks(values: Values) -> Values:
-    """Ranks from 0; equal values share the mean of theirs."""
+    """Ranks values from 0; equal values share the mean of theirs."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts) - 1
     return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)

@@ -15,12 +15,11 @@ from timbrel_bundle.files import atomic_write
 from timbrel_posttraining.evaluate import page
 from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Take
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
-from timbrel_posttraining.evaluate.measurements import Measurements, measure_takes
 from timbrel_posttraining.evaluate.report import Report, SectionReport
 from timbrel_posttraining.evaluate.sections import SECTIONS
 from timbrel_posttraining.evaluate.sections.fidelity import Fidelity
 from timbrel_posttraining.evaluate.sections.section import Section
-from timbrel_posttraining.evaluate.takes import TakeCache, write_takes
+from timbrel_posttraining.evaluate.takes import Measurements, TakeCache, measure_takes, write_takes
 from timbrel_training.errors import ConfigError
 from timbrel_training.notes.library import AudioLibrary
 from timbrel_training.notes.split import Split

@@ -30,7 +30,7 @@ HOLD_SCALE = 0.1
 
 
 class Kind(StrEnum):
-    """Where a take's sound comes from."""
+    """The origin of a take's sound."""
 
     SOURCE = "source"
     RECONSTRUCTION = "reconstruction"  # the source through the codec and back
@@ -104,34 +104,34 @@ class EvaluationSet:
 
     @property
     def noise(self) -> float:
-        """By how far training moved the points, as a radius on the map."""
+        """The radius on the map by which training moved the points."""
         return NOISE_OF_SPACING * float(np.median(self.spacing)) if len(self.points) > 1 else 0.0
 
     @property
     def spacing(self) -> NDArray[np.float64]:
-        """[instruments], from each point to the nearest other one."""
+        """The distances [instruments] from each point to the nearest other one."""
         apart = np.linalg.norm(self.points[:, None] - self.points[None], axis=2)
         np.fill_diagonal(apart, np.inf)
         return apart.min(axis=1)
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """A generator that is the same in every run, and another one for each purpose."""
+        """Makes a generator that is the same in every run, and another one for each purpose."""
         return np.random.default_rng(zlib.crc32(purpose.encode()))
 
     def rows_of(self, split: Split) -> NDArray[np.int64]:
-        """The notes of this split that are judged."""
+        """Finds the notes of this split that are judged."""
         return np.flatnonzero(self.usable & (self.library.split == int(split))).astype(np.int64)
 
     def pick(self, split: Split, n: int, purpose: str = "cells") -> NDArray[np.int64]:
-        """Some of them at random, always the same ones: as many as there are, at most `n`."""
+        """Picks some of them at random, always the same ones: as many as there are, at most `n`."""
         return pick_some(self.rows_of(split), n, self.rng(f"{purpose} {split.name}"))
 
     def name(self, row: int) -> str:
-        """The instrument of a note."""
+        """Names the instrument of a note."""
         return self.instruments[int(self.instrument_of[row])]
 
     def family(self, row: int) -> str:
-        """Its family, as the map has it."""
+        """Names its family, as the map has it."""
         return self.families[int(self.instrument_of[row])]
 
     def takes(self, rows: Iterable[int]) -> dict[Kind, list[Take]]:
@@ -148,11 +148,11 @@ class EvaluationSet:
         return Take(kind, int(library.pitch[row]), int(library.velocity[row]), held, row=int(row))
 
     def source(self, row: int) -> Take:
-        """The note itself."""
+        """Makes the take of the note itself."""
         return self.take(Kind.SOURCE, row)
 
     def generated(self, row: int, draw: int = 0) -> Take:
-        """The same note asked of the bundle, at its instrument's published point."""
+        """Asks the same note of the bundle, at its instrument's published point."""
         x, y = self.points[self.instrument_of[row]]
         library = self.library
         return self.asked(
@@ -166,7 +166,7 @@ class EvaluationSet:
     def asked(
         self, timbre: Sequence[float], pitch: int, velocity: int, seconds: float, draw: int = 0
     ) -> Take:
-        """Any note asked of the bundle; the hold is brought into the bundle's range."""
+        """Asks any note of the bundle; the hold is brought into the bundle's range."""
         ranges = self.bundle.manifest.ranges
         held = min(max(round(float(seconds), 4), ranges.seconds_min), ranges.seconds_max)
         point = (float(timbre[0]), float(timbre[1]))
@@ -175,7 +175,7 @@ class EvaluationSet:
     def unlikeness(
         self, row: int, rows: NDArray[np.int64], hold_scale: float = HOLD_SCALE
     ) -> NDArray[np.float64]:
-        """How differently from note `row` the notes `rows` are played, [rows]: 1 for a scale of either.
+        """Measures how unlike note `row` the notes `rows` are played, [rows]: 1 for a scale of either.
 
         A larger `hold_scale` lets the velocity decide, for measures that do not mind the hold.
         """
@@ -185,7 +185,7 @@ class EvaluationSet:
         return np.asarray(velocity / VELOCITY_SCALE + hold / hold_scale, dtype=np.float64)
 
     def most_alike(self, row: int, rows: NDArray[np.int64], hold_scale: float = HOLD_SCALE) -> int | None:
-        """The one of `rows` that is played most like note `row`; None where there is no other note."""
+        """Finds the one of `rows` that is played most like note `row`; None where there is no other note."""
         rows = rows[rows != row]
         return int(rows[np.argmin(self.unlikeness(row, rows, hold_scale))]) if len(rows) else None
 
@@ -208,5 +208,5 @@ class EvaluationSet:
 
 
 def pick_some(rows: NDArray[np.int64], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """At most `n` of the rows at random, in ascending order."""
+    """Picks at most `n` of the rows at random, in ascending order."""
     return np.sort(rng.permutation(rows)[:n])

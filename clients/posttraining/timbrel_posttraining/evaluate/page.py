@@ -6,16 +6,15 @@ import base64
 import colorsys
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind
-from timbrel_posttraining.evaluate.measurements import Measurements
 from timbrel_posttraining.evaluate.report import CellValue, Figure, Report, SectionReport, Table
 from timbrel_posttraining.evaluate.sections.fidelity import Fidelity
+from timbrel_posttraining.evaluate.takes import Measurements
 
 DEPTH_DB = 60.0
 """Below the loudest, all is drawn as silence."""
@@ -36,13 +35,8 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
-@dataclass(frozen=True)
-class Example:
-    """One note in its three forms, as pictures."""
-
-    title: str
-    pictures: tuple[tuple[str, str], ...]
-    """Each picture's caption, and a data URI."""
+Example = tuple[str, list[tuple[str, str]]]
+"""A note in its three forms: a title, and pictures as captions with data URIs."""
 
 
 def render_page(report: Report, map_svg: str, examples: Sequence[Example]) -> str:
@@ -118,10 +112,11 @@ def _cell(cell: CellValue) -> str:
 
 
 def _example(example: Example) -> str:
-    pictures = "".join(
-        f'<td>{escape(what)}<img alt="{escape(what)}" src="{uri}"></td>' for what, uri in example.pictures
+    title, pictures = example
+    cells = "".join(
+        f'<td>{escape(what)}<img alt="{escape(what)}" src="{uri}"></td>' for what, uri in pictures
     )
-    return f'<h3>{escape(example.title)}</h3><table class="takes"><tr>{pictures}</tr></table>'
+    return f'<h3>{escape(title)}</h3><table class="takes"><tr>{cells}</tr></table>'
 
 
 def examples_of(
@@ -139,12 +134,12 @@ def _picture_takes(notes: EvaluationSet, section: Fidelity, number: int, measure
     takes = {kind: section.takes[kind][number] for kind in Kind}
     source = takes[Kind.SOURCE]
     peak = float(np.max(measured.mel(source)))
-    pictures = tuple((str(kind), spectrogram_uri(measured.mel(take), peak)) for kind, take in takes.items())
+    pictures = [(str(kind), spectrogram_uri(measured.mel(take), peak)) for kind, take in takes.items()]
     title = (
         f"{notes.name(source.row)}, pitch {source.pitch}, velocity {source.velocity}, "
         f"held {source.seconds:.2f} s ({section.title.lower()})"
     )
-    return Example(title, pictures)
+    return title, pictures
 
 
 def spectrogram_uri(mel: NDArray[np.float32], peak_db: float) -> str:

@@ -26,34 +26,28 @@ class Bar:
     limit: float
 
     def met_by(self, value: float) -> bool:
-        """Whether this value reaches the limit."""
+        """Tells whether this value reaches the limit."""
         return value >= self.limit if self.sense is Sense.AT_LEAST else value <= self.limit
 
 
-def _at_least(limit: float) -> Bar:
-    return Bar(Sense.AT_LEAST, limit)
-
-
-def _at_most(limit: float) -> Bar:
-    return Bar(Sense.AT_MOST, limit)
-
-
 BARS: Mapping[str, Bar] = {
-    "trained.in_tune.lost_by_codec": _at_most(0.01),
-    "trained.in_tune.lost_by_model": _at_most(0.02),
-    "held_out.in_tune.lost": _at_most(0.03),
-    "between.in_tune": _at_least(0.90),
-    "trained.log_mel.reconstruction": _at_most(2.5),  # dB
-    "trained.log_mel.excess": _at_most(0.0),  # dB above 1.25 times the reconstruction's distance plus 1 dB
-    "consistency.ratio": _at_least(0.95),
-    "identity.ratio": _at_least(0.85),
-    "smoothness.largest_step": _at_most(0.40),
-    "velocity.level_error": _at_most(3.0),  # dB
-    "release.error_of_allowed": _at_most(1.0),  # of max(10 %, 50 ms)
-    "locate.generated_nearest": _at_least(0.75),
-    "locate.held_out_among_5": _at_least(0.60),
-    "locate.apart": _at_least(0.90),
-    "bundle.megabytes": _at_most(60.0),
+    "trained.in_tune.lost_by_codec": Bar(Sense.AT_MOST, 0.01),
+    "trained.in_tune.lost_by_model": Bar(Sense.AT_MOST, 0.02),
+    "held_out.in_tune.lost": Bar(Sense.AT_MOST, 0.03),
+    "between.in_tune": Bar(Sense.AT_LEAST, 0.90),
+    "trained.log_mel.reconstruction": Bar(Sense.AT_MOST, 2.5),  # dB
+    "trained.log_mel.excess": Bar(
+        Sense.AT_MOST, 0.0
+    ),  # dB above 1.25 times the reconstruction's distance plus 1 dB
+    "consistency.ratio": Bar(Sense.AT_LEAST, 0.95),
+    "identity.ratio": Bar(Sense.AT_LEAST, 0.85),
+    "smoothness.largest_step": Bar(Sense.AT_MOST, 0.40),
+    "velocity.level_error": Bar(Sense.AT_MOST, 3.0),  # dB
+    "release.error_of_allowed": Bar(Sense.AT_MOST, 1.0),  # of max(10 %, 50 ms)
+    "locate.generated_nearest": Bar(Sense.AT_LEAST, 0.75),
+    "locate.held_out_among_5": Bar(Sense.AT_LEAST, 0.60),
+    "locate.apart": Bar(Sense.AT_LEAST, 0.90),
+    "bundle.megabytes": Bar(Sense.AT_MOST, 60.0),
 }
 """The bars by the figure's name. Shares are of 1; units are those of the figures."""
 
@@ -76,12 +70,12 @@ class Figure:
 
     @property
     def has_bar(self) -> bool:
-        """Whether a bar is set for it."""
+        """True where a bar is set for it."""
         return self.name in BARS
 
     @property
     def met(self) -> bool | None:
-        """Whether its bar is reached; None where there is no bar, or nothing was measured."""
+        """True where its bar is reached; None where there is no bar, or nothing was measured."""
         bar = BARS.get(self.name)
         return None if bar is None or math.isnan(self.estimate.value) else bar.met_by(self.estimate.value)
 
@@ -145,7 +139,7 @@ class SectionReport:
     name: str
     title: str
     method: str
-    """How it was measured, in a sentence or two."""
+    """The method of measurement, in a sentence or two."""
     figures: tuple[Figure, ...]
     tables: tuple[Table, ...] = ()
 

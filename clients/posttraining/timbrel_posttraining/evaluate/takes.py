@@ -1,10 +1,11 @@
-"""Takes in the making: the bundle writes them, they sound, and all that is known of them is kept in files."""
+"""Takes: the bundle writes them, they are measured over several processes, and the cache keeps it all."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +17,31 @@ from timbrel import Client
 from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder, CodecEncoder
+from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_path
+from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_posttraining import processes
 from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
-from timbrel_posttraining.evaluate.measure.features import NoteFeatures
+from timbrel_posttraining.evaluate.measure.features import NOWHERE, NoteFeatures, measure_note
+from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.log_mel import floor_below, log_mel, log_mel_distance
+from timbrel_training.notes.spectrum import HOP, SAMPLE_RATE
 
 CACHE_VERSION = 1
 """Raise it when measurements change: older ones are then made anew."""
 
 TIMEOUT_SECONDS = 600.0
-"""For one note, the wait for a slot included."""
+"""Timeout of one note, the wait for a slot included."""
+
+CHUNK = 4
+"""Takes handed to a process at a time."""
+
+FRAMES_PER_SECOND = SAMPLE_RATE / HOP
+"""Frame rate of the spectrograms."""
+
+MELS_KEPT = 2048
+"""Spectrograms held in memory: some 100 MB."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +64,7 @@ class TakeCache:
         return cls(folder)
 
     def has_codes(self, take: Take) -> bool:
-        """Whether a generated take has been written."""
+        """Tells whether a generated take has been written."""
         return self._codes(take).is_file()
 
     def save_codes(self, take: Take, codes: NDArray[np.uint16], truncated: bool) -> None:
@@ -62,7 +78,7 @@ class TakeCache:
             return kept["codes"], bool(kept["truncated"])
 
     def has_mel(self, take: Take) -> bool:
-        """Whether the take's log-mel spectrogram is there."""
+        """Tells whether the take's log-mel spectrogram is there."""
         return self._mel(take).is_file()
 
     def save_mel(self, take: Take, mel: NDArray[np.floating]) -> None:
@@ -75,7 +91,7 @@ class TakeCache:
         return np.asarray(np.load(self._mel(take)), dtype=np.float32)
 
     def has_features(self, take: Take) -> bool:
-        """Whether the take was measured in full."""
+        """Tells whether the take was measured in full."""
         return self._features(take).is_file()
 
     def save_features(self, take: Take, features: NoteFeatures) -> None:
@@ -115,7 +131,7 @@ class TakeAudio:
         return (self._decoder.decode(codes) if len(codes) else np.zeros(hop, np.float32)), rate
 
     def _codes(self, take: Take) -> NDArray[np.uint16]:
-        """[T, K]"""
+        """Reads or makes the codes [T, K] of a take that is decoded."""
         if take.kind is Kind.GENERATED:
             return self._cache.codes(take)[0]
         audio = self._library.audio(take.row)
@@ -151,3 +167,126 @@ def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progre
 def _write(client: Client, take: Take, cache: TakeCache) -> None:
     note = client.generate(take.timbre, take.pitch, take.velocity, take.seconds, take.seed)
     cache.save_codes(take, note.codes, note.truncated)
+
+
+def measure_takes(
+    bundle: Path,
+    library: Path,
+    wanted: Mapping[Take, bool],
+    cache: TakeCache,
+    jobs: int,
+    *,
+    progress: bool = False,
+) -> None:
+    """Measures what the cache lacks.
+
+    Args:
+        bundle, library: their folders; each process opens its own.
+        wanted: takes, and whether each is measured in full or its log-mel spectrogram is enough.
+        jobs: processes; 1 works in this one.
+    """
+    missing = [
+        (take, in_full)
+        for take, in_full in wanted.items()
+        if not cache.has_mel(take) or (in_full and not cache.has_features(take))
+    ]
+    if not missing:
+        return
+    make_measurer = functools.partial(Measurer, bundle, library, cache)
+    with (
+        processes.results(make_measurer, Measurer.measure, missing, min(jobs, len(missing)), CHUNK) as done,
+        bar("measuring", len(missing), "note", shown=progress) as shown,
+    ):
+        for _ in done:
+            shown.update()
+
+
+class Measurer:
+    """Measures takes and keeps what it finds in the cache. One per process."""
+
+    def __init__(self, bundle: Path, library: Path, cache: TakeCache) -> None:
+        opened = Bundle.open(bundle, verify=False)  # checked by whoever started this
+        self._audio = TakeAudio(opened, AudioLibrary(library), cache)
+        self._timbre_encoder = TimbreEncoder(opened, n_threads=1)
+        self._meter = TuningMeter()
+        self._cache = cache
+
+    def measure(self, work: tuple[Take, bool]) -> None:
+        """Keeps a take's log-mel spectrogram and, where it is measured in full, its features too."""
+        take, in_full = work
+        audio, rate = self._audio.of(take)
+        if not in_full:
+            self._cache.save_mel(take, log_mel(audio, rate))
+            return
+        features, mel = measure_note(
+            audio,
+            rate,
+            take.pitch,
+            take.seconds,
+            self._meter,
+            point=self._locate(audio, rate),
+            truncated=take.kind is Kind.GENERATED and self._cache.codes(take)[1],
+        )
+        self._cache.save_features(take, features)
+        self._cache.save_mel(take, mel)
+
+    def _locate(self, audio: NDArray[np.float32], sample_rate: int) -> tuple[float, float]:
+        """Places a note by its sound alone, not even its pitch; NOWHERE where there is too little of it."""
+        try:
+            return self._timbre_encoder.locate(audio, sample_rate)
+        except AudioError:
+            return NOWHERE
+
+
+class Measurements:
+    """The measurements of takes, read from the cache as they are asked for."""
+
+    def __init__(self, cache: TakeCache) -> None:
+        self.features = functools.cache(cache.features)
+        """Reads the features of a take that was measured in full."""
+        self.mel = functools.lru_cache(MELS_KEPT)(cache.mel)
+        """Reads the log-mel spectrogram [frames, 80], in dB, of any take."""
+
+    def column(self, takes: Sequence[Take], field: str) -> NDArray[np.float64]:
+        """One field of the takes' features, [takes]; a flag is 0 or 1."""
+        return np.array([float(getattr(self.features(take), field)) for take in takes])
+
+    def points(self, takes: Sequence[Take]) -> NDArray[np.float64]:
+        """Lists the points [takes, 2] where the timbre encoder puts the takes."""
+        features = [self.features(take) for take in takes]
+        return np.array([(each.x, each.y) for each in features]).reshape(-1, 2)
+
+    def mfcc(self, takes: Sequence[Take]) -> NDArray[np.float64]:
+        """Coefficients 2 to 13 of the takes, [takes, 12]."""
+        rows = [self.features(take).mfcc for take in takes]
+        return np.array(rows, dtype=np.float64).reshape(len(takes), -1)
+
+    def statistics(self, takes: Sequence[Take]) -> NDArray[np.float64]:
+        """The statistics of each that the Frechet distance compares, [takes, 40]."""
+        return np.array([self.features(take).statistics for take in takes], dtype=np.float64)
+
+    def distance(self, reference: Take, other: Take) -> float:
+        """The log-mel distance in dB."""
+        return float(log_mel_distance(self.mel(reference), self.mel(other)))
+
+    def held_distance(self, reference: Take, other: Take, floor: float | None = None) -> float:
+        """The log-mel distance in dB over the time for which both keys are held.
+
+        Args:
+            floor: level in dB that both are clipped at; 60 dB below the reference's peak where it is None.
+        """
+        n_frames = max(1, int(min(reference.seconds, other.seconds) * FRAMES_PER_SECOND))
+        return log_mel_distance(self.mel(reference)[:n_frames], self.mel(other)[:n_frames], floor)
+
+    def nearest(self, take: Take, candidates: Sequence[Take]) -> int:
+        """Finds which of the candidates is nearest to a take, while both are held.
+
+        All are clipped at one floor, 60 dB below the take's own peak.
+        """
+        floor = floor_below(self.mel(take))
+        return int(np.argmin([self.held_distance(candidate, take, floor) for candidate in candidates]))
+
+    def distances(self, references: Sequence[Take], others: Sequence[Take]) -> NDArray[np.float64]:
+        """The log-mel distances [takes] in dB, pair by pair."""
+        pairs = zip(references, others, strict=True)
+        return np.array([self.distance(reference, other) for reference, other in pairs])

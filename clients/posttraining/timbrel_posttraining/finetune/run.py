@@ -13,12 +13,17 @@ import numpy as np
 from timbrel_bundle.files import atomic_write
 from timbrel_export.errors import ExportError
 from timbrel_export.publish import check_free
-from timbrel_export.sample_note import SampleNote
 from timbrel_posttraining.finetune.base import Base, sample_notes, write_bundle
-from timbrel_posttraining.finetune.placement import new_points, place_samples
 from timbrel_posttraining.finetune.rehearsal import rehearse
-from timbrel_posttraining.finetune.samples import CodedSamples, Tell, code_samples, open_samples
-from timbrel_posttraining.finetune.train import FineTuneBatch, TrainingSet, fine_tune, gather
+from timbrel_posttraining.finetune.samples import (
+    CodedSamples,
+    Tell,
+    code_samples,
+    new_points,
+    open_samples,
+    place_samples,
+)
+from timbrel_posttraining.finetune.train import FineTuneBatch, fine_tune, gather
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.finetune_config import FineTuneConfig
 from timbrel_training.loop import Loop, pick_device
@@ -92,12 +97,13 @@ def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None
     )
     if not loop.finished:
         return None
+    rows = np.random.default_rng(0).permutation(notes.table.n_notes)[:N_PARITY_NOTES]
     manifest = write_bundle(
         base,
         cast(NoteTransformer, loop.ema.model),
         new_points(samples.table, placement.where),
         _training_info(base, source, samples, loop, task.config_name),
-        _parity_notes(notes),
+        sample_notes(notes.table, notes.conditions.centroid, rows),
         task.out,
         task.name or task.out.resolve().name,
     )
@@ -120,12 +126,6 @@ def _begin(task: FineTuning, base: Base, source: FolderSource) -> None:
             f"{task.work}: unfinished work on another bundle, other samples or other settings; "
             "remove that folder or choose another --out"
         )
-
-
-def _parity_notes(notes: TrainingSet) -> list[SampleNote]:
-    """Picks some notes, new and old ones, to compare the new bundle's graphs and model on."""
-    rows = np.random.default_rng(0).permutation(notes.table.n_notes)[:N_PARITY_NOTES]
-    return sample_notes(notes.table, notes.conditions.centroid, rows)
 
 
 def _training_info(

@@ -38,13 +38,13 @@ class TrainingSet:
 
     @property
     def samples(self) -> NDArray[np.int64]:
-        """Numbers of the new notes to train on."""
+        """The numbers of the new notes to train on."""
         training = self.table.of_split(Split.TRAIN)
         return training[training < self.n_samples]
 
     @property
     def rehearsal(self) -> NDArray[np.int64]:
-        """Numbers of the notes of rehearsal."""
+        """The numbers of the notes of rehearsal."""
         return np.arange(self.n_samples, self.table.n_notes)
 
 
@@ -80,7 +80,7 @@ def gather(
 
 @dataclass(frozen=True)
 class FineTuneBatch:
-    """What one step learns, and what it remembers."""
+    """The notes that one step learns, and those that it remembers."""
 
     samples: NoteBatch
     rehearsal: NoteBatch | None  # None: nothing is rehearsed
@@ -105,11 +105,11 @@ class FineTuner:
         self._rehearsal_plan = self._plan(self.rehearsal, 1.0 - config.sample_share)
 
     def batch(self, step: int) -> FineTuneBatch:
-        """The training batch of a 0-based step."""
+        """Draws the training batch of a 0-based step."""
         return FineTuneBatch(self.trainer.batch(step), self._rehearse(step))
 
     def loss(self, batch: FineTuneBatch, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Nats per token of the samples, and how far the rehearsal has moved, by their shares."""
+        """Scores nats per token of the samples, and how far the rehearsal has moved, by their shares."""
         learnt, _ = self.trainer.loss(batch.samples)
         if batch.rehearsal is None:
             return learnt, {"samples": learnt}
@@ -118,7 +118,7 @@ class FineTuner:
         return share * learnt + (1.0 - share) * weight * moved, {"samples": learnt, "moved": moved}
 
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """Nats per token of samples, held out and trained on, and how far the rehearsal has moved."""
+        """Scores nats per token of samples, held out and trained on, and how far the rehearsal has moved."""
         figures = self.trainer.validate(average)
         batches = [self._rehearse(step) for step in range(VALIDATION_BATCHES)]
         moved = [self._divergence(cast(NoteTransformer, average), each) for each in batches if each]
@@ -184,7 +184,7 @@ def fine_tune(
 
 
 def divergence(model: NoteTransformer, old: NoteTransformer, batch: NoteBatch) -> Tensor:
-    """KL divergence of the model's next tokens from the old one's: nats per token, each codebook alike.
+    """The KL divergence of the model's next tokens from the old one's: nats per token, each codebook alike.
 
     Hard tokens say which note was written, the old model's probabilities say which others might have been: a
     few hundred notes then hold a whole model in place ("Learning without forgetting", Li & Hoiem, 2016).
@@ -208,13 +208,13 @@ def divergence(model: NoteTransformer, old: NoteTransformer, batch: NoteBatch) -
 
 
 def _hidden(model: NoteTransformer, batch: NoteBatch) -> Tensor:
-    """[B, S, d] of a batch."""
+    """Runs a model on a batch: its hidden states [B, S, d]."""
     tokens = batch.tokens
     return model.hidden(batch.timbre, batch.pitch, batch.velocity, tokens.tokens, tokens.gate)
 
 
 def _log_probabilities(model: NoteTransformer, hidden: Tensor, codebook: int) -> Tensor:
-    """float32 [N, V] of one codebook's tokens after hidden states [N, d]."""
+    """Log-probabilities, float32 [N, V], of one codebook's tokens after hidden states [N, d]."""
     heads, size = model.decoder.heads, model.config.layout.vocabulary_size
     weight = model.decoder.tokens.weight[codebook * size : (codebook + 1) * size]
     bias = heads.bias[codebook].masked_fill(heads.forbidden[codebook], MASKED_LOGIT)
@@ -222,7 +222,7 @@ def _log_probabilities(model: NoteTransformer, hidden: Tensor, codebook: int) ->
 
 
 def _with_training_notes(samples: TokenTable) -> TokenTable:
-    """An instrument of few pitches may have all of them held out: they are trained on then."""
+    """Trains on all notes of an instrument whose few pitches are all held out."""
     split = samples.split.copy()
     for index in range(len(samples.instruments)):
         own = samples.instrument == index
@@ -232,7 +232,7 @@ def _with_training_notes(samples: TokenTable) -> TokenTable:
 
 
 def _join(first: TokenTable, second: TokenTable) -> TokenTable:
-    """Two tables of one codec, one behind the other; instruments stay apart."""
+    """Joins two tables of one codec; instruments stay apart."""
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(first, name), getattr(second, name)])
         for name in ("codes", "pitch", "velocity", "held_frames", "cut", "split")

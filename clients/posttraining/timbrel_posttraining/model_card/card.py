@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timbrel_bundle.layout import MAP_PICTURE
+from timbrel_bundle import layout
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.files import atomic_write
 from timbrel_posttraining.evaluate import evaluation
 from timbrel_posttraining.evaluate.report import show_number
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -75,6 +77,20 @@ def read_evaluation(folder: Path, manifest: pb.Manifest) -> Evaluation:
             "evaluate it, then write the card"
         )
     return Evaluation(report, picture)
+
+
+def write_card(folder: Path, evaluated: Path) -> Path:
+    """Writes the card and the picture of the map into a bundle's folder; returns the card's path.
+
+    Raises:
+        BundleError: the folder holds no bundle.
+        TrainingError: `evaluated` holds no evaluation of this bundle.
+    """
+    bundle = Bundle.open(folder)
+    found = read_evaluation(evaluated, bundle.manifest)
+    atomic_write(folder / layout.MAP_PICTURE, found.map_picture)
+    atomic_write(folder / layout.MODEL_CARD, model_card(bundle.manifest, bundle.timbre_map, found.report))
+    return folder / layout.MODEL_CARD
 
 
 def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[str, Any]) -> str:
@@ -147,7 +163,7 @@ def _instruments(timbre_map: pb.TimbreMap) -> list[str]:
     return [
         f"## Instruments ({len(timbre_map.points)})",
         "",
-        f"![The timbre map]({MAP_PICTURE})",
+        f"![The timbre map]({layout.MAP_PICTURE})",
         "",
         *table(("family", "instruments"), rows),
     ]

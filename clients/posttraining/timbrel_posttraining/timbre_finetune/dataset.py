@@ -163,7 +163,7 @@ class SamplePlan:
         return point.x, point.y
 
     def _shares(self, count: int) -> list[int]:
-        """How many of `count` notes each instrument has."""
+        """Shares `count` notes out among the instruments."""
         n = len(self.chart.points)
         return [(count * (number + 1)) // n - (count * number) // n for number in range(n)]
 

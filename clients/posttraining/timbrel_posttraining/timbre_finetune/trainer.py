@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -52,10 +51,10 @@ class TimbreFineTuner:
     """Draws batches of the dataset, and scores the encoder on them.
 
     Args:
-        config: how.
+        config: of the training.
         encoder: stage 1's; trained in place.
-        codec: whose codes they are.
-        samples: what they are.
+        codec: which made the codes.
+        samples: the samples of the dataset.
         table: their codes, in the same order.
         chart: the bundle's map, m points; they are no parameters, and stay.
         device: to train on.
@@ -91,7 +90,7 @@ class TimbreFineTuner:
         self._scale = torch.from_numpy(np.append(room, chart.spacing).astype(np.float32)).to(device)
 
     def batch(self, step: int) -> TimbreBatch:
-        """Random notes of each kind, each kind's share; some cropped to a random shorter length."""
+        """Draws random notes of each kind, each kind's share; some cropped to a random shorter length."""
         config, table = self.config, self.table
         rng = np.random.default_rng(batch_seed(config.loop.seed, step))
         n_sources = round(config.source_share * config.batch_size)
@@ -115,7 +114,7 @@ class TimbreFineTuner:
         )
 
     def loss(self, batch: TimbreBatch, /) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Telling the instrument by its distance among all, and nearness to the point asked for.
+        """Scores telling the instrument by its distance among all, and nearness to the point asked for.
 
         A distance from a point counts by how near that instrument's neighbours are. Both losses grow no more
         than in proportion with the distance: what cannot be told apart does not pull all others along.
@@ -132,7 +131,7 @@ class TimbreFineTuner:
         return config.name_weight * parts["name"] + config.pull_weight * parts["pull"], parts
 
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """Shares of the notes kept back, and of those trained on, that lie nearest to their own point."""
+        """Measures which shares of the notes, kept back and trained on, lie nearest to their own point."""
         if not isinstance(average, TimbreEncoder):
             raise TypeError(f"{type(average).__name__} is no timbre encoder")
         figures: dict[str, float] = {}
@@ -153,7 +152,7 @@ class TimbreFineTuner:
 
     @torch.no_grad()
     def locate(self, encoder: TimbreEncoder, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Where the encoder puts these notes, [n, 2]."""
+        """Finds where the encoder puts these notes, [n, 2]."""
         found = [np.zeros((0, 2))]
         for first in range(0, len(rows), EMBED_BATCH):
             codes, lengths = self.table.crops(rows[first : first + EMBED_BATCH], encoder.config.n_frames)
@@ -168,7 +167,7 @@ class TimbreFineTuner:
             return self.codec.latents(codes).float()
 
     def _share_out(self) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
-        """Of each kind, the notes to train on and those kept back; notes without sound are neither."""
+        """Splits each kind's notes into those to train on and those kept back; silent notes are neither."""
         rng = np.random.default_rng(self.config.loop.seed)
         training, kept_back = {}, {}
         for kind, rows in self._of_kind.items():
@@ -205,7 +204,7 @@ def fine_tune_timbre(
     Leaves what stage 1 leaves: the encoder as it is now, and its map and its notes' points as they were.
 
     Args:
-        config: how.
+        config: of the training.
         bundle: made of this codec and this stage 1; verified.
         library: the notes that it learnt from.
         timbre_dir: stage 1's folder.
@@ -227,7 +226,8 @@ def fine_tune_timbre(
     table = dataset.make_dataset(bundle, library, samples, out_dir / DATASET / key, jobs)
     trainer = TimbreFineTuner(config, encoder, codec, samples, table, chart, device)
     weights = (timbre_dir / f"{ENCODER}.safetensors").read_bytes()
-    identity = {"hearing": _plain(config), "lessons": key, "stage_1": hashlib.sha256(weights).hexdigest()}
+    settings = {name: value for name, value in asdict(config).items() if name != "loop"}
+    identity = {"hearing": settings, "lessons": key, "stage_1": hashlib.sha256(weights).hexdigest()}
     loop = Loop(
         config.loop,
         encoder,
@@ -252,7 +252,7 @@ def fine_tune_timbre(
 
 
 def _kinds(samples: Sequence[TimbreSample], instrument: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """The numbers of the source notes, of those generated at points, and of those between them."""
+    """Numbers the source notes, of those generated at points, and of those between them."""
     source = np.array([sample.take.kind is Kind.SOURCE for sample in samples], dtype=bool)
     between = instrument == NO_INSTRUMENT
     found = {"source": source, "generated": ~source & ~between, "between": between}
@@ -260,7 +260,7 @@ def _kinds(samples: Sequence[TimbreSample], instrument: NDArray[np.int64]) -> di
 
 
 def _shared_map(bundle: Bundle, timbre_dir: Path) -> TimbreMap:
-    """The bundle's map; raises CheckpointError where stage 1 has another one."""
+    """Reads the bundle's map; raises CheckpointError where stage 1 has another one."""
     published, (chart, _) = published_map(bundle), read_map(timbre_dir)
     names = [[point.instrument for point in each.points] for each in (published, chart)]
     if names[0] != names[1] or np.abs(published.centroids - chart.centroids).max() > PLACE_TOLERANCE:
@@ -282,11 +282,5 @@ def _check_codec(bundle: Bundle, codec: Codec) -> None:
 
 
 def _length(x: Tensor) -> Tensor:
-    """Euclidean length of [..., 2], with a gradient at 0 too."""
+    """The Euclidean length of [..., 2], with a gradient at 0 too."""
     return x.square().sum(dim=-1).add(1e-12).sqrt()
-
-
-def _plain(config: HearingConfig) -> dict[str, Any]:
-    fields = asdict(config)
-    del fields["loop"]
-    return fields

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Take
 from timbrel_posttraining.evaluate.measure.features import NoteFeatures
-from timbrel_posttraining.evaluate.measurements import Measurements
-from timbrel_posttraining.evaluate.takes import TakeCache
+from timbrel_posttraining.evaluate.takes import Measurements, TakeCache
 from timbrel_training.notes.library import AudioLibrary
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take
 from timbrel_posttraining.evaluate.measure.features import NoteFeatures
-from timbrel_posttraining.evaluate.measurements import Measurements
 from timbrel_posttraining.evaluate.report import Figure, SectionReport
 from timbrel_posttraining.evaluate.sections.fidelity import Between, TrainedCells
 from timbrel_posttraining.evaluate.sections.identity import Consistency, Identity
@@ -25,6 +24,7 @@ from timbrel_posttraining.evaluate.sections.whole_bundle import (
     Variety,
     path_points,
 )
+from timbrel_posttraining.evaluate.takes import Measurements
 
 MakeFeatures = Callable[..., NoteFeatures]
 Measure = Callable[..., Measurements]

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from timbrel_posttraining.finetune.base import NoteRanges
-from timbrel_posttraining.finetune.placement import find_place, new_points
 from timbrel_posttraining.finetune.rehearsal import BETWEEN, RehearsalPlan, write_rehearsal
-from timbrel_posttraining.finetune.samples import check_names
+from timbrel_posttraining.finetune.samples import check_names, find_place, new_points
 from timbrel_posttraining.finetune.train import FineTuner, divergence, gather
 from timbrel_training.errors import ConfigError, TrainingError
 from timbrel_training.finetune_config import FineTuneConfig

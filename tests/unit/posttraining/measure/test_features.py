@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.signal import butter, sosfilt
 
 from timbrel_posttraining.evaluate.measure.features import (
-    LIMIT_DB,
+    HNR_LIMIT_DB,
     SILENCE_DB,
     Envelope,
     NoteFeatures,
@@ -155,7 +155,7 @@ def test_harmonic_to_noise_is_the_known_ratio(tone, noise, pitch, ratio_db) -> N
 def test_pure_tones_and_pure_noise_are_the_ends(tone, noise) -> None:
     assert harmonic_to_noise_db(tone(60), RATE, 60) > 30
     assert harmonic_to_noise_db(tone(60.3), RATE, 60) > 30
-    assert -LIMIT_DB <= harmonic_to_noise_db(noise, RATE, 60) < -5
+    assert -HNR_LIMIT_DB <= harmonic_to_noise_db(noise, RATE, 60) < -5
     assert harmonic_to_noise_db(SILENCE, RATE, 60) is None
     assert harmonic_to_noise_db(tone(60, 0.05), RATE, 60) is None
 

@@ -21,6 +21,7 @@ ENVELOPE_SECONDS = 0.016
 """The envelope is a mean over so long: a period of the lowest notes, so that it does not follow the wave."""
 
 STEP_SECONDS = 0.001
+"""The envelope has a value for each of these."""
 
 ONSET_SHARE = 0.1
 """The note begins where its level first reaches this share of its peak: 20 dB below it."""
@@ -42,19 +43,19 @@ SILENCE_DB = -120.0
 N_MFCC = 12
 """Coefficients 2 to 13, counted from 1: the first is the level."""
 
-WINDOW = 2048
-"""Samples at 24 kHz: 85 ms, five periods of the lowest note that is judged."""
+HNR_WINDOW = 2048
+"""Samples, at 24 kHz, that the harmonic-to-noise ratio looks at: five periods of the lowest note judged."""
 
-HOP = 1024
-"""Samples."""
+HNR_HOP = 1024
+"""Samples from one such window to the next."""
 
-FFT = 2 * WINDOW
-"""Zero-padded, so that the autocorrelation does not wrap around."""
+HNR_FFT = 2 * HNR_WINDOW
+"""Windows are zero-padded to this length, so that the autocorrelation does not wrap around."""
 
 SEARCHED_CENTS = np.arange(-50.0, 51.0, 2.0)
 """Periods tried around the one given: a note may be a little out of tune, and vibrato moves it."""
 
-LIMIT_DB = 40.0
+HNR_LIMIT_DB = 40.0
 """Ratios are kept within plus and minus this: beyond, the method's own error decides."""
 
 NOWHERE = (float("nan"), float("nan"))
@@ -259,15 +260,15 @@ def harmonic_to_noise_db(audio: NDArray[np.float32], sample_rate: int, pitch: fl
         sample_rate: Hz.
         pitch: where the note sounds, as a MIDI note number, fractions allowed.
     """
-    frames = spectrum.frames_of(spectrum.at_measuring_rate(audio, sample_rate), WINDOW, HOP)
-    transform = np.fft.rfft(frames * spectrum.hann(WINDOW), FFT)
+    frames = spectrum.frames_of(spectrum.at_measuring_rate(audio, sample_rate), HNR_WINDOW, HNR_HOP)
+    transform = np.fft.rfft(frames * spectrum.hann(HNR_WINDOW), HNR_FFT)
     power = np.asarray(transform.real**2 + transform.imag**2, dtype=np.float32)
     loud = power[spectrum.loud_frames(power)]
     if not len(loud):
         return None
     periods = spectrum.SAMPLE_RATE / (frequency(pitch) * 2.0 ** (SEARCHED_CENTS / 1200.0))
     periodic = (_autocorrelation(loud, periods) / _window_autocorrelation(periods)).max(axis=1)
-    edge = 1.0 / (1.0 + 10.0 ** (LIMIT_DB / 10.0))
+    edge = 1.0 / (1.0 + 10.0 ** (HNR_LIMIT_DB / 10.0))
     share = np.clip(periodic, edge, 1.0 - edge)
     return float(np.median(10.0 * np.log10(share / (1.0 - share))))
 
@@ -277,20 +278,20 @@ def _autocorrelation(power: NDArray[np.floating], lags: NDArray[np.float64]) -> 
 
     Lags are in samples and need not be whole: it is the sum of each bin's cosine.
     """
-    bins = np.arange(FFT // 2 + 1)
-    twice = np.where((bins == 0) | (bins == FFT // 2), 1.0, 2.0)[:, None]
-    cosines = twice * np.cos(2.0 * np.pi / FFT * bins[:, None] * lags)
+    bins = np.arange(HNR_FFT // 2 + 1)
+    twice = np.where((bins == 0) | (bins == HNR_FFT // 2), 1.0, 2.0)[:, None]
+    cosines = twice * np.cos(2.0 * np.pi / HNR_FFT * bins[:, None] * lags)
     return np.asarray(power @ cosines / (power @ twice), dtype=np.float64)
 
 
 def _window_autocorrelation(lags: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[lags]"""
+    """The autocorrelation [lags] of the window itself."""
     return _autocorrelation(_window_power()[None], lags)[0]
 
 
 @functools.cache
 def _window_power() -> NDArray[np.float64]:
-    return np.asarray(np.abs(np.fft.rfft(spectrum.hann(WINDOW).astype(np.float64), FFT)) ** 2)
+    return np.asarray(np.abs(np.fft.rfft(spectrum.hann(HNR_WINDOW).astype(np.float64), HNR_FFT)) ** 2)
 
 
 def _number(value: float | None) -> float:

@@ -14,7 +14,7 @@ BANDS_TOGETHER = 4
 """Neighbouring mel bands are averaged: hundreds of notes give a covariance of 40 values, not one of 160."""
 
 N_STATISTICS = 2 * N_MELS // BANDS_TOGETHER
-"""A mean and a deviation for each band."""
+"""A note has a mean and a deviation for each band."""
 
 REGULARISATION_DB2 = 1.0
 """Added to every variance: dimensions that hardly vary do not decide, and few notes still give an answer."""
@@ -33,7 +33,7 @@ def log_mel_statistics(mel: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def frechet_distance(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
-    """How far two sets of vectors [n, d] are apart, as Gaussians; dB^2 for log-mel statistics.
+    """Measures how far two sets of vectors [n, d] are apart, as Gaussians; dB^2 for log-mel statistics.
 
     |m_a - m_b|^2 + tr(C_a + C_b - 2 (C_a C_b)^(1/2)), of means and covariances.
     After Dowson and Landau 1982; Kilgour et al. 2019 use it on audio ("Fréchet Audio Distance").
@@ -104,7 +104,7 @@ def path_of_log_mels(mels: Sequence[Sequence[NDArray[np.floating]]]) -> NDArray[
 
 
 def _fit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean [d] and the root of the covariance [d, d]."""
+    """Fits the mean [d] and the root of the covariance [d, d]."""
     values = np.asarray(vectors, dtype=np.float64)
     if values.ndim != 2 or len(values) < 2:
         raise TrainingError(f"a set of shape {values.shape} has no covariance: give [n, d] with n at least 2")

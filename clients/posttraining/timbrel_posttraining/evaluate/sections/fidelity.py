@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import ClassVar
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate import estimates
 from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Kind, Take
-from timbrel_posttraining.evaluate.measurements import Measurements
 from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
 from timbrel_posttraining.evaluate.sections.section import Section
+from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.split import Split
 
 JUMP_CENTS = 50.0
-"""Where the fundamental steps this far from one frame to the next, the note has a moment at a wrong pitch."""
+"""A fundamental that steps this far from one frame to the next has a moment at a wrong pitch."""
 
 SHARES = (
     ("in_tune", "in tune within 50 cents by either tracker"),
@@ -39,7 +39,7 @@ MAX_DRAWS = 200_000
 
 
 class Fidelity(Section):
-    """Notes of one split of the library, each as the source, its reconstruction and the bundle have it."""
+    """Judges notes of one split of the library as the source, its reconstruction and the bundle have them."""
 
     split: ClassVar[Split]
     title: ClassVar[str]
@@ -59,7 +59,11 @@ class Fidelity(Section):
         in_tune = {kind: measured.column(takes, "in_tune") for kind, takes in self.takes.items()}
         figures = (
             *self._losses(in_tune),
-            *(f for kind, takes in self.takes.items() for f in self._tuning(measured, kind, takes)),
+            *(
+                figure
+                for kind, takes in self.takes.items()
+                for figure in tuning_figures(measured, takes, self.name, kind, f".{kind}")
+            ),
             *self._likeness(measured, distances),
         )
         tables = (
@@ -72,9 +76,6 @@ class Fidelity(Section):
             "velocity and hold, one seed each."
         )
         return SectionReport(self.name, self.title, method, figures, tables)
-
-    def _tuning(self, measured: Measurements, kind: Kind, takes: Sequence[Take]) -> Iterator[Figure]:
-        yield from tuning_figures(measured, takes, lambda figure: f"{self.name}.{figure}.{kind}", str(kind))
 
     def _losses(self, in_tune: dict[Kind, NDArray[np.float64]]) -> Iterator[Figure]:
         source, kept, made = (in_tune[kind] for kind in (Kind.SOURCE, Kind.RECONSTRUCTION, Kind.GENERATED))
@@ -145,19 +146,19 @@ class Fidelity(Section):
 
 
 class TrainedCells(Fidelity):
-    """Cells that the bundle learnt from."""
+    """The cells that the bundle learnt from."""
 
     name, title, split = "trained", "Trained cells", Split.TRAIN
 
 
 class HeldOutCells(Fidelity):
-    """Cells that it was never shown, of instruments that it knows."""
+    """The cells that the bundle was never shown, of instruments that it knows."""
 
     name, title, split = "held_out", "Held-out cells", Split.HELD_OUT_CELL
 
 
 class Between(Section):
-    """Notes at points uniform in the disc, away from every instrument's; pitches over the bundle's range."""
+    """Judges notes at points uniform in the disc, away from every instrument's, over the bundle's pitches."""
 
     name = "between"
 
@@ -182,7 +183,7 @@ class Between(Section):
         return self.takes
 
     def judge(self, measured: Measurements) -> SectionReport:
-        figures = tuple(tuning_figures(measured, self.takes, lambda name: f"between.{name}", "generated"))
+        figures = tuple(tuning_figures(measured, self.takes, self.name, "generated"))
         in_tune = measured.column(self.takes, "in_tune")
         rows: list[tuple[CellValue, ...]] = []
         for label, found in estimates.by_label([octave_name(take.pitch) for take in self.takes], OCTAVES):
@@ -197,21 +198,23 @@ class Between(Section):
 
 
 def tuning_figures(
-    measured: Measurements, takes: Sequence[Take], name: Callable[[str], str], who: str
+    measured: Measurements, takes: Sequence[Take], section: str, who: str, suffix: str = ""
 ) -> Iterator[Figure]:
     """Yields figures on how well takes are in tune: shares, and the spread of the fundamental within a note.
 
     Args:
-        name: makes the figure's full name of its own.
+        section: with which the figures' names begin; they end in `suffix`.
         who: whose takes they are, for the label.
     """
     for field, label in SHARES:
         estimate = estimates.share(measured.column(takes, field))
-        yield Figure(name(field), f"{label}: {who}", estimate, "%")
+        yield Figure(f"{section}.{field}{suffix}", f"{label}: {who}", estimate, "%")
     spread = estimates.median(measured.column(takes, "spread_cents"))
-    yield Figure(name("spread"), f"spread of the fundamental within a note: {who}", spread, "cents")
+    label = f"spread of the fundamental within a note: {who}"
+    yield Figure(f"{section}.spread{suffix}", label, spread, "cents")
     jumped = estimates.share(measured.column(takes, "jump_cents") > JUMP_CENTS)
-    yield Figure(name("jumps"), f"fundamental jumps by more than {JUMP_CENTS:g} cents: {who}", jumped, "%")
+    label = f"fundamental jumps by more than {JUMP_CENTS:g} cents: {who}"
+    yield Figure(f"{section}.jumps{suffix}", label, jumped, "%")
 
 
 def points_between(
@@ -236,7 +239,7 @@ def points_between(
 
 
 def octave_name(pitch: int) -> str:
-    """The octave of a MIDI note number, C4 = 60: "C4 to B4"."""
+    """Names the octave of a MIDI note number, C4 = 60: "C4 to B4"."""
     number = pitch // 12 - 1
     return f"C{number} to B{number}"
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from timbrel_posttraining.evaluate import estimates
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take
 from timbrel_posttraining.evaluate.measure.features import cosine
-from timbrel_posttraining.evaluate.measurements import Measurements
 from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
 from timbrel_posttraining.evaluate.sections.section import Section
+from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.notes.split import Split
 
 CANDIDATE_HOLD_SCALE = 1.0
@@ -25,7 +25,7 @@ MAX_SEMITONES = 7
 
 
 class Identity(Section):
-    """Notes beside the source notes of every instrument at the same pitch."""
+    """Compares notes with the source notes of every instrument at the same pitch."""
 
     name = "identity"
     in_full = False
@@ -96,7 +96,7 @@ class Identity(Section):
 
 
 class Apart(Section):
-    """Source notes, each beside another instrument's note of the same pitch."""
+    """Compares source notes with another instrument's of the same pitch: a scale for other distances."""
 
     name = "apart"
     in_full = False
@@ -126,7 +126,7 @@ class Apart(Section):
 
 
 class Consistency(Section):
-    """Pairs of notes of one instrument, 1 to 7 semitones apart, as each kind of take has them."""
+    """Compares notes of one instrument, 1 to 7 semitones apart, as each kind of take has them."""
 
     name = "consistency"
 

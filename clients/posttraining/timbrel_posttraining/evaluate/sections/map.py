@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate import estimates
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Take
-from timbrel_posttraining.evaluate.measurements import Measurements
 from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
 from timbrel_posttraining.evaluate.sections.section import Section
+from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.notes.split import Split
 
 N_NEAREST = 5
@@ -33,7 +33,7 @@ Points = NDArray[np.float64]
 
 
 class Locate(Section):
-    """Where notes land on the map: those that the bundle wrote, and those that it was never shown."""
+    """Judges where notes land on the map: those that the bundle wrote, and those it was never shown."""
 
     name = "locate"
 
@@ -116,7 +116,7 @@ class Placed:
 
 
 class MapQuality(Section):
-    """Probes of where source notes land: trained ones by one another, held-out ones by the trained."""
+    """Probes where source notes land: trained ones by one another, held-out ones by the trained."""
 
     name = "map"
 
@@ -196,7 +196,7 @@ def ranks(located: Points, instrument: NDArray[np.int64], points: Points) -> NDA
 
 
 def spreads(located: Points, instrument: NDArray[np.int64], points: Points) -> NDArray[np.float64]:
-    """[m], the median distance of each instrument's notes [n, 2] from its point; NaN where it has none."""
+    """The median distances [m] of each instrument's notes [n, 2] from its point; NaN where it has none."""
     away = np.linalg.norm(located - points[instrument], axis=1)
     found = [away[(instrument == number) & ~np.isnan(away)] for number in range(len(points))]
     return np.array([float(np.median(of)) if len(of) else np.nan for of in found])
@@ -216,17 +216,17 @@ def nearest_known(known: Points, asked: Points, *, same: bool = False) -> NDArra
 
 
 def neighbours_of(n_known: int) -> int:
-    """How many neighbours to ask where `n_known` points are known: at least 1."""
+    """Says how many neighbours to ask where `n_known` points are known: at least 1."""
     return max(1, min(MOST_NEIGHBOURS, round(n_known**0.5 / 3)))
 
 
 def predict_number(values: NDArray[np.float64], neighbours: NDArray[np.intp]) -> NDArray[np.float64]:
-    """The mean of the neighbours' values, [n]."""
+    """Predicts the mean of the neighbours' values, [n]."""
     return np.asarray(values[neighbours].mean(axis=1), dtype=np.float64)
 
 
 def predict_label(labels: NDArray[np.int64], neighbours: NDArray[np.intp]) -> NDArray[np.int64]:
-    """The label that most of the neighbours have, [n]; of equally many the smallest."""
+    """Predicts the label that most of the neighbours have, [n]; of equally many the smallest."""
     n_labels = int(labels.max(initial=0)) + 1
     return np.array(
         [np.bincount(row, minlength=n_labels).argmax() for row in labels[neighbours]], dtype=np.int64

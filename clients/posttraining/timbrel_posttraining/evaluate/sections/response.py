@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate import estimates
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take, pick_some
-from timbrel_posttraining.evaluate.measurements import Measurements
 from timbrel_posttraining.evaluate.report import Figure, SectionReport
 from timbrel_posttraining.evaluate.sections.section import Section
+from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.notes.split import Split
 
 VELOCITIES = (20, 50, 80, 110)
 VELOCITY_REACH = 15
 """A note stands for the velocity asked where it is at most this far from it."""
 FEWEST = 3
-"""Notes of a cell that brightness can be ranked over."""
+"""Brightness is ranked over at least so many notes of a cell."""
 
 VelocityLayers = dict[int, int]
 """One cell's notes of the library, by the velocity of VELOCITIES that each stands for."""
 
 HOLDS = (0.2, 1.0, 3.0)
-"""Seconds."""
+"""Seconds that notes are held for."""
 HOLD_REACH = 1.25
 """A note stands for a hold where its own is at most this factor longer or shorter."""
 ALLOWED_SHARE, ALLOWED_SECONDS = 0.10, 0.05
@@ -33,7 +33,7 @@ ALLOWED_SHARE, ALLOWED_SECONDS = 0.10, 0.05
 
 
 class Velocity(Section):
-    """Cells (instrument and pitch of one source) that the library has at three or four of the velocities."""
+    """Judges cells (instrument and pitch of one source) that the library has at most of the velocities."""
 
     name = "velocity"
 
@@ -78,7 +78,7 @@ class Velocity(Section):
     def _level_errors(
         self, measured: Measurements, kind: Kind
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Per note the level less that of the source, in dB, and the velocity that it stands for."""
+        """Measures per note the level less that of the source, in dB, and the velocity that it stands for."""
         pairs = [
             (velocity, measured.features(take).level_db - measured.features(source[velocity]).level_db)
             for source, cell in zip(self.takes[Kind.SOURCE], self.takes[kind], strict=True)
@@ -101,7 +101,7 @@ class Velocity(Section):
 
 
 class Release(Section):
-    """Notes held for about 0.2, 1 and 3 seconds, and how long they sound after that."""
+    """Judges how long notes sound that are held for about 0.2, 1 and 3 seconds."""
 
     name = "release"
 
@@ -150,7 +150,7 @@ class Release(Section):
 
 
 def choose_layers(notes: EvaluationSet, n: int) -> list[VelocityLayers]:
-    """At most `n` cells of training notes, at random, each with a note for at least FEWEST velocities."""
+    """Picks at most `n` cells of training notes at random, each with notes for at least FEWEST velocities."""
     rows = notes.rows_of(Split.TRAIN)
     keys = notes.voice_of[rows] * 128 + notes.library.pitch[rows]
     order = np.argsort(keys, kind="stable")
@@ -161,7 +161,7 @@ def choose_layers(notes: EvaluationSet, n: int) -> list[VelocityLayers]:
 
 
 def layers_of(notes: EvaluationSet, rows: NDArray[np.int64]) -> VelocityLayers:
-    """For each of VELOCITIES the nearest note of these, where one is within reach; no note twice."""
+    """Finds for each of VELOCITIES the nearest note of these, where one is within reach; no note twice."""
     layers: VelocityLayers = {}
     if not len(rows):
         return layers
@@ -180,7 +180,7 @@ def worst_median(errors: NDArray[np.float64], asked: NDArray[np.float64]) -> flo
 
 
 def choose_rows(notes: EvaluationSet, hold: float, n: int) -> NDArray[np.int64]:
-    """At most `n` training notes at random that are held for about this long."""
+    """Picks at most `n` training notes at random that are held for about this long."""
     rows = notes.rows_of(Split.TRAIN)
     near = np.abs(np.log(notes.library.held_seconds[rows] / hold)) <= np.log(HOLD_REACH)
     return pick_some(rows[near], n, notes.rng(f"release {hold:g}"))

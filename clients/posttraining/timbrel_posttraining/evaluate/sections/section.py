@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Take
-from timbrel_posttraining.evaluate.measurements import Measurements
 from timbrel_posttraining.evaluate.report import SectionReport
+from timbrel_posttraining.evaluate.takes import Measurements
 
 
 class Section(ABC):
@@ -20,14 +20,14 @@ class Section(ABC):
     name: ClassVar[str]
     """The name on the command line, with which its figures' names begin."""
     in_full: ClassVar[bool] = True
-    """Whether all is measured of its takes; otherwise their log-mel spectrograms are enough."""
+    """True where all is measured of its takes; otherwise their log-mel spectrograms are enough."""
 
     @abstractmethod
     def __init__(self, notes: EvaluationSet) -> None: ...
 
     @abstractmethod
     def requested(self) -> Iterable[Take]:
-        """The takes to make and measure."""
+        """Lists the takes to make and measure."""
 
     @abstractmethod
     def judge(self, measured: Measurements) -> SectionReport:

@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate import estimates
-from timbrel_posttraining.evaluate.estimates import NOTHING, Estimate
 from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Kind, Take
 from timbrel_posttraining.evaluate.measure import note_sets
-from timbrel_posttraining.evaluate.measurements import Measurements
 from timbrel_posttraining.evaluate.report import Figure, SectionReport
 from timbrel_posttraining.evaluate.sections.section import Section
+from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.notes.split import Split
 
 N_RESAMPLES = 200
 FEWEST = 4
-"""Notes that can be halved for a floor."""
+"""A floor needs so many notes, to halve them."""
 MAX_VELOCITY_STEP = 8
 MAX_HOLD_RATIO = 1.2
+"""Two notes differ by at most so much where they count as draws of one cell."""
 MEGABYTE = 1e6
 
 N_POINTS = 9
@@ -29,7 +29,7 @@ N_POINTS = 9
 N_SEEDS = 4
 """Notes at each point, whose spectrograms are averaged."""
 NOTES_PER_PATH = 20
-"""Of `count`: 2,000 notes pay for 100 paths."""
+"""A path for so many notes of `count`: 2,000 notes pay for 100 paths."""
 VELOCITY = 100
 SECONDS = 0.7
 SMOOTH_STEP = 0.40
@@ -154,7 +154,7 @@ class Smoothness(Section):
 
 
 class Size(Section):
-    """All that has to be downloaded or shipped."""
+    """The files that have to be downloaded or shipped."""
 
     name = "bundle"
 
@@ -165,34 +165,34 @@ class Size(Section):
         return ()
 
     def judge(self, measured: Measurements) -> SectionReport:
-        size = Estimate(value=self.megabytes, low=self.megabytes, high=self.megabytes, n=1)
+        size = estimates.Estimate(value=self.megabytes, low=self.megabytes, high=self.megabytes, n=1)
         figure = Figure("bundle.megabytes", "all files of the bundle", size, "MB")
         return SectionReport(self.name, "Size", "As the manifest lists them.", (figure,))
 
 
-def distance_of(made: NDArray[np.float64], reference: NDArray[np.float64]) -> Estimate:
-    """The distance of two sets [n, 40] of equally many notes, with its interval."""
+def distance_of(made: NDArray[np.float64], reference: NDArray[np.float64]) -> estimates.Estimate:
+    """Estimates the distance of two sets [n, 40] of equally many notes."""
     n = min(len(made), len(reference))
     if n < FEWEST:
-        return NOTHING
+        return estimates.NOTHING
     rng, value = np.random.default_rng(0), note_sets.frechet_distance(made, reference)
     draws = rng.integers(0, n, (N_RESAMPLES, n))
     drawn = np.array([note_sets.frechet_distance(made[rows], reference[rows]) for rows in draws])
     low, high = np.maximum(0.0, np.percentile(drawn, (2.5, 97.5)) + value - drawn.mean())
-    return Estimate(value, float(low), float(high), n)
+    return estimates.Estimate(value, float(low), float(high), n)
 
 
-def floor_of(reference: NDArray[np.float64]) -> Estimate:
-    """The mean distance between two random halves of a set [n, 40]."""
+def floor_of(reference: NDArray[np.float64]) -> estimates.Estimate:
+    """Estimates the mean distance between two random halves of a set [n, 40]."""
     if len(reference) < FEWEST:
-        return NOTHING
+        return estimates.NOTHING
     drawn = [note_sets.frechet_floor(reference, n_splits=1, seed=seed) for seed in range(N_RESAMPLES)]
     low, high = np.percentile(drawn, (2.5, 97.5))
-    return Estimate(float(np.mean(drawn)), float(low), float(high), len(reference))
+    return estimates.Estimate(float(np.mean(drawn)), float(low), float(high), len(reference))
 
 
 def choose_twins(notes: EvaluationSet, n: int) -> list[tuple[int, int]]:
-    """At most `n` pairs of training notes of one cell that are played nearly alike; no note twice."""
+    """Picks at most `n` pairs of training notes of one cell that are played nearly alike; no note twice."""
     library = notes.library
     rows = notes.rows_of(Split.TRAIN)
     keys = notes.voice_of[rows] * 128 + library.pitch[rows]
@@ -223,6 +223,6 @@ def path_points(rng: np.random.Generator) -> NDArray[np.float64]:
 
 
 def path_share(measured: Measurements, path: Sequence[Sequence[Take]]) -> float:
-    """The largest step of a path as a share of its whole change."""
+    """Measures the largest step of a path as a share of its whole change."""
     mels = [[measured.mel(take) for take in point] for point in path]
     return note_sets.largest_step_share(note_sets.path_of_log_mels(mels))
