@@ -55,7 +55,7 @@ Batch = TypeVar("Batch")
 def train_design(
     design: Design, library: AudioLibrary, config: ComparisonConfig, folder: Path
 ) -> tuple[Codec, Spent]:
-    """The design's codec after `config.minutes`, with averaged weights, ready to use.
+    """Trains the design's codec for `config.minutes`: with averaged weights, ready to use.
 
     Raises:
         StoppedError: a signal ended it early.
@@ -156,7 +156,7 @@ class SeanetObjective(nn.Module):
         self.spectral = SpectralLoss(codec.sample_rate)
 
     def forward(self, batch: SegmentBatch, n_codebooks: int | None = None) -> Losses:
-        """Loss (scalar) and its parts; `n_codebooks` as in CodecObjective."""
+        """Scores a batch: loss (scalar) and its parts; `n_codebooks` as in CodecObjective."""
         latents = self.codec.encoder(batch.audio).float()
         with torch.autocast(batch.audio.device.type, enabled=False):
             quantized, _, commitment = self.codec.quantizer(latents, n_codebooks)
@@ -168,7 +168,7 @@ class SeanetObjective(nn.Module):
 
 
 class DesignObjective(nn.Module):
-    """The codec's own objective, and what the design adds to it."""
+    """Adds to the codec's own objective what the design asks for."""
 
     def __init__(self, design: Design) -> None:
         super().__init__()
@@ -185,11 +185,11 @@ class DesignObjective(nn.Module):
 
     @property
     def n_residual_codebooks(self) -> int:
-        """Codebooks that quantizer dropout chooses from."""
+        """The number of codebooks that quantizer dropout chooses from."""
         return self.own.codec.quantizer.n_codebooks
 
     def forward(self, batch: SegmentBatch, n_codebooks: int | None = None) -> Losses:
-        """Loss (scalar) and its named parts; `n_codebooks` as in CodecObjective."""
+        """Scores a batch: loss (scalar) and its named parts; `n_codebooks` as in CodecObjective."""
         with (
             recorded_calls(self.own.codec.encoder) as encodings,
             recorded_calls(self.own.spectral) as comparisons,
@@ -310,7 +310,7 @@ def train_for(
 
 
 def seconds_per_step(make: Callable[[], Trainee[Batch]], config: LoopConfig, name: str) -> float:
-    """Median processor time of a step, from a few steps of a trainee that is then thrown away.
+    """Measures the median processor time of a step, from a few steps of a trainee that is then thrown away.
 
     Raises:
         StoppedError: SIGINT or SIGTERM ended it early.

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.rehearse:
             for design in chosen:
-                print(compared.rehearse(design).told(design, config), flush=True)
+                print(compared.rehearse(design).summary(design, config), flush=True)
         else:
             print(comparison.to_markdown(compared.run(chosen)))
             print(args.out / comparison.MARKDOWN_NAME)

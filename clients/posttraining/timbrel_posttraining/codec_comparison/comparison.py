@@ -48,7 +48,7 @@ class Rehearsal:
     decoder_seconds: float
     """Seconds per training step of the note transformer on its codes."""
 
-    def told(self, design: Design, config: ComparisonConfig) -> str:
+    def summary(self, design: Design, config: ComparisonConfig) -> str:
         """Says what each of the design's steps costs, and how many the budget has."""
         codec_steps = 60.0 * config.minutes / self.codec_seconds
         decoder_steps = 60.0 * config.decoder_minutes / self.decoder_seconds
@@ -60,7 +60,7 @@ class Rehearsal:
 
 
 class Comparison:
-    """Designs on one library of notes.
+    """Compares designs on one library of notes.
 
     Args:
         library: the notes; at 48 kHz for the designs that come with this package.
@@ -300,7 +300,7 @@ def write_report(rows: Sequence[Row], folder: Path) -> None:
 
 
 def row_to_json(row: Row) -> dict[str, Any]:
-    """The row's fields, and the figures that follow from them."""
+    """Lists the row's fields, and the figures that follow from them."""
     return {
         **asdict(row),
         "tokens_per_second": row.tokens_per_second,
@@ -309,7 +309,7 @@ def row_to_json(row: Row) -> dict[str, Any]:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """A table of designs, a table of their codebooks, and what the figures mean."""
+    """Writes a table of designs, a table of their codebooks, and the meaning of the figures."""
     designs = [[shown(row) for _, shown in COLUMNS] for row in rows]
     codebooks = [
         [row.design, name, *values]

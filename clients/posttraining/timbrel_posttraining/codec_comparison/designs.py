@@ -99,7 +99,7 @@ class SeanetConfig:
 
 
 class SeanetEncoder(nn.Module):
-    """Audio [B, S] -> latents [B, S / hop_length, latent_dim], each seeing what came before."""
+    """Turns audio [B, S] into latents [B, S / hop_length, latent_dim], each seeing what came before."""
 
     def __init__(self, config: SeanetConfig) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class SeanetEncoder(nn.Module):
 
 
 class SeanetDecoder(nn.Module):
-    """Latents [B, T, latent_dim] -> audio [B, T * hop_length], causal and without delay."""
+    """Turns latents [B, T, latent_dim] into audio [B, T * hop_length], causal and without delay."""
 
     def __init__(self, config: SeanetConfig) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class SeanetCodec(Codec):
 
 
 def _seanet(name: str, config: SeanetConfig) -> nn.Module:
-    """The package's encoder or decoder, causal, without LSTM, and without its weight norm (see below)."""
+    """Makes the package's encoder or decoder: causal, without LSTM or its weight norm (see below)."""
     import_encodec()
     from encodec.modules import seanet
 
@@ -173,7 +173,7 @@ def _seanet(name: str, config: SeanetConfig) -> nn.Module:
 
 
 def _weight_normed(layers: nn.Module) -> nn.Module:
-    """Weight norm, as the package has it, in PyTorch's present form: the old one cannot be copied."""
+    """Adds weight norm, as the package does, in PyTorch's present form: the old one cannot be copied."""
     for layer in layers.modules():
         if isinstance(layer, nn.Conv1d | nn.ConvTranspose1d):
             nn.utils.parametrizations.weight_norm(layer)
@@ -182,7 +182,7 @@ def _weight_normed(layers: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Design:
-    """One row of the comparison."""
+    """A codec and its training: one row of the comparison."""
 
     name: str
     """As the command line names it."""

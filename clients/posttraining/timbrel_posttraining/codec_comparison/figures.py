@@ -129,7 +129,7 @@ class Predictability:
     """Cross entropy of held-out notes under the note transformer."""
 
     nats_per_second: float
-    """Counted per second of audio, all codebooks together."""
+    """The bits per second of audio, all codebooks together."""
     nats_by_codebook: tuple[float, ...]
     """Nats per token, codebook by codebook."""
     parameters: int
@@ -139,7 +139,7 @@ class Predictability:
 
     @property
     def bits_per_second(self) -> float:
-        """Counted per second of audio, all codebooks together."""
+        """The bits per second of audio, all codebooks together."""
         return self.nats_per_second / math.log(2.0)
 
 

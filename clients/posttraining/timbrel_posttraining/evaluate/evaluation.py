@@ -31,7 +31,7 @@ MAP_PICTURE = "map.svg"
 
 @dataclass(frozen=True)
 class Settings:
-    """The bundle that is judged, and how thoroughly.
+    """Says which bundle is judged, and how thoroughly.
 
     Raises:
         ConfigError: a number is not positive, or `out` is a file.

@@ -46,7 +46,7 @@ MELS_KEPT = 2048
 
 @dataclass(frozen=True)
 class TakeCache:
-    """A folder with up to three files for each take, so that a run that was killed goes on where it stopped.
+    """Keeps up to three files for each take, so that a run that was killed goes on where it stopped.
 
     Processes may share it: files appear whole.
     """
@@ -178,7 +178,7 @@ def measure_takes(
     *,
     progress: bool = False,
 ) -> None:
-    """Measures what the cache lacks.
+    """Measures the takes that the cache lacks.
 
     Args:
         bundle, library: their folders; each process opens its own.

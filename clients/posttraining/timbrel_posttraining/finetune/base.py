@@ -43,7 +43,7 @@ class NoteRanges:
 
 @dataclass(frozen=True)
 class Base:
-    """An open bundle whose decoder stands as a PyTorch module; codec and timbre encoder stay graphs."""
+    """Holds an open bundle whose decoder stands as a PyTorch module; codec and timbre encoder stay graphs."""
 
     bundle: Bundle
     model: NoteTransformer
@@ -179,7 +179,7 @@ def _load_model(bundle: Bundle) -> NoteTransformer:
 
 
 def _fields_of_manifest(found: pb.Manifest) -> Mapping[str, Any]:
-    """A ModelConfig's fields as far as a manifest has them; what it lacks keeps its default."""
+    """Reads a ModelConfig's fields as far as a manifest has them; what it lacks keeps its default."""
     spec, codec = found.model, found.codec
     return {
         "codebook_size": codec.codebook_size,

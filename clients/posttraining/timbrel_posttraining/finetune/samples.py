@@ -110,7 +110,7 @@ class Variant:
         return float(2.0 ** (self.semitones / 12))
 
     def audio(self, library: AudioLibrary, hop_length: int) -> NDArray[np.float32]:
-        """The variant's audio [samples] at the library's rate; a frame has `hop_length` samples."""
+        """Makes the variant's audio [samples] at the library's rate; a frame has `hop_length` samples."""
         audio = library.audio(self.row)
         if self.semitones:
             rate = float(library.sample_rate)

@@ -32,7 +32,7 @@ from timbrel_training.timbre_finetune_config import HearingConfig
 from timbrel_training.token_table import TokenTable
 
 DATASET = "lessons"
-"""The folder of the dataset, within that of the training."""
+"""The folder of the dataset, within that of the training; so named that older runs can be resumed."""
 PLACE_TOLERANCE = 1e-5
 """By how much the points of a bundle and of its stage 1 may differ, rounded to float32 as they are."""
 
@@ -252,7 +252,7 @@ def fine_tune_timbre(
 
 
 def _kinds(samples: Sequence[TimbreSample], instrument: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Numbers the source notes, of those generated at points, and of those between them."""
+    """Finds the numbers of the source notes, of those generated at points, and of those between them."""
     source = np.array([sample.take.kind is Kind.SOURCE for sample in samples], dtype=bool)
     between = instrument == NO_INSTRUMENT
     found = {"source": source, "generated": ~source & ~between, "between": between}

@@ -1,4 +1,4 @@
-"""What is heard: of which cells, at which points, with which seeds."""
+"""The samples: of which cells, at which points, with which seeds."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def test_notes_between_instruments_keep_off_all_of_them(
         SamplePlan(bundle, library, replace(config, between_distance=5.0)).draw()
 
 
-def test_held_out_cells_and_instruments_are_never_heard(
+def test_held_out_cells_and_instruments_are_never_used(
     bundle: Bundle, library: AudioLibrary, config: HearingConfig
 ) -> None:
     held_out = library.split == int(Split.HELD_OUT_CELL)
     cells = {(library.name(row), int(library.pitch[row])) for row in np.flatnonzero(held_out)}
     assert cells
-    heard = SamplePlan(bundle, library, replace(config, source_notes=500, own_notes=500)).draw()
+    drawn = SamplePlan(bundle, library, replace(config, source_notes=500, own_notes=500)).draw()
     names = [point.instrument for point in bundle.timbre_map.points]
-    named = [each for each in heard if each.instrument != NO_INSTRUMENT]
+    named = [each for each in drawn if each.instrument != NO_INSTRUMENT]
     assert not cells & {(names[each.instrument], each.take.pitch) for each in named}
-    rows = [each.take.row for each in heard if each.take.kind is Kind.SOURCE]
+    rows = [each.take.row for each in drawn if each.take.kind is Kind.SOURCE]
     assert (library.split[rows] == int(Split.TRAIN)).all() and len(set(rows)) == len(rows)
 
 

@@ -1,4 +1,4 @@
-"""The whole stage on the tiny bundle: a real server writes, real sessions hear, an encoder learns."""
+"""The whole stage on the tiny bundle: a real server writes, real sessions encode, an encoder learns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CPU = torch.device("cpu")
 ENCODER_FILE = "timbre_encoder.safetensors"
 
 
-def hear(arguments: dict[str, object]) -> int:
+def train_hearing(arguments: dict[str, object]) -> int:
     """Runs `timbrel train hearing` with the tiny config."""
     parser = argparse.ArgumentParser()
     command.configure(parser)
@@ -63,7 +63,7 @@ def test_the_command_leaves_a_stage_1_folder_with_the_same_points(
         "out": out,
         "jobs": 1,
     }
-    assert hear(arguments) == 0
+    assert train_hearing(arguments) == 0
     assert "20 of 20 steps" in capsys.readouterr().out
     for name in ("timbre_map.json", "note_timbres.npy"):
         assert (out / name).read_bytes() == (timbre_dir / name).read_bytes()
@@ -75,10 +75,10 @@ def test_the_command_leaves_a_stage_1_folder_with_the_same_points(
     assert chart.points and len(points) == len(read_map(timbre_dir)[1])
     description = json.loads((out / "timbre_encoder.json").read_text())
     assert description["hearing"]["steps"] == 20
-    # A second run writes and hears nothing anew, and leaves the same.
+    # A second run writes and encodes nothing anew, and leaves the same.
     kept = {path: path.stat().st_mtime_ns for path in (out / "lessons").rglob("*")}
     weights = (out / ENCODER_FILE).read_bytes()
-    assert hear({**arguments, "jobs": 2}) == 0
+    assert train_hearing({**arguments, "jobs": 2}) == 0
     assert {path: path.stat().st_mtime_ns for path in (out / "lessons").rglob("*")} == kept
     assert (out / ENCODER_FILE).read_bytes() == weights
 
@@ -107,7 +107,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(
         train(replace(config, pull_weight=7.0), Path("whole"))
 
 
-def test_samples_interrupted_are_heard_on(
+def test_an_interrupted_dataset_goes_on(
     bundle: Bundle,
     library: AudioLibrary,
     config: HearingConfig,
@@ -117,14 +117,14 @@ def test_samples_interrupted_are_heard_on(
     samples = SamplePlan(bundle, library, config).draw()
     samples = [*samples[:10], *samples[-6:]]
     whole = make_dataset(bundle, library, samples, tmp_path / "whole", jobs=1)
-    heard = FeatureExtractor.encode
-    n_heard: list[TimbreSample] = []
+    encode = FeatureExtractor.encode
+    encoded: list[TimbreSample] = []
 
     def tiring(extractor: FeatureExtractor, sample: TimbreSample) -> np.ndarray:
-        if len(n_heard) == 5:
+        if len(encoded) == 5:
             raise KeyboardInterrupt
-        n_heard.append(sample)
-        return heard(extractor, sample)
+        encoded.append(sample)
+        return encode(extractor, sample)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(FeatureExtractor, "encode", tiring)
@@ -134,7 +134,7 @@ def test_samples_interrupted_are_heard_on(
     assert parts.pitch.tolist() == [sample.take.pitch for sample in samples]
 
 
-def test_source_notes_are_heard_as_locate_hears_recordings(
+def test_source_notes_are_encoded_as_locate_encodes_recordings(
     bundle: Bundle, library: AudioLibrary, config: HearingConfig, tmp_path: Path
 ) -> None:
     samples = SamplePlan(bundle, library, config).draw()[: config.source_notes]
@@ -155,7 +155,7 @@ def test_source_notes_are_heard_as_locate_hears_recordings(
 
 
 def sample_table(samples: list[TimbreSample], codec: TimbrelNotes, seed: int = 0) -> TokenTable:
-    """What may have been heard: codes that tell the point, or nothing at all of the first sample."""
+    """Makes codes that tell the point, and none at all of the first sample."""
     generator = np.random.default_rng(seed)
     notes = []
     for number, sample in enumerate(samples):

@@ -85,7 +85,7 @@ class NoteFeatures:
     statistics: tuple[float, ...]  # [40], for the Frechet distance
 
     def to_json(self) -> dict[str, object]:
-        """The fields as Python's JSON, in which NaN stands for itself."""
+        """Lists the fields for Python's JSON, in which NaN stands for itself."""
         return asdict(self)
 
     @classmethod
@@ -274,7 +274,7 @@ def harmonic_to_noise_db(audio: NDArray[np.float32], sample_rate: int, pitch: fl
 
 
 def _autocorrelation(power: NDArray[np.floating], lags: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The autocorrelation [frames, lags] of power [frames, bins], as a share of the power.
+    """Works out the autocorrelation [frames, lags] of power [frames, bins], as a share of the power.
 
     Lags are in samples and need not be whole: it is the sum of each bin's cosine.
     """

@@ -21,7 +21,7 @@ REGULARISATION_DB2 = 1.0
 
 
 def log_mel_statistics(mel: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Mean and standard deviation [40] in dB, over a note's frames, of 20 bands of its log-mel spectrogram.
+    """Means and deviations [40] in dB, over a note's frames, of 20 bands of its log-mel spectrogram.
 
     The spectrogram [frames, 80] is clipped 60 dB below its peak.
     """
@@ -51,7 +51,7 @@ def frechet_distance(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
 
 
 def frechet_floor(reference: NDArray[np.floating], n_splits: int = 10, seed: int = 0) -> float:
-    """The distance between two random halves of the same set [n, d], averaged over several ways to halve it.
+    """Averages the distance between two random halves of a set [n, d] over several ways to halve it.
 
     What is no farther than this cannot be told from the reference. Halves are fitted on fewer notes than the
     whole, so it is a little high.
@@ -67,7 +67,7 @@ def frechet_floor(reference: NDArray[np.floating], n_splits: int = 10, seed: int
 
 
 def largest_step_share(path: ArrayLike) -> float:
-    """The largest step between neighbours as a share of the path's whole change.
+    """Measures the largest step between neighbours as a share of the path's whole change.
 
     A step is the mean absolute difference of two neighbours' features, and the whole change is the sum of all
     steps: 1 means that everything changes at once, and an even path of 9 points has 1/8. NaN where nothing
@@ -88,7 +88,7 @@ def largest_step_share(path: ArrayLike) -> float:
 
 
 def path_of_log_mels(mels: Sequence[Sequence[NDArray[np.floating]]]) -> NDArray[np.float32]:
-    """Features [points, frames, 80] of a path from the log-mel spectrograms [points][seeds] of its notes.
+    """Makes a path's features [points, frames, 80] from the log-mel spectrograms [points][seeds] of its notes.
 
     The seeds of a point are averaged; silence follows the shorter notes, and all are clipped 60 dB below the
     path's peak. With these, steps are log-mel distances.

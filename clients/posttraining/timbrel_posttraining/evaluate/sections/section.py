@@ -12,7 +12,7 @@ from timbrel_posttraining.evaluate.takes import Measurements
 
 
 class Section(ABC):
-    """One question about a bundle, which its figures answer.
+    """Asks one question about a bundle, which its figures answer.
 
     A section chooses its takes when it is made, always the same ones of the same notes.
     """

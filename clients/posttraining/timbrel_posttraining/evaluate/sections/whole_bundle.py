@@ -37,7 +37,7 @@ SMOOTH_STEP = 0.40
 
 
 class Frechet(Section):
-    """The notes of held-out cells as each kind of take has them, against the source's."""
+    """Compares all notes of held-out cells, as each kind of take has them, with the source's."""
 
     name = "frechet"
 
@@ -79,7 +79,7 @@ class Frechet(Section):
 
 
 class Variety(Section):
-    """The same note asked twice with two seeds; and pairs of source notes that were played nearly alike."""
+    """Compares notes asked with two seeds, and pairs of source notes that were played nearly alike."""
 
     name = "variety"
     in_full = False
@@ -110,7 +110,7 @@ class Variety(Section):
 
 
 class Smoothness(Section):
-    """Straight paths between two random points of the disc, each at one pitch."""
+    """Judges the steps along straight paths between two random points of the disc, each at one pitch."""
 
     name = "smoothness"
     in_full = False
@@ -154,7 +154,7 @@ class Smoothness(Section):
 
 
 class Size(Section):
-    """The files that have to be downloaded or shipped."""
+    """Adds up the files that have to be downloaded or shipped."""
 
     name = "bundle"
 
