@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +48,8 @@ pGESAM's own published demo notes are 75 % in tune within 50 cents by swift-f0, 
 """
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A report as `timbrel train evaluate` left it, and the picture drawn with it."""
-
-    report: Mapping[str, Any]
-    map_picture: str  # SVG
-
-
-def read_evaluation(folder: Path, manifest: pb.Manifest) -> Evaluation:
-    """Reads the evaluation of a bundle from `folder`.
+def read_evaluation(folder: Path, manifest: pb.Manifest) -> tuple[Mapping[str, Any], str]:
+    """Reads from `folder` the report on a bundle, and the picture of its map as SVG.
 
     Raises:
         TrainingError: there is none, it is damaged, or it judged another bundle.
@@ -76,7 +67,7 @@ def read_evaluation(folder: Path, manifest: pb.Manifest) -> Evaluation:
             f"{folder}: judged bundle {judged[:12]}, this one is {manifest.bundle_hash[:12]}; "
             "evaluate it, then write the card"
         )
-    return Evaluation(report, picture)
+    return report, picture
 
 
 def write_card(folder: Path, evaluated: Path) -> Path:
@@ -87,9 +78,9 @@ def write_card(folder: Path, evaluated: Path) -> Path:
         TrainingError: `evaluated` holds no evaluation of this bundle.
     """
     bundle = Bundle.open(folder)
-    found = read_evaluation(evaluated, bundle.manifest)
-    atomic_write(folder / layout.MAP_PICTURE, found.map_picture)
-    atomic_write(folder / layout.MODEL_CARD, model_card(bundle.manifest, bundle.timbre_map, found.report))
+    report, picture = read_evaluation(evaluated, bundle.manifest)
+    atomic_write(folder / layout.MAP_PICTURE, picture)
+    atomic_write(folder / layout.MODEL_CARD, model_card(bundle.manifest, bundle.timbre_map, report))
     return folder / layout.MODEL_CARD
 
 

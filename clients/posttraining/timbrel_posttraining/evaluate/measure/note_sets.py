@@ -88,7 +88,7 @@ def largest_step_share(path: ArrayLike) -> float:
 
 
 def path_of_log_mels(mels: Sequence[Sequence[NDArray[np.floating]]]) -> NDArray[np.float32]:
-    """Makes a path's features [points, frames, 80] from the log-mel spectrograms [points][seeds] of its notes.
+    """Makes a path's features [points, frames, 80] of the log-mel spectrograms [points][seeds] of its notes.
 
     The seeds of a point are averaged; silence follows the shorter notes, and all are clipped 60 dB below the
     path's peak. With these, steps are log-mel distances.
