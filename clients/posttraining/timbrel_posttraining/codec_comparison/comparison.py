@@ -19,7 +19,6 @@ import torch
 
 from timbrel_bundle.files import atomic_write
 from timbrel_posttraining.codec_comparison import codec_training, figures
-from timbrel_posttraining.codec_comparison.codec_training import Spent, Trainee, seconds_per_step
 from timbrel_posttraining.codec_comparison.designs import DESIGNS, ComparisonConfig, Design
 from timbrel_posttraining.codec_comparison.figures import CodeUsage, Predictability, Reconstruction
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
@@ -99,7 +98,7 @@ class Comparison:
         """
         config = replace(self.config, n_training_notes=REHEARSED_NOTES, n_held_out_notes=REHEARSED_NOTES)
         with one_thread():
-            codec_seconds = seconds_per_step(
+            codec_seconds = codec_training.seconds_per_step(
                 lambda: codec_training.codec_trainee(design, self.library, config),
                 codec_training.loop_config(config),
                 design.name,
@@ -109,11 +108,13 @@ class Comparison:
                 self.library, figures.chosen_notes(self.library, config), codec, config.note_seconds
             )
 
-            def make() -> Trainee[Any]:
+            def make() -> codec_training.Trainee[Any]:
                 trainer = figures.note_trainer(table, config)
-                return Trainee(trainer.model, trainer.loss, trainer.batch)
+                return codec_training.Trainee(trainer.model, trainer.loss, trainer.batch)
 
-            decoder_seconds = seconds_per_step(make, figures.loop_config(config), f"{design.name}, decoder")
+            decoder_seconds = codec_training.seconds_per_step(
+                make, figures.loop_config(config), f"{design.name}, decoder"
+            )
         return Rehearsal(codec_seconds, decoder_seconds)
 
     def rows(self) -> list[Row]:
@@ -152,13 +153,13 @@ class Comparison:
             predictability=predictability,
         )
 
-    def _codec(self, design: Design) -> tuple[Codec, Spent]:
+    def _codec(self, design: Design) -> tuple[Codec, codec_training.Spent]:
         """Trains the design's codec, or takes up the one trained before."""
         home = self._home(design)
         if found := self._cached(design, CODEC):
             codec = design.make_codec()
             load_weights(home, CODEC, codec)
-            return codec.eval().requires_grad_(False), build(Spent, found["spent"])
+            return codec.eval().requires_grad_(False), build(codec_training.Spent, found["spent"])
         codec, spent = codec_training.train_design(design, self.library, self.config, home / "training")
         description = {"identity": self._identity(design), "spent": asdict(spent)}
         save_weights(home, CODEC, codec, description)
@@ -241,7 +242,7 @@ class Row:
     """Codes of each codebook."""
     parameters: int
     """Parameters of the codec, without a discriminator."""
-    spent: Spent
+    spent: codec_training.Spent
     """The training of the codec."""
     reconstruction: Reconstruction
     """Figures of held-out notes."""

@@ -16,8 +16,7 @@ from timbrel_posttraining.evaluate import page
 from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Take
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_posttraining.evaluate.report import Report, SectionReport
-from timbrel_posttraining.evaluate.sections import SECTIONS
-from timbrel_posttraining.evaluate.sections.fidelity import Fidelity
+from timbrel_posttraining.evaluate.sections import SECTIONS, fidelity
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.takes import Measurements, TakeCache, measure_takes, write_takes
 from timbrel_training.errors import ConfigError
@@ -81,7 +80,7 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
         sections=tuple(_judge(sections, measured, progress=progress)),
     )
     picture = _map(notes, measured)
-    pictured = [section for section in sections if isinstance(section, Fidelity)]
+    pictured = [section for section in sections if isinstance(section, fidelity.Fidelity)]
     html = page.render_page(report, picture, list(page.examples_of(notes, pictured, measured)))
     atomic_write(settings.out / REPORT_JSON, report.to_json())
     atomic_write(settings.out / REPORT_HTML, html)

@@ -19,7 +19,6 @@ from timbrel_posttraining.bundles import published_map
 from timbrel_posttraining.evaluate.evaluation_set import Kind
 from timbrel_posttraining.evaluate.sections.map import APART_FACTOR, ranks, spreads
 from timbrel_posttraining.timbre_finetune import dataset
-from timbrel_posttraining.timbre_finetune.dataset import NO_INSTRUMENT, TimbreSample
 from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.codec.interface import Codec
 from timbrel_training.errors import CheckpointError, TrainingError
@@ -68,7 +67,7 @@ class TimbreFineTuner:
         config: HearingConfig,
         encoder: TimbreEncoder,
         codec: Codec,
-        samples: Sequence[TimbreSample],
+        samples: Sequence[dataset.TimbreSample],
         table: TokenTable,
         chart: TimbreMap,
         device: torch.device,
@@ -121,7 +120,7 @@ class TimbreFineTuner:
         """
         config = self.config
         mean, _ = self.encoder.distribution(self._latents(batch.codes), batch.n_frames)
-        named = batch.instrument != NO_INSTRUMENT
+        named = batch.instrument != dataset.NO_INSTRUMENT
         logits = -_length(mean[:, None] - self._centres[None]) / (config.softness * self.spacing)  # [B, m]
         away = _length(mean - batch.target) / self._scale[batch.instrument]
         parts = {
@@ -251,10 +250,12 @@ def fine_tune_timbre(
     return loop
 
 
-def _kinds(samples: Sequence[TimbreSample], instrument: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def _kinds(
+    samples: Sequence[dataset.TimbreSample], instrument: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
     """Finds the numbers of the source notes, of those generated at points, and of those between them."""
     source = np.array([sample.take.kind is Kind.SOURCE for sample in samples], dtype=bool)
-    between = instrument == NO_INSTRUMENT
+    between = instrument == dataset.NO_INSTRUMENT
     found = {"source": source, "generated": ~source & ~between, "between": between}
     return {kind: np.flatnonzero(of).astype(np.int64) for kind, of in found.items()}
 
