@@ -1,4 +1,4 @@
-"""`timbrel train hearing`: the timbre encoder of a bundle learns to locate what is really played to it."""
+"""`timbrel train hearing`: the timbre encoder of a bundle learns to locate real recordings."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Trains, and prints how well notes are located."""
     from timbrel_bundle.bundle import Bundle
-    from timbrel_posttraining.timbre_finetune.train import train_hearing
-    from timbrel_training.codec.registry import load_codec
+    from timbrel_posttraining.timbre_finetune.trainer import fine_tune_timbre
+    from timbrel_training.codec.timbrel_notes.train import load_codec
     from timbrel_training.loop import pick_device
     from timbrel_training.notes.dataset import NoteDataset
 
     bundle = Bundle.open(args.bundle)
     bundle.require()
-    loop = train_hearing(
+    loop = fine_tune_timbre(
         config_of(args).hearing,
         bundle,
         NoteDataset(args.notes),

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from timbrel_posttraining.codec_comparison.config import ComparisonConfig
-from timbrel_posttraining.codec_comparison.design import Design
-from timbrel_posttraining.codec_comparison.seanet import SeanetConfig
+from timbrel_posttraining.codec_comparison.designs import ComparisonConfig, Design, SeanetConfig
 from timbrel_training.codec.discriminator import DiscriminatorConfig
 from timbrel_training.codec.timbrel_notes import TimbrelNotesConfig
 from timbrel_training.notes.dataset import NoteDataset

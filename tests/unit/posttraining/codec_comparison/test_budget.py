@@ -11,7 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from timbrel_posttraining.codec_comparison.budget import StoppedError, Trainee, seconds_per_step, train_for
+from timbrel_posttraining.codec_comparison.codec_training import (
+    StoppedError,
+    Trainee,
+    seconds_per_step,
+    train_for,
+)
 from timbrel_training.loop import LoopConfig
 
 

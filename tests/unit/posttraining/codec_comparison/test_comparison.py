@@ -15,9 +15,8 @@ from requirements_gate import require_module
 
 from timbrel_posttraining.codec_comparison import command
 from timbrel_posttraining.codec_comparison.comparison import Comparison
-from timbrel_posttraining.codec_comparison.config import ComparisonConfig
-from timbrel_posttraining.codec_comparison.design import DESIGNS, Design
-from timbrel_posttraining.codec_comparison.predictability import instrument_points
+from timbrel_posttraining.codec_comparison.designs import DESIGNS, ComparisonConfig, Design
+from timbrel_posttraining.codec_comparison.figures import instrument_points
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.notes.dataset import NoteDataset
 

@@ -11,7 +11,7 @@ import torch
 from data.make_tiny_bundle import CODEC, TIMBRE, make_codec
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_posttraining.timbre_finetune.lessons import published_map
+from timbrel_posttraining.bundles import published_map
 from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
 from timbrel_training.config import load_config
