@@ -1,12 +1,10 @@
-from collections.abc import Iterable as _Iterable
-from collections.abc import Mapping as _Mapping
-from typing import ClassVar as _ClassVar
-
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
+from google.rpc import status_pb2 as _status_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-from google.rpc import status_pb2 as _status_pb2
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -23,7 +21,6 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
     FINISH_REASON_EOS: _ClassVar[FinishReason]
     FINISH_REASON_CAP: _ClassVar[FinishReason]
-
 AUDIO_FORMAT_UNSPECIFIED: AudioFormat
 AUDIO_FORMAT_PCM16: AudioFormat
 AUDIO_FORMAT_FLOAT32: AudioFormat
@@ -39,7 +36,7 @@ class Timbre(_message.Message):
     Y_FIELD_NUMBER: _ClassVar[int]
     x: float
     y: float
-    def __init__(self, x: float | None = ..., y: float | None = ...) -> None: ...
+    def __init__(self, x: _Optional[float] = ..., y: _Optional[float] = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("temperature", "top_k", "top_p")
@@ -49,22 +46,10 @@ class Sampling(_message.Message):
     temperature: float
     top_k: int
     top_p: float
-    def __init__(
-        self, temperature: float | None = ..., top_k: int | None = ..., top_p: float | None = ...
-    ) -> None: ...
+    def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = (
-        "audio",
-        "bundle",
-        "bundle_hash",
-        "pitch",
-        "sampling",
-        "seconds",
-        "seed",
-        "timbre",
-        "velocity",
-    )
+    __slots__ = ("timbre", "pitch", "velocity", "seconds", "seed", "sampling", "bundle", "bundle_hash", "audio")
     TIMBRE_FIELD_NUMBER: _ClassVar[int]
     PITCH_FIELD_NUMBER: _ClassVar[int]
     VELOCITY_FIELD_NUMBER: _ClassVar[int]
@@ -83,21 +68,10 @@ class GenerateRequest(_message.Message):
     bundle: str
     bundle_hash: str
     audio: AudioFormat
-    def __init__(
-        self,
-        timbre: Timbre | _Mapping | None = ...,
-        pitch: int | None = ...,
-        velocity: int | None = ...,
-        seconds: float | None = ...,
-        seed: int | None = ...,
-        sampling: Sampling | _Mapping | None = ...,
-        bundle: str | None = ...,
-        bundle_hash: str | None = ...,
-        audio: AudioFormat | str | None = ...,
-    ) -> None: ...
+    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., pitch: _Optional[int] = ..., velocity: _Optional[int] = ..., seconds: _Optional[float] = ..., seed: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ..., audio: _Optional[_Union[AudioFormat, str]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("audio", "codes", "finish_reason", "header", "held_seconds")
+    __slots__ = ("header", "codes", "finish_reason", "audio", "held_seconds")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CODES_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
@@ -108,17 +82,10 @@ class GenerateResponse(_message.Message):
     finish_reason: FinishReason
     audio: bytes
     held_seconds: float
-    def __init__(
-        self,
-        header: GenerateHeader | _Mapping | None = ...,
-        codes: Codes | _Mapping | None = ...,
-        finish_reason: FinishReason | str | None = ...,
-        audio: bytes | None = ...,
-        held_seconds: float | None = ...,
-    ) -> None: ...
+    def __init__(self, header: _Optional[_Union[GenerateHeader, _Mapping]] = ..., codes: _Optional[_Union[Codes, _Mapping]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., audio: _Optional[bytes] = ..., held_seconds: _Optional[float] = ...) -> None: ...
 
 class GenerateHeader(_message.Message):
-    __slots__ = ("bundle_hash", "codec_id", "sample_rate", "seed")
+    __slots__ = ("seed", "bundle_hash", "codec_id", "sample_rate")
     SEED_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
     CODEC_ID_FIELD_NUMBER: _ClassVar[int]
@@ -127,13 +94,7 @@ class GenerateHeader(_message.Message):
     bundle_hash: str
     codec_id: str
     sample_rate: int
-    def __init__(
-        self,
-        seed: int | None = ...,
-        bundle_hash: str | None = ...,
-        codec_id: str | None = ...,
-        sample_rate: int | None = ...,
-    ) -> None: ...
+    def __init__(self, seed: _Optional[int] = ..., bundle_hash: _Optional[str] = ..., codec_id: _Optional[str] = ..., sample_rate: _Optional[int] = ...) -> None: ...
 
 class GenerateBatchRequest(_message.Message):
     __slots__ = ("id", "note")
@@ -141,25 +102,20 @@ class GenerateBatchRequest(_message.Message):
     NOTE_FIELD_NUMBER: _ClassVar[int]
     id: int
     note: GenerateRequest
-    def __init__(self, id: int | None = ..., note: GenerateRequest | _Mapping | None = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., note: _Optional[_Union[GenerateRequest, _Mapping]] = ...) -> None: ...
 
 class GenerateBatchResponse(_message.Message):
-    __slots__ = ("id", "note", "status")
+    __slots__ = ("id", "status", "note")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
     id: int
     status: _status_pb2.Status
     note: GenerateResponse
-    def __init__(
-        self,
-        id: int | None = ...,
-        status: _status_pb2.Status | _Mapping | None = ...,
-        note: GenerateResponse | _Mapping | None = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., note: _Optional[_Union[GenerateResponse, _Mapping]] = ...) -> None: ...
 
 class PlayRequest(_message.Message):
-    __slots__ = ("cancel", "id", "note_off", "note_on")
+    __slots__ = ("id", "note_on", "note_off", "cancel")
     ID_FIELD_NUMBER: _ClassVar[int]
     NOTE_ON_FIELD_NUMBER: _ClassVar[int]
     NOTE_OFF_FIELD_NUMBER: _ClassVar[int]
@@ -168,23 +124,15 @@ class PlayRequest(_message.Message):
     note_on: NoteOn
     note_off: NoteOff
     cancel: NoteCancel
-    def __init__(
-        self,
-        id: int | None = ...,
-        note_on: NoteOn | _Mapping | None = ...,
-        note_off: NoteOff | _Mapping | None = ...,
-        cancel: NoteCancel | _Mapping | None = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., note_on: _Optional[_Union[NoteOn, _Mapping]] = ..., note_off: _Optional[_Union[NoteOff, _Mapping]] = ..., cancel: _Optional[_Union[NoteCancel, _Mapping]] = ...) -> None: ...
 
 class NoteOn(_message.Message):
-    __slots__ = ("lead_seconds", "note")
+    __slots__ = ("note", "lead_seconds")
     NOTE_FIELD_NUMBER: _ClassVar[int]
     LEAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     note: GenerateRequest
     lead_seconds: float
-    def __init__(
-        self, note: GenerateRequest | _Mapping | None = ..., lead_seconds: float | None = ...
-    ) -> None: ...
+    def __init__(self, note: _Optional[_Union[GenerateRequest, _Mapping]] = ..., lead_seconds: _Optional[float] = ...) -> None: ...
 
 class NoteOff(_message.Message):
     __slots__ = ()
@@ -195,7 +143,7 @@ class NoteCancel(_message.Message):
     def __init__(self) -> None: ...
 
 class PlayResponse(_message.Message):
-    __slots__ = ("error", "id", "refusal", "reply")
+    __slots__ = ("id", "reply", "error", "refusal")
     ID_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -204,28 +152,20 @@ class PlayResponse(_message.Message):
     reply: GenerateResponse
     error: _status_pb2.Status
     refusal: _status_pb2.Status
-    def __init__(
-        self,
-        id: int | None = ...,
-        reply: GenerateResponse | _Mapping | None = ...,
-        error: _status_pb2.Status | _Mapping | None = ...,
-        refusal: _status_pb2.Status | _Mapping | None = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., reply: _Optional[_Union[GenerateResponse, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., refusal: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class Codes(_message.Message):
-    __slots__ = ("data", "n_codebooks", "n_frames")
+    __slots__ = ("data", "n_frames", "n_codebooks")
     DATA_FIELD_NUMBER: _ClassVar[int]
     N_FRAMES_FIELD_NUMBER: _ClassVar[int]
     N_CODEBOOKS_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     n_frames: int
     n_codebooks: int
-    def __init__(
-        self, data: bytes | None = ..., n_frames: int | None = ..., n_codebooks: int | None = ...
-    ) -> None: ...
+    def __init__(self, data: _Optional[bytes] = ..., n_frames: _Optional[int] = ..., n_codebooks: _Optional[int] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
-    __slots__ = ("audio", "bundle", "bundle_hash", "pitch", "sample_rate")
+    __slots__ = ("audio", "sample_rate", "pitch", "bundle", "bundle_hash")
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
     PITCH_FIELD_NUMBER: _ClassVar[int]
@@ -236,65 +176,42 @@ class LocateRequest(_message.Message):
     pitch: float
     bundle: str
     bundle_hash: str
-    def __init__(
-        self,
-        audio: bytes | None = ...,
-        sample_rate: int | None = ...,
-        pitch: float | None = ...,
-        bundle: str | None = ...,
-        bundle_hash: str | None = ...,
-    ) -> None: ...
+    def __init__(self, audio: _Optional[bytes] = ..., sample_rate: _Optional[int] = ..., pitch: _Optional[float] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ...) -> None: ...
 
 class LocateResponse(_message.Message):
-    __slots__ = ("bundle_hash", "neighbours", "timbre")
+    __slots__ = ("timbre", "neighbours", "bundle_hash")
     TIMBRE_FIELD_NUMBER: _ClassVar[int]
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
     timbre: Timbre
     neighbours: _containers.RepeatedCompositeFieldContainer[Neighbour]
     bundle_hash: str
-    def __init__(
-        self,
-        timbre: Timbre | _Mapping | None = ...,
-        neighbours: _Iterable[Neighbour | _Mapping] | None = ...,
-        bundle_hash: str | None = ...,
-    ) -> None: ...
+    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., neighbours: _Optional[_Iterable[_Union[Neighbour, _Mapping]]] = ..., bundle_hash: _Optional[str] = ...) -> None: ...
 
 class Neighbour(_message.Message):
-    __slots__ = ("distance", "point")
+    __slots__ = ("point", "distance")
     POINT_FIELD_NUMBER: _ClassVar[int]
     DISTANCE_FIELD_NUMBER: _ClassVar[int]
     point: TimbrePoint
     distance: float
-    def __init__(self, point: TimbrePoint | _Mapping | None = ..., distance: float | None = ...) -> None: ...
+    def __init__(self, point: _Optional[_Union[TimbrePoint, _Mapping]] = ..., distance: _Optional[float] = ...) -> None: ...
 
 class GetModelRequest(_message.Message):
     __slots__ = ("bundle",)
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     bundle: str
-    def __init__(self, bundle: str | None = ...) -> None: ...
+    def __init__(self, bundle: _Optional[str] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("engine", "manifest")
+    __slots__ = ("manifest", "engine")
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     manifest: Manifest
     engine: EngineInfo
-    def __init__(
-        self, manifest: Manifest | _Mapping | None = ..., engine: EngineInfo | _Mapping | None = ...
-    ) -> None: ...
+    def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ..., engine: _Optional[_Union[EngineInfo, _Mapping]] = ...) -> None: ...
 
 class EngineInfo(_message.Message):
-    __slots__ = (
-        "decoder_graph",
-        "default_sampling",
-        "max_in_flight",
-        "max_live_notes",
-        "n_slots",
-        "precision",
-        "provider",
-        "server_version",
-    )
+    __slots__ = ("provider", "precision", "n_slots", "server_version", "default_sampling", "decoder_graph", "max_live_notes", "max_in_flight")
     PROVIDER_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
     N_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -311,41 +228,29 @@ class EngineInfo(_message.Message):
     decoder_graph: str
     max_live_notes: int
     max_in_flight: int
-    def __init__(
-        self,
-        provider: str | None = ...,
-        precision: str | None = ...,
-        n_slots: int | None = ...,
-        server_version: str | None = ...,
-        default_sampling: Sampling | _Mapping | None = ...,
-        decoder_graph: str | None = ...,
-        max_live_notes: int | None = ...,
-        max_in_flight: int | None = ...,
-    ) -> None: ...
+    def __init__(self, provider: _Optional[str] = ..., precision: _Optional[str] = ..., n_slots: _Optional[int] = ..., server_version: _Optional[str] = ..., default_sampling: _Optional[_Union[Sampling, _Mapping]] = ..., decoder_graph: _Optional[str] = ..., max_live_notes: _Optional[int] = ..., max_in_flight: _Optional[int] = ...) -> None: ...
 
 class GetTimbreMapRequest(_message.Message):
     __slots__ = ("bundle",)
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     bundle: str
-    def __init__(self, bundle: str | None = ...) -> None: ...
+    def __init__(self, bundle: _Optional[str] = ...) -> None: ...
 
 class GetTimbreMapResponse(_message.Message):
     __slots__ = ("timbre_map",)
     TIMBRE_MAP_FIELD_NUMBER: _ClassVar[int]
     timbre_map: TimbreMap
-    def __init__(self, timbre_map: TimbreMap | _Mapping | None = ...) -> None: ...
+    def __init__(self, timbre_map: _Optional[_Union[TimbreMap, _Mapping]] = ...) -> None: ...
 
 class GetFileRequest(_message.Message):
-    __slots__ = ("bundle", "name", "offset")
+    __slots__ = ("name", "offset", "bundle")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     offset: int
     bundle: str
-    def __init__(
-        self, name: str | None = ..., offset: int | None = ..., bundle: str | None = ...
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., bundle: _Optional[str] = ...) -> None: ...
 
 class GetFileResponse(_message.Message):
     __slots__ = ("data", "total_size")
@@ -353,16 +258,16 @@ class GetFileResponse(_message.Message):
     TOTAL_SIZE_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     total_size: int
-    def __init__(self, data: bytes | None = ..., total_size: int | None = ...) -> None: ...
+    def __init__(self, data: _Optional[bytes] = ..., total_size: _Optional[int] = ...) -> None: ...
 
 class TimbreMap(_message.Message):
     __slots__ = ("points",)
     POINTS_FIELD_NUMBER: _ClassVar[int]
     points: _containers.RepeatedCompositeFieldContainer[TimbrePoint]
-    def __init__(self, points: _Iterable[TimbrePoint | _Mapping] | None = ...) -> None: ...
+    def __init__(self, points: _Optional[_Iterable[_Union[TimbrePoint, _Mapping]]] = ...) -> None: ...
 
 class TimbrePoint(_message.Message):
-    __slots__ = ("family", "instrument", "pitch_max", "pitch_min", "x", "y")
+    __slots__ = ("instrument", "family", "x", "y", "pitch_min", "pitch_max")
     INSTRUMENT_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
     X_FIELD_NUMBER: _ClassVar[int]
@@ -375,30 +280,10 @@ class TimbrePoint(_message.Message):
     y: float
     pitch_min: int
     pitch_max: int
-    def __init__(
-        self,
-        instrument: str | None = ...,
-        family: str | None = ...,
-        x: float | None = ...,
-        y: float | None = ...,
-        pitch_min: int | None = ...,
-        pitch_max: int | None = ...,
-    ) -> None: ...
+    def __init__(self, instrument: _Optional[str] = ..., family: _Optional[str] = ..., x: _Optional[float] = ..., y: _Optional[float] = ..., pitch_min: _Optional[int] = ..., pitch_max: _Optional[int] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = (
-        "bundle_hash",
-        "codec",
-        "created",
-        "files",
-        "format_version",
-        "git_revision",
-        "model",
-        "name",
-        "parity",
-        "ranges",
-        "training",
-    )
+    __slots__ = ("format_version", "name", "bundle_hash", "created", "git_revision", "codec", "model", "ranges", "files", "training", "parity")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
@@ -421,23 +306,10 @@ class Manifest(_message.Message):
     files: _containers.RepeatedCompositeFieldContainer[BundleFile]
     training: TrainingInfo
     parity: ParityReport
-    def __init__(
-        self,
-        format_version: int | None = ...,
-        name: str | None = ...,
-        bundle_hash: str | None = ...,
-        created: str | None = ...,
-        git_revision: str | None = ...,
-        codec: CodecSpec | _Mapping | None = ...,
-        model: ModelSpec | _Mapping | None = ...,
-        ranges: RequestRanges | _Mapping | None = ...,
-        files: _Iterable[BundleFile | _Mapping] | None = ...,
-        training: TrainingInfo | _Mapping | None = ...,
-        parity: ParityReport | _Mapping | None = ...,
-    ) -> None: ...
+    def __init__(self, format_version: _Optional[int] = ..., name: _Optional[str] = ..., bundle_hash: _Optional[str] = ..., created: _Optional[str] = ..., git_revision: _Optional[str] = ..., codec: _Optional[_Union[CodecSpec, _Mapping]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., ranges: _Optional[_Union[RequestRanges, _Mapping]] = ..., files: _Optional[_Iterable[_Union[BundleFile, _Mapping]]] = ..., training: _Optional[_Union[TrainingInfo, _Mapping]] = ..., parity: _Optional[_Union[ParityReport, _Mapping]] = ...) -> None: ...
 
 class BundleFile(_message.Message):
-    __slots__ = ("client_fetchable", "name", "sha256", "size")
+    __slots__ = ("name", "sha256", "size", "client_fetchable")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -446,16 +318,10 @@ class BundleFile(_message.Message):
     sha256: str
     size: int
     client_fetchable: bool
-    def __init__(
-        self,
-        name: str | None = ...,
-        sha256: str | None = ...,
-        size: int | None = ...,
-        client_fetchable: bool = ...,
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., sha256: _Optional[str] = ..., size: _Optional[int] = ..., client_fetchable: bool = ...) -> None: ...
 
 class RequestRanges(_message.Message):
-    __slots__ = ("pitch_max", "pitch_min", "seconds_max", "seconds_min", "velocity_max", "velocity_min")
+    __slots__ = ("pitch_min", "pitch_max", "velocity_min", "velocity_max", "seconds_min", "seconds_max")
     PITCH_MIN_FIELD_NUMBER: _ClassVar[int]
     PITCH_MAX_FIELD_NUMBER: _ClassVar[int]
     VELOCITY_MIN_FIELD_NUMBER: _ClassVar[int]
@@ -468,27 +334,10 @@ class RequestRanges(_message.Message):
     velocity_max: int
     seconds_min: float
     seconds_max: float
-    def __init__(
-        self,
-        pitch_min: int | None = ...,
-        pitch_max: int | None = ...,
-        velocity_min: int | None = ...,
-        velocity_max: int | None = ...,
-        seconds_min: float | None = ...,
-        seconds_max: float | None = ...,
-    ) -> None: ...
+    def __init__(self, pitch_min: _Optional[int] = ..., pitch_max: _Optional[int] = ..., velocity_min: _Optional[int] = ..., velocity_max: _Optional[int] = ..., seconds_min: _Optional[float] = ..., seconds_max: _Optional[float] = ...) -> None: ...
 
 class CodecSpec(_message.Message):
-    __slots__ = (
-        "codebook_size",
-        "decoder_state",
-        "delay_samples",
-        "hop_length",
-        "id",
-        "n_codebooks",
-        "sample_rate",
-        "silence",
-    )
+    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state")
     ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
     HOP_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -505,50 +354,20 @@ class CodecSpec(_message.Message):
     delay_samples: int
     silence: _containers.RepeatedScalarFieldContainer[int]
     decoder_state: _containers.RepeatedCompositeFieldContainer[StateTensor]
-    def __init__(
-        self,
-        id: str | None = ...,
-        sample_rate: int | None = ...,
-        hop_length: int | None = ...,
-        n_codebooks: int | None = ...,
-        codebook_size: int | None = ...,
-        delay_samples: int | None = ...,
-        silence: _Iterable[int] | None = ...,
-        decoder_state: _Iterable[StateTensor | _Mapping] | None = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ...) -> None: ...
 
 class StateTensor(_message.Message):
-    __slots__ = ("dtype", "name", "shape")
+    __slots__ = ("name", "shape", "dtype")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     name: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     dtype: str
-    def __init__(
-        self, name: str | None = ..., shape: _Iterable[int] | None = ..., dtype: str | None = ...
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class ModelSpec(_message.Message):
-    __slots__ = (
-        "bos_id",
-        "code_offset",
-        "codes_per_semitone",
-        "conditioning",
-        "d_feed_forward",
-        "d_model",
-        "eos_id",
-        "head_dim",
-        "max_frames",
-        "max_positions",
-        "n_condition_positions",
-        "n_decoder_layers",
-        "n_encoder_layers",
-        "n_heads",
-        "n_kv_heads",
-        "n_parameters",
-        "vocabulary_size",
-    )
+    __slots__ = ("d_model", "n_heads", "n_kv_heads", "head_dim", "d_feed_forward", "n_encoder_layers", "n_decoder_layers", "vocabulary_size", "bos_id", "eos_id", "max_frames", "max_positions", "n_condition_positions", "conditioning", "n_parameters", "codes_per_semitone", "code_offset")
     D_MODEL_FIELD_NUMBER: _ClassVar[int]
     N_HEADS_FIELD_NUMBER: _ClassVar[int]
     N_KV_HEADS_FIELD_NUMBER: _ClassVar[int]
@@ -583,29 +402,10 @@ class ModelSpec(_message.Message):
     n_parameters: int
     codes_per_semitone: int
     code_offset: int
-    def __init__(
-        self,
-        d_model: int | None = ...,
-        n_heads: int | None = ...,
-        n_kv_heads: int | None = ...,
-        head_dim: int | None = ...,
-        d_feed_forward: int | None = ...,
-        n_encoder_layers: int | None = ...,
-        n_decoder_layers: int | None = ...,
-        vocabulary_size: int | None = ...,
-        bos_id: int | None = ...,
-        eos_id: int | None = ...,
-        max_frames: int | None = ...,
-        max_positions: int | None = ...,
-        n_condition_positions: int | None = ...,
-        conditioning: str | None = ...,
-        n_parameters: int | None = ...,
-        codes_per_semitone: int | None = ...,
-        code_offset: int | None = ...,
-    ) -> None: ...
+    def __init__(self, d_model: _Optional[int] = ..., n_heads: _Optional[int] = ..., n_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., d_feed_forward: _Optional[int] = ..., n_encoder_layers: _Optional[int] = ..., n_decoder_layers: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., bos_id: _Optional[int] = ..., eos_id: _Optional[int] = ..., max_frames: _Optional[int] = ..., max_positions: _Optional[int] = ..., n_condition_positions: _Optional[int] = ..., conditioning: _Optional[str] = ..., n_parameters: _Optional[int] = ..., codes_per_semitone: _Optional[int] = ..., code_offset: _Optional[int] = ...) -> None: ...
 
 class TrainingInfo(_message.Message):
-    __slots__ = ("config", "n_steps", "sources", "validation_loss")
+    __slots__ = ("sources", "n_steps", "validation_loss", "config")
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     N_STEPS_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_LOSS_FIELD_NUMBER: _ClassVar[int]
@@ -614,16 +414,10 @@ class TrainingInfo(_message.Message):
     n_steps: int
     validation_loss: float
     config: str
-    def __init__(
-        self,
-        sources: _Iterable[DataSource | _Mapping] | None = ...,
-        n_steps: int | None = ...,
-        validation_loss: float | None = ...,
-        config: str | None = ...,
-    ) -> None: ...
+    def __init__(self, sources: _Optional[_Iterable[_Union[DataSource, _Mapping]]] = ..., n_steps: _Optional[int] = ..., validation_loss: _Optional[float] = ..., config: _Optional[str] = ...) -> None: ...
 
 class DataSource(_message.Message):
-    __slots__ = ("licence", "n_instruments", "n_notes", "name")
+    __slots__ = ("name", "licence", "n_instruments", "n_notes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LICENCE_FIELD_NUMBER: _ClassVar[int]
     N_INSTRUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -632,24 +426,10 @@ class DataSource(_message.Message):
     licence: str
     n_instruments: int
     n_notes: int
-    def __init__(
-        self,
-        name: str | None = ...,
-        licence: str | None = ...,
-        n_instruments: int | None = ...,
-        n_notes: int | None = ...,
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., licence: _Optional[str] = ..., n_instruments: _Optional[int] = ..., n_notes: _Optional[int] = ...) -> None: ...
 
 class ParityReport(_message.Message):
-    __slots__ = (
-        "fp16_mean_kl",
-        "int8_mean_kl",
-        "max_audio_difference",
-        "max_logit_difference",
-        "n_flips_outside_margin",
-        "n_flips_within_margin",
-        "n_tokens",
-    )
+    __slots__ = ("max_logit_difference", "n_tokens", "n_flips_outside_margin", "n_flips_within_margin", "max_audio_difference", "int8_mean_kl", "fp16_mean_kl")
     MAX_LOGIT_DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
     N_TOKENS_FIELD_NUMBER: _ClassVar[int]
     N_FLIPS_OUTSIDE_MARGIN_FIELD_NUMBER: _ClassVar[int]
@@ -664,13 +444,4 @@ class ParityReport(_message.Message):
     max_audio_difference: float
     int8_mean_kl: float
     fp16_mean_kl: float
-    def __init__(
-        self,
-        max_logit_difference: float | None = ...,
-        n_tokens: int | None = ...,
-        n_flips_outside_margin: int | None = ...,
-        n_flips_within_margin: int | None = ...,
-        max_audio_difference: float | None = ...,
-        int8_mean_kl: float | None = ...,
-        fp16_mean_kl: float | None = ...,
-    ) -> None: ...
+    def __init__(self, max_logit_difference: _Optional[float] = ..., n_tokens: _Optional[int] = ..., n_flips_outside_margin: _Optional[int] = ..., n_flips_within_margin: _Optional[int] = ..., max_audio_difference: _Optional[float] = ..., int8_mean_kl: _Optional[float] = ..., fp16_mean_kl: _Optional[float] = ...) -> None: ...
