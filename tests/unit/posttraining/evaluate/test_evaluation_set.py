@@ -82,7 +82,7 @@ def test_of_an_instrument_in_two_fonts_there_is_a_note_of_each(
 ) -> None:
     library = notes.library
     second = np.arange(len(library.pitch)) % 2
-    monkeypatch.setattr(type(library), "source", property(lambda self: second))
+    monkeypatch.setattr(library, "source", second)
     monkeypatch.setattr(library, "sources", ["one", "other"])
     row = int(notes.pick(Split.TRAIN, 1)[0])
     rows = candidates_of(notes, row)

@@ -57,7 +57,7 @@ def test_no_variant_leaves_the_bundles_range(library: NoteDataset) -> None:
 
 
 def test_what_is_held_out_is_not_learnt_by_repitching(library: NoteDataset) -> None:
-    library.index["split"][library.pitch == 61] = Split.HELD_OUT_CELL
+    library.split[library.pitch == 61] = Split.HELD_OUT_CELL
     variants = plan_variants(library, range(4), (0, 127), CONFIG)
     assert 61 not in pitches(library, variants, "a")
     assert all(variant.semitones == 0 for variant in variants if library.pitch[variant.row] == 61)
