@@ -60,15 +60,8 @@ class CodecTrainingConfig:
     """`auto`, `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
-        check_at_least(
-            self,
-            batch_size=1,
-            segment_frames=MIN_SEGMENT_FRAMES,
-            validation_batches=1,
-            steadiness_weight=0,
-            dropout_after=0,
-            gain_db_max=self.gain_db_min,
-        )
+        check_at_least(self, batch_size=1, segment_frames=MIN_SEGMENT_FRAMES, validation_batches=1)
+        check_at_least(self, steadiness_weight=0, dropout_after=0, gain_db_max=self.gain_db_min)
         check_shares(self, "onset_share", "dropout_share")
 
 
