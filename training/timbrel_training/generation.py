@@ -24,8 +24,8 @@ def write_notes(
 ) -> list[NDArray[np.uint16]]:
     """Returns the codes [T, K] of B notes, as `oracle.generate` writes them one by one.
 
-    The model is in evaluation mode, on the CPU; timbre is [B, 2], points in the unit disc; pitch, velocity and
-    held_frames are [B]. The seed is that of the draws.
+    The model is in evaluation mode, on the CPU. Timbre is [B, 2], points in the unit disc; pitch, velocity
+    and held_frames are [B]. The seed is that of the draws.
     """
     layout, config = model.config.layout, model.config
     n_notes, n_codebooks = len(pitch), layout.n_codebooks

@@ -18,6 +18,9 @@ from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.tokens.delay import IGNORED, TokenBatch
 
+CHUNK_ROWS = 512
+"""Rows at a time: their float32 logits (2 MB for 1,024 codes) stay in a core's cache."""
+
 
 @dataclass(frozen=True)
 class TokenLoss:
@@ -53,10 +56,6 @@ def token_loss(
         nats.append(nn.functional.cross_entropy(logits, targets[asked], reduction="sum"))
         counts.append(asked.sum())
     return TokenLoss(torch.stack(nats), torch.stack(counts))
-
-
-CHUNK_ROWS = 512
-"""Rows at a time: their float32 logits (2 MB for 1,024 codes) stay in a core's cache."""
 
 
 class LinearCrossEntropy(torch.autograd.Function):
