@@ -24,14 +24,8 @@ def write_notes(
 ) -> list[NDArray[np.uint16]]:
     """Returns the codes [T, K] of B notes, as `oracle.generate` writes them one by one.
 
-    Args:
-        model: in evaluation mode, on the CPU.
-        timbre: [B, 2], points in the unit disc.
-        pitch: [B], MIDI note numbers.
-        velocity: [B], MIDI velocities.
-        held_frames: [B], frames for which the keys are held.
-        sampling: how tokens are drawn.
-        seed: of the draws.
+    The model is in evaluation mode, on the CPU. Timbre is [B, 2], points in the unit disc; pitch, velocity
+    and held_frames are [B]. The seed is that of the draws.
     """
     layout, config = model.config.layout, model.config
     n_notes, n_codebooks = len(pitch), layout.n_codebooks

@@ -10,6 +10,12 @@ from torch import nn
 
 from timbrel_training.errors import ConfigError
 
+AUTO, FLOAT32, BFLOAT16 = "auto", "float32", "bfloat16"
+PRECISIONS = (AUTO, FLOAT32, BFLOAT16)
+FAST_ON_CPU = ("amx_bf16", "avx512_bf16")
+"""A CPU with one of these, by torch's names, multiplies in bfloat16 faster than in float32. One with none
+takes three times as long (measured on one with AVX-512 alone)."""
+
 
 def learning_rate(step: int, *, n_steps: int, n_warmup: int, peak: float, final_fraction: float) -> float:
     """Rises linearly to `peak`, then falls along a cosine to `peak * final_fraction` at `n_steps`.
@@ -46,14 +52,6 @@ class Ema:
         torch._foreach_lerp_(averages, [p.detach() for p in model.parameters()], 1.0 - decay)
         for average, value in zip(self.model.buffers(), model.buffers(), strict=True):
             average.copy_(value)
-
-
-AUTO, FLOAT32, BFLOAT16 = "auto", "float32", "bfloat16"
-PRECISIONS = (AUTO, FLOAT32, BFLOAT16)
-
-FAST_ON_CPU = ("amx_bf16", "avx512_bf16")
-"""A CPU with one of these, by torch's names, multiplies in bfloat16 faster than in float32. One with none
-takes three times as long (measured on one with AVX-512 alone)."""
 
 
 def check_precision(precision: str) -> None:

@@ -24,6 +24,11 @@ from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.settings import check_at_least
 
+CHECKPOINT = "encodec_24khz-d7cc33bc.th"
+"""Meta's file name; its tail begins the SHA-256 of its content."""
+URL = f"https://dl.fbaipublicfiles.com/encodec/v0/{CHECKPOINT}"
+MAX_CODEBOOKS = 32
+
 
 class TorchaudioStandIn(ModuleType):
     """Stands for torchaudio while `encodec` is imported; whoever really uses it is told that it is missing.
@@ -71,12 +76,6 @@ def _torchaudio_usable() -> bool:
             del sys.modules[name]
         return False
     return True
-
-
-CHECKPOINT = "encodec_24khz-d7cc33bc.th"
-"""Meta's file name; its tail begins the SHA-256 of its content."""
-URL = f"https://dl.fbaipublicfiles.com/encodec/v0/{CHECKPOINT}"
-MAX_CODEBOOKS = 32
 
 
 class CodecWeightsError(TrainingError):

@@ -28,13 +28,7 @@ Encode = Callable[[Iterable[int]], Iterator[NDArray[np.uint16]]]
 
 @contextmanager
 def encoder_of(dataset: NoteDataset, codec: Codec, jobs: int) -> Iterator[Encode]:
-    """Yields a function that codes notes of a dataset, in order.
-
-    Args:
-        dataset: at the codec's sample rate.
-        codec: in evaluation mode, on the CPU.
-        jobs: processes; with one, the work is done here.
-    """
+    """Yields a function that codes notes of a dataset, in order; with several jobs, in as many processes."""
     if jobs <= 1:
         yield lambda notes: (_encode(dataset, codec, note) for note in notes)
         return

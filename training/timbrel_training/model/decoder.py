@@ -1,4 +1,7 @@
-"""The decoder of the decoder-only model: the condition stands before the note's tokens."""
+"""The decoders, which write the note: tokens so far, gate and condition in, scores of the next tokens out.
+
+The encoder-decoder model ships; the decoder-only one is kept for comparison.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ from timbrel_training.tokens.delay import CodebookLayout
 
 SCALES = (2.0, 6.0)
 """Standard deviations of the frequencies, in radians per unit: half the waves are wide, half are narrow."""
+MASKED_LOGIT = -1e9
+"""Score of a token that a head may not choose: finite, so that differences of logits stay numbers."""
 
 
 class FourierFeatures(nn.Module):
@@ -72,10 +74,6 @@ class LearnedPositions(nn.Module):
 
     def forward(self, position: Tensor) -> Tensor:
         return nn.functional.embedding(position, self.weight)
-
-
-MASKED_LOGIT = -1e9
-"""Score of a token that a head may not choose: finite, so that differences of logits stay numbers."""
 
 
 class TokenEmbedding(nn.Module):

@@ -85,12 +85,8 @@ class NoteTransformer(nn.Module):
     ) -> Tensor:
         """Returns logits float32 [B, S, K, V], teacher-forced: step s sees tokens[:, : s + 1] only.
 
-        Args:
-            timbre: float32 [B, 2], in the unit disc.
-            pitch: int64 [B], MIDI note number.
-            velocity: float32 [B], MIDI velocity 1..127.
-            tokens: int64 [B, S, K], what each step reads.
-            gate: int64 [B, S], 1 while the key is held.
+        The condition is that of `condition`; each step reads tokens, int64 [B, S, K], and the gate, int64
+        [B, S], which is 1 while the key is held.
         """
         hidden = self.hidden(timbre, pitch, velocity, tokens, gate)
         return self.decoder.heads(hidden, self.decoder.tokens)

@@ -18,6 +18,9 @@ from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.tokens.delay import IGNORED, TokenBatch
 
+CHUNK_ROWS = 512
+"""Rows at a time: their float32 logits (2 MB for 1,024 codes) stay in a core's cache."""
+
 
 @dataclass(frozen=True)
 class TokenLoss:
@@ -41,12 +44,7 @@ def token_loss(
 ) -> TokenLoss:
     """Returns the cross entropy of the batch's targets. Only those are scored: padding costs nothing.
 
-    Args:
-        model: scores the tokens.
-        timbre: float32 [B, 2].
-        pitch: int64 [B].
-        velocity: float32 [B].
-        batch: B notes.
+    Of B notes, timbre is float32 [B, 2], pitch int64 [B], velocity float32 [B].
     """
     hidden = model.hidden(timbre, pitch, velocity, batch.tokens, batch.gate)
     decoder = model.decoder
@@ -60,25 +58,15 @@ def token_loss(
     return TokenLoss(torch.stack(nats), torch.stack(counts))
 
 
-CHUNK_ROWS = 512
-"""Rows at a time: their float32 logits (2 MB for 1,024 codes) stay in a core's cache."""
-
-
 class LinearCrossEntropy(torch.autograd.Function):
-    """Summed cross entropy of `x @ weight.T + bias` against targets, with its gradients."""
+    """Cross entropy of `x @ weight.T + bias` against targets, nats summed over N, with its gradients.
+
+    x is [N, d], float32 or bfloat16, and products are taken in its type; weight [V, d], bias [V] are float32,
+    targets int64 [N].
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-        """
-        Args:
-            x: [N, d], float32 or bfloat16; products are taken in its type.
-            weight: float32 [V, d].
-            bias: float32 [V].
-            targets: int64 [N].
-
-        Returns:
-            float32 scalar, nats summed over N.
-        """
         cast_weight = weight.to(x.dtype)
         grad_x = torch.empty_like(x)
         grad_weight = torch.zeros_like(weight)

@@ -29,6 +29,11 @@ from timbrel_training.timbre.map import read_map
 from timbrel_training.tokens.delay import IGNORED, TokenBatch, collate
 from timbrel_training.tokens.table import TokenTable, require_training_notes
 
+MODEL = "model"
+"""Name of the latest averaged weights in a stage-2 folder."""
+BEST = "best"
+"""Name of those that predicted held-out notes best so far: in time a few notes are learned by heart."""
+
 
 @dataclass(frozen=True)
 class NoteTrainingConfig:
@@ -51,12 +56,6 @@ class NoteTrainingConfig:
     def __post_init__(self) -> None:
         check_shares(self, "centroid_share", "input_corruption")
         check_at_least(self, batch_steps=1)
-
-
-MODEL = "model"
-"""Name of the latest averaged weights in a stage-2 folder."""
-BEST = "best"
-"""Name of those that predicted held-out notes best so far: in time a few notes are learned by heart."""
 
 
 @dataclass(frozen=True)

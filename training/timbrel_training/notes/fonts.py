@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from timbrel_training.notes.cleaning import SILENCE_PEAK
 from timbrel_training.notes.config import NotesConfig
-from timbrel_training.notes.fluid import BLOCK, FluidRenderer
 from timbrel_training.notes.general_midi import PROGRAM_NAMES
-from timbrel_training.notes.soundfont import SoundfontSource
+from timbrel_training.notes.soundfont import BLOCK, FluidRenderer, SoundfontSource
 from timbrel_training.notes.spectrum import log_mel, log_mel_distance
 
 SAMPLE_RATE = 24_000

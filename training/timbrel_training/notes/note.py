@@ -87,13 +87,7 @@ class OneSource:
     def licences(self) -> Mapping[str, str]:
         return {self.name: self.licence}
 
-    def groups(self) -> Sequence[str]:
-        raise NotImplementedError
-
-    def notes(self, group: str) -> Iterator[Note]:
-        raise NotImplementedError
-
-    def __iter__(self) -> Iterator[Note]:
+    def __iter__(self: Source) -> Iterator[Note]:
         for group in self.groups():
             yield from self.notes(group)
 

@@ -29,6 +29,10 @@ MIN_RELEASE_DB = 20.0
 """A release takes the level down by at least this."""
 STEEPER = 3.0
 """The level falls this many times faster in a release than before; a plain decay has no such bend."""
+MAX_LOSS_DB = 3.0
+"""The channels cancel where their sum is more than this below the louder one."""
+ONSET_LEAD_SECONDS = 0.002
+"""Kept before the first sample that sounds, so as not to cut into an attack."""
 
 
 def sounding_samples(audio: NDArray[np.float32], sample_rate: int) -> int:
@@ -49,10 +53,6 @@ def fade_out(audio: NDArray[np.float32], n_samples: int) -> NDArray[np.float32]:
     ramp = 0.5 + 0.5 * np.cos(np.pi * np.arange(1, n_samples + 1) / n_samples)
     faded[len(audio) - n_samples :] *= ramp.astype(np.float32)
     return faded
-
-
-MAX_LOSS_DB = 3.0
-"""The channels cancel where their sum is more than this below the louder one."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,6 @@ def choose_fold(stereo: NDArray[np.float32]) -> MonoFold:
     if total >= max(left, right) * 10 ** (-MAX_LOSS_DB / 20):
         return MEAN_FOLD
     return LEFT_FOLD if left >= right else RIGHT_FOLD
-
-
-ONSET_LEAD_SECONDS = 0.002
-"""Kept before the first sample that sounds, so as not to cut into an attack."""
 
 
 def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:

@@ -14,6 +14,12 @@ from timbrel_training.notes.soundfont import SoundfontSource
 from timbrel_training.notes.synthetic import SyntheticSource
 
 SEPARATOR = "/"
+FORMS = "soundfont:FILE, nsynth:FOLDER, folder:FOLDER or synthetic"
+FONT_LICENCES = {
+    **dict.fromkeys(("FluidR3_GM", "FluidR3_GS", "FluidR3Mono_GM"), "MIT"),
+    **dict.fromkeys(("MuseScore_General", "MuseScore_General_Full", "MuseScore_General_HQ"), "MIT"),
+}
+"""Licences of well-known fonts, by the stem of the file's name."""
 
 
 class MixedSource:
@@ -58,15 +64,6 @@ class MixedSource:
     def __iter__(self) -> Iterator[Note]:
         for source in self.sources:
             yield from source
-
-
-FORMS = "soundfont:FILE, nsynth:FOLDER, folder:FOLDER or synthetic"
-
-FONT_LICENCES = {
-    **dict.fromkeys(("FluidR3_GM", "FluidR3_GS", "FluidR3Mono_GM"), "MIT"),
-    **dict.fromkeys(("MuseScore_General", "MuseScore_General_Full", "MuseScore_General_HQ"), "MIT"),
-}
-"""Licences of well-known fonts, by the stem of the file's name."""
 
 
 def open_sources(

@@ -22,6 +22,12 @@ HOP = 256
 
 LOUD_DB = 20.0
 """A frame is loud where its energy is at most this far below the loudest frame's."""
+N_MELS = 80
+"""Bands, evenly spaced in mel from 0 Hz to 12 kHz."""
+FLOOR_DB = -120.0
+"""The level of silence; 0 dB is the peak of a sine of amplitude 1."""
+RANGE_DB = 60.0
+"""A level further below the reference's peak does not count: nobody hears it."""
 
 
 def at_measuring_rate(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
@@ -58,16 +64,6 @@ def loud_frames(power: NDArray[np.float32]) -> NDArray[np.bool_]:
 def hann(length: int) -> NDArray[np.float32]:
     """Returns a periodic Hann window [length]."""
     return np.hanning(length + 1)[:-1].astype(np.float32)
-
-
-N_MELS = 80
-"""Bands, evenly spaced in mel from 0 Hz to 12 kHz."""
-
-FLOOR_DB = -120.0
-"""The level of silence; 0 dB is the peak of a sine of amplitude 1."""
-
-RANGE_DB = 60.0
-"""A level further below the reference's peak does not count: nobody hears it."""
 
 
 def log_mel(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:

@@ -14,6 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+IGNORED = -100
+"""The target where nothing is trained: the default `ignore_index` of PyTorch's cross entropy."""
+
 
 @dataclass(frozen=True)
 class CodebookLayout:
@@ -67,9 +70,6 @@ class CodebookLayout:
         shifted[:, 0] = np.clip(shifted[:, 0] + shift, 0, self.codebook_size - 1)
         return shifted
 
-
-IGNORED = -100
-"""The target where nothing is trained: the default `ignore_index` of PyTorch's cross entropy."""
 
 Codes = NDArray[np.uint16] | NDArray[np.int64]
 

@@ -21,6 +21,11 @@ N_CHOSEN = 3
 """Resolutions drawn for each training step: the rest wait for another, and the step costs 40 % less."""
 FLOOR_DB = 70.0
 """Depth below the note's peak at which differences stop to count; evaluation clips at 60 dB."""
+COMMITMENT_WEIGHT = 0.25
+PITCH_WEIGHT = 0.05
+HARMONIC_WEIGHT = 0.15
+HARMONIC_FLOOR_DB = 65.0
+"""Depth below the note's peak from which on a harmonic only has to be quieter than that."""
 
 
 class SpectralLoss(nn.Module):
@@ -60,13 +65,6 @@ class SpectralLoss(nn.Module):
         power = spectrum.real.square() + spectrum.imag.square()
         scale = (4.0 / window) ** 2
         return torch.sqrt(torch.matmul(getattr(self, f"bands_{window}"), power) * scale + 1e-12)
-
-
-COMMITMENT_WEIGHT = 0.25
-PITCH_WEIGHT = 0.05
-HARMONIC_WEIGHT = 0.15
-HARMONIC_FLOOR_DB = 65.0
-"""Depth below the note's peak from which on a harmonic only has to be quieter than that."""
 
 
 @dataclass(frozen=True)

@@ -157,17 +157,10 @@ class RefiningObjective(nn.Module):
 def refine_codec(
     config: RefiningConfig, folder: Path, dataset: NoteDataset, tokens: TokenStore, out_dir: Path
 ) -> TimbrelNotes | None:
-    """Refines, or goes on refining, in `out_dir` the codec finished in `folder`.
+    """Refines, or goes on refining, in `out_dir` the codec finished in `folder`, which is left as it is.
 
-    Args:
-        config: how.
-        folder: holds the codec; it is left as it is.
-        dataset: the notes.
-        tokens: the same notes as the codec's codes.
-        out_dir: receives checkpoint, codec.safetensors and codec.json.
-
-    Returns:
-        The refined codec with averaged weights; None where the sitting ended before the last step.
+    The tokens are the dataset's notes as that codec's codes. Returns the refined codec with averaged weights,
+    saved as codec.safetensors and codec.json; None where the sitting ended before the last step.
 
     Raises:
         CheckpointError: the tokens are not of these notes, or not of this codec.

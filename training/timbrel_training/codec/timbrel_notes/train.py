@@ -60,15 +60,8 @@ class CodecTrainingConfig:
     """`auto`, `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
-        check_at_least(
-            self,
-            batch_size=1,
-            segment_frames=MIN_SEGMENT_FRAMES,
-            validation_batches=1,
-            steadiness_weight=0,
-            dropout_after=0,
-            gain_db_max=self.gain_db_min,
-        )
+        check_at_least(self, batch_size=1, segment_frames=MIN_SEGMENT_FRAMES, validation_batches=1)
+        check_at_least(self, steadiness_weight=0, dropout_after=0, gain_db_max=self.gain_db_min)
         check_shares(self, "onset_share", "dropout_share")
 
 
@@ -109,6 +102,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         sitting ended before the last step (run again to resume).
     """
     device = pick_device(config.device)
+    identity = {"batch_size": config.batch_size, "steadiness_weight": config.steadiness_weight}
     torch.manual_seed(config.loop.seed)
     objective = CodecObjective(TimbrelNotes(config.codec), config.steadiness_weight).to(device)
     train = SegmentSampler(dataset, dataset.of_split(Split.TRAIN), config)
@@ -129,11 +123,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         lambda step: (step, train.draw(batch_seed(config.loop.seed, step), device)),
         out_dir,
         validate=lambda model: _validate(model, validation, config, device),
-        identity={
-            "codec": asdict(config.codec),
-            "batch_size": config.batch_size,
-            "steadiness_weight": config.steadiness_weight,
-        },
+        identity={"codec": asdict(config.codec), **identity},
         name="codec",
     )
     loop.run()
