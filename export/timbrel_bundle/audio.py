@@ -14,7 +14,6 @@ import soxr
 from timbrel_bundle.errors import AudioError, one_line
 
 MAX_SAMPLE_RATE = 768_000
-
 UNKNOWN_WAV_SIZE = 0x7FFF0000
 """Sizes from here up stand for "not known yet": writers that cannot seek put them there."""
 

@@ -70,13 +70,11 @@ def manifest_faults(manifest: pb.Manifest) -> Iterator[str]:
 
 
 def _missing_sections(manifest: pb.Manifest) -> Iterator[str]:
-    present = {
-        "codec": manifest.HasField("codec"),
-        "model": manifest.HasField("model"),
-        "ranges": manifest.HasField("ranges"),
-        "files": len(manifest.files) > 0,
-    }
-    yield from (f"has no {name} section" for name, is_there in present.items() if not is_there)
+    for name in ("codec", "model", "ranges"):
+        if not manifest.HasField(name):
+            yield f"has no {name} section"
+    if not manifest.files:
+        yield "has no files section"
 
 
 def _file_faults(manifest: pb.Manifest) -> Iterator[str]:

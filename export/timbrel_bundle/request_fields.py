@@ -144,10 +144,8 @@ class SamplingSettings:
     @classmethod
     def from_pb(cls, message: pb.Sampling) -> SamplingSettings:
         """Those that are set in the message."""
-        given = {
-            each.name: getattr(message, each.name) for each in SAMPLING_FIELDS if message.HasField(each.name)
-        }
-        return cls(**given)
+        names = [field.name for field in SAMPLING_FIELDS if message.HasField(field.name)]
+        return cls(**{name: getattr(message, name) for name in names})
 
     def to_pb(self) -> pb.Sampling:
         """The message; what is None stays unset."""

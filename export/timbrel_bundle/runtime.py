@@ -25,10 +25,7 @@ CUDA = "CUDAExecutionProvider"
 Provider = str | tuple[str, dict[str, str]]
 """onnxruntime's name of one, alone or with its options."""
 
-PROVIDERS: dict[str, tuple[str, ...]] = {
-    "cpu": (CPU,),
-    "cuda": (CUDA, CPU),
-}
+PROVIDERS: dict[str, tuple[str, ...]] = {"cpu": (CPU,), "cuda": (CUDA, CPU)}
 """A user may name these besides "auto". Of onnxruntime's names, those behind the first run what it cannot."""
 
 PREFERENCE = ("cuda", "cpu")

@@ -1,7 +1,6 @@
 """Recordings of one note: brought to what the timbre encoder was trained on, and located on the timbre map.
 
-Training notes are mono, begin at once and have a median level, so recordings are folded, trimmed and scaled.
-The graphs run on the CPU.
+Recordings are folded to mono, trimmed and scaled, as training notes are. The graphs run on the CPU.
 """
 
 from __future__ import annotations
