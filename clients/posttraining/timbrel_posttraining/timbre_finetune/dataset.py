@@ -207,7 +207,7 @@ def make_dataset(
     Raises:
         TimbrelError: the bundle cannot be served.
     """
-    path = folder / "heard.bin"
+    path = folder / "heard.bin"  # so named that older runs can be resumed
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         cache = TakeCache(folder)
