@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
 import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from requirements_gate import find_faketime, require_system
 from server_process import ServerProcess
+from waiting import wait_for_async
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -96,19 +96,19 @@ class Callers:
             self.n_notes += len(items)
 
     async def play(self, over: asyncio.Event) -> None:
-        """Keys held for half a second: what is written keeps to the time that really goes by."""
+        """Keys that are let go once half a second has sounded: time stands still for none of them."""
         while not over.is_set():
             call = self._stub.Play(timeout=PATIENCE_SECONDS)
-            began = time.monotonic()
             note_on = pb.NoteOn(note=note(1), lead_seconds=LEAD_SECONDS)
             await call.write(pb.PlayRequest(id=1, note_on=note_on))
-            await asyncio.sleep(0.5)
+            responses: list[Any] = []
+            while sum(response.reply.codes.n_frames for response in responses) < 25:
+                responses.append(await call.read())
             await call.write(pb.PlayRequest(id=1, note_off=pb.NoteOff()))
             await call.done_writing()
-            responses = [response async for response in call]
-            elapsed = time.monotonic() - began
+            responses += [response async for response in call]
             assert all(response.WhichOneof("event") == "reply" for response in responses)
-            assert responses[-1].reply.held_seconds <= elapsed + LEAD_SECONDS + 0.1
+            assert responses[-1].reply.finish_reason and responses[-1].reply.held_seconds >= 0.5
             self.n_notes += 1
 
     async def check(self, over: asyncio.Event) -> None:
@@ -131,8 +131,7 @@ def test_nothing_is_refused_nothing_expires_and_nobody_falls_ill(
             clock.set(offset)
             await asyncio.sleep(2 * NOTICED_SECONDS + 0.1)
             before = callers.n_notes
-            while callers.n_notes < before + 3:
-                await asyncio.sleep(0.02)
+            await wait_for_async(lambda n=before + 3: callers.n_notes >= n, "three more notes")  # type: ignore[misc]
             with urllib.request.urlopen(f"http://{server.metrics_address}/livez") as reply:
                 assert reply.status == 200
         over.set()
@@ -151,7 +150,7 @@ def test_nothing_is_refused_nothing_expires_and_nobody_falls_ill(
     assert not [word for word in ("warning", "error", "critical") if f'"level": "{word}"' in server.log()]
     calls = calls_of(server)
     assert {entry["code"] for entry in calls} == {"OK"}
-    assert max(entry["seconds"] for entry in calls) < PATIENCE_SECONDS
+    assert max(entry["seconds"] for entry in calls) < DAY.total_seconds() / 2, "a call seems to last a day"
     assert min(entry["seconds"] for entry in calls) >= 0
     days = days_off(calls)
     assert min(days) < -0.9 and max(days) > 0.9, "the clock should have jumped"

@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +22,11 @@ import pytest
 import soundfile
 from requirements_gate import require_module, require_system
 from server_process import ServerProcess, server_environment
+from waiting import wait_for
 
 import timbrel
 from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Writer, build_library, verify_library
+from timbrel.library.background import Urgency, WorkerPool
 from timbrel.library.folder import LibraryFolder
 from timbrel.library.manifest import ManifestRow, read_rows, write_rows
 from timbrel.library.riff import SampleFacts, wav_bytes
@@ -305,9 +306,13 @@ def small_job(client: timbrel.Client, **changes: Any) -> LibraryJob:
     return replace(job, **changes)
 
 
-def test_an_instrument_is_finished_while_the_next_is_rendered(server_address: str) -> None:
-    measured, finished = Path("lib/.timbrel/measured.log"), Path("lib/.timbrel/finished/Violin.jsonl")
-    seen: list[bool] = []
+def test_an_instrument_is_finished_while_the_next_is_rendered(
+    server_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = Path("lib/.timbrel/finished/Violin.jsonl")
+    pools: list[WorkerPool] = []
+    enter = WorkerPool.__enter__
+    monkeypatch.setattr(WorkerPool, "__enter__", lambda pool: pools.append(pool) or enter(pool))
 
     class Watched(ClientSource):
         """Holds back the second instrument's notes: the first until the first instrument's are measured, the
@@ -315,26 +320,16 @@ def test_an_instrument_is_finished_while_the_next_is_rendered(server_address: st
 
         def render(self, orders: Iterable[Any]) -> Generator[Any, None, None]:
             for number, reply in enumerate(super().render(orders)):
-                if number == 2:
-                    wait_for(lambda: measured.exists() and measured.read_bytes().count(b"\n") == 2)
-                    time.sleep(0.2)
+                if number == 2:  # the one thread that measures has done what it was given before
+                    pools[0].submit(Urgency.MEASURE, list).result()
                 if number == 3:
-                    seen.append(wait_for(finished.exists))
+                    wait_for(finished.exists, "the first instrument to be finished")
                 yield reply
 
     with timbrel.Client(server_address) as client:
         job = small_job(client, pitches=(60, 72))
-        build_library(client, job, "lib", BuildOptions(), Watched(client, n_in_flight=1))
-    assert seen == [True]
+        build_library(client, job, "lib", BuildOptions(n_threads=1), Watched(client, n_in_flight=1))
     assert [row.instrument_str for row in rows_of(Path("lib"))] == ["Violin"] * 2 + ["Flute"] * 2
-
-
-def wait_for(condition: Callable[[], bool]) -> bool:
-    """Up to thirty seconds; what it came to."""
-    deadline = time.monotonic() + 30.0
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> None:
@@ -345,11 +340,10 @@ def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> Non
         job = small_job(client)
 
         def replace_server() -> None:
-            while len(list(Path("lib").rglob("*.npz"))) < 5:
-                time.sleep(0.005)
+            wait_for(lambda: len(list(Path("lib").rglob("*.npz"))) >= 5, "five notes")
             server.process.kill()
             server.process.wait()
-            time.sleep(1.0)
+            wait_for(lambda: said, "the job to notice")
             start_server("--port", str(port))
 
         thread = threading.Thread(target=replace_server)

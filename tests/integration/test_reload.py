@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from server_process import ServerProcess
+from waiting import wait_for
 
 from timbrel_bundle.manifest import bundle_hash, load_manifest, save_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -63,14 +63,7 @@ def turn(link: Path, folder: Path) -> None:
 
 
 def wait_for_log(server: ServerProcess, text: str) -> None:
-    wait_for(lambda: text in server.log())
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
+    wait_for(lambda: text in server.log(), f"{text!r} in the log", seen=server.log)
 
 
 def test_requests_name_their_bundle(start_server: StartServer, tiny_bundle: Path, renewed: Path) -> None:
@@ -120,8 +113,7 @@ def test_a_bundle_is_switched_under_load(
         turn(link, renewed)
         server.signal(signal.SIGHUP)
         renewed_hash = load_manifest(renewed / "manifest.json").bundle_hash
-        while served_hash(stub) != renewed_hash:
-            time.sleep(0.02)
+        wait_for(lambda: served_hash(stub) == renewed_hash, "the renewed bundle", seen=server.log)
         wait_for_log(server, "is freed")
         over.set()
         for asker in askers:
