@@ -63,7 +63,7 @@ def test_help_teaches_by_example(script: str) -> None:
 def test_decode_compares_all_sides() -> None:
     found = figures(
         "decode",
-        *("--quick", "--shapes", "tiny", "--batches", "1", "2", "--positions", "50"),
+        *("--quick", "--shapes", "bundle", "--batches", "1", "2", "--positions", "50"),
         *("--bundle", str(BUNDLE), "--stream-seconds", "1"),
     )
     for name in ("vs_best_torch", "vs_concat", "vs_best_torch_8bit", "roofline"):

@@ -27,7 +27,8 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
 PATIENCE_SECONDS = 60.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
-JUMPS = ("+1d", "-1d", "+0")
+JUMPS = {"+1d": 1, "-1d": -1, "+0": 0}
+"""The offsets that the clock is set to, and how many days off they are."""
 DAY = timedelta(days=1)
 NOTICED_SECONDS = 1
 """A process looks this often whether its clock was set: at each call would slow it down tenfold. libfaketime
@@ -102,11 +103,13 @@ class Callers:
             note_on = pb.NoteOn(note=note(1), lead_seconds=LEAD_SECONDS)
             await call.write(pb.PlayRequest(id=1, note_on=note_on))
             responses: list[Any] = []
-            while sum(response.reply.codes.n_frames for response in responses) < 25:
-                responses.append(await call.read())
-            await call.write(pb.PlayRequest(id=1, note_off=pb.NoteOff()))
-            await call.done_writing()
-            responses += [response async for response in call]
+            is_down = True
+            while (response := await call.read()) is not grpc.aio.EOF:
+                responses.append(response)
+                if is_down and sum(each.reply.codes.n_frames for each in responses) >= 25:
+                    is_down = False
+                    await call.write(pb.PlayRequest(id=1, note_off=pb.NoteOff()))
+                    await call.done_writing()
             assert all(response.WhichOneof("event") == "reply" for response in responses)
             assert responses[-1].reply.finish_reason and responses[-1].reply.held_seconds >= 0.5
             self.n_notes += 1
@@ -127,9 +130,12 @@ def test_nothing_is_refused_nothing_expires_and_nobody_falls_ill(
     server = start_server(*options, **clock.environment)
 
     async def set_clock(over: asyncio.Event, callers: Callers) -> None:
-        for offset in JUMPS:
+        for offset, days in JUMPS.items():
             clock.set(offset)
-            await asyncio.sleep(2 * NOTICED_SECONDS + 0.1)
+            await wait_for_async(
+                lambda wanted=days: [round(n) for n in days_off(calls_of(server)[-1:])] == [wanted],  # type: ignore[misc]
+                f"the server to see the clock at {offset}",
+            )
             before = callers.n_notes
             await wait_for_async(lambda n=before + 3: callers.n_notes >= n, "three more notes")  # type: ignore[misc]
             with urllib.request.urlopen(f"http://{server.metrics_address}/livez") as reply:

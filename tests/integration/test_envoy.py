@@ -123,7 +123,10 @@ def n_written(server: ServerProcess) -> float:
 
 
 def was_cut(error: grpc.RpcError) -> bool:
-    """Whether the stream was cut while a note was being written, which gRPC calls INTERNAL."""
+    """Whether the stream was cut: gRPC calls that INTERNAL while a note is being written, and CANCELLED where
+    the call came at the moment at which the server stopped taking any."""
+    if error.code() is grpc.StatusCode.CANCELLED:  # nobody here cancels
+        return True
     return error.code() is grpc.StatusCode.INTERNAL and "RST_STREAM" in (error.details() or "")
 
 
