@@ -14,6 +14,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from hostile_messages import METHODS
 from in_process_server import run, serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.timbre_encoder import TimbreEncoder
@@ -198,8 +199,7 @@ class TestOverload:
     def test_a_deadline_that_cannot_be_met_is_refused_at_once(self, tiny_bundle: Path) -> None:
         async def test(app: Any, stub: Any, channel: Any) -> None:
             ahead = [stub.Generate(note(seed, seconds=2.4)) for seed in range(80)]
-            while not app.engine.step_seconds or app.engine.n_waiting < 60:
-                await asyncio.sleep(0.001)
+            await wait_for_async(lambda: app.engine.step_seconds and app.engine.n_waiting >= 60, "a queue")
             seconds = app.engine.frames_waiting * app.engine.step_seconds / 3
             hasty = stub.Generate(note(seconds=2.4), timeout=seconds)
             status = await status_of(hasty)
@@ -233,8 +233,7 @@ class TestOverload:
             async with grpc.aio.insecure_channel(app.address) as other:
                 assert isinstance(pb_grpc.SynthesizerStub(other), pb_grpc.SynthesizerStub)
                 greedy = [asyncio.create_task(ask("greedy", seed)) for seed in range(70)]
-                while app.engine.n_waiting < 40:
-                    await asyncio.sleep(0.001)
+                await wait_for_async(lambda: app.engine.n_waiting >= 40, "a queue")
                 n_before = len(order)
                 modest = [asyncio.create_task(ask("modest", seed)) for seed in range(5)]
                 await asyncio.gather(*greedy, *modest)
