@@ -60,6 +60,7 @@ def test_help_teaches_by_example(script: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_decode_compares_all_sides() -> None:
     found = figures(
         "decode",

@@ -82,8 +82,10 @@ def test_a_decoder_only_model(tiny: Any, recipe: ModuleType, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"attention_bias": True, "n_kv_heads": 1}, {"n_kv_heads": 4}],
-    ids=["biases, one kv head", "a kv head each"],
+    [
+        pytest.param({"attention_bias": True, "n_kv_heads": 1}, id="biases, one kv head"),
+        pytest.param({"n_kv_heads": 4}, id="a kv head each", marks=pytest.mark.acceptance),
+    ],
 )
 def test_other_attention(tiny: Any, recipe: ModuleType, tmp_path: Path, changes: dict[str, Any]) -> None:
     """With biases, those of the queries are to be scaled too."""
