@@ -29,6 +29,7 @@ SCRIPTS = (
     "library",
     "explore",
     "explorer_latency",
+    "reload",
 )
 
 

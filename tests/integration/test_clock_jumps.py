@@ -7,8 +7,10 @@ on (CLOCK_MONOTONIC) goes as it does on a real machine.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import signal
+import time
 import urllib.request
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -24,6 +26,7 @@ from waiting import wait_for_async
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+from timbrel_server.engine.metronome import Metronome
 
 PATIENCE_SECONDS = 60.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -177,6 +180,11 @@ def test_what_is_accepted_is_finished_though_the_clock_jumps_while_the_server_dr
         assert [sum(reply.codes.n_frames for reply in stream) for stream in streams] == [120] * len(streams)
     assert server.wait() == 0
     assert max(days_off(calls_of(server))) > 0.9, "the clock should have jumped before the last note ended"
+
+
+def test_live_notes_keep_to_a_clock_that_nobody_sets() -> None:
+    """The calls above would not notice: how far a note has come is a matter of time."""
+    assert inspect.signature(Metronome).parameters["clock"].default is time.monotonic
 
 
 def calls_of(server: ServerProcess) -> list[dict[str, Any]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import time
-
 import pytest
 
 from timbrel_server.engine.metronome import Metronome
@@ -23,7 +20,3 @@ def test_sleeping_until_the_next_tick_reaches_it_and_no_further(now: float) -> N
     later = Metronome(50.0, lambda: now + metronome.seconds_to_next + 1e-6)
     assert 0 < metronome.seconds_to_next <= 0.02 + 1e-9
     assert later.tick == metronome.tick + 1
-
-
-def test_its_clock_is_one_that_nobody_sets() -> None:
-    assert inspect.signature(Metronome).parameters["clock"].default is time.monotonic
