@@ -187,4 +187,4 @@ def test_what_was_replaced_is_freed(
 def n_runners() -> int:
     """How many are in memory, each with the sessions and caches of a bundle."""
     gc.collect()
-    return sum(isinstance(each, Runner) for each in gc.get_objects())
+    return sum(type(each) is Runner for each in gc.get_objects())
