@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from background_server import BackgroundServer
 from server_process import server_environment
+from waiting import wait_for
 
 import timbrel
 
@@ -177,18 +177,18 @@ def test_ctrl_c_ends_the_program_and_its_private_server(tiny_bundle: Path, scrip
         assert program.wait(PATIENCE_SECONDS) in (-signal.SIGINT, 130), errors
     assert errors.splitlines()[-1] == "KeyboardInterrupt", errors
     assert "Exception ignored" not in errors and "never retrieved" not in errors, errors
-    assert not is_running(server)
+    wait_until_gone(server)
 
 
-def is_running(pid: int) -> bool:
-    deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
+def wait_until_gone(pid: int) -> None:
+    def is_gone() -> bool:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            return False
-        time.sleep(0.05)
-    return True
+            return True
+        return False
+
+    wait_for(is_gone, f"the end of process {pid}")
 
 
 def test_the_blocking_client_works_within_a_running_event_loop(server_address: str) -> None:
@@ -234,7 +234,7 @@ def test_an_asynchronous_client_starts_a_server_that_ends_with_it(tiny_bundle: P
             assert private is not None
             return private.pid
 
-    assert not is_running(asyncio.run(main()))
+    wait_until_gone(asyncio.run(main()))
 
 
 def test_an_event_loop_plays_live(tiny_bundle: Path) -> None:

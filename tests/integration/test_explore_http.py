@@ -16,6 +16,7 @@ import pytest
 import soundfile
 from explorer import Answer, Explorer, exploring, require_explore
 from in_process_server import run, serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel.client import Client
 from timbrel_server.app import App
@@ -158,11 +159,9 @@ def test_a_download_that_is_given_up_frees_its_slot(tiny_bundle: Path) -> None:
             await page.until(lambda: page.sound[1])
             _, writer = await asyncio.open_connection("127.0.0.1", explorer.port)
             writer.write(f"GET /api/note.wav?{NOTE_QUERY} HTTP/1.1\r\nHost: {explorer.host}\r\n\r\n".encode())
-            while not engine.n_waiting:
-                await asyncio.sleep(0.002)
+            await wait_for_async(lambda: engine.n_waiting, "the note to wait")
             writer.close()
-            while engine.n_waiting:
-                await asyncio.sleep(0.002)
+            await wait_for_async(lambda: not engine.n_waiting, "the note to be gone")
             assert engine.n_occupied == 1
 
     explore(tiny_bundle, test, n_slots=1)
@@ -182,8 +181,10 @@ def test_a_busy_server_is_told_of_with_when_to_come_again(tiny_bundle: Path) -> 
         async with explorer.page() as page:
             for note_id in (1, 2):
                 await page.on(note_id, lead=0.05)
-                while app.engine is None or app.engine.n_occupied + app.engine.n_waiting < note_id:
-                    await asyncio.sleep(0.002)
+                await wait_for_async(
+                    lambda n=note_id: app.engine.n_occupied + app.engine.n_waiting == n,  # type: ignore[misc, union-attr]
+                    "the note to be taken on",
+                )
             answer = await explorer.ask(f"/api/note.wav?{NOTE_QUERY}")
             assert answer.error[:2] == (503, "overloaded")
             assert int(answer.headers["retry-after"]) >= 1

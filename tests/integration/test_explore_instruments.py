@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from explorer import Explorer, exploring, require_explore
 from in_process_server import serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel.explore import instrument_job
 from timbrel.library import verify_library
@@ -58,7 +59,7 @@ async def state(explorer: Explorer, job: str) -> Any:
 async def until(explorer: Explorer, job: str, *states: str) -> list[Any]:
     """All that was told of the job up to one of these states."""
     told = [await state(explorer, job)]
-    while told[-1]["state"] not in states:
+    while told[-1]["state"] not in states:  # the answers themselves are what is returned
         assert told[-1]["state"] not in ("failed", "cancelled"), told[-1]
         await asyncio.sleep(0.02)
         told.append(await state(explorer, job))
@@ -126,8 +127,7 @@ def test_one_is_built_at_a_time_and_each_can_be_cancelled(
             first, second = [(await order(explorer, format="flac"))["id"] for _ in range(2)]
             third = await explorer.ask("/api/instruments", "POST", json.dumps(SMALL))
             assert third.error[:2] == (503, "overloaded")
-            while not workers():
-                await asyncio.sleep(0.02)
+            await wait_for_async(workers, "the process that builds")
             assert (await state(explorer, first))["state"] == "rendering"
             assert (await state(explorer, second))["state"] == "waiting"
             for job in (second, first):
@@ -148,8 +148,7 @@ def test_one_is_built_at_a_time_and_each_can_be_cancelled(
 def test_what_is_being_built_ends_with_the_explorer(tiny_bundle: Path, tmp_path: Path) -> None:
     async def test(app: App, explorer: Explorer) -> None:
         await order(explorer, pitches="36-96", seconds=2.4)
-        while not workers():
-            await asyncio.sleep(0.02)
+        await wait_for_async(workers, "the process that builds")
 
     explore(tiny_bundle, test)
     assert not workers()

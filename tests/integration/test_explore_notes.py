@@ -13,6 +13,7 @@ import pytest
 from explorer import Explorer, Page, exploring, open_page, require_explore
 from in_process_server import run, serving, wait_until_idle
 from server_process import ServerProcess
+from waiting import wait_for_async
 
 from timbrel.aio.transport import AsyncTransport
 from timbrel.client import Client
@@ -153,12 +154,10 @@ def test_an_ended_hover_is_cancelled_at_the_server(tiny_bundle: Path) -> None:
         await page.until(lambda: page.sound[1])
         for note_id in (2, 3):
             await page.on(note_id, live=note_id == 2)  # one of each kind, both behind the first
-        while engine.n_waiting < 2:
-            await asyncio.sleep(0.002)
+        await wait_for_async(lambda: engine.n_waiting == 2, "both notes to wait")
         await page.say("cancel", id=2)
         await page.say("cancel", id=3)
-        while engine.n_waiting:
-            await asyncio.sleep(0.002)
+        await wait_for_async(lambda: engine.n_waiting == 0, "both notes to be gone")
         assert engine.n_occupied == 1 and not page.has("end")
         await page.say("cancel", id=1)
         await wait_until_idle(app)
@@ -324,8 +323,9 @@ def test_a_page_that_does_not_read_costs_no_memory_and_no_slots(
             page._task.cancel()  # it reads no more
             for note_id in range(1, 61):
                 await page.on(note_id, live=note_id % 2 == 0, lead=60.0)
-            while not any("does not take" in str(each) for each in _waiting(outboxes)):
-                await asyncio.sleep(0.01)
+            await wait_for_async(
+                lambda: any("does not take" in str(each) for each in _waiting(outboxes)), "the refusal"
+            )
             await wait_until_idle(app)
             assert outboxes[0].most < 150_000
             resumed = Page(page.socket)
@@ -359,10 +359,8 @@ def test_a_page_that_only_talks_is_let_go(tiny_bundle: Path, monkeypatch: pytest
             assert n_sessions()
             talking = asyncio.create_task(talk(page))
             try:
-                async with asyncio.timeout(20):
-                    while n_sessions():
-                        await asyncio.sleep(0.01)
-                    await wait_until_idle(app)
+                await wait_for_async(lambda: not n_sessions(), "the session to end", seen=n_sessions)
+                await wait_until_idle(app)
             finally:
                 page.socket.transport.abort()
                 await talking

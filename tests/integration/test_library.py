@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ import pytest
 import soundfile
 from requirements_gate import require_module, require_system
 from server_process import ServerProcess, server_environment
+from waiting import wait_for
 
 import timbrel
 from timbrel.library import (
@@ -38,6 +38,7 @@ from timbrel.library.finish.sample_files import SampleFacts, wav_bytes
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource
+from timbrel.library.render.worker_pool import Urgency, WorkerPool
 from timbrel.pitch import frequency
 from timbrel_bundle.files import sha256_file
 
@@ -312,9 +313,13 @@ def small_job(client: timbrel.Client, **changes: Any) -> LibraryJob:
     return replace(job, **changes)
 
 
-def test_an_instrument_is_finished_while_the_next_is_rendered(server_address: str) -> None:
-    measured, finished = Path("lib/.timbrel/measured.log"), Path("lib/.timbrel/finished/Violin.jsonl")
-    seen: list[bool] = []
+def test_an_instrument_is_finished_while_the_next_is_rendered(
+    server_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = Path("lib/.timbrel/finished/Violin.jsonl")
+    pools: list[WorkerPool] = []
+    enter = WorkerPool.__enter__
+    monkeypatch.setattr(WorkerPool, "__enter__", lambda pool: pools.append(pool) or enter(pool))
 
     class Watched(ClientSource):
         """Holds back the second instrument's notes: the first until the first instrument's are measured, the
@@ -322,26 +327,16 @@ def test_an_instrument_is_finished_while_the_next_is_rendered(server_address: st
 
         def render(self, orders: Iterable[Any]) -> Generator[Any, None, None]:
             for number, reply in enumerate(super().render(orders)):
-                if number == 2:
-                    wait_for(lambda: measured.exists() and measured.read_bytes().count(b"\n") == 2)
-                    time.sleep(0.2)
+                if number == 2:  # the one thread that measures has done what it was given before
+                    pools[0].submit(Urgency.MEASURE, list).result()
                 if number == 3:
-                    seen.append(wait_for(finished.exists))
+                    wait_for(finished.exists, "the first instrument to be finished")
                 yield reply
 
     with timbrel.Client(server_address) as client:
         job = small_job(client, pitches=(60, 72))
-        build_library(client, job, "lib", BuildOptions(), Watched(client, n_in_flight=1))
-    assert seen == [True]
+        build_library(client, job, "lib", BuildOptions(n_threads=1), Watched(client, n_in_flight=1))
     assert [row.instrument_str for row in rows_of(Path("lib"))] == ["Violin"] * 2 + ["Flute"] * 2
-
-
-def wait_for(condition: Callable[[], bool]) -> bool:
-    """Up to thirty seconds; what it came to."""
-    deadline = time.monotonic() + 30.0
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> None:
@@ -352,11 +347,9 @@ def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> Non
         job = small_job(client)
 
         def replace_server() -> None:
-            while len(list(Path("lib").rglob("*.npz"))) < 5:
-                time.sleep(0.005)
+            wait_for(lambda: len(list(Path("lib").rglob("*.npz"))) >= 5, "five notes")
             server.process.kill()
             server.process.wait()
-            time.sleep(1.0)
             start_server("--port", str(port))
 
         thread = threading.Thread(target=replace_server)
@@ -371,7 +364,7 @@ def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> Non
 
 def test_a_server_that_stays_away_ends_the_job_in_one_line(start_server: StartServer) -> None:
     server = start_server("--slots", "1")
-    with timbrel.Client(server.address, timeout=5) as client:
+    with timbrel.Client(server.address, timeout=1) as client:
         job = small_job(client)
         client.prepare()
         server.process.kill()

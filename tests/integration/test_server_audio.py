@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 import soundfile
 from in_process_server import run, serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
@@ -145,8 +146,8 @@ def test_a_caller_that_leaves_gives_its_place_up(tiny_bundle: Path) -> None:
                 await call.read()
                 call.cancel()
             await wait_until_idle(app)
-            while app._shelf.find().decoding.n_streams:
-                await asyncio.sleep(0.005)
+            decoding = app._shelf.find().decoding
+            await wait_for_async(lambda: not decoding.n_streams, "the places to be free")
 
     run(test)
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from waiting import wait_for
 
 from timbrel_server.engine import outbox
 from timbrel_server.engine.engine import Engine, StepRow
@@ -108,12 +109,11 @@ def engine(runner: CountingRunner) -> Iterator[Engine]:
 
 def wait_until_idle(engine: Engine) -> None:
     """The slot of a note is freed by the step after its last."""
-    idle = threading.Event()
-    for _ in range(1000):
-        if engine.n_occupied == 0 and engine.n_waiting == 0:
-            return
-        idle.wait(0.01)
-    raise AssertionError(f"{engine.n_occupied} slots are in use, {engine.n_waiting} requests wait")
+    wait_for(
+        lambda: engine.n_occupied == engine.n_waiting == 0,
+        "every slot to be free",
+        seen=lambda: f"{engine.n_occupied} in use, {engine.n_waiting} requests wait",
+    )
 
 
 def test_writes_a_note(engine: Engine) -> None:

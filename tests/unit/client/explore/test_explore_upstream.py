@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from in_process_server import run
+from waiting import wait_for_async
 
 from timbrel.explore import upstream
 from timbrel.explore.backend import Endpoint, GivenBackend
@@ -32,8 +31,6 @@ def test_a_server_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Monk
     async def test() -> None:
         async with Upstream(backend) as server:
             with server.watched():
-                async with asyncio.timeout(20):
-                    while backend.n_revived < 2:
-                        await asyncio.sleep(0.01)
+                await wait_for_async(lambda: backend.n_revived >= 2, "a second attempt")
 
     run(test)

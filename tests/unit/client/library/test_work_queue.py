@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-import time
+
+from waiting import wait_for, wait_until_blocked
 
 from timbrel.library.render.work_queue import Lease, WorkQueue
 
@@ -44,12 +45,10 @@ def test_who_has_nothing_to_take_waits_for_what_others_may_give_back() -> None:
     came: list[int] = []
     thread = threading.Thread(target=lambda: came.extend(order for _, order in second))
     thread.start()
-    time.sleep(0.05)
+    wait_until_blocked(thread)
     assert thread.is_alive() and came == []
     first.close()
-    deadline = time.monotonic() + 5
-    while came != [0] and time.monotonic() < deadline:
-        time.sleep(0.001)
+    wait_for(lambda: came == [0], "what the first gave back", seen=lambda: came)
     second.complete("note 0")
     queue.task_done()
     thread.join(5)
@@ -63,7 +62,7 @@ def test_no_more_is_out_than_may_be() -> None:
     names = [next(taking)[0], next(taking)[0]]
     thread = threading.Thread(target=lambda: names.append(next(taking)[0]))
     thread.start()
-    time.sleep(0.05)
+    wait_until_blocked(thread)
     assert len(names) == 2
     lease.complete(names[0])
     queue.task_done()
@@ -80,7 +79,7 @@ def test_a_probing_lease_takes_one_until_it_is_answered() -> None:
     came: list[int] = []
     thread = threading.Thread(target=lambda: came.append(next(taking)[1]))
     thread.start()
-    time.sleep(0.05)
+    wait_until_blocked(thread)
     assert came == []
     lease.complete(name)
     thread.join(5)
