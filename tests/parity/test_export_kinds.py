@@ -15,7 +15,7 @@ import torch
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
-from timbrel_export import codec_graphs
+from timbrel_export import codec_graphs, exporter
 from timbrel_export.step_operators import ATTENTION_INPUTS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
