@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from requirements_gate import require_module
 
-from timbrel.explore.backend import Backend, Endpoint, GivenBackend
-from timbrel.explore.hosts import AllowedHosts
-from timbrel.explore.listening import listen
-from timbrel.explore.options import ExploreOptions
-from timbrel.explore.upstream import Upstream
-from timbrel.security import Security
+from timbrel.explore.options import ExploreOptions, listen
+from timbrel.settings import ClientSettings
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
+
+    from timbrel.explore.upstream import Backend, Upstream
 
 HTTP_SECONDS = 60.0
 NOTE = {"x": 0.1, "y": 0.2, "pitch": 60, "seed": 7}
@@ -156,11 +154,13 @@ async def exploring(
     address: str, *, token: str | None = None, web: Path | None = None, backend: Backend | None = None
 ) -> AsyncIterator[Explorer]:
     """A bridge to the gRPC server at this address."""
+    from timbrel.explore.access import AllowedHosts
     from timbrel.explore.app import make_app
     from timbrel.explore.instruments import Instruments
     from timbrel.explore.run import make_server
+    from timbrel.explore.upstream import GivenBackend, Upstream
 
-    backend = backend or GivenBackend(Endpoint(address, token, Security()))
+    backend = backend or GivenBackend(ClientSettings.resolve(address, token or "", 60.0, None, None, {}))
     options = ExploreOptions(port=0, **({} if web is None else {"web": web}))
     listener = listen(options.host, 0)
     async with Upstream(backend) as upstream, Instruments(upstream) as instruments:

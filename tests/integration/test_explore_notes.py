@@ -16,7 +16,7 @@ from server_process import ServerProcess
 
 from timbrel.aio.transport import AsyncTransport
 from timbrel.client import Client
-from timbrel.explore.outbox import Outbox
+from timbrel.explore.send_buffer import SendBuffer
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.app import App
 
@@ -305,29 +305,29 @@ def test_a_page_has_only_so_many_notes(tiny_bundle: Path) -> None:
 def test_a_page_that_does_not_read_costs_no_memory_and_no_slots(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outboxes: list[Outbox] = []
+    buffers: list[SendBuffer] = []
 
-    class SmallOutbox(Outbox):
+    class SmallBuffer(SendBuffer):
         def __init__(self) -> None:
             super().__init__(max_bytes=100_000, patience_seconds=0.3)
             self.most = 0
-            outboxes.append(self)
+            buffers.append(self)
 
         def put_at_once(self, frame: str | bytes) -> None:
             super().put_at_once(frame)
             self.most = max(self.most, self.n_bytes)
 
-    monkeypatch.setattr("timbrel.explore.session.Outbox", SmallOutbox)
+    monkeypatch.setattr("timbrel.explore.session.SendBuffer", SmallBuffer)
 
     async def test(app: App, explorer: Explorer) -> None:
         async with explorer.page(max_queue=1) as page:
             page._task.cancel()  # it reads no more
             for note_id in range(1, 61):
                 await page.on(note_id, live=note_id % 2 == 0, lead=60.0)
-            while not any("does not take" in str(each) for each in _waiting(outboxes)):
+            while not any("does not take" in str(each) for each in _waiting(buffers)):
                 await asyncio.sleep(0.01)
             await wait_until_idle(app)
-            assert outboxes[0].most < 150_000
+            assert buffers[0].most < 150_000
             resumed = Page(page.socket)
             await resumed.told("error", code="overloaded")
             await resumed.on(99, live=False, seconds=0.2)
@@ -341,7 +341,7 @@ def test_a_page_that_only_talks_is_let_go(tiny_bundle: Path, monkeypatch: pytest
     from websockets.exceptions import ConnectionClosed
 
     monkeypatch.setattr(
-        "timbrel.explore.session.Outbox", lambda: Outbox(max_bytes=100_000, patience_seconds=0.3)
+        "timbrel.explore.session.SendBuffer", lambda: SendBuffer(max_bytes=100_000, patience_seconds=0.3)
     )
 
     async def talk(page: Page) -> None:
@@ -370,8 +370,8 @@ def test_a_page_that_only_talks_is_let_go(tiny_bundle: Path, monkeypatch: pytest
     explore(tiny_bundle, test)
 
 
-def _waiting(outboxes: list[Any]) -> list[str | bytes]:
-    return [frame for outbox in outboxes for frame in outbox._frames]
+def _waiting(buffers: list[Any]) -> list[str | bytes]:
+    return [frame for buffer in buffers for frame in buffer._frames]
 
 
 def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(tiny_bundle: Path) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 from timbrel.aio.transport import AsyncPlayCall
 from timbrel.core.faults import error_from_status
 from timbrel.errors import CancelledError, TimbrelError, UnavailableError
-from timbrel.explore.outbox import StalledError
-from timbrel.explore.sounding import Sounding
+from timbrel.explore.send_buffer import StalledError
 from timbrel.explore.upstream import Upstream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+if TYPE_CHECKING:
+    from timbrel.explore.session import PageNote
 
 
 class Keyboard:
@@ -29,18 +32,18 @@ class Keyboard:
         self._ids = itertools.count(1)
         self._stream: _Stream | None = None
 
-    def on(self, sounding: Sounding, request: pb.GenerateRequest, lead_seconds: float | None) -> None:
+    def on(self, sounding: PageNote, request: pb.GenerateRequest, lead_seconds: float | None) -> None:
         """A key goes down."""
         if self._stream is None or self._stream.is_over:
             self._stream = _Stream(self._upstream, self._on_stalled)
         self._stream.on(next(self._ids), sounding, pb.NoteOn(note=request, lead_seconds=lead_seconds))
 
-    def off(self, sounding: Sounding) -> None:
+    def off(self, sounding: PageNote) -> None:
         """It goes up. Harmless where this is no note of the keyboard's."""
         if self._stream is not None:
             self._stream.say(sounding, pb.PlayRequest(note_off=pb.NoteOff()))
 
-    def cancel(self, sounding: Sounding) -> None:
+    def cancel(self, sounding: PageNote) -> None:
         """The note ends at once. Harmless likewise."""
         if self._stream is not None:
             self._stream.say(sounding, pb.PlayRequest(cancel=pb.NoteCancel()))
@@ -58,17 +61,17 @@ class _Stream:
         self._upstream = upstream
         self._on_stalled = on_stalled
         self._requests: asyncio.Queue[pb.PlayRequest] = asyncio.Queue()
-        self._soundings: dict[int, Sounding] = {}
+        self._soundings: dict[int, PageNote] = {}
         self.is_over = False
         """Whether it takes no more notes."""
         self._call: AsyncPlayCall = upstream.play(self._asked())
         self._task = asyncio.create_task(self._listen(), name="keyboard")
 
-    def on(self, stream_id: int, sounding: Sounding, note_on: pb.NoteOn) -> None:
+    def on(self, stream_id: int, sounding: PageNote, note_on: pb.NoteOn) -> None:
         self._soundings[stream_id] = sounding
         self._requests.put_nowait(pb.PlayRequest(id=stream_id, note_on=note_on))
 
-    def say(self, sounding: Sounding, request: pb.PlayRequest) -> None:
+    def say(self, sounding: PageNote, request: pb.PlayRequest) -> None:
         for stream_id, each in self._soundings.items():
             if each is sounding:
                 request.id = stream_id

@@ -1,4 +1,4 @@
-"""What page and bridge say to each other on the WebSocket: JSON in text frames, audio in binary ones."""
+"""The messages of page and bridge on the WebSocket: JSON in text frames, audio in binary ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from timbrel.errors import FieldViolation, InvalidRequestError, TimbrelError
-from timbrel.explore.faults import fault_of
+from timbrel.explore.errors import error_reply
 from timbrel.explore.parameters import NOTE_FIELDS, refuse_unknown
 
 MAX_ID = 2**32 - 1
@@ -71,7 +71,8 @@ class BadMessageError(TimbrelError):
 
 
 def parse_message(text: str) -> Message:
-    """
+    """Reads a message of the page.
+
     Raises:
         BadMessageError: it is no JSON object, or not one that this module knows.
     """
@@ -113,8 +114,8 @@ def end(note_id: int, held_seconds: float, truncated: bool) -> str:
 
 
 def error_of_note(note_id: int, error: TimbrelError) -> str:
-    fault = fault_of(error)
-    return _text(type="error", id=note_id, code=fault.code, message=fault.message)
+    reply = error_reply(error)
+    return _text(type="error", id=note_id, code=reply.code, message=reply.message)
 
 
 def error_of_message(error: BadMessageError) -> str:

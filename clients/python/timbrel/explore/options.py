@@ -1,21 +1,27 @@
-"""How the explorer is run."""
+"""How the explorer is run: its options, the port that it listens on, and its certificate."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping
+import socket
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from timbrel.core.address import TOKEN_VARIABLE, find_server
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel.explore.backend import Backend, Endpoint, GivenBackend, PrivateBackend
-from timbrel.explore.hosts import is_loopback
-from timbrel.explore.web_folder import find_web_folder
-from timbrel.security import Security
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8377
+
+INDEX = "index.html"
+
+
+def find_web_folder() -> Path:
+    """The page's folder: in the installed package, or beside it in the repository."""
+    here = Path(__file__).resolve()
+    packed = here.parent / "web"
+    return packed if (packed / INDEX).is_file() else here.parents[3] / "web"
 
 
 @dataclass(frozen=True)
@@ -58,24 +64,61 @@ class ExploreOptions:
     def scheme(self) -> str:
         return "http" if self.certfile is None else "https"
 
-    @property
-    def is_private(self) -> bool:
-        """Whether only this machine can reach it."""
-        return is_loopback(self.host.lower())
 
-    def open_backend(self, environment: Mapping[str, str] = os.environ) -> Backend:
-        """The gRPC server to talk to, started where it is to be a private one.
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens from now on, so that nobody else takes the port; who connects early waits.
 
-        Raises:
-            TimbrelError: its address makes no sense, or it does not start.
-        """
-        address = None if self.bundle is not None else find_server(self.server, environment)
-        if address is None:
-            return PrivateBackend(self.bundle)
-        security = Security.from_environment(environment)
-        token = environment.get(TOKEN_VARIABLE) or None
-        return GivenBackend(Endpoint(str(address), token, security))
+    Raises:
+        InvalidRequestError: the port is in use or not ours to take, or the host is not this machine's.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise _refusal("host", f"{host!r} is no name or address of this machine") from None
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise _explain(error, host, port) from None
+    return listener
 
 
-def _refusal(name: str, description: str) -> InvalidRequestError:
-    return InvalidRequestError.of([FieldViolation(name, description)])
+def check_certificate(certfile: Path, keyfile: Path | None) -> None:
+    """Checks that both can be read and belong together.
+
+    Raises:
+        InvalidRequestError: a file cannot be read, or the key is not the certificate's.
+    """
+    for name, path in (("certfile", certfile), ("keyfile", keyfile)):
+        try:
+            if path is not None:
+                path.read_bytes()
+        except OSError as error:
+            raise _refusal(name, f"{path}: {error.strerror}") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile)
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise _refusal(
+            "certfile", f"{certfile} and its key make no certificate ({reason}); PEM files are needed"
+        ) from None
+
+
+def _explain(error: OSError, host: str, port: int) -> InvalidRequestError:
+    if error.errno == errno.EADDRINUSE:
+        return _refusal("port", f"{port} is in use; choose another by --port, or any free one by --port 0")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return _refusal("port", f"{port} may not be taken by this user; 1024 and above may")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return _refusal("host", f"{host} is no address of this machine")
+    return _refusal("host", f"{host}:{port} cannot be listened on ({error.strerror})")
+
+
+def _refusal(option: str, description: str) -> InvalidRequestError:
+    """The error for an option that cannot be used."""
+    return InvalidRequestError.of([FieldViolation(option, description)])

@@ -6,26 +6,25 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from timbrel.core.model import SamplingDefaults
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel_bundle.request_fields import FIELD, REQUEST_FIELDS, SEED_BITS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-NOTE_FIELDS = frozenset({"x", "y", "pitch", "velocity", "seconds", "seed", "temperature", "top_k", "top_p"})
+KINDS: dict[str, type[int] | type[float]] = {
+    **{"x": float, "y": float},
+    **{field.name: field.kind for field in REQUEST_FIELDS},
+}
+"""Every field by name: whether it is a whole number."""
 
-WHOLE_FIELDS = frozenset({"pitch", "velocity", "seed", "top_k"})
-"""Those of them that are whole numbers."""
-
-DEFAULT_VELOCITY = 100
-DEFAULT_SECONDS = 2.0
-
-SEED_BITS = 32
-"""Of the seeds drawn here: a page's numbers hold no more than 53 exactly, and people like short ones."""
+NOTE_FIELDS = frozenset(KINDS)
 
 
 def note_request(
     fields: Mapping[str, Any], manifest: pb.Manifest, audio: pb.AudioFormat
 ) -> pb.GenerateRequest:
-    """The request for a note. A seed is drawn where none is given; 2 seconds are the default.
+    """Makes the request for a note. A seed is drawn where none is given; 2 seconds are the default.
 
     Args:
         fields: any of NOTE_FIELDS; others must not be there (`refuse_unknown`).
@@ -34,23 +33,40 @@ def note_request(
     Raises:
         InvalidRequestError: naming every field that is out of the bundle's ranges.
     """
-    seconds, ranges = fields.get("seconds"), manifest.ranges
-    if seconds is None:
-        seconds = min(max(DEFAULT_SECONDS, ranges.seconds_min), ranges.seconds_max)
-    seed = fields.get("seed")
-    wanted = NoteRequest(
-        timbre=(fields.get("x"), fields.get("y")),  # type: ignore[arg-type]
-        pitch=fields.get("pitch"),  # type: ignore[arg-type]
-        velocity=fields.get("velocity", DEFAULT_VELOCITY),
-        seconds=seconds,
-        seed=secrets.randbits(SEED_BITS) if seed is None else seed,
-        temperature=fields.get("temperature"),
-        top_k=fields.get("top_k"),
-        top_p=fields.get("top_p"),
-    )
-    request = request_to_pb(wanted, manifest)
+    given: dict[str, Any] = {field.name: fields.get(field.name) for field in REQUEST_FIELDS}
+    if "velocity" not in fields:
+        given["velocity"] = FIELD["velocity"].default
+    if given["seconds"] is None:
+        low, high = FIELD["seconds"].range(manifest.ranges)
+        given["seconds"] = min(max(FIELD["seconds"].default or low, low), high)
+    if given["seed"] is None:
+        given["seed"] = secrets.randbits(SEED_BITS)
+    timbre: Any = (fields.get("x"), fields.get("y"))
+    request = request_to_pb(NoteRequest(timbre, **given), manifest)
     request.audio = audio
     return request
+
+
+def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> list[dict[str, Any]]:
+    """The table of a request's numbers, for the page: name, kind, range and default of each.
+
+    Args:
+        sampling: what the server draws with where the caller leaves it open.
+    """
+    described = []
+    for field in REQUEST_FIELDS:
+        low, high = field.range(ranges)
+        default = getattr(sampling, field.name) if field.sampling else field.default
+        described.append(
+            {
+                "name": field.name,
+                "kind": "whole" if field.kind is int else "real",
+                "low": low,
+                "high": high,
+                "default": default,
+            }
+        )
+    return described
 
 
 def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
@@ -66,19 +82,18 @@ def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
 
 
 def read_query(
-    query: Mapping[str, str],
-    known: frozenset[str] = NOTE_FIELDS,
-    whole: frozenset[str] = WHOLE_FIELDS,
+    query: Mapping[str, str], kinds: Mapping[str, type[int] | type[float]] = KINDS
 ) -> dict[str, float | int]:
-    """The numbers of an address's query, whole ones for the fields of `whole`; what is empty is left out.
+    """Reads the numbers of an address's query; what is empty is left out.
+
+    Args:
+        kinds: of the fields that may be there, by name.
 
     Raises:
         InvalidRequestError: a field is unknown, or holds no number.
     """
-    refuse_unknown(query, known)
-    return {
-        name: _number(name, text, int if name in whole else float) for name, text in query.items() if text
-    }
+    refuse_unknown(query, frozenset(kinds))
+    return {name: _number(name, text, kinds[name]) for name, text in query.items() if text}
 
 
 def _number(name: str, text: str, kind: type[int] | type[float]) -> float | int:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import webbrowser
+from collections.abc import Iterator, Mapping
 from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from timbrel.errors import AuthenticationError, InvalidRequestError, MissingExtraError, TimbrelError
+from timbrel.explore.access import AllowedHosts, is_loopback, is_wildcard
 from timbrel.explore.app import make_app
-from timbrel.explore.backend import Backend
-from timbrel.explore.browser import open_browser
-from timbrel.explore.hosts import AllowedHosts, is_wildcard
 from timbrel.explore.instruments import Instruments
-from timbrel.explore.listening import check_certificate, listen
-from timbrel.explore.options import ExploreOptions
-from timbrel.explore.upstream import PROBE_SECONDS, Upstream
+from timbrel.explore.options import ExploreOptions, check_certificate, listen
+from timbrel.explore.upstream import PROBE_SECONDS, Backend, Upstream, open_backend
 
 MAX_MESSAGE_BYTES = 16 * 1024
 """Of what a page says in one WebSocket message: a note takes 200."""
@@ -31,6 +30,9 @@ GRACE_SECONDS = 2
 """For answers that are being sent when the explorer is told to end."""
 
 INTERRUPTED_STATUS = 130
+
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+"""Variables one of which is set where a Linux desktop, or a browser of choice, is at hand."""
 
 
 def explore(options: ExploreOptions) -> int:
@@ -42,7 +44,7 @@ def explore(options: ExploreOptions) -> int:
     if options.certfile is not None:
         check_certificate(options.certfile, options.keyfile)
     with contextlib.closing(listen(options.host, options.port)) as listener, _ended_by_signals():
-        backend = options.open_backend()
+        backend = open_backend(options)
         try:
             return asyncio.run(_Explorer(options, listener, backend).run())
         finally:
@@ -122,19 +124,24 @@ class _Explorer:
         url = f"{options.scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
         with contextlib.suppress(OSError):  # whoever started it may have closed its output
             print(f"explorer: {url}", flush=True)
-        if not options.is_private:
+        if not is_loopback(options.host.lower()):
             _warn("anyone on the network who reaches this port can play, and use the server's time")
             if options.certfile is None:
                 _warn(
                     "browsers on other machines, phones too, allow AudioWorklet and MIDI over HTTPS only:"
                     " give --certfile and --keyfile"
                 )
-        if options.open_browser:
-            open_browser(url)
+        if options.open_browser and has_display(os.environ):
+            threading.Thread(target=webbrowser.open, args=(url,), name="browser", daemon=True).start()
+
+
+def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
+    """Whether a browser that opens would be seen by anybody."""
+    return platform in ("darwin", "win32") or any(environment.get(name) for name in DISPLAYS)
 
 
 async def _first_look(upstream: Upstream) -> None:
-    """A server that is away may come; one that refuses us for good is an error.
+    """Asks the server once: one that is away may come, one that refuses us for good is an error.
 
     Raises:
         TimbrelError: it answers, and will not have us.
@@ -148,7 +155,10 @@ async def _first_look(upstream: Upstream) -> None:
 
 
 def _end_signals() -> list[signal.Signals]:
-    """What ends the explorer in order: SIGTERM, and SIGHUP of a terminal that is closed, but for `nohup`."""
+    """Signals that end the explorer in order: SIGTERM, and SIGHUP of a terminal that is closed.
+
+    Under `nohup` the latter is ignored.
+    """
     hang_up = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
     return [signal.SIGTERM, *(each for each in hang_up if signal.getsignal(each) is not signal.SIG_IGN)]
 

@@ -1,20 +1,19 @@
-"""One page's WebSocket: what it asks for sounds, and stops with it."""
+"""One page's WebSocket: the notes it asks for sound, and stop with it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from timbrel.errors import OverloadedError, TimbrelError
+from timbrel.errors import OverloadedError, ServerError, TimbrelError
 from timbrel.explore import messages
 from timbrel.explore.keyboard import Keyboard
 from timbrel.explore.messages import BadMessageError, Message, NoteCancel, NoteOff, NoteOn, Ping
-from timbrel.explore.outbox import Outbox, StalledError
 from timbrel.explore.parameters import note_request
-from timbrel.explore.preview import preview
-from timbrel.explore.sounding import Sounding
+from timbrel.explore.send_buffer import SendBuffer, StalledError
 from timbrel.explore.upstream import Upstream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -31,13 +30,13 @@ CLOSING_SECONDS = 1.0
 class Session:
     """From the handshake to the end of one WebSocket."""
 
-    def __init__(self, websocket: WebSocket, upstream: Upstream, outbox: Outbox | None = None) -> None:
+    def __init__(self, websocket: WebSocket, upstream: Upstream, buffer: SendBuffer | None = None) -> None:
         self._websocket = websocket
         self._upstream = upstream
-        self._outbox = outbox or Outbox()
+        self._buffer = buffer or SendBuffer()
         self._keyboard = Keyboard(upstream, self._give_up)
-        self._live: dict[int, Sounding] = {}
-        self._previews: dict[Sounding, asyncio.Task[None]] = {}
+        self._live: dict[int, PageNote] = {}
+        self._previews: dict[PageNote, asyncio.Task[None]] = {}
         self._sample_rate: int | None = None
 
     async def run(self) -> None:
@@ -70,36 +69,36 @@ class Session:
                     raise BadMessageError("binary messages are not understood; send JSON as text")
                 await self._handle(messages.parse_message(text))
             except BadMessageError as error:
-                await self._outbox.put(messages.error_of_message(error))
+                await self._buffer.put(messages.error_of_message(error))
 
     async def _handle(self, message: Message) -> None:
         match message:
             case NoteOn():
                 await self._start(message)
             case NoteOff(note_id):
-                if (sounding := self._live.get(note_id)) is not None:
-                    self._keyboard.off(sounding)
+                if (note := self._live.get(note_id)) is not None:
+                    self._keyboard.off(note)
             case NoteCancel(note_id):
-                if (sounding := self._live.get(note_id)) is not None:
-                    self._cancel(sounding)
+                if (note := self._live.get(note_id)) is not None:
+                    self._cancel(note)
             case Ping(token):
-                await self._outbox.put(messages.pong(token))
+                await self._buffer.put(messages.pong(token))
 
     async def _start(self, on: NoteOn) -> None:
         if on.note_id in self._live:
             raise BadMessageError(f"id: a note with the id {on.note_id} is sounding", on.note_id)
-        sounding = Sounding(on.note_id, self._outbox, self._forget)
-        self._live[on.note_id] = sounding
+        note = PageNote(on.note_id, self._buffer, self._forget)
+        self._live[on.note_id] = note
         try:
             if len(self._live) > MAX_LIVE_NOTES:
                 raise OverloadedError(f"no more than {MAX_LIVE_NOTES} notes at once")
             request = await self._request(on)
             if on.live:
-                self._keyboard.on(sounding, request, on.lead_seconds)
+                self._keyboard.on(note, request, on.lead_seconds)
             else:
-                self._preview(sounding, request)
+                self._preview(note, request)
         except TimbrelError as error:
-            await sounding.fail(error)
+            await note.fail(error)
 
     async def _request(self, on: NoteOn) -> pb.GenerateRequest:
         manifest = await self._upstream.manifest()
@@ -108,42 +107,50 @@ class Session:
             fields["seconds"] = manifest.ranges.seconds_max  # until the key goes up
         return note_request(fields, manifest, pb.AUDIO_FORMAT_FLOAT32)
 
-    def _preview(self, sounding: Sounding, request: pb.GenerateRequest) -> None:
-        async def run() -> None:
-            try:
-                await preview(self._upstream, sounding, request)
-            except StalledError as error:
-                self._give_up(error)
-            finally:
-                self._previews.pop(sounding, None)
+    def _preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
+        self._previews[note] = asyncio.create_task(self._run_preview(note, request), name="preview")
 
-        self._previews[sounding] = asyncio.create_task(run(), name="preview")
+    async def _run_preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
+        """Plays a note that comes as fast as it is written: clicks, previews, paths."""
+        try:
+            async with contextlib.aclosing(self._upstream.generate(request)) as replies:
+                async for reply in replies:
+                    await note.take(reply)
+            if not note.is_over:
+                raise ServerError("the server ended the stream before the note was finished")
+        except StalledError as error:
+            self._give_up(error)
+        except TimbrelError as error:
+            with contextlib.suppress(StalledError):
+                await note.fail(error)
+        finally:
+            self._previews.pop(note, None)
 
-    def _cancel(self, sounding: Sounding) -> None:
-        sounding.silence()
-        if (task := self._previews.get(sounding)) is not None:
+    def _cancel(self, note: PageNote) -> None:
+        note.silence()
+        if (task := self._previews.get(note)) is not None:
             task.cancel()
         else:
-            self._keyboard.cancel(sounding)
+            self._keyboard.cancel(note)
 
-    def _forget(self, sounding: Sounding) -> None:
-        self._live.pop(sounding.note_id, None)
+    def _forget(self, note: PageNote) -> None:
+        self._live.pop(note.note_id, None)
 
     def _give_up(self, error: StalledError) -> None:
         """Ends every note of a page that takes no more sound, and says so for when it reads again."""
-        self._outbox.drop_sound()
-        for sounding in list(self._live.values()):
-            self._keyboard.cancel(sounding)
-            sounding.fail_at_once(error)
+        self._buffer.drop_sound()
+        for note in list(self._live.values()):
+            self._keyboard.cancel(note)
+            note.fail_at_once(error)
         for task in list(self._previews.values()):
             if task is not asyncio.current_task():
                 task.cancel()
 
     async def _send(self) -> None:
-        """Writes the outbox to the socket. The socket takes no more than fits its own buffer."""
+        """Writes the buffer to the socket. The socket takes no more than fits its own buffer."""
         with contextlib.suppress(WebSocketDisconnect):  # the reader hears of it too
             while True:
-                frame = await self._outbox.take()
+                frame = await self._buffer.take()
                 if isinstance(frame, str):
                     await self._websocket.send_text(frame)
                 else:
@@ -156,10 +163,10 @@ class Session:
             if presence.is_serving:
                 await self._greet()
             else:
-                await self._outbox.put(messages.server(False, presence.message))
+                await self._buffer.put(messages.server(False, presence.message))
             while True:
                 presence = await self._upstream.changed(presence)
-                await self._outbox.put(messages.server(presence.is_serving, presence.message))
+                await self._buffer.put(messages.server(presence.is_serving, presence.message))
                 if presence.is_serving:
                     await self._greet()
 
@@ -169,4 +176,63 @@ class Session:
             sample_rate = (await self._upstream.manifest()).codec.sample_rate
             if sample_rate != self._sample_rate:
                 self._sample_rate = sample_rate
-                await self._outbox.put(messages.hello(sample_rate))
+                await self._buffer.put(messages.hello(sample_rate))
+
+
+class PageNote:
+    """Turns the server's replies about one note into messages for the page, until the note is over."""
+
+    def __init__(self, note_id: int, buffer: SendBuffer, on_over: Callable[[PageNote], None]) -> None:
+        """
+        Args:
+            note_id: the page's.
+            on_over: called once, when nothing more will be said of the note.
+        """
+        self.note_id = note_id
+        self._buffer = buffer
+        self._on_over = on_over
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all has been said."""
+        return self._is_over
+
+    async def take(self, reply: pb.GenerateResponse) -> None:
+        """Passes one reply on.
+
+        Raises:
+            StalledError: the page does not take it.
+        """
+        if reply.HasField("header") and not self._is_over:
+            header = reply.header
+            await self._buffer.put(messages.start(self.note_id, header.seed, header.sample_rate))
+        if reply.audio and not self._is_over:
+            await self._buffer.put(messages.audio(self.note_id, reply.audio))
+        if reply.finish_reason and not self._is_over:
+            truncated = reply.finish_reason == pb.FINISH_REASON_CAP
+            # Over before the page can read of it: it may use the id again as soon as it has.
+            self.silence()
+            await self._buffer.put(messages.end(self.note_id, reply.held_seconds, truncated))
+
+    async def fail(self, error: TimbrelError) -> None:
+        """Says why there is no more of the note, where it is not over.
+
+        Raises:
+            StalledError: the page does not take it.
+        """
+        if not self._is_over:
+            self.silence()
+            await self._buffer.put(messages.error_of_note(self.note_id, error))
+
+    def fail_at_once(self, error: TimbrelError) -> None:
+        """Likewise, whether or not the page takes it."""
+        if not self._is_over:
+            self.silence()
+            self._buffer.put_at_once(messages.error_of_note(self.note_id, error))
+
+    def silence(self) -> None:
+        """Says nothing more."""
+        if not self._is_over:
+            self._is_over = True
+            self._on_over(self)

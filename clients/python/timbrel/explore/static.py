@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from timbrel.errors import NotFoundError
-from timbrel.explore.web_folder import INDEX
+from timbrel.explore.options import INDEX
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -37,9 +38,6 @@ NO_PAGE = "The explorer's page is not installed: index.html is missing."
 class _Asset:
     """A file as it is sent."""
 
-    stamp: tuple[int, int]
-    """Time and size of the file: where these are the same, so is the file."""
-
     content: bytes
     compressed: bytes | None
     media_type: str
@@ -47,11 +45,14 @@ class _Asset:
 
 
 class WebFolder:
-    """Sends the files of a folder. What changes there is seen at once."""
+    """Sends the files of a folder. A file that changes there is seen at once.
+
+    Starlette's StaticFiles with its GZipMiddleware would send compressed to callers that refuse it (`q=0`), and
+    guess media types from the machine's own table, which may say that scripts are plain text.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
-        self._assets: dict[Path, _Asset] = {}
 
     def index(self, request: Request) -> Response:
         """The page."""
@@ -76,7 +77,12 @@ class WebFolder:
         return self._respond(request, request.path_params["path"])
 
     def _respond(self, request: Request, name: str) -> Response:
-        asset = self._load(name)
+        try:
+            path = self._find(name)
+            facts = path.stat()
+            asset = _read(path, facts.st_mtime_ns, facts.st_size)
+        except OSError:
+            raise _missing(name) from None
         headers = {"etag": asset.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
         if _knows(request.headers.get("if-none-match", ""), asset.etag):
             return Response(status_code=304, headers=headers)
@@ -85,38 +91,31 @@ class WebFolder:
             content, headers["content-encoding"] = asset.compressed, "gzip"
         return Response(content, headers={**headers, "content-type": asset.media_type})
 
-    def _load(self, name: str) -> _Asset:
-        try:
-            path = self._find(name)
-            facts = path.stat()
-            stamp = (facts.st_mtime_ns, facts.st_size)
-            known = self._assets.get(path)
-            if known is None or known.stamp != stamp:
-                known = self._assets[path] = _read(path, stamp)
-        except OSError:
-            raise NotFoundError(f"there is no /static/{name[:80]}") from None
-        return known
-
     def _find(self, name: str) -> Path:
         """A path within the folder, whatever the name tries."""
         path = (self._folder / name).resolve() if "\0" not in name else self._folder
         within = path.is_relative_to(self._folder) and path.suffix in MEDIA_TYPES
         hidden = any(part.startswith(".") for part in Path(name).parts)
         if not within or hidden or not path.is_file():
-            raise NotFoundError(f"there is no /static/{name[:80]}")
+            raise _missing(name)
         return path
 
 
-def _read(path: Path, stamp: tuple[int, int]) -> _Asset:
+@lru_cache(maxsize=256)
+def _read(path: Path, _modified: int, _n_bytes: int) -> _Asset:
+    """Reads a file, again only where its time or size is another."""
     content = path.read_bytes()
     wanted = path.suffix in COMPRESSED and len(content) >= SMALLEST_COMPRESSED
     return _Asset(
-        stamp=stamp,
         content=content,
         compressed=gzip.compress(content, mtime=0) if wanted else None,
         media_type=MEDIA_TYPES[path.suffix],
         etag=f'W/"{hashlib.sha256(content).hexdigest()[:20]}"',
     )
+
+
+def _missing(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no /static/{name[:80]}")
 
 
 def _knows(header: str, etag: str) -> bool:

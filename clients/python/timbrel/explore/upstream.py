@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from timbrel.aio.transport import AsyncPlayCall, AsyncTransport
+from timbrel.core.address import find_server
 from timbrel.core.manifest import check_manifest
 from timbrel.errors import (
     BundleMismatchError,
@@ -17,8 +19,11 @@ from timbrel.errors import (
     TimbrelError,
     UnavailableError,
 )
-from timbrel.explore.backend import Backend
-from timbrel.explore.faults import fault_of
+from timbrel.explore.errors import error_reply
+from timbrel.explore.options import ExploreOptions
+from timbrel.private_server import PrivateServer
+from timbrel.security import Security
+from timbrel.settings import ClientSettings
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 CALL_SECONDS = 60.0
@@ -41,6 +46,96 @@ CLOSING_SECONDS = 0.05
 """gRPC closes its sockets in threads of its own, and complains of a server that ends before that."""
 
 _Result = TypeVar("_Result")
+
+
+PRIVATE = "private"
+"""What a server of one's own is called, in place of its address."""
+
+
+class Backend(Protocol):
+    """A server to talk to."""
+
+    @property
+    def name(self) -> str:
+        """HOST:PORT, or "private"."""
+
+    @property
+    def settings(self) -> ClientSettings:
+        """Where it is now, and how to speak with it."""
+
+    async def revive(self) -> bool:
+        """Called while it does not answer; whether it is to be sought at another endpoint now."""
+
+    def close(self) -> None:
+        """Ends what belongs to the bridge."""
+
+
+class GivenBackend:
+    """A server that others started, and start anew."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self.name = str(settings.address)
+
+    async def revive(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """It goes on."""
+
+
+class PrivateBackend:
+    """A server of the bridge's own, which ends with it and is started again where it has died.
+
+    Raises:
+        MissingExtraError, UnavailableError, OSError: it does not start.
+    """
+
+    name = PRIVATE
+
+    def __init__(self, bundle: str | os.PathLike[str] | None) -> None:
+        self._given = ClientSettings(None, None, CALL_SECONDS, Security(), bundle)
+        self._closed = False
+        self._server = PrivateServer(bundle)
+
+    @property
+    def settings(self) -> ClientSettings:
+        return self._given.at(self._server.address, self._server.token)
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._server.pid
+
+    async def revive(self) -> bool:
+        """
+        Raises:
+            MissingExtraError, UnavailableError, OSError: it does not start again.
+        """
+        await asyncio.to_thread(self._start_again)
+        return True
+
+    def close(self) -> None:
+        self._closed = True
+        self._server.close()
+
+    def _start_again(self) -> None:
+        self._server.close()
+        server = PrivateServer(self._given.bundle)
+        if self._closed:
+            server.close()
+        self._server = server
+
+
+def open_backend(options: ExploreOptions, environment: Mapping[str, str] = os.environ) -> Backend:
+    """The gRPC server to talk to, started where it is to be a private one.
+
+    Raises:
+        TimbrelError: its address makes no sense, or it does not start.
+    """
+    if options.bundle is not None or find_server(options.server, environment) is None:
+        return PrivateBackend(options.bundle)
+    return GivenBackend(ClientSettings.resolve(options.server, None, CALL_SECONDS, None, None, environment))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,15 +234,15 @@ class Upstream:
     def notice(self, error: TimbrelError) -> None:
         """Takes note of what an error says of the server."""
         if isinstance(error, UnavailableError):
-            self._set_presence(Presence(False, fault_of(error).message))
+            self._set_presence(Presence(False, error_reply(error).message))
         elif isinstance(error, BundleMismatchError):
             self._manifest = None
             self._look.set()
 
     def _connect(self) -> AsyncTransport:
         if self._transport is None:
-            endpoint = self._backend.endpoint
-            self._transport = AsyncTransport(endpoint.address, endpoint.token, endpoint.security)
+            settings = self._backend.settings
+            self._transport = AsyncTransport(str(settings.address), settings.token, settings.security)
         return self._transport
 
     async def _ask(self, question: Callable[[AsyncTransport], Awaitable[_Result]]) -> _Result:
@@ -177,12 +272,12 @@ class Upstream:
                 await self.model(PROBE_SECONDS)
             except (UnavailableError, DeadlineExceededError) as error:
                 n_in_vain += 1
-                self._set_presence(Presence(False, fault_of(error).message))
+                self._set_presence(Presence(False, error_reply(error).message))
                 if n_in_vain >= PATIENT_LOOKS:
                     await self._revive()
             except TimbrelError as error:  # somebody is there, who does not do what is asked
                 n_in_vain += 1
-                self._set_presence(Presence(False, fault_of(error).message))
+                self._set_presence(Presence(False, error_reply(error).message))
             else:
                 n_in_vain = 0
                 self._set_presence(Presence(True))

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from timbrel.explore.hosts import AllowedHosts, is_loopback, is_wildcard
+from timbrel.explore.access import AllowedHosts, is_loopback, is_wildcard
 
 
 @pytest.mark.parametrize(

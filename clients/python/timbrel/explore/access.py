@@ -7,14 +7,15 @@ browser says was made by another site. Links from anywhere to the page itself ar
 
 from __future__ import annotations
 
+import ipaddress
+import re
+import socket
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from timbrel.explore.faults import Fault
-from timbrel.explore.hosts import AllowedHosts
+from timbrel.explore.errors import ErrorReply
 
 POLICY = "; ".join(
     (
@@ -43,9 +44,56 @@ SECURITY_HEADERS = {
 OURS = ("same-origin", "none")
 """Values of Sec-Fetch-Site: our own page, or the user's own doing."""
 
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+)(?::(?P<port>\d{1,5}))?")
 
-class Guard:
-    """Stands before the whole application."""
+
+class AllowedHosts:
+    """Names that a request's Host may have.
+
+    Always those of the loopback, and the host that was asked for. Where that is every address of the machine,
+    also plain addresses and the machine's own name: a foreign site cannot pose as an address, for its pages
+    have its own name in their Host, whatever DNS resolves that to.
+    """
+
+    def __init__(self, host: str) -> None:
+        """
+        Args:
+            host: what is listened on: a name, an address, or 0.0.0.0 or :: for all.
+        """
+        self._everywhere = is_wildcard(host)
+        own = {host.lower()}
+        if self._everywhere:
+            name = socket.gethostname().lower()
+            own |= {name, f"{name.partition('.')[0]}.local"}
+        self._own = own
+
+    def allows(self, header: str) -> bool:
+        """Whether a Host header names us. The port is nobody's proof, and forwarded ports change it."""
+        match = _HOST.fullmatch(header.strip())
+        if match is None:
+            return False
+        name = match["name"].strip("[]").lower().rstrip(".")
+        if name in self._own or is_loopback(name):
+            return True
+        return self._everywhere and _address(name) is not None
+
+
+def is_loopback(name: str) -> bool:
+    """Whether this name or address is this machine's own, and no other can reach it."""
+    address = _address(name)
+    if address is not None:
+        return address.is_loopback
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it stands for every address of the machine."""
+    address = _address(host)
+    return address is not None and address.is_unspecified
+
+
+class AccessMiddleware:
+    """Stands before the whole application: refuses other sites, and adds the security headers."""
 
     def __init__(self, app: ASGIApp, hosts: AllowedHosts) -> None:
         self._app = app
@@ -71,11 +119,8 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        if reason is None:
-            await self._app(scope, receive, send_guarded)
-        else:
-            refusal = Fault("invalid_request", reason, 403)
-            await JSONResponse(refusal.to_json(), refusal.status)(scope, receive, send_guarded)
+        app = self._app if reason is None else ErrorReply("invalid_request", reason, 403).to_response()
+        await app(scope, receive, send_guarded)
 
     def _objection(self, scope: Scope) -> str | None:
         """Why this request is refused; None where it is not."""
@@ -101,3 +146,10 @@ def _is_origin_of(origin: str, host: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and parts.netloc.lower() == host.strip().lower()
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None

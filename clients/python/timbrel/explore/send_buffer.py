@@ -1,4 +1,4 @@
-"""What waits to be sent to one page: bounded, so that a page that does not read costs no memory."""
+"""Holds what waits to be sent to one page: bounded, so that a page that does not read costs no memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections import deque
 from timbrel.errors import OverloadedError
 
 MAX_BYTES = 4 * 2**20
-"""Of a page's unsent messages: some 20 seconds of sound at 48 kHz."""
+"""How much of a page's messages may be unsent: some 20 seconds of sound at 48 kHz."""
 
 PATIENCE_SECONDS = 5.0
-"""How long a full outbox may stay full."""
+"""How long a full buffer may stay full."""
 
 Frame = str | bytes
 """A WebSocket's text or binary frame."""
@@ -24,7 +24,7 @@ class StalledError(OverloadedError):
         super().__init__("the page does not take its sound: its notes were ended")
 
 
-class Outbox:
+class SendBuffer:
     """Frames in order. One task takes them; any may put some in, and waits where it is full."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -37,11 +37,12 @@ class Outbox:
 
     @property
     def n_bytes(self) -> int:
-        """Of what waits."""
+        """How much waits."""
         return self._n_bytes
 
     async def put(self, frame: Frame) -> None:
-        """
+        """Adds a frame; waits where there is no room for it.
+
         Raises:
             StalledError: there was no room for it, and none came.
         """
@@ -56,13 +57,13 @@ class Outbox:
         self.put_at_once(frame)
 
     def put_at_once(self, frame: Frame) -> None:
-        """Whether or not there is room: for the few words that must be said."""
+        """Adds a frame whether or not there is room: for the few words that must be said."""
         self._frames.append(frame)
         self._n_bytes += len(frame)
         self._filled.set()
 
     async def take(self) -> Frame:
-        """The next frame; waits for it."""
+        """Removes and returns the next frame; waits for it."""
         while not self._frames:
             self._filled.clear()
             await self._filled.wait()
