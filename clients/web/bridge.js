@@ -1,4 +1,7 @@
-// The wire to the bridge: one WebSocket, which comes back by itself.
+// The bridge to the server: one WebSocket, which comes back by itself, and what is known of both.
+
+import { getJson } from "./api.js";
+import { $, Emitter } from "./browser.js";
 
 const FIRST_WAIT = 400; // milliseconds before the first new try
 const LONGEST_WAIT = 8000;
@@ -9,7 +12,7 @@ const PONG_WITHIN = 10000;
  * Events: `open`, `closed`, `server` {state, message}.
  * A note's own messages go to the handlers it was sent with: {start, audio, end, error}.
  */
-export class Link extends EventTarget {
+export class Bridge extends Emitter {
   #socket = null;
   #notes = new Map();
   #nextId = 1;
@@ -76,9 +79,9 @@ export class Link extends EventTarget {
       return;
     }
     const message = JSON.parse(data);
-    if (message.type === "server") this.#emit("server", message);
+    if (message.type === "server") this.emit("server", message);
     else if (message.id !== undefined) this.#tell(message);
-    else if (message.type === "error") this.#emit("server", { state: "error", ...message, type: undefined });
+    else if (message.type === "error") this.emit("server", { state: "error", ...message, type: undefined });
   }
 
   #tell(message) {
@@ -90,7 +93,7 @@ export class Link extends EventTarget {
   #opened() {
     this.open = true;
     this.#wait = FIRST_WAIT;
-    this.#emit("open");
+    this.emit("open");
   }
 
   #lost(socket) {
@@ -101,7 +104,7 @@ export class Link extends EventTarget {
     const orphans = [...this.#notes.values()];
     this.#notes.clear();
     for (const handlers of orphans) handlers.error?.(error);
-    this.#emit("closed", { wasOpen });
+    this.emit("closed", { wasOpen });
     this.#timer = setTimeout(() => this.connect(), this.#wait * (0.75 + Math.random() / 2));
     this.#wait = Math.min(LONGEST_WAIT, this.#wait * 1.7);
   }
@@ -116,10 +119,47 @@ export class Link extends EventTarget {
     this.#send({ type: "ping", t: Math.round(performance.now()) });
     this.#pongTimer ||= setTimeout(() => this.#socket.close(), PONG_WITHIN);
   }
+}
 
-  #emit(type, detail = {}) {
-    this.dispatchEvent(new CustomEvent(type, { detail }));
+/** The model and its map; waits for a server that is away, and calls `onError` for each time that it is. */
+export async function loadModel(onError) {
+  for (let wait = 500; ; wait = Math.min(8000, wait * 1.6)) {
+    try {
+      const [model, map] = await Promise.all([getJson("/api/model"), getJson("/api/map")]);
+      return { model, points: map.points };
+    } catch (error) {
+      onError(error);
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
   }
+}
+
+/** Shows how bridge and server are, in the bar and in messages; `name` is the server's. */
+export function showState(bridge, name, messages) {
+  bridge.addEventListener("open", () => {
+    messages.clear("bridge");
+    showStatus("well", name);
+  });
+  bridge.addEventListener("closed", ({ detail }) => {
+    showStatus("away", "away");
+    const lost = detail.wasOpen ? "The connection to the explorer was lost." : "The explorer does not answer.";
+    if (!messages.stands("bridge")) messages.stand("bridge", `${lost} Trying again…`);
+  });
+  bridge.addEventListener("server", ({ detail: { state, message } }) => {
+    if (state === "away") {
+      messages.stand("server", `The server is away${message ? `: ${message}` : "."} It will be asked again by itself.`);
+      showStatus("away", "server away");
+    } else if (state === "back") {
+      if (messages.clear("server")) messages.show("The server is back.", "good");
+      showStatus("well", name);
+    } else if (message) messages.show(message, "bad");
+  });
+}
+
+/** The lamp in the bar, and its words. */
+export function showStatus(state, words) {
+  $("status").dataset.state = state;
+  document.querySelector(".status-text").textContent = words;
 }
 
 function socketAddress(path) {

@@ -1,5 +1,7 @@
-// Families have a colour and a shape each: nobody need tell colours apart.
+// Families of instruments: each has a colour and a shape, so that nobody need tell colours apart; and their legend.
 // Hues after Okabe and Ito, "Color Universal Design" (2008), lightened or darkened to suit each theme.
+
+import { element, svg } from "./browser.js";
 
 const HUES = {
   blue: { dark: "#6aa6ff", light: "#0b63b8" },
@@ -58,16 +60,9 @@ export function traceShape(context, shape, x, y, radius) {
 
 /** The same as an SVG element, 12 by 12. */
 export function shapeIcon(shape, colour) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", "-6 -6 12 12");
-  svg.setAttribute("class", "swatch");
-  svg.setAttribute("aria-hidden", "true");
-  const mark = document.createElementNS(svg.namespaceURI, shape === "circle" ? "circle" : "polygon");
-  if (shape === "circle") mark.setAttribute("r", "4.6");
-  else mark.setAttribute("points", CORNERS[shape].map(([x, y]) => `${x * 4.6},${y * 4.6}`).join(" "));
-  mark.setAttribute("fill", colour);
-  svg.append(mark);
-  return svg;
+  const points = CORNERS[shape]?.map(([x, y]) => `${x * 4.6},${y * 4.6}`).join(" ");
+  const mark = points ? svg("polygon", { points, fill: colour }) : svg("circle", { r: "4.6", fill: colour });
+  return svg("svg", { viewBox: "-6 -6 12 12", class: "swatch" }, mark);
 }
 
 const CORNERS = {
@@ -87,4 +82,53 @@ function polygon(context, corners, x, y, radius) {
 function place(order, family) {
   const index = order.indexOf(family);
   return index < 0 ? order.length : index;
+}
+
+/** The list of families, and which of them are shown. */
+export class Legend {
+  constructor(element, allButton, { points, palette, theme, disc }) {
+    this.element = element;
+    this.allButton = allButton;
+    this.points = points;
+    this.palette = palette;
+    this.theme = theme;
+    this.disc = disc;
+    this.shown = new Set(Object.keys(palette));
+    allButton.addEventListener("click", () => this.#show(Object.keys(palette)));
+    this.build();
+  }
+
+  /** Draws the list anew, as in another theme. */
+  build() {
+    this.element.replaceChildren(...Object.keys(this.palette).map((family) => this.#entry(family)));
+  }
+
+  #entry(family) {
+    const { hue, shape } = this.palette[family];
+    const count = this.points.filter((point) => point.family === family).length;
+    const properties = {
+      type: "button",
+      title: "Click to hide or show; twice to see it alone",
+      "data-family": family,
+      "aria-pressed": String(this.shown.has(family)),
+      onclick: () => this.#toggle(family),
+      ondblclick: () => this.#show([family]),
+    };
+    return element("button", properties, shapeIcon(shape, hue[this.theme.shade]), family, element("small", {}, count));
+  }
+
+  #toggle(family) {
+    const next = new Set(this.shown);
+    if (!next.delete(family)) next.add(family);
+    this.#show(next);
+  }
+
+  #show(families) {
+    this.shown = new Set(families);
+    for (const button of this.element.children) {
+      button.setAttribute("aria-pressed", String(this.shown.has(button.dataset.family)));
+    }
+    this.allButton.hidden = this.shown.size === Object.keys(this.palette).length;
+    this.disc.filter(this.shown);
+  }
 }

@@ -1,12 +1,14 @@
-// Light, dark, or as the system has it; and the canvas' colours, which come from the style sheet.
+// The page around the sound: light or dark; panels side by side, or one at a time; messages.
 
-import { remember, remembered } from "./storage.js";
+import { Emitter, element, icon, remember, remembered } from "./browser.js";
 
 const NAMES = { system: "as the system", light: "light", dark: "dark" };
+const STAY = 5000; // milliseconds
+const NARROW = "(max-width: 1119px)";
 const INKS = "disc grid rim ticks halo text label muted accent glow clear line".split(" ");
 
-/** Event: `change`. */
-export class Theme extends EventTarget {
+/** The theme, and the canvas' colours, which come from the style sheet. Event: `change`. */
+export class Theme extends Emitter {
   #system = matchMedia("(prefers-color-scheme: dark)");
   #still = matchMedia("(prefers-reduced-motion: reduce)");
   #inks = null;
@@ -51,12 +53,111 @@ export class Theme extends EventTarget {
     this.#inks = null;
     this.button.setAttribute("aria-label", `Theme: ${NAMES[this.choice]}`);
     this.button.title = `Theme: ${NAMES[this.choice]}`;
-    this.dispatchEvent(new CustomEvent("change"));
+    this.emit("change");
+  }
+}
+
+/** Panels beside one another where there is room; one at a time, behind tabs, where there is not. */
+export class Tabs {
+  #narrow = matchMedia(NARROW);
+
+  constructor(list) {
+    this.tabs = [...list.children];
+    this.panels = this.tabs.map((tab) => document.getElementById(tab.getAttribute("aria-controls")));
+    this.labels = this.panels.map((panel) => panel.getAttribute("aria-labelledby"));
+    this.tabs.forEach((tab, index) => {
+      tab.addEventListener("click", () => this.#choose(index));
+      tab.addEventListener("keydown", (event) => this.#key(event, index));
+    });
+    this.#narrow.addEventListener("change", () => this.#apply());
+    this.#choose(0);
+    this.#apply();
+  }
+
+  #apply() {
+    this.panels.forEach((panel, index) => {
+      if (this.#narrow.matches) panel.setAttribute("role", "tabpanel");
+      else panel.removeAttribute("role");
+      panel.setAttribute("aria-labelledby", this.#narrow.matches ? this.tabs[index].id : this.labels[index]);
+    });
+  }
+
+  #choose(index) {
+    this.tabs.forEach((tab, other) => {
+      tab.setAttribute("aria-selected", String(other === index));
+      tab.tabIndex = other === index ? 0 : -1;
+      this.panels[other].classList.toggle("chosen", other === index);
+    });
+  }
+
+  #key(event, index) {
+    const count = this.tabs.length;
+    const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: count - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    this.#choose((to + count) % count);
+    this.tabs[(to + count) % count].focus();
+  }
+}
+
+/** Messages: short lines that go by themselves, lines that stay, and words for screen readers only. */
+export class Messages {
+  #standing = new Map(); // lines that stay until taken back, by name
+  #latest = new Map(); // texts on show
+
+  constructor(list, spoken) {
+    this.list = list;
+    this.spoken = spoken;
+  }
+
+  /** A line; `kind`: plain, good or bad. The same line is not shown twice at once. */
+  show(text, kind = "plain", stay = STAY) {
+    this.#latest.get(text)?.remove();
+    const line = this.#line(text, kind);
+    this.#latest.set(text, line);
+    setTimeout(() => this.#forget(text, line), kind === "bad" ? stay * 1.6 : stay);
+    while (this.list.children.length > 4) this.list.firstElementChild.remove();
+  }
+
+  /** A line that stays until `clear(name)`. */
+  stand(name, text, kind = "bad") {
+    if (this.#standing.get(name)?.dataset.text === text) return;
+    this.clear(name);
+    const line = this.#line(text, kind);
+    line.dataset.text = text;
+    this.#standing.set(name, line);
+  }
+
+  stands(name) {
+    return this.#standing.has(name);
+  }
+
+  clear(name) {
+    this.#standing.get(name)?.remove();
+    return this.#standing.delete(name);
+  }
+
+  /** For screen readers. */
+  say(text) {
+    this.spoken.textContent = text;
+  }
+
+  #forget(text, line) {
+    line.remove();
+    if (this.#latest.get(text) === line) this.#latest.delete(text);
+  }
+
+  #line(text, kind) {
+    const close = { type: "button", className: "plain", "aria-label": "Dismiss", onclick: () => line.remove() };
+    const parts = [element("span", {}, text), element("button", close, icon("close"))];
+    const line = element("div", { className: "message", "data-kind": kind }, ...parts);
+    this.list.append(line);
+    return line;
   }
 }
 
 function readInks() {
-  const probe = document.createElement("span");
+  const probe = element("span");
   document.body.append(probe);
   const ink = {};
   for (const name of INKS) {

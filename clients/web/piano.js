@@ -1,24 +1,26 @@
 // The piano: mouse, many fingers, arrow keys; dragging slides from key to key.
 
+import { element } from "./browser.js";
 import { isBlack, pitchName } from "./names.js";
 
 const LEAST_KEY = 34; // CSS pixels a white key has, at least
-const LETTERS = "AWSEDFTGYHUJKOLP;'";
+/** The computer's keys that play, from the base on. */
+export const LETTERS = "AWSEDFTGYHUJKOLP;'";
 
 /**
  * Keys of `pitches` ([least, most]), as many as fit, from a C on.
- * `hands`: down(pitch) and up(pitch), both for one press each.
+ * `keys`: down(pitch) and up(pitch), both for one press each.
  */
-export class Keyboard {
+export class Piano {
   #pointers = new Map(); // pointer id to pitch
   #down = new Map(); // pitch to how often it is pressed
   #keys = new Map(); // pitch to its button
   #held = null; // by Enter or Space
 
-  constructor(element, { pitches, hands, onOctave }) {
+  constructor(element, { pitches, keys, onOctave }) {
     this.element = element;
     this.pitches = pitches;
-    this.hands = hands;
+    this.keys = keys;
     this.onOctave = onOctave;
     this.chosen = 60;
     this.base = 60; // the C where the computer's keys begin
@@ -96,19 +98,19 @@ export class Keyboard {
   }
 
   #button(pitch, letter, shown) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.tabIndex = -1;
-    button.dataset.pitch = pitch;
-    button.className = `key ${isBlack(pitch) ? "black" : "white"}`;
+    const name = pitch % 12 === 0 ? pitchName(pitch) : "";
+    const innerText = [matchMedia("(hover: none)").matches ? "" : letter, name].filter(Boolean).join("\n");
+    const properties = {
+      type: "button",
+      tabIndex: -1,
+      className: `key ${isBlack(pitch) ? "black" : "white"}`,
+      "data-pitch": pitch,
+      "aria-label": pitchName(pitch).replace("♯", " sharp "),
+    };
+    const words = element("span", { "aria-hidden": "true", innerText });
+    const button = element("button", properties, element("i"), words);
     button.classList.toggle("chosen", pitch === this.chosen);
     button.classList.toggle("down", this.#down.has(pitch));
-    button.setAttribute("aria-label", pitchName(pitch).replace("♯", " sharp "));
-    const words = document.createElement("span");
-    words.setAttribute("aria-hidden", "true");
-    const name = pitch % 12 === 0 ? pitchName(pitch) : "";
-    words.innerText = [matchMedia("(hover: none)").matches ? "" : letter, name].filter(Boolean).join("\n");
-    button.append(document.createElement("i"), words);
     if (isBlack(pitch)) {
       const before = shown.filter((white) => white < pitch).length;
       const width = 100 / shown.length;
@@ -131,7 +133,7 @@ export class Keyboard {
     event.preventDefault();
     if (event.isTrusted) this.element.setPointerCapture(event.pointerId);
     this.#pointers.set(event.pointerId, pitch);
-    this.hands.down(pitch);
+    this.keys.down(pitch);
   }
 
   #slid(event) {
@@ -139,15 +141,15 @@ export class Keyboard {
     const before = this.#pointers.get(event.pointerId);
     const pitch = this.#pitchAt(event);
     if (pitch === before) return;
-    if (before !== null) this.hands.up(before);
-    if (pitch !== null) this.hands.down(pitch);
+    if (before !== null) this.keys.up(before);
+    if (pitch !== null) this.keys.down(pitch);
     this.#pointers.set(event.pointerId, pitch);
   }
 
   #released(event) {
     const pitch = this.#pointers.get(event.pointerId);
     this.#pointers.delete(event.pointerId);
-    if (pitch !== undefined && pitch !== null) this.hands.up(pitch);
+    if (pitch !== undefined && pitch !== null) this.keys.up(pitch);
   }
 
   #key(event) {
@@ -170,12 +172,12 @@ export class Keyboard {
   #hold(pitch, repeat) {
     if (repeat || this.#held !== null) return;
     this.#held = pitch;
-    this.hands.down(pitch);
+    this.keys.down(pitch);
   }
 
   #letGo() {
     if (this.#held === null) return;
-    this.hands.up(this.#held);
+    this.keys.up(this.#held);
     this.#held = null;
   }
 

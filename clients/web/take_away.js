@@ -1,11 +1,45 @@
-// A recording dropped on the map, or chosen: where it lies.
+// The panel to take sounds away: files, links, code and instruments; and recordings that are brought along.
 
 import { call } from "./api.js";
+import { $ } from "./browser.js";
+import { InstrumentBuilder } from "./instrument.js";
+import { commandOf, pythonOf, queryOf } from "./note_request.js";
 
 const MOST_BYTES = 32 * 2 ** 20;
 
+/** `taken` gives the request that is taken away, `found` is told where a recording lies. */
+export class TakeAway {
+  constructor({ state, model, messages, placeWords, taken, found }) {
+    this.messages = messages;
+    new InstrumentBuilder({ state, model, placeWords, messages });
+    new RecordingInput($("drop-hint"), $("recording"), { messages, found });
+    const copies = {
+      "copy-link": [() => state.link, "The link is copied."],
+      "copy-python": [() => pythonOf(taken(), model.server), "The Python is copied."],
+      "copy-command": [() => commandOf(taken(), model.server), "The command is copied."],
+    };
+    $("download").addEventListener("click", () => this.#attempt(() => downloadNote(taken())));
+    for (const [id, [text, words]] of Object.entries(copies)) {
+      $(id).addEventListener("click", () =>
+        this.#attempt(async () => {
+          await copy(text());
+          messages.show(words, "good", 2500);
+        }),
+      );
+    }
+  }
+
+  async #attempt(action) {
+    try {
+      await action();
+    } catch (error) {
+      this.messages.show(error.message, "bad");
+    }
+  }
+}
+
 /** Calls `found({x, y, pitch, nearest}, name)` for each recording that has a place. */
-export class Drop {
+class RecordingInput {
   constructor(hint, input, { messages, found }) {
     this.hint = hint;
     this.messages = messages;
@@ -55,4 +89,27 @@ export class Drop {
   #show(shown) {
     this.hint.hidden = !shown;
   }
+}
+
+/** Saves the note as a 24-bit WAV: fetched first, so that a refusal becomes a message and not a broken page. */
+async function downloadNote(request) {
+  const response = await call(`/api/note.wav?${queryOf(request)}`);
+  const name = response.headers.get("Content-Disposition")?.match(/filename="?([^";]+)"?/)?.[1];
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = name ?? `timbrel-${request.pitch}.wav`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+/** Puts text where it can be pasted; raises where the browser refuses. */
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = document.createElement("textarea"); // pages that are not over HTTPS have no clipboard
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  if (!copied) throw new Error("The browser does not let pages copy.");
 }

@@ -71,7 +71,7 @@ class Presses:
         page.goto(f"{url}?test#s=0.2&p={pitch}")
         page.wait_for_selector("html[data-ready]")
         self._page = page
-        self._until("timbrel.link.open")
+        self._until("timbrel.bridge.open")
         page.keyboard.press("Shift")  # a gesture, so that the page may sound
         self._until("timbrel.audio.running")
         page.locator("#previews").uncheck()

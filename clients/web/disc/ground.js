@@ -1,10 +1,11 @@
 // The colours under the points: where each family has its ground, as in a watercolour.
 
 const SIZE = 176; // pixels; it is drawn much larger, and smooth
+const STRENGTH = 0.34; // 1 would hide the grid
 const REACH = 0.15; // how far an instrument's colour spreads
 
 /** Paints the ground of these points ({x, y, colour: "#rrggbb"}) and returns the canvas, world -1..1. */
-export function paintField(points, strength) {
+export function makeGround(points) {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = SIZE;
   const context = canvas.getContext("2d");
@@ -14,14 +15,14 @@ export function paintField(points, strength) {
     for (let column = 0; column < SIZE; column++) {
       const x = ((column + 0.5) / SIZE) * 2 - 1;
       const y = 1 - ((row + 0.5) / SIZE) * 2;
-      mix(image.data, (row * SIZE + column) * 4, inks, x, y, strength);
+      mix(image.data, (row * SIZE + column) * 4, inks, x, y);
     }
   }
   context.putImageData(image, 0, 0);
   return canvas;
 }
 
-function mix(data, place, inks, x, y, strength) {
+function mix(data, place, inks, x, y) {
   let [red, green, blue, shares, sum] = [0, 0, 0, 0, 0];
   for (const { x: px, y: py, ink } of inks) {
     const weight = Math.exp(-((x - px) ** 2 + (y - py) ** 2) / (2 * REACH * REACH));
@@ -36,7 +37,7 @@ function mix(data, place, inks, x, y, strength) {
   data[place] = red / shares;
   data[place + 1] = green / shares;
   data[place + 2] = blue / shares;
-  data[place + 3] = 255 * strength * (1 - Math.exp(-sum));
+  data[place + 3] = 255 * STRENGTH * (1 - Math.exp(-sum));
 }
 
 function channels(colour) {

@@ -168,7 +168,7 @@ def test_an_explorer_that_is_gone_is_asked_again_until_it_is_back(
     page.page.locator(".message", has_text="connection to the explorer was lost").wait_for(timeout=30_000)
     explorer = ExplorerProcess(server_address, "--port", port)
     try:
-        page.until("timbrel.link.open")
+        page.until("timbrel.bridge.open")
         assert page.page.locator(".message").count() == 0
         page.page.locator("#play").click()
         page.until("timbrel.player.current?.complete")
