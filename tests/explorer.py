@@ -19,7 +19,7 @@ from timbrel.explore.hosts import AllowedHosts
 from timbrel.explore.listening import listen
 from timbrel.explore.options import ExploreOptions
 from timbrel.explore.upstream import Upstream
-from timbrel.security import Security
+from timbrel.settings import Security
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

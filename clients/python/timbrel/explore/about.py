@@ -8,8 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from timbrel.core.instrument import Instrument, instrument_from_pb
 from timbrel.core.model import Model, model_from_pb
+from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.errors import TimbrelError
 from timbrel.explore.faults import fault_of
 from timbrel.explore.upstream import PROBE_SECONDS, Upstream

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from timbrel.private_server import PrivateServer
-from timbrel.security import Security
+from timbrel.settings import Security
 
 PRIVATE = "private"
 """What a server of one's own is called, in place of its address."""

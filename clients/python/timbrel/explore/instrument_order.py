@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
-from timbrel.core.instrument import Instrument
 from timbrel.core.model import Model
+from timbrel.core.timbre import Instrument
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.explore.parameters import refuse_unknown
 from timbrel.library import LibraryJob, SamplingChoice, Writer

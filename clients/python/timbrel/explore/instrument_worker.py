@@ -26,7 +26,7 @@ from timbrel.library import BuildOptions, build_library
 from timbrel.library.plan import NoteOrder
 from timbrel.library.source import ClientSource, Name
 from timbrel.library.store import RawNote
-from timbrel.security import Security
+from timbrel.settings import Security
 
 NICENESS = 5
 """Enough to stand back behind those who play, and not so much as to starve on a busy machine."""

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 
-from timbrel.aio.transport import AsyncPlayCall
+from timbrel.aio.transport import StreamCall
 from timbrel.core.faults import error_from_status
 from timbrel.errors import CancelledError, TimbrelError, UnavailableError
 from timbrel.explore.outbox import StalledError
@@ -61,7 +61,7 @@ class _Stream:
         self._soundings: dict[int, Sounding] = {}
         self.is_over = False
         """Whether it takes no more notes."""
-        self._call: AsyncPlayCall = upstream.play(self._asked())
+        self._call: StreamCall[pb.PlayResponse] = upstream.play(self._asked())
         self._task = asyncio.create_task(self._listen(), name="keyboard")
 
     def on(self, stream_id: int, sounding: Sounding, note_on: pb.NoteOn) -> None:

@@ -7,8 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from timbrel.core.location import Location, location_from_pb
-from timbrel.core.recording import locate_request
+from timbrel.core.location import Location, locate_request, location_from_pb
 from timbrel.errors import DeadlineExceededError
 from timbrel.explore.attention import while_attended
 from timbrel.explore.parameters import read_query

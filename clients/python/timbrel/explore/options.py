@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from timbrel.core.address import TOKEN_VARIABLE, find_server
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.explore.backend import Backend, Endpoint, GivenBackend, PrivateBackend
 from timbrel.explore.hosts import is_loopback
 from timbrel.explore.web_folder import find_web_folder
-from timbrel.security import Security
+from timbrel.settings import TOKEN_VARIABLE, Security, find_server
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8377

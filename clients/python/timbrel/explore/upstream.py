@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass
 from typing import TypeVar
 
-from timbrel.aio.transport import AsyncPlayCall, AsyncTransport
-from timbrel.core.manifest import check_manifest
+from timbrel.aio.transport import StreamCall, Transport
+from timbrel.core.model import check_manifest
 from timbrel.errors import (
     BundleMismatchError,
     DeadlineExceededError,
@@ -57,7 +57,7 @@ class Upstream:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._transport: AsyncTransport | None = None
+        self._transport: Transport | None = None
         self._manifest: pb.Manifest | None = None
         self._presence = Presence(True)
         self._changed = asyncio.Event()
@@ -132,7 +132,7 @@ class Upstream:
             self.notice(error)
             raise
 
-    def play(self, requests: AsyncIterator[pb.PlayRequest]) -> AsyncPlayCall:
+    def play(self, requests: AsyncIterator[pb.PlayRequest]) -> StreamCall[pb.PlayResponse]:
         """Opens a Play stream; its errors are to be told by `notice`."""
         return self._connect().play(requests)
 
@@ -144,13 +144,13 @@ class Upstream:
             self._manifest = None
             self._look.set()
 
-    def _connect(self) -> AsyncTransport:
+    def _connect(self) -> Transport:
         if self._transport is None:
             endpoint = self._backend.endpoint
-            self._transport = AsyncTransport(endpoint.address, endpoint.token, endpoint.security)
+            self._transport = Transport(endpoint.address, endpoint.token, endpoint.security)
         return self._transport
 
-    async def _ask(self, question: Callable[[AsyncTransport], Awaitable[_Result]]) -> _Result:
+    async def _ask(self, question: Callable[[Transport], Awaitable[_Result]]) -> _Result:
         try:
             return await question(self._connect())
         except TimbrelError as error:

@@ -14,8 +14,7 @@ from timbrel.explore.instrument_order import InstrumentOrder
 from timbrel.explore.instrument_worker import Errand
 from timbrel.explore.instrument_zip import write_zip
 from timbrel.explore.web_folder import INDEX, find_web_folder
-from timbrel.security import Security
-from timbrel.settings import ClientSettings
+from timbrel.settings import ClientSettings, Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 

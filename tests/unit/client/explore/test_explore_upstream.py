@@ -10,7 +10,7 @@ from in_process_server import run
 from timbrel.explore import upstream
 from timbrel.explore.backend import Endpoint, GivenBackend
 from timbrel.explore.upstream import Upstream
-from timbrel.security import Security
+from timbrel.settings import Security
 
 
 class StuckBackend(GivenBackend):
