@@ -158,9 +158,9 @@ async def exploring(
     from timbrel.explore.app import make_app
     from timbrel.explore.instruments import Instruments
     from timbrel.explore.run import make_server
-    from timbrel.explore.upstream import GivenBackend, Upstream
+    from timbrel.explore.upstream import Backend, Upstream
 
-    backend = backend or GivenBackend(ClientSettings.resolve(address, token or "", 60.0, None, None, {}))
+    backend = backend or Backend(ClientSettings.resolve(address, token or "", 60.0, None, None, {}))
     options = ExploreOptions(port=0, **({} if web is None else {"web": web}))
     listener = listen(options.host, 0)
     async with Upstream(backend) as upstream, Instruments(upstream) as instruments:

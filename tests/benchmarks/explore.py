@@ -36,7 +36,7 @@ from benchmarks.harness.report import Bar, Report
 from benchmarks.harness.server import BenchServer
 from benchmarks.harness.table import print_table
 
-from timbrel.aio.transport import AsyncTransport
+from timbrel.aio.transport import Transport
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.settings.config import default_bundle_path
 
@@ -68,7 +68,7 @@ class Direct:
     """Straight from the server."""
 
     def __init__(self, address: str, seconds: float) -> None:
-        self._transport = AsyncTransport(address, None)
+        self._transport = Transport(address, None)
         self._seconds = seconds
 
     async def preview(self, seed: int) -> list[float]:

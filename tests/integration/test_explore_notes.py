@@ -14,7 +14,7 @@ from explorer import Explorer, Page, exploring, open_page, require_explore
 from in_process_server import run, serving, wait_until_idle
 from server_process import ServerProcess
 
-from timbrel.aio.transport import AsyncTransport
+from timbrel.aio.transport import Transport
 from timbrel.client import Client
 from timbrel.explore.send_buffer import SendBuffer
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -61,14 +61,14 @@ def test_a_note_is_what_the_server_sent_bit_by_bit_and_what_a_client_decodes(
 ) -> None:
     monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path))
     sent: list[bytes] = []
-    generate = AsyncTransport.generate
+    generate = Transport.generate
 
-    async def overheard(self: AsyncTransport, *arguments: Any) -> AsyncIterator[pb.GenerateResponse]:
+    async def overheard(self: Transport, *arguments: Any) -> AsyncIterator[pb.GenerateResponse]:
         async for reply in generate(self, *arguments):
             sent.append(reply.audio)
             yield reply
 
-    monkeypatch.setattr(AsyncTransport, "generate", overheard)
+    monkeypatch.setattr(Transport, "generate", overheard)
 
     def by_client(address: str) -> np.ndarray[Any, Any]:
         with Client(address) as client:

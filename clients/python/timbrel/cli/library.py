@@ -13,9 +13,8 @@ from tqdm import tqdm
 
 from timbrel.cli.options import add_bundle_option
 from timbrel.client import Client
-from timbrel.core.instrument import Instrument
 from timbrel.core.model import Model
-from timbrel.core.timbre import parse_timbre
+from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Voice, Writer, build_library
 from timbrel.library.folder import LibraryFolder

@@ -15,8 +15,8 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from timbrel.core.instrument import point_of
 from timbrel.core.model import model_from_pb
+from timbrel.core.timbre import point_of
 from timbrel.errors import ServerError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, AllowedHosts
 from timbrel.explore.errors import EXCEPTION_HANDLERS, error_reply

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from timbrel.client import Client
-from timbrel.core.instrument import Instrument
 from timbrel.core.model import Model
-from timbrel.errors import FieldViolation, InvalidRequestError, TimbrelError
+from timbrel.core.timbre import Instrument
+from timbrel.errors import InvalidRequestError, TimbrelError, refusal
 from timbrel.explore.parameters import refuse_unknown
 from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Writer, build_library
 from timbrel.library.folder import WORK
@@ -31,7 +31,7 @@ from timbrel.library.ranges import parse_pitches
 from timbrel.library.source import ClientSource, Name
 from timbrel.library.store import RawNote
 from timbrel.library.voice import NamedPoint, name_voices
-from timbrel.security import Security
+from timbrel.settings import Security
 
 NICENESS = 5
 """Enough to stand back behind those who play, and not so much as to starve on a busy machine."""
@@ -99,7 +99,7 @@ class InstrumentRequest:
             format=cast(Literal["wav", "flac"], _text(given, "format") or "wav"),
         )
         if request.n_notes > MAX_NOTES:
-            raise _refusal(
+            raise refusal(
                 "pitches",
                 f"{request.n_notes} notes are too many; {MAX_NOTES} at most, or use `timbrel library`",
             )
@@ -251,20 +251,20 @@ def _object(content: bytes) -> dict[str, Any]:
 def _number(given: dict[str, Any], field: str, default: float | None = None) -> float:
     value = given.get(field, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e9:
-        raise _refusal(field, f"{_shown(value)} is no number" if field in given else "is missing")
+        raise refusal(field, f"{_shown(value)} is no number" if field in given else "is missing")
     return float(value)
 
 
 def _whole(field: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise _refusal(field, f"{_shown(value)} is no whole number of 0 or more")
+        raise refusal(field, f"{_shown(value)} is no whole number of 0 or more")
     return value
 
 
 def _text(given: dict[str, Any], field: str) -> str:
     value = given.get(field, "")
     if value is not None and not isinstance(value, str):
-        raise _refusal(field, f"{_shown(value)} is no text")
+        raise refusal(field, f"{_shown(value)} is no text")
     return value or ""
 
 
@@ -276,17 +276,13 @@ def _name(text: str) -> str | None:
 
 def _velocities(value: object) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or len(value) > 127:
-        raise _refusal("velocities", f"{_shown(value)} is no list of MIDI velocities")
+        raise refusal("velocities", f"{_shown(value)} is no list of MIDI velocities")
     return tuple(sorted({_whole("velocities", each) for each in value}))
 
 
 def _shown(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def _refusal(field: str, description: str) -> InvalidRequestError:
-    return InvalidRequestError.of([FieldViolation(field, description)])
 
 
 if __name__ == "__main__":

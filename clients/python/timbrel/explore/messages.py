@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from timbrel.errors import FieldViolation, InvalidRequestError, TimbrelError
+from timbrel.errors import InvalidRequestError, TimbrelError, refusal
 from timbrel.explore.errors import error_reply
 from timbrel.explore.parameters import NOTE_FIELDS, refuse_unknown
 
@@ -163,12 +163,10 @@ def _note_id(given: Mapping[str, Any], kind: object) -> int:
 def _note_on(note_id: int, given: Mapping[str, Any]) -> NoteOn:
     live, lead = given.get("live", True), given.get("lead")
     if not isinstance(live, bool):
-        raise InvalidRequestError.of([FieldViolation("live", f"{_shown(live)} is neither true nor false")])
+        raise refusal("live", f"{_shown(live)} is neither true nor false")
     if lead is not None and not _is_lead(lead):
         low, high = LEAD_SECONDS
-        raise InvalidRequestError.of(
-            [FieldViolation("lead", f"{_shown(lead)} is not allowed; {low:g} to {high:g} seconds are")]
-        )
+        raise refusal("lead", f"{_shown(lead)} is not allowed; {low:g} to {high:g} seconds are")
     return NoteOn(note_id, {name: given[name] for name in NOTE_FIELDS & given.keys()}, live, lead)
 
 

@@ -9,7 +9,7 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.errors import InvalidRequestError, refusal
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8377
@@ -52,13 +52,11 @@ class ExploreOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise _refusal(
-                "port", f"{self.port} is out of range; 0 to 65535 is allowed, 0 takes any free one"
-            )
+            raise refusal("port", f"{self.port} is out of range; 0 to 65535 is allowed, 0 takes any free one")
         if self.keyfile is not None and self.certfile is None:
-            raise _refusal("keyfile", "goes with a certificate: give --certfile too")
+            raise refusal("keyfile", "goes with a certificate: give --certfile too")
         if self.server is not None and self.bundle is not None:
-            raise _refusal("bundle", f"the server {self.server} serves its own")
+            raise refusal("bundle", f"the server {self.server} serves its own")
 
     @property
     def scheme(self) -> str:
@@ -74,7 +72,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise _refusal("host", f"{host!r} is no name or address of this machine") from None
+        raise refusal("host", f"{host!r} is no name or address of this machine") from None
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind, protocol)
     try:
@@ -99,26 +97,21 @@ def check_certificate(certfile: Path, keyfile: Path | None) -> None:
             if path is not None:
                 path.read_bytes()
         except OSError as error:
-            raise _refusal(name, f"{path}: {error.strerror}") from None
+            raise refusal(name, f"{path}: {error.strerror}") from None
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile)
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or str(error)
-        raise _refusal(
+        raise refusal(
             "certfile", f"{certfile} and its key make no certificate ({reason}); PEM files are needed"
         ) from None
 
 
 def _explain(error: OSError, host: str, port: int) -> InvalidRequestError:
     if error.errno == errno.EADDRINUSE:
-        return _refusal("port", f"{port} is in use; choose another by --port, or any free one by --port 0")
+        return refusal("port", f"{port} is in use; choose another by --port, or any free one by --port 0")
     if error.errno in (errno.EACCES, errno.EPERM):
-        return _refusal("port", f"{port} may not be taken by this user; 1024 and above may")
+        return refusal("port", f"{port} may not be taken by this user; 1024 and above may")
     if error.errno == errno.EADDRNOTAVAIL:
-        return _refusal("host", f"{host} is no address of this machine")
-    return _refusal("host", f"{host}:{port} cannot be listened on ({error.strerror})")
-
-
-def _refusal(option: str, description: str) -> InvalidRequestError:
-    """The error for an option that cannot be used."""
-    return InvalidRequestError.of([FieldViolation(option, description)])
+        return refusal("host", f"{host} is no address of this machine")
+    return refusal("host", f"{host}:{port} cannot be listened on ({error.strerror})")

@@ -8,7 +8,7 @@ from typing import Any
 
 from timbrel.core.model import SamplingDefaults
 from timbrel.core.request import NoteRequest, request_to_pb
-from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel_bundle.request_fields import FIELD, REQUEST_FIELDS, SEED_BITS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -101,4 +101,4 @@ def _number(name: str, text: str, kind: type[int] | type[float]) -> float | int:
         return kind(text)
     except ValueError:
         what = "whole number" if kind is int else "number"
-        raise InvalidRequestError.of([FieldViolation(name, f"{text[:40]!r} is no {what}")]) from None
+        raise refusal(name, f"{text[:40]!r} is no {what}") from None

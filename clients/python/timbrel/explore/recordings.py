@@ -11,9 +11,8 @@ import soundfile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from timbrel.core.location import Location, location_from_pb
-from timbrel.core.recording import locate_request
-from timbrel.errors import DeadlineExceededError, FieldViolation, InvalidRequestError
+from timbrel.core.location import Location, locate_request, location_from_pb
+from timbrel.errors import DeadlineExceededError, refusal
 from timbrel.explore.parameters import read_query
 from timbrel.explore.request_body import cancel_on_disconnect, read_body
 from timbrel.explore.upstream import Upstream
@@ -77,9 +76,9 @@ def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
         InvalidRequestError: the file is empty, cut short, damaged or of a kind that libsndfile does not read.
     """
     if not content:
-        raise _refusal("the file is empty")
+        raise refusal("audio", "the file is empty")
     if n_missing := missing_bytes(io.BytesIO(content)):
-        raise _refusal(f"the file is cut short: the last {n_missing} bytes of its sound are missing")
+        raise refusal("audio", f"the file is cut short: the last {n_missing} bytes of its sound are missing")
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
             n_frames = int(min(MAX_SECONDS * file.samplerate, MAX_SAMPLES / file.channels))
@@ -87,9 +86,9 @@ def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
             rate = int(file.samplerate)
     except soundfile.SoundFileError as error:
         reason = " ".join(str(getattr(error, "error_string", error)).split()).rstrip(".")
-        raise _refusal(f"this is no audio file that can be read ({reason}); {FORMATS} are") from None
+        raise refusal("audio", f"this is no audio file that can be read ({reason}); {FORMATS} are") from None
     if not samples.size:
-        raise _refusal("the file holds no sound")
+        raise refusal("audio", "the file holds no sound")
     return samples, rate
 
 
@@ -111,7 +110,3 @@ def _to_json(location: Location) -> dict[str, object]:
         for each in location.nearest
     ]
     return {"x": x, "y": y, "nearest": nearest}
-
-
-def _refusal(reason: str) -> InvalidRequestError:
-    return InvalidRequestError.of([FieldViolation("audio", reason)])

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from timbrel.errors import OverloadedError, ServerError, TimbrelError
+from timbrel.aio.player import PlayStream
+from timbrel.errors import OverloadedError, ServerError, TimbrelError, UnavailableError
 from timbrel.explore import messages
-from timbrel.explore.keyboard import Keyboard
 from timbrel.explore.messages import BadMessageError, Message, NoteCancel, NoteOff, NoteOn, Ping
 from timbrel.explore.parameters import note_request
 from timbrel.explore.send_buffer import SendBuffer, StalledError
@@ -34,7 +34,7 @@ class Session:
         self._websocket = websocket
         self._upstream = upstream
         self._buffer = buffer or SendBuffer()
-        self._keyboard = Keyboard(upstream, self._give_up)
+        self._stream: PlayStream | None = None
         self._live: dict[int, PageNote] = {}
         self._previews: dict[PageNote, asyncio.Task[None]] = {}
         self._sample_rate: int | None = None
@@ -54,7 +54,8 @@ class Session:
             helpers += self._previews.values()
             for task in helpers:
                 task.cancel()
-            await self._keyboard.close()
+            if self._stream is not None:
+                await self._stream.close()
             await asyncio.gather(*helpers, return_exceptions=True)
 
     async def _read(self) -> None:
@@ -76,8 +77,8 @@ class Session:
             case NoteOn():
                 await self._start(message)
             case NoteOff(note_id):
-                if (note := self._live.get(note_id)) is not None:
-                    self._keyboard.off(note)
+                if self._stream is not None and (note := self._live.get(note_id)) is not None:
+                    self._stream.note_off(note)
             case NoteCancel(note_id):
                 if (note := self._live.get(note_id)) is not None:
                     self._cancel(note)
@@ -87,14 +88,14 @@ class Session:
     async def _start(self, on: NoteOn) -> None:
         if on.note_id in self._live:
             raise BadMessageError(f"id: a note with the id {on.note_id} is sounding", on.note_id)
-        note = PageNote(on.note_id, self._buffer, self._forget)
+        note = PageNote(on.note_id, self._buffer, self._forget, self._upstream.notice)
         self._live[on.note_id] = note
         try:
             if len(self._live) > MAX_LIVE_NOTES:
                 raise OverloadedError(f"no more than {MAX_LIVE_NOTES} notes at once")
             request = await self._request(on)
             if on.live:
-                self._keyboard.on(note, request, on.lead_seconds)
+                self._open_stream().note_on(note, request, on.lead_seconds)
             else:
                 self._preview(note, request)
         except TimbrelError as error:
@@ -106,6 +107,25 @@ class Session:
         if on.live and fields.get("seconds") is None:
             fields["seconds"] = manifest.ranges.seconds_max  # until the key goes up
         return note_request(fields, manifest, pb.AUDIO_FORMAT_FLOAT32)
+
+    def _open_stream(self) -> PlayStream:
+        """The stream of all notes that are played live: opened with the first, and again after a break."""
+        if self._stream is None or self._stream.end is not None:
+            self._stream = self._upstream.play(self._stream_ended)
+        return self._stream
+
+    def _stream_ended(self, reason: Exception | None) -> None:
+        """Called before the stream's notes are cut off."""
+        if isinstance(reason, StalledError):
+            self._give_up(reason)
+        elif isinstance(reason, TimbrelError):
+            self._upstream.notice(reason)
+        elif reason is not None:
+            raise reason
+        else:
+            for note in list(self._live.values()):
+                if note not in self._previews:
+                    note.cut_off(UnavailableError("the server ended the connection"))
 
     def _preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
         self._previews[note] = asyncio.create_task(self._run_preview(note, request), name="preview")
@@ -130,8 +150,8 @@ class Session:
         note.silence()
         if (task := self._previews.get(note)) is not None:
             task.cancel()
-        else:
-            self._keyboard.cancel(note)
+        elif self._stream is not None:
+            self._stream.cancel(note)
 
     def _forget(self, note: PageNote) -> None:
         self._live.pop(note.note_id, None)
@@ -140,8 +160,9 @@ class Session:
         """Ends every note of a page that takes no more sound, and says so for when it reads again."""
         self._buffer.drop_sound()
         for note in list(self._live.values()):
-            self._keyboard.cancel(note)
-            note.fail_at_once(error)
+            if self._stream is not None:
+                self._stream.cancel(note)
+            note.cut_off(error)
         for task in list(self._previews.values()):
             if task is not asyncio.current_task():
                 task.cancel()
@@ -182,15 +203,23 @@ class Session:
 class PageNote:
     """Turns the server's replies about one note into messages for the page, until the note is over."""
 
-    def __init__(self, note_id: int, buffer: SendBuffer, on_over: Callable[[PageNote], None]) -> None:
+    def __init__(
+        self,
+        note_id: int,
+        buffer: SendBuffer,
+        on_over: Callable[[PageNote], None],
+        on_error: Callable[[TimbrelError], None],
+    ) -> None:
         """
         Args:
             note_id: the page's.
             on_over: called once, when nothing more will be said of the note.
+            on_error: called with the error that the note fails by.
         """
         self.note_id = note_id
         self._buffer = buffer
         self._on_over = on_over
+        self._on_error = on_error
         self._is_over = False
 
     @property
@@ -221,11 +250,12 @@ class PageNote:
         Raises:
             StalledError: the page does not take it.
         """
+        self._on_error(error)
         if not self._is_over:
             self.silence()
             await self._buffer.put(messages.error_of_note(self.note_id, error))
 
-    def fail_at_once(self, error: TimbrelError) -> None:
+    def cut_off(self, error: TimbrelError) -> None:
         """Likewise, whether or not the page takes it."""
         if not self._is_over:
             self.silence()

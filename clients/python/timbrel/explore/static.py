@@ -47,8 +47,8 @@ class _Asset:
 class WebFolder:
     """Sends the files of a folder. A file that changes there is seen at once.
 
-    Starlette's StaticFiles with its GZipMiddleware would send compressed to callers that refuse it (`q=0`), and
-    guess media types from the machine's own table, which may say that scripts are plain text.
+    Starlette's StaticFiles with its GZipMiddleware would send compressed to callers that refuse it (`q=0`),
+    and guess media types from the machine's own table, which may say that scripts are plain text.
     """
 
     def __init__(self, folder: Path) -> None:

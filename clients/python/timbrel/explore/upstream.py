@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from timbrel.aio.transport import AsyncPlayCall, AsyncTransport
-from timbrel.core.address import find_server
-from timbrel.core.manifest import check_manifest
+from timbrel.aio.connection import Connection
+from timbrel.aio.player import PlayStream
 from timbrel.errors import (
     BundleMismatchError,
     DeadlineExceededError,
@@ -22,9 +21,11 @@ from timbrel.errors import (
 from timbrel.explore.errors import error_reply
 from timbrel.explore.options import ExploreOptions
 from timbrel.private_server import PrivateServer
-from timbrel.security import Security
-from timbrel.settings import ClientSettings
+from timbrel.settings import ClientSettings, Security, find_server
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+PRIVATE = "private"
+"""The name of a server of one's own, in place of its address."""
 
 CALL_SECONDS = 60.0
 """Allowed for a note or a recording: the longest note takes seconds, a busy server's queue some more."""
@@ -48,79 +49,53 @@ CLOSING_SECONDS = 0.05
 _Result = TypeVar("_Result")
 
 
-PRIVATE = "private"
-"""What a server of one's own is called, in place of its address."""
+class Backend:
+    """The server that the bridge talks to: one that others started, or a private one.
 
+    A private server ends with the bridge, and is started again where it has died.
+    """
 
-class Backend(Protocol):
-    """A server to talk to."""
+    def __init__(self, settings: ClientSettings) -> None:
+        """
+        Args:
+            settings: where the server is; without an address a private one is started.
+
+        Raises:
+            MissingExtraError, UnavailableError, OSError: it does not start.
+        """
+        self._given = settings
+        self._closed = False
+        self._server = PrivateServer(settings.bundle) if settings.address is None else None
 
     @property
     def name(self) -> str:
         """HOST:PORT, or "private"."""
+        return PRIVATE if self._server is not None else str(self._given.address)
 
     @property
     def settings(self) -> ClientSettings:
         """Where it is now, and how to speak with it."""
+        server = self._server
+        return self._given if server is None else self._given.at(server.address, server.token, Security())
 
     async def revive(self) -> bool:
-        """Called while it does not answer; whether it is to be sought at another endpoint now."""
+        """Called while it does not answer; whether it is to be sought at another address now.
 
-    def close(self) -> None:
-        """Ends what belongs to the bridge."""
-
-
-class GivenBackend:
-    """A server that others started, and start anew."""
-
-    def __init__(self, settings: ClientSettings) -> None:
-        self.settings = settings
-        self.name = str(settings.address)
-
-    async def revive(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """It goes on."""
-
-
-class PrivateBackend:
-    """A server of the bridge's own, which ends with it and is started again where it has died.
-
-    Raises:
-        MissingExtraError, UnavailableError, OSError: it does not start.
-    """
-
-    name = PRIVATE
-
-    def __init__(self, bundle: str | os.PathLike[str] | None) -> None:
-        self._given = ClientSettings(None, None, CALL_SECONDS, Security(), bundle)
-        self._closed = False
-        self._server = PrivateServer(bundle)
-
-    @property
-    def settings(self) -> ClientSettings:
-        return self._given.at(self._server.address, self._server.token)
-
-    @property
-    def pid(self) -> int:
-        """The server's process id."""
-        return self._server.pid
-
-    async def revive(self) -> bool:
-        """
         Raises:
             MissingExtraError, UnavailableError, OSError: it does not start again.
         """
-        await asyncio.to_thread(self._start_again)
-        return True
+        if self._server is not None:
+            await asyncio.to_thread(self._start_again, self._server)
+        return self._server is not None
 
     def close(self) -> None:
+        """Ends a private server."""
         self._closed = True
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
 
-    def _start_again(self) -> None:
-        self._server.close()
+    def _start_again(self, old: PrivateServer) -> None:
+        old.close()
         server = PrivateServer(self._given.bundle)
         if self._closed:
             server.close()
@@ -134,8 +109,8 @@ def open_backend(options: ExploreOptions, environment: Mapping[str, str] = os.en
         TimbrelError: its address makes no sense, or it does not start.
     """
     if options.bundle is not None or find_server(options.server, environment) is None:
-        return PrivateBackend(options.bundle)
-    return GivenBackend(ClientSettings.resolve(options.server, None, CALL_SECONDS, None, None, environment))
+        return Backend(ClientSettings(None, None, CALL_SECONDS, Security(), options.bundle))
+    return Backend(ClientSettings.resolve(options.server, None, CALL_SECONDS, None, None, environment))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +127,7 @@ class Upstream:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._transport: AsyncTransport | None = None
+        self._connection = Connection(backend.settings, show_progress=False)
         self._manifest: pb.Manifest | None = None
         self._presence = Presence(True)
         self._changed = asyncio.Event()
@@ -161,7 +136,7 @@ class Upstream:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Upstream:
-        self._connect()
+        await self._connection.open()
         self._task = asyncio.create_task(self._watch(), name="upstream")
         return self
 
@@ -169,10 +144,8 @@ class Upstream:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._transport is not None:
-            await self._transport.close()
-            self._transport = None
-            await asyncio.sleep(CLOSING_SECONDS)
+        await self._connection.close()
+        await asyncio.sleep(CLOSING_SECONDS)
 
     @property
     def backend(self) -> Backend:
@@ -185,7 +158,7 @@ class Upstream:
         return self._presence
 
     async def changed(self, seen: Presence) -> Presence:
-        """The first presence that is another than the one seen: waits for it."""
+        """Waits for the first presence that is another than the one seen, and returns it."""
         while self._presence is seen:
             await self._changed.wait()
         return self._presence
@@ -201,9 +174,8 @@ class Upstream:
             self._n_watchers -= 1
 
     async def model(self, timeout: float = CALL_SECONDS) -> pb.GetModelResponse:
-        """What is served: asked anew each time."""
-        model = await self._ask(lambda transport: transport.get_model(timeout))
-        check_manifest(model.manifest)
+        """The model that is served: asked for anew each time."""
+        model = await self._noticing(self._connection.fresh_model(timeout))
         self._manifest = model.manifest
         return model
 
@@ -212,24 +184,25 @@ class Upstream:
         return self._manifest or (await self.model()).manifest
 
     async def timbre_map(self) -> pb.TimbreMap:
-        return await self._ask(lambda transport: transport.get_timbre_map(CALL_SECONDS))
+        return await self._noticing(self._connection.transport.get_timbre_map(CALL_SECONDS))
 
     async def locate(self, request: pb.LocateRequest) -> pb.LocateResponse:
-        return await self._ask(lambda transport: transport.locate(request, CALL_SECONDS))
+        return await self._noticing(self._connection.transport.locate(request, CALL_SECONDS))
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateResponse, None]:
         """The replies of one note. Closing the generator early (`aclosing`) gives the note up."""
         try:
-            async with contextlib.aclosing(self._connect().generate(request, CALL_SECONDS)) as replies:
+            replies = self._connection.transport.generate(request, CALL_SECONDS)
+            async with contextlib.aclosing(replies):
                 async for reply in replies:
                     yield reply
         except TimbrelError as error:
             self.notice(error)
             raise
 
-    def play(self, requests: AsyncIterator[pb.PlayRequest]) -> AsyncPlayCall:
-        """Opens a Play stream; its errors are to be told by `notice`."""
-        return self._connect().play(requests)
+    def play(self, on_end: Callable[[Exception | None], None]) -> PlayStream:
+        """Opens a Play stream; its errors, and its notes', are to be told by `notice`."""
+        return PlayStream(self._connection.transport, on_end)
 
     def notice(self, error: TimbrelError) -> None:
         """Takes note of what an error says of the server."""
@@ -239,15 +212,9 @@ class Upstream:
             self._manifest = None
             self._look.set()
 
-    def _connect(self) -> AsyncTransport:
-        if self._transport is None:
-            settings = self._backend.settings
-            self._transport = AsyncTransport(str(settings.address), settings.token, settings.security)
-        return self._transport
-
-    async def _ask(self, question: Callable[[AsyncTransport], Awaitable[_Result]]) -> _Result:
+    async def _noticing(self, asked: Awaitable[_Result]) -> _Result:
         try:
-            return await question(self._connect())
+            return await asked
         except TimbrelError as error:
             self.notice(error)
             raise
@@ -270,14 +237,12 @@ class Upstream:
                 continue
             try:
                 await self.model(PROBE_SECONDS)
-            except (UnavailableError, DeadlineExceededError) as error:
+            except TimbrelError as error:
                 n_in_vain += 1
                 self._set_presence(Presence(False, error_reply(error).message))
-                if n_in_vain >= PATIENT_LOOKS:
+                # Where another error comes, somebody is there, who does not do what is asked.
+                if isinstance(error, UnavailableError | DeadlineExceededError) and n_in_vain >= PATIENT_LOOKS:
                     await self._revive()
-            except TimbrelError as error:  # somebody is there, who does not do what is asked
-                n_in_vain += 1
-                self._set_presence(Presence(False, error_reply(error).message))
             else:
                 n_in_vain = 0
                 self._set_presence(Presence(True))
@@ -293,10 +258,8 @@ class Upstream:
         self._look.clear()
 
     async def _revive(self) -> None:
-        try:
-            moved = await self._backend.revive()
-        except (UnavailableError, MissingExtraError, OSError):  # of the system: no process, no memory
-            return  # the next look tells
-        if moved and self._transport is not None:
-            old, self._transport = self._transport, None
-            await old.close()
+        # What may fail is of the system: no process, no memory. The next look tells.
+        with contextlib.suppress(UnavailableError, MissingExtraError, OSError):
+            if await self._backend.revive():
+                settings = self._backend.settings
+                await self._connection.move_to(str(settings.address), settings.token, settings.security)

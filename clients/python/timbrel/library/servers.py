@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from types import TracebackType
 
 from timbrel.client import Client
-from timbrel.core.address import SERVER_VARIABLE, parse_address
 from timbrel.errors import DeadlineExceededError, OverloadedError, UnavailableError
 from timbrel.library.source import ClientSource, said_of
+from timbrel.settings import SERVER_VARIABLE, parse_address
 
 SILENT_SECONDS = 30.0
 """A server that gives nothing for so long is away: what it owes goes to others."""

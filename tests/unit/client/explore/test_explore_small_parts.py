@@ -11,8 +11,7 @@ from timbrel.explore.app import file_name
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest, write_zip
 from timbrel.explore.options import INDEX, find_web_folder
 from timbrel.explore.run import has_display
-from timbrel.security import Security
-from timbrel.settings import ClientSettings
+from timbrel.settings import ClientSettings, Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 

@@ -8,11 +8,11 @@ import pytest
 from in_process_server import run
 
 from timbrel.explore import upstream
-from timbrel.explore.upstream import GivenBackend, Upstream
+from timbrel.explore.upstream import Backend, Upstream
 from timbrel.settings import ClientSettings
 
 
-class StuckBackend(GivenBackend):
+class StuckBackend(Backend):
     """A server of one's own, on a machine that is out of processes."""
 
     def __init__(self) -> None:

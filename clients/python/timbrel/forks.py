@@ -1,8 +1,17 @@
-"""A client belongs to the process that made it, and a child of a process that called a server calls none."""
+"""Clients and forks: a client belongs to the process that made it, and gRPC is told to leave forks alone.
+
+To be imported before gRPC is, which reads its variable once. Unasked, gRPC's C half restarts its threads in
+every forked child, and one in seven children of a process that has called a server crashes, whatever it was
+forked for. Asked to support forks (GRPC_ENABLE_FORK_SUPPORT=1) it ends every child that is forked while an
+asynchronous channel is open, programs started with a `preexec_fn` among them. Told not to, it harms none of
+them; only, no child of a process that called a server can call one itself, and `ForkGuard` says so.
+"""
 
 from __future__ import annotations
 
 import os
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _HELP = "make clients after the fork, not before, or have multiprocessing start its processes by 'spawn'"
 
@@ -11,7 +20,7 @@ _callers: list[int] = []
 
 
 def about_to_connect() -> None:
-    """To be told before a connection is opened.
+    """Notes that this process calls servers. To be called before a connection is opened.
 
     Raises:
         RuntimeError: this process was forked from one that had opened one: gRPC would wait for threads of it.
@@ -22,7 +31,7 @@ def about_to_connect() -> None:
 
 
 class ForkGuard:
-    """Made where the client is made; asked wherever it is used."""
+    """Remembers which process made a client, and refuses its use in another."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
