@@ -154,7 +154,6 @@ async def exploring(
     address: str, *, token: str | None = None, web: Path | None = None, backend: Backend | None = None
 ) -> AsyncIterator[Explorer]:
     """A bridge to the gRPC server at this address."""
-    from timbrel.explore.access import AllowedHosts
     from timbrel.explore.app import make_app
     from timbrel.explore.instruments import Instruments
     from timbrel.explore.run import make_server
@@ -164,7 +163,7 @@ async def exploring(
     options = ExploreOptions(port=0, **({} if web is None else {"web": web}))
     listener = listen(options.host, 0)
     async with Upstream(backend) as upstream, Instruments(upstream) as instruments:
-        app = make_app(upstream, instruments, options.web, AllowedHosts(options.host))
+        app = make_app(upstream, instruments, options.web, options.host)
         server = make_server(app, options)
         serving = asyncio.create_task(server.serve([listener]))
         try:

@@ -7,8 +7,8 @@ import { secondsName } from "./names.js";
  *
  * `key` is its name in the state and in the address, `name` in a request and in the server's own table, which tells
  * range and default. Where `index.html` has a slider with the field's name as its id, it follows the field.
- * decimals: how many are kept; most, least: closer bounds than the server's, the latter for the slider only;
- * start: the value of a first visit, where the server's table has none; words: how a value is shown.
+ * decimals: how many are kept (of whole numbers none, of others two); most, least: closer bounds than the server's,
+ * the latter for the slider only; start: the value of a first visit; words: the text beside the slider.
  */
 const FIELDS = [
   { key: "x", name: "x" },
@@ -17,7 +17,7 @@ const FIELDS = [
   { key: "v", name: "velocity" },
   { key: "s", name: "seconds", decimals: 3, least: 0.15, words: secondsName },
   { key: "seed", name: "seed", most: 2 ** 32 - 1, start: 1 },
-  { key: "t", name: "temperature", decimals: 2, most: 1.5, words: (value) => value.toFixed(2) },
+  { key: "t", name: "temperature", most: 1.5 },
 ];
 const NAMES = FIELDS.map(({ name }) => name);
 const SOUND = NAMES.filter((name) => name !== "seconds");
@@ -26,9 +26,11 @@ const ARGUMENTS = NAMES.slice(2);
 /** The fields but x and y, with `range` ([least, most]) and `start`, from the server's table in /api/model. */
 export function fieldsOf(model) {
   const table = new Map(model.fields.map((field) => [field.name, field]));
-  return FIELDS.slice(2).map(({ decimals = 0, most = Infinity, least = -Infinity, words = String, ...field }) => {
-    const { low, high, default: start } = table.get(field.name);
-    return { start: start ?? low, ...field, decimals, words, least: Math.max(low, least), range: [low, Math.min(high, most)] };
+  return FIELDS.slice(2).map(({ least = -Infinity, most = Infinity, ...field }) => {
+    const { kind, low, high, default: given } = table.get(field.name);
+    const decimals = kind === "whole" ? 0 : 2;
+    const usual = { start: given ?? low, decimals, words: (value) => value.toFixed(decimals) };
+    return { ...usual, ...field, least: Math.max(low, least), range: [low, Math.min(high, most)] };
   });
 }
 

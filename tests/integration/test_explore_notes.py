@@ -16,7 +16,7 @@ from server_process import ServerProcess
 
 from timbrel.aio.transport import Transport
 from timbrel.client import Client
-from timbrel.explore.send_buffer import SendBuffer
+from timbrel.explore.messages import SendBuffer
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.app import App
 

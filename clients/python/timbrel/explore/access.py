@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from timbrel.explore.errors import ErrorReply
+from timbrel.explore.http import ErrorReply
 
 POLICY = "; ".join(
     (
@@ -48,7 +48,7 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]@]+)(?::(?P<port>\d{1
 
 
 class AllowedHosts:
-    """Names that a request's Host may have.
+    """Knows the names that a request's Host may have.
 
     Always those of the loopback, and the host that was asked for. Where that is every address of the machine,
     also plain addresses and the machine's own name: a foreign site cannot pose as an address, for its pages
@@ -68,7 +68,7 @@ class AllowedHosts:
         self._own = own
 
     def allows(self, header: str) -> bool:
-        """Whether a Host header names us. The port is nobody's proof, and forwarded ports change it."""
+        """Tells whether a Host header names us. The port is nobody's proof, and forwarded ports change it."""
         match = _HOST.fullmatch(header.strip())
         if match is None:
             return False
@@ -79,7 +79,7 @@ class AllowedHosts:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether this name or address is this machine's own, and no other can reach it."""
+    """Tells whether this name or address is this machine's own, and no other can reach it."""
     address = _address(name)
     if address is not None:
         return address.is_loopback
@@ -87,13 +87,13 @@ def is_loopback(name: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether it stands for every address of the machine."""
+    """Tells whether it stands for every address of the machine."""
     address = _address(host)
     return address is not None and address.is_unspecified
 
 
 class AccessMiddleware:
-    """Stands before the whole application: refuses other sites, and adds the security headers."""
+    """Stands before the whole application, refuses other sites, and adds the security headers."""
 
     def __init__(self, app: ASGIApp, hosts: AllowedHosts) -> None:
         self._app = app
@@ -123,7 +123,7 @@ class AccessMiddleware:
         await app(scope, receive, send_guarded)
 
     def _objection(self, scope: Scope) -> str | None:
-        """Why this request is refused; None where it is not."""
+        """Says why this request is refused; None where it is not."""
         headers = Headers(scope=scope)
         named = headers.getlist("host")
         if len(named) != 1 or not self._hosts.allows(named[0]):
@@ -140,7 +140,7 @@ class AccessMiddleware:
 
 
 def _is_origin_of(origin: str, host: str) -> bool:
-    """Whether pages of this Origin came from this Host."""
+    """Tells whether pages of this Origin came from this Host."""
     try:
         parts = urlsplit(origin)
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,37 +13,35 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp
-from starlette.websockets import WebSocket
 
 from timbrel.core.model import model_from_pb
 from timbrel.core.timbre import point_of
 from timbrel.errors import ServerError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, AllowedHosts
-from timbrel.explore.errors import EXCEPTION_HANDLERS, error_reply
+from timbrel.explore.http import EXCEPTION_HANDLERS, FRESH, cancel_on_disconnect, error_reply, read_body
 from timbrel.explore.instruments import Instruments
 from timbrel.explore.parameters import describe_fields, note_request, read_query
 from timbrel.explore.recordings import Recordings
-from timbrel.explore.request_body import cancel_on_disconnect, read_body
-from timbrel.explore.session import Session
+from timbrel.explore.session import run_session
 from timbrel.explore.static import WebFolder
 from timbrel.explore.upstream import PROBE_SECONDS, Upstream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-FRESH = {"cache-control": "no-store"}
-
 FORMATS = {"wav": pb.AUDIO_FORMAT_WAV, "flac": pb.AUDIO_FORMAT_FLAC}
 
 MAX_BODY_BYTES = 1024
-"""Of a request that needs none."""
+"""How large the body of a request that needs none may be."""
 
 
-def make_app(upstream: Upstream, instruments: Instruments, web: Path, hosts: AllowedHosts) -> ASGIApp:
-    """The application, guarded. `upstream` and `instruments` must have been entered when it is asked."""
+def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str) -> AccessMiddleware:
+    """Makes the guarded application.
+
+    Args:
+        upstream, instruments: must have been entered when the application is asked.
+        web: the page's folder.
+        host: what is listened on, see `AllowedHosts`.
+    """
     server, page, recordings = ServerRoutes(upstream), WebFolder(web), Recordings(upstream)
-
-    async def play(websocket: WebSocket) -> None:
-        await Session(websocket, upstream).run()
 
     starlette = Starlette(
         routes=[
@@ -52,18 +51,18 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, hosts: All
             Route("/api/health", server.health),
             Route("/api/model", server.model),
             Route("/api/map", server.timbre_map),
-            Route("/api/note.wav", server.wav),
-            Route("/api/note.flac", server.flac),
+            Route("/api/note.wav", partial(server.note, "wav")),
+            Route("/api/note.flac", partial(server.note, "flac")),
             Route("/api/locate", recordings.locate, methods=["POST"]),
             Route("/api/instruments", instruments.post, methods=["POST"]),
             Route("/api/instruments/{job_id}.zip", instruments.zip),
             Route("/api/instruments/{job_id}", instruments.get),
             Route("/api/instruments/{job_id}", instruments.delete, methods=["DELETE"]),
-            WebSocketRoute("/api/play", play),
+            WebSocketRoute("/api/play", partial(run_session, upstream)),
         ],
         exception_handlers=dict(EXCEPTION_HANDLERS),
     )
-    return AccessMiddleware(starlette, hosts)
+    return AccessMiddleware(starlette, AllowedHosts(host))
 
 
 class ServerRoutes:
@@ -89,14 +88,8 @@ class ServerRoutes:
             told |= {"server": "away", "message": error_reply(error).message}
         return JSONResponse(told, headers=FRESH)
 
-    async def wav(self, request: Request) -> Response:
-        return await self._note(request, "wav")
-
-    async def flac(self, request: Request) -> Response:
-        return await self._note(request, "flac")
-
-    async def _note(self, request: Request, ending: str) -> Response:
-        """A note to keep: 24 bit, written by the server."""
+    async def note(self, ending: str, request: Request) -> Response:
+        """Sends a note as a file to keep: 24 bit, written by the server."""
         fields = read_query(request.query_params)
         asked = note_request(fields, await self._upstream.manifest(), FORMATS[ending])
         await read_body(request, MAX_BODY_BYTES, "the request's body")
@@ -117,7 +110,7 @@ class ServerRoutes:
 
 
 def file_name(asked: pb.GenerateRequest, ending: str) -> str:
-    """Everything that tells this note from others: "timbrel_x0.200_y-0.400_p060_v100_2s_seed7.wav"."""
+    """Names a file by all that makes a note: "timbrel_x0.200_y-0.400_p060_v100_2s_seed7.wav"."""
     x, y = (0.0 if abs(value) < 5e-4 else value for value in (asked.timbre.x, asked.timbre.y))
     return (
         f"timbrel_x{x:.3f}_y{y:.3f}_p{asked.pitch:03d}_v{asked.velocity:03d}"

@@ -22,7 +22,7 @@ from timbrel.client import Client
 from timbrel.core.model import Model
 from timbrel.core.timbre import Instrument
 from timbrel.errors import InvalidRequestError, TimbrelError, refusal
-from timbrel.explore.parameters import refuse_unknown
+from timbrel.explore.parameters import refuse_unknown, shown
 from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Writer, build_library
 from timbrel.library.folder import WORK
 from timbrel.library.job import DEFAULT_SECONDS, DEFAULT_SEED, check_job
@@ -37,7 +37,7 @@ NICENESS = 5
 """Enough to stand back behind those who play, and not so much as to starve on a busy machine."""
 
 NOTES_AT_ONCE = 2
-"""Asked of the server: the other slots are for those who play."""
+"""How many are asked of the server: the other slots are for those who play."""
 
 PATIENCE_SECONDS = 60.0
 """How long the server may be away."""
@@ -57,7 +57,7 @@ PACKED_ALREADY = frozenset({".flac"})
 
 @dataclass(frozen=True)
 class InstrumentRequest:
-    """A playable instrument that a page asks for: checked, with the defaults filled in."""
+    """Says which instrument a page asks for: checked, with the defaults filled in."""
 
     x: float
     y: float
@@ -107,7 +107,7 @@ class InstrumentRequest:
         return request
 
     def job(self, model: Model, known: Sequence[Instrument]) -> LibraryJob:
-        """The job for the library's code.
+        """Makes the job for the library's code.
 
         Args:
             known: the instruments of the map, the nearest of which is named in the files.
@@ -124,19 +124,10 @@ class InstrumentRequest:
             file_format=self.format,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> InstrumentRequest:
-        """The request that `to_json` made these fields of."""
-        tuples = {name: tuple(fields[name]) for name in ("pitches", "velocities")}
-        return cls(**{**fields, **tuples})
-
 
 @dataclass(frozen=True)
 class BuildTask:
-    """The process reads it from its standard input, never from its command line: there is a token in it."""
+    """Says what to build. The process reads it from its input, not its command line: it holds a token."""
 
     address: str
     token: str | None = field(repr=False)
@@ -156,24 +147,24 @@ class BuildTask:
         """Reads a line that `to_line` made."""
         fields = json.loads(line)
         fields["security"] = Security(**fields["security"])
-        fields["request"] = InstrumentRequest.from_json(fields["request"])
+        request = fields["request"]
+        request |= {name: tuple(request[name]) for name in ("pitches", "velocities")}
+        fields["request"] = InstrumentRequest(**request)
         for name in ("folder", "target"):
             fields[name] = Path(fields[name])
         return cls(**fields)
 
 
-class CountedSource:
-    """A source of raw notes that tells the explorer of each as it comes."""
+class CountedSource(ClientSource):
+    """Renders raw notes on a server, and tells the explorer of each as it comes."""
 
-    def __init__(self, inner: ClientSource) -> None:
-        self._inner = inner
-        self._n_done = 0
+    n_done = 0
 
     def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
-        with contextlib.closing(self._inner.render(orders)) as notes:
+        with contextlib.closing(super().render(orders)) as notes:
             for each in notes:
-                self._n_done += 1
-                _say(n_done=self._n_done)
+                self.n_done += 1
+                _say(n_done=self.n_done)
                 yield each
 
 
@@ -186,7 +177,7 @@ def build(task: BuildTask) -> str:
     # An empty token is none, and keeps the client from looking for another in the environment.
     with Client(task.address, task.token or "", security=task.security) as client:
         job = task.request.job(client.model(), client.timbre_map())
-        source = CountedSource(ClientSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS))
+        source = CountedSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS)
         build_library(client, job, task.folder, BuildOptions(n_threads=1), source)
     slug = job.voices[0].slug
     write_zip(task.folder, task.target, slug)
@@ -251,38 +242,33 @@ def _object(content: bytes) -> dict[str, Any]:
 def _number(given: dict[str, Any], field: str, default: float | None = None) -> float:
     value = given.get(field, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e9:
-        raise refusal(field, f"{_shown(value)} is no number" if field in given else "is missing")
+        raise refusal(field, f"{shown(value)} is no number" if field in given else "is missing")
     return float(value)
 
 
 def _whole(field: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise refusal(field, f"{_shown(value)} is no whole number of 0 or more")
+        raise refusal(field, f"{shown(value)} is no whole number of 0 or more")
     return value
 
 
 def _text(given: dict[str, Any], field: str) -> str:
     value = given.get(field, "")
     if value is not None and not isinstance(value, str):
-        raise refusal(field, f"{_shown(value)} is no text")
+        raise refusal(field, f"{shown(value)} is no text")
     return value or ""
 
 
 def _name(text: str) -> str | None:
-    """In one line, of printable letters; None where there is none."""
+    """Puts a name in one line, of printable letters; None where there is none."""
     kept = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(kept.split())[:MAX_NAME].strip() or None
 
 
 def _velocities(value: object) -> tuple[int, ...]:
     if not isinstance(value, list | tuple) or len(value) > 127:
-        raise refusal("velocities", f"{_shown(value)} is no list of MIDI velocities")
+        raise refusal("velocities", f"{shown(value)} is no list of MIDI velocities")
     return tuple(sorted({_whole("velocities", each) for each in value}))
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 if __name__ == "__main__":

@@ -20,35 +20,35 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from timbrel.core.model import model_from_pb
 from timbrel.errors import NotFoundError, OverloadedError
+from timbrel.explore.http import FRESH, read_body
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest
-from timbrel.explore.request_body import read_body
 from timbrel.explore.upstream import Upstream
 from timbrel.settings import ClientSettings
 
 MAX_ORDER_BYTES = 2**16
 MAX_UNFINISHED = 8
-"""Jobs that wait or run."""
+"""How many jobs may wait or run."""
 
 MAX_KEPT = 8
 """Jobs that are over and can still be asked about; the oldest go first."""
 
 MAX_KEPT_BYTES = 2**30
-"""Of finished zips together; the newest is always kept."""
+"""How much the finished zips may take together; the newest is always kept."""
 
 SPARE_BYTES = 2**29
-"""Left free on the disk."""
+"""How much is left free on the disk."""
 
 BYTES_PER_SECOND = 3 * 48_000 * 2
-"""Of a note while it is built: 24 bits at 48 kHz, in the folder and in the zip."""
+"""How much a note takes while it is built: 24 bits at 48 kHz, in the folder and in the zip."""
 
 TAIL_SECONDS = 4.0
 
 ERROR_BYTES = 2000
-"""Kept of what a worker that broke had to say."""
+"""How much is kept of the words of a worker that broke."""
 
 
 class Instruments:
-    """The jobs of all pages. To be entered (`async with`): its files are gone once it is left."""
+    """Keeps the jobs of all pages. To be entered (`async with`): its files are gone once it is left."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
@@ -80,8 +80,8 @@ class Instruments:
         return JSONResponse({"id": job_id, "n_notes": wanted.n_notes}, 202)
 
     async def get(self, request: Request) -> Response:
-        """How far a job is."""
-        return JSONResponse(self._find(request).to_json(), headers={"cache-control": "no-store"})
+        """Tells how far a job is."""
+        return JSONResponse(self._find(request).to_json(), headers=FRESH)
 
     async def delete(self, request: Request) -> Response:
         """Cancels a job, or forgets one that is over."""
@@ -92,7 +92,7 @@ class Instruments:
         return JSONResponse(job.to_json())
 
     async def zip(self, request: Request) -> Response:
-        """The instrument."""
+        """Sends the instrument."""
         job = self._find(request)
         if job.state is not JobState.DONE:
             raise NotFoundError(f"the instrument is {job.state.value}: there is no zip of it")
@@ -100,7 +100,7 @@ class Instruments:
             job.zip_path,
             media_type="application/zip",
             filename=f"{job.slug}.zip",
-            headers={"cache-control": "no-store"},
+            headers=FRESH,
         )
 
     async def _work(self) -> None:
@@ -139,7 +139,7 @@ class Instruments:
 
 
 class JobState(enum.Enum):
-    """Where a job is."""
+    """Tells how far a job is."""
 
     WAITING = "waiting"
     RENDERING = "rendering"
@@ -154,7 +154,7 @@ class JobState(enum.Enum):
 
 
 class InstrumentJob:
-    """One instrument, built by a process of its own in a folder of its own."""
+    """Has one instrument built, by a process of its own in a folder of its own."""
 
     def __init__(self, job_id: str, request: InstrumentRequest, folder: Path) -> None:
         """
@@ -165,25 +165,18 @@ class InstrumentJob:
         self.request = request
         self.slug = ""
         """Its name in files; known once it is done."""
+        self.zip_path = folder / "instrument.zip"
+        """Where it lies once it is done."""
+        self.state = JobState.WAITING
         self._folder = folder
-        self._state = JobState.WAITING
         self._n_done = 0
         self._error = ""
         self._started = 0.0
         self._process: asyncio.subprocess.Process | None = None
 
     @property
-    def state(self) -> JobState:
-        return self._state
-
-    @property
-    def zip_path(self) -> Path:
-        """Where the instrument lies once it is done."""
-        return self._folder / "instrument.zip"
-
-    @property
     def n_bytes(self) -> int:
-        """Of the finished zip."""
+        """The size of the finished zip."""
         try:
             return self.zip_path.stat().st_size
         except OSError:
@@ -191,23 +184,23 @@ class InstrumentJob:
 
     async def run(self, settings: ClientSettings) -> None:
         """Builds it; returns once it is over, in whatever way. To be called once."""
-        if self._state.is_over:
+        if self.state.is_over:
             return
-        self._state, self._started = JobState.RENDERING, time.monotonic()
+        self.state, self._started = JobState.RENDERING, time.monotonic()
         try:
             self._folder.mkdir()
             self._process = await _start_worker()
-            if not self._state.is_over:  # cancelled meanwhile
+            if not self.state.is_over:  # cancelled meanwhile
                 await self._talk(self._process, settings)
         except (OSError, ValueError) as error:  # of the system, or a line without end
             self._end(JobState.FAILED, " ".join(str(error).split()))
         finally:
             await self._stop_process()
-            await asyncio.to_thread(shutil.rmtree, self._build_folder, True)
+            await asyncio.to_thread(shutil.rmtree, self._folder / "build", True)
             self._end(JobState.FAILED, "the explorer was ended")
 
     async def cancel(self) -> None:
-        """Ends it where it is not over. Its process is gone when this returns."""
+        """Ends it where it is not over; its process is gone when this returns."""
         self._end(JobState.CANCELLED)
         await self._stop_process()
 
@@ -216,32 +209,24 @@ class InstrumentJob:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def to_json(self) -> dict[str, Any]:
-        """As the page is told."""
+        """Describes it for the page."""
         told: dict[str, Any] = {
             "id": self.job_id,
-            "state": self._state.value,
+            "state": self.state.value,
             "n_done": self._n_done,
             "n_notes": self.request.n_notes,
         }
-        if self._state is JobState.RENDERING and self._n_done:
+        if self.state is JobState.RENDERING and self._n_done:
             elapsed = time.monotonic() - self._started
             told["seconds_left"] = round(elapsed / self._n_done * (self.request.n_notes - self._n_done), 1)
         if self._error:
             told["error"] = self._error
         return told
 
-    @property
-    def _build_folder(self) -> Path:
-        return self._folder / "build"
-
     async def _talk(self, process: asyncio.subprocess.Process, settings: ClientSettings) -> None:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        task = BuildTask(
-            str(settings.address),
-            settings.token,
-            settings.security,
-            *(self.request, self._build_folder, self.zip_path),
-        )
+        server = (str(settings.address), settings.token, settings.security)
+        task = BuildTask(*server, self.request, self._folder / "build", self.zip_path)
         process.stdin.write(task.to_line())
         complaint = asyncio.create_task(_last_bytes(process.stderr))
         async for line in process.stdout:
@@ -255,16 +240,16 @@ class InstrumentJob:
             self._end(JobState.DONE)
         elif "error" in said:
             self._end(JobState.FAILED, said["error"])
-        elif "n_done" in said and not self._state.is_over:
+        elif "n_done" in said and not self.state.is_over:
             # What comes after the last note is a second attempt at some that came out of tune.
             self._n_done = min(int(said["n_done"]), self.request.n_notes)
             if self._n_done == self.request.n_notes:
-                self._state = JobState.FINISHING
+                self.state = JobState.FINISHING
 
     def _end(self, state: JobState, error: str = "") -> None:
-        """The first end counts."""
-        if not self._state.is_over:
-            self._state, self._error = state, error
+        """Notes how it ended; the first end counts."""
+        if not self.state.is_over:
+            self.state, self._error = state, error
 
     async def _stop_process(self) -> None:
         if self._process is not None:
@@ -287,7 +272,7 @@ async def _start_worker() -> asyncio.subprocess.Process:
 
 
 def _read(line: bytes) -> dict[str, Any]:
-    """What the worker says in this line; nothing where a library of its talks in between."""
+    """Reads a line of the worker's; it says nothing where a library of its talks in between."""
     try:
         said = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How the explorer is run: its options, the port that it listens on, and its certificate."""
+"""Says how the explorer is run: its options, the port that it listens on, and its certificate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INDEX = "index.html"
 
 
 def find_web_folder() -> Path:
-    """The page's folder: in the installed package, or beside it in the repository."""
+    """Finds the page's folder: in the installed package, or beside it in the repository."""
     here = Path(__file__).resolve()
     packed = here.parent / "web"
     return packed if (packed / INDEX).is_file() else here.parents[3] / "web"
@@ -26,7 +26,7 @@ def find_web_folder() -> Path:
 
 @dataclass(frozen=True)
 class ExploreOptions:
-    """Checked when made."""
+    """Holds what the command line says; checked when made."""
 
     host: str = DEFAULT_HOST
     """To listen on."""
@@ -64,7 +64,7 @@ class ExploreOptions:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens from now on, so that nobody else takes the port; who connects early waits.
+    """Opens a socket that listens from now on, so that nobody else takes the port; who connects early waits.
 
     Raises:
         InvalidRequestError: the port is in use or not ours to take, or the host is not this machine's.

@@ -1,7 +1,8 @@
-"""The fields that describe a note, as the page sends them: checked, and made into a request."""
+"""Checks the fields that describe a note, as the page sends them, and makes them into a request."""
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -12,10 +13,9 @@ from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel_bundle.request_fields import FIELD, REQUEST_FIELDS, SEED_BITS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-KINDS: dict[str, type[int] | type[float]] = {
-    **{"x": float, "y": float},
-    **{field.name: field.kind for field in REQUEST_FIELDS},
-}
+Kind = type[int] | type[float]
+
+KINDS: dict[str, Kind] = {"x": float, "y": float} | {field.name: field.kind for field in REQUEST_FIELDS}
 """Every field by name: whether it is a whole number."""
 
 NOTE_FIELDS = frozenset(KINDS)
@@ -48,29 +48,23 @@ def note_request(
 
 
 def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> list[dict[str, Any]]:
-    """The table of a request's numbers, for the page: name, kind, range and default of each.
+    """Lists a request's numbers for the page: name, kind, range and default of each.
 
     Args:
         sampling: what the server draws with where the caller leaves it open.
     """
-    described = []
+    described: list[dict[str, Any]] = []
     for field in REQUEST_FIELDS:
         low, high = field.range(ranges)
         default = getattr(sampling, field.name) if field.sampling else field.default
-        described.append(
-            {
-                "name": field.name,
-                "kind": "whole" if field.kind is int else "real",
-                "low": low,
-                "high": high,
-                "default": default,
-            }
-        )
+        kind = "whole" if field.kind is int else "real"
+        described.append({"name": field.name, "kind": kind, "low": low, "high": high, "default": default})
     return described
 
 
 def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
-    """
+    """Checks that every field is known.
+
     Raises:
         InvalidRequestError: a field is there that nobody reads.
     """
@@ -81,9 +75,7 @@ def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
         )
 
 
-def read_query(
-    query: Mapping[str, str], kinds: Mapping[str, type[int] | type[float]] = KINDS
-) -> dict[str, float | int]:
+def read_query(query: Mapping[str, str], kinds: Mapping[str, Kind] = KINDS) -> dict[str, float | int]:
     """Reads the numbers of an address's query; what is empty is left out.
 
     Args:
@@ -96,7 +88,13 @@ def read_query(
     return {name: _number(name, text, kinds[name]) for name, text in query.items() if text}
 
 
-def _number(name: str, text: str, kind: type[int] | type[float]) -> float | int:
+def shown(value: object) -> str:
+    """Writes a value as JSON has it, shortened, for messages."""
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _number(name: str, text: str, kind: Kind) -> float | int:
     try:
         return kind(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""/api/locate: where a recording that was dropped on the map lies, whatever its bytes are."""
+"""/api/locate: finds where a recording that was dropped on the map lies, whatever its bytes are."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 
 from timbrel.core.location import Location, locate_request, location_from_pb
 from timbrel.errors import DeadlineExceededError, refusal
+from timbrel.explore.http import cancel_on_disconnect, read_body
 from timbrel.explore.parameters import read_query
-from timbrel.explore.request_body import cancel_on_disconnect, read_body
 from timbrel.explore.upstream import Upstream
 from timbrel_bundle.wav_check import missing_bytes
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -23,12 +23,12 @@ MAX_BYTES = 32 * 2**20
 
 MAX_SECONDS = 120.0
 MAX_SAMPLES = 2**25
-"""Of all channels together, 128 MiB: a small file can hold hours of silence."""
+"""How many all channels may have together, 128 MiB: a small file can hold hours of silence."""
 
 FORMATS = "wav, flac, ogg and mp3"
 
 MAX_AT_ONCE = 2
-"""Recordings in hand; more wait."""
+"""How many recordings are in hand; more wait."""
 
 UPLOAD_SECONDS = 60.0
 """Who sends slowly keeps others waiting."""
@@ -44,7 +44,7 @@ class Recordings:
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def locate(self, request: Request) -> Response:
-        """POST /api/locate."""
+        """Answers POST /api/locate."""
         pitch = read_query(request.query_params, {"pitch": float})
         async with self._room:
             content = await self._receive(request)
@@ -99,14 +99,8 @@ def _prepare(content: bytes, pitch: float | None, manifest: pb.Manifest) -> pb.L
 
 def _to_json(location: Location) -> dict[str, object]:
     x, y = location.timbre
-    nearest = [
-        {
-            "instrument": each.name,
-            "family": each.family,
-            "x": each.timbre[0],
-            "y": each.timbre[1],
-            "distance": round(each.distance, 6),
-        }
-        for each in location.nearest
-    ]
+    nearest = []
+    for each in location.nearest:
+        place = {"x": each.timbre[0], "y": each.timbre[1], "distance": round(each.distance, 6)}
+        nearest.append({"instrument": each.name, "family": each.family, **place})
     return {"x": x, "y": y, "nearest": nearest}

@@ -1,4 +1,4 @@
-"""One page's WebSocket: the notes it asks for sound, and stop with it."""
+"""Serves one page's WebSocket: the notes it asks for sound, and stop with it."""
 
 from __future__ import annotations
 
@@ -11,29 +11,33 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from timbrel.aio.player import PlayStream
 from timbrel.errors import OverloadedError, ServerError, TimbrelError, UnavailableError
 from timbrel.explore import messages
-from timbrel.explore.messages import BadMessageError, Message, NoteCancel, NoteOff, NoteOn, Ping
+from timbrel.explore.messages import BadMessageError, NoteOn, SendBuffer, StalledError
 from timbrel.explore.parameters import note_request
-from timbrel.explore.send_buffer import SendBuffer, StalledError
 from timbrel.explore.upstream import Upstream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MAX_LIVE_NOTES = 64
-"""Of one page. The server has a bound of its own for those that are played live."""
+"""How many notes one page may have; the server has a bound of its own for those that are played live."""
 
 STALLED_CODE = 1013
 """A WebSocket's "try again later"."""
 
 CLOSING_SECONDS = 1.0
-"""Allowed for saying so."""
+"""How long saying so may take."""
+
+
+async def run_session(upstream: Upstream, websocket: WebSocket) -> None:
+    """Serves a WebSocket until it is closed."""
+    await Session(websocket, upstream).run()
 
 
 class Session:
-    """From the handshake to the end of one WebSocket."""
+    """Serves one WebSocket, from the handshake to its end."""
 
-    def __init__(self, websocket: WebSocket, upstream: Upstream, buffer: SendBuffer | None = None) -> None:
+    def __init__(self, websocket: WebSocket, upstream: Upstream) -> None:
         self._websocket = websocket
         self._upstream = upstream
-        self._buffer = buffer or SendBuffer()
+        self._buffer = SendBuffer()
         self._stream: PlayStream | None = None
         self._live: dict[int, PageNote] = {}
         self._previews: dict[PageNote, asyncio.Task[None]] = {}
@@ -72,23 +76,23 @@ class Session:
             except BadMessageError as error:
                 await self._buffer.put(messages.error_of_message(error))
 
-    async def _handle(self, message: Message) -> None:
+    async def _handle(self, message: messages.Message) -> None:
         match message:
             case NoteOn():
                 await self._start(message)
-            case NoteOff(note_id):
+            case messages.NoteOff(note_id):
                 if self._stream is not None and (note := self._live.get(note_id)) is not None:
                     self._stream.note_off(note)
-            case NoteCancel(note_id):
+            case messages.NoteCancel(note_id):
                 if (note := self._live.get(note_id)) is not None:
                     self._cancel(note)
-            case Ping(token):
+            case messages.Ping(token):
                 await self._buffer.put(messages.pong(token))
 
     async def _start(self, on: NoteOn) -> None:
         if on.note_id in self._live:
             raise BadMessageError(f"id: a note with the id {on.note_id} is sounding", on.note_id)
-        note = PageNote(on.note_id, self._buffer, self._forget, self._upstream.notice)
+        note = PageNote(on.note_id, self._buffer, lambda: self._live.pop(on.note_id), self._upstream.notice)
         self._live[on.note_id] = note
         try:
             if len(self._live) > MAX_LIVE_NOTES:
@@ -109,13 +113,13 @@ class Session:
         return note_request(fields, manifest, pb.AUDIO_FORMAT_FLOAT32)
 
     def _open_stream(self) -> PlayStream:
-        """The stream of all notes that are played live: opened with the first, and again after a break."""
+        """Returns the stream of all notes played live: opened with the first, and again after a break."""
         if self._stream is None or self._stream.end is not None:
             self._stream = self._upstream.play(self._stream_ended)
         return self._stream
 
     def _stream_ended(self, reason: Exception | None) -> None:
-        """Called before the stream's notes are cut off."""
+        """Takes note of the stream's end, before its notes are cut off."""
         if isinstance(reason, StalledError):
             self._give_up(reason)
         elif isinstance(reason, TimbrelError):
@@ -152,9 +156,6 @@ class Session:
             task.cancel()
         elif self._stream is not None:
             self._stream.cancel(note)
-
-    def _forget(self, note: PageNote) -> None:
-        self._live.pop(note.note_id, None)
 
     def _give_up(self, error: StalledError) -> None:
         """Ends every note of a page that takes no more sound, and says so for when it reads again."""
@@ -207,7 +208,7 @@ class PageNote:
         self,
         note_id: int,
         buffer: SendBuffer,
-        on_over: Callable[[PageNote], None],
+        on_over: Callable[[], object],
         on_error: Callable[[TimbrelError], None],
     ) -> None:
         """
@@ -220,12 +221,8 @@ class PageNote:
         self._buffer = buffer
         self._on_over = on_over
         self._on_error = on_error
-        self._is_over = False
-
-    @property
-    def is_over(self) -> bool:
+        self.is_over = False
         """Whether all has been said."""
-        return self._is_over
 
     async def take(self, reply: pb.GenerateResponse) -> None:
         """Passes one reply on.
@@ -233,12 +230,12 @@ class PageNote:
         Raises:
             StalledError: the page does not take it.
         """
-        if reply.HasField("header") and not self._is_over:
+        if reply.HasField("header") and not self.is_over:
             header = reply.header
             await self._buffer.put(messages.start(self.note_id, header.seed, header.sample_rate))
-        if reply.audio and not self._is_over:
+        if reply.audio and not self.is_over:
             await self._buffer.put(messages.audio(self.note_id, reply.audio))
-        if reply.finish_reason and not self._is_over:
+        if reply.finish_reason and not self.is_over:
             truncated = reply.finish_reason == pb.FINISH_REASON_CAP
             # Over before the page can read of it: it may use the id again as soon as it has.
             self.silence()
@@ -251,18 +248,18 @@ class PageNote:
             StalledError: the page does not take it.
         """
         self._on_error(error)
-        if not self._is_over:
+        if not self.is_over:
             self.silence()
             await self._buffer.put(messages.error_of_note(self.note_id, error))
 
     def cut_off(self, error: TimbrelError) -> None:
-        """Likewise, whether or not the page takes it."""
-        if not self._is_over:
+        """Says likewise why, whether or not the page takes it."""
+        if not self.is_over:
             self.silence()
             self._buffer.put_at_once(messages.error_of_note(self.note_id, error))
 
     def silence(self) -> None:
         """Says nothing more."""
-        if not self._is_over:
-            self._is_over = True
-            self._on_over(self)
+        if not self.is_over:
+            self.is_over = True
+            self._on_over()

@@ -1,4 +1,4 @@
-"""The bridge's side of the gRPC server: one connection, and whether anybody answers there."""
+"""Talks to the gRPC server over one connection, and watches whether anybody answers there."""
 
 from __future__ import annotations
 
@@ -9,29 +9,23 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from dataclasses import dataclass
 from typing import TypeVar
 
+from timbrel import errors
 from timbrel.aio.connection import Connection
 from timbrel.aio.player import PlayStream
-from timbrel.errors import (
-    BundleMismatchError,
-    DeadlineExceededError,
-    MissingExtraError,
-    TimbrelError,
-    UnavailableError,
-)
-from timbrel.explore.errors import error_reply
+from timbrel.explore.http import error_reply
 from timbrel.explore.options import ExploreOptions
 from timbrel.private_server import PrivateServer
 from timbrel.settings import ClientSettings, Security, find_server
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 PRIVATE = "private"
-"""The name of a server of one's own, in place of its address."""
+"""The name of a private server, in place of its address."""
 
 CALL_SECONDS = 60.0
-"""Allowed for a note or a recording: the longest note takes seconds, a busy server's queue some more."""
+"""How long a note or a recording may take: the longest note is done in seconds, a queue takes some more."""
 
 PROBE_SECONDS = 5.0
-"""Allowed for the question whether the server is there."""
+"""How long it may take to answer whether the server is there."""
 
 LOOK_SECONDS = 2.0
 """Between two looks while all is well, and a page is open."""
@@ -50,7 +44,7 @@ _Result = TypeVar("_Result")
 
 
 class Backend:
-    """The server that the bridge talks to: one that others started, or a private one.
+    """Stands for the server that the bridge talks to: one that others started, or a private one.
 
     A private server ends with the bridge, and is started again where it has died.
     """
@@ -74,12 +68,12 @@ class Backend:
 
     @property
     def settings(self) -> ClientSettings:
-        """Where it is now, and how to speak with it."""
+        """Says where it is now, and how to speak with it."""
         server = self._server
         return self._given if server is None else self._given.at(server.address, server.token, Security())
 
     async def revive(self) -> bool:
-        """Called while it does not answer; whether it is to be sought at another address now.
+        """Is called while it does not answer; returns whether it is to be sought at another address now.
 
         Raises:
             MissingExtraError, UnavailableError, OSError: it does not start again.
@@ -103,7 +97,7 @@ class Backend:
 
 
 def open_backend(options: ExploreOptions, environment: Mapping[str, str] = os.environ) -> Backend:
-    """The gRPC server to talk to, started where it is to be a private one.
+    """Finds the gRPC server to talk to, and starts it where it is to be a private one.
 
     Raises:
         TimbrelError: its address makes no sense, or it does not start.
@@ -115,7 +109,7 @@ def open_backend(options: ExploreOptions, environment: Mapping[str, str] = os.en
 
 @dataclass(frozen=True, eq=False)
 class Presence:
-    """Whether the server answers."""
+    """Says whether the server answers."""
 
     is_serving: bool
     message: str = ""
@@ -123,13 +117,18 @@ class Presence:
 
 
 class Upstream:
-    """To be entered (`async with`) in the event loop that uses it. Raises subclasses of TimbrelError only."""
+    """Passes questions and notes on to the server; raises subclasses of TimbrelError only.
+
+    To be entered (`async with`) in the event loop that uses it.
+    """
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        self.backend = backend
+        """The server that is talked to."""
+        self.presence = Presence(True)
+        """Whether it answers, as far as is known."""
         self._connection = Connection(backend.settings, show_progress=False)
         self._manifest: pb.Manifest | None = None
-        self._presence = Presence(True)
         self._changed = asyncio.Event()
         self._look = asyncio.Event()
         self._n_watchers = 0
@@ -147,21 +146,11 @@ class Upstream:
         await self._connection.close()
         await asyncio.sleep(CLOSING_SECONDS)
 
-    @property
-    def backend(self) -> Backend:
-        """The server that is talked to."""
-        return self._backend
-
-    @property
-    def presence(self) -> Presence:
-        """As far as is known."""
-        return self._presence
-
     async def changed(self, seen: Presence) -> Presence:
         """Waits for the first presence that is another than the one seen, and returns it."""
-        while self._presence is seen:
+        while self.presence is seen:
             await self._changed.wait()
-        return self._presence
+        return self.presence
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -174,13 +163,13 @@ class Upstream:
             self._n_watchers -= 1
 
     async def model(self, timeout: float = CALL_SECONDS) -> pb.GetModelResponse:
-        """The model that is served: asked for anew each time."""
+        """Asks anew for the model that is served."""
         model = await self._noticing(self._connection.fresh_model(timeout))
         self._manifest = model.manifest
         return model
 
     async def manifest(self) -> pb.Manifest:
-        """Of the bundle that is served, as far as is known."""
+        """Returns the manifest of the bundle that is served, as far as is known."""
         return self._manifest or (await self.model()).manifest
 
     async def timbre_map(self) -> pb.TimbreMap:
@@ -190,13 +179,13 @@ class Upstream:
         return await self._noticing(self._connection.transport.locate(request, CALL_SECONDS))
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateResponse, None]:
-        """The replies of one note. Closing the generator early (`aclosing`) gives the note up."""
+        """Yields the replies of one note. Closing the generator early (`aclosing`) gives the note up."""
         try:
             replies = self._connection.transport.generate(request, CALL_SECONDS)
             async with contextlib.aclosing(replies):
                 async for reply in replies:
                     yield reply
-        except TimbrelError as error:
+        except errors.TimbrelError as error:
             self.notice(error)
             raise
 
@@ -204,25 +193,25 @@ class Upstream:
         """Opens a Play stream; its errors, and its notes', are to be told by `notice`."""
         return PlayStream(self._connection.transport, on_end)
 
-    def notice(self, error: TimbrelError) -> None:
+    def notice(self, error: errors.TimbrelError) -> None:
         """Takes note of what an error says of the server."""
-        if isinstance(error, UnavailableError):
+        if isinstance(error, errors.UnavailableError):
             self._set_presence(Presence(False, error_reply(error).message))
-        elif isinstance(error, BundleMismatchError):
+        elif isinstance(error, errors.BundleMismatchError):
             self._manifest = None
             self._look.set()
 
     async def _noticing(self, asked: Awaitable[_Result]) -> _Result:
         try:
             return await asked
-        except TimbrelError as error:
+        except errors.TimbrelError as error:
             self.notice(error)
             raise
 
     def _set_presence(self, presence: Presence) -> None:
-        if presence.is_serving == self._presence.is_serving:
+        if presence.is_serving == self.presence.is_serving:
             return
-        self._presence = presence
+        self.presence = presence
         self._look.set()
         self._changed.set()
         self._changed = asyncio.Event()
@@ -233,15 +222,16 @@ class Upstream:
         while True:
             delay = FIRST_DELAY_SECONDS * 2.0 ** (n_in_vain - 1) if n_in_vain else LOOK_SECONDS
             await self._wait(min(delay, LONGEST_DELAY_SECONDS), woken=n_in_vain == 0)
-            if self._presence.is_serving and not self._n_watchers:
+            if self.presence.is_serving and not self._n_watchers:
                 continue
             try:
                 await self.model(PROBE_SECONDS)
-            except TimbrelError as error:
+            except errors.TimbrelError as error:
                 n_in_vain += 1
                 self._set_presence(Presence(False, error_reply(error).message))
                 # Where another error comes, somebody is there, who does not do what is asked.
-                if isinstance(error, UnavailableError | DeadlineExceededError) and n_in_vain >= PATIENT_LOOKS:
+                is_gone = isinstance(error, errors.UnavailableError | errors.DeadlineExceededError)
+                if is_gone and n_in_vain >= PATIENT_LOOKS:
                     await self._revive()
             else:
                 n_in_vain = 0
@@ -259,7 +249,7 @@ class Upstream:
 
     async def _revive(self) -> None:
         # What may fail is of the system: no process, no memory. The next look tells.
-        with contextlib.suppress(UnavailableError, MissingExtraError, OSError):
-            if await self._backend.revive():
-                settings = self._backend.settings
+        with contextlib.suppress(errors.UnavailableError, errors.MissingExtraError, OSError):
+            if await self.backend.revive():
+                settings = self.backend.settings
                 await self._connection.move_to(str(settings.address), settings.token, settings.security)

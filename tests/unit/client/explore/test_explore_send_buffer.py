@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from timbrel.explore.send_buffer import SendBuffer, StalledError
+from timbrel.explore.messages import SendBuffer, StalledError
 
 
 def test_frames_come_out_in_order_and_putting_waits_for_room() -> None:

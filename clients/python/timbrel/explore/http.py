@@ -1,11 +1,16 @@
-"""An error as the page hears of it: a code, an HTTP status and one clear line of JSON."""
+"""Answers errors, reads bodies within bounds, and gives work up that nobody waits for.
+
+An error becomes a code, an HTTP status and one clear line of JSON.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -13,19 +18,26 @@ from starlette.responses import Response
 from starlette.types import ExceptionHandler
 
 from timbrel import errors
-from timbrel.errors import TimbrelError
 
 GONE_STATUS = 499
 """Nobody reads it: the caller has left."""
 
+READ_ON_FACTOR = 4
+"""So many times the limit is read and thrown away, so that a browser still sending hears what was wrong."""
 
-class TooLargeError(TimbrelError):
-    """The body of a request is larger than it may be."""
+FRESH = {"cache-control": "no-store"}
+"""The header of what may not be kept."""
+
+_Result = TypeVar("_Result")
+
+
+class TooLargeError(errors.TimbrelError):
+    """Is raised where the body of a request is larger than it may be."""
 
 
 @dataclass(frozen=True)
 class ErrorReply:
-    """An error as it goes to the page."""
+    """Describes an error for the page."""
 
     code: str
     """invalid_request, unavailable, overloaded, not_found, deadline or internal."""
@@ -43,15 +55,15 @@ class ErrorReply:
         return {"error": {"code": self.code, "message": self.message}}
 
     def to_response(self, further: Mapping[str, str] | None = None) -> Response:
-        """The HTTP response, with further headers."""
-        headers = {"cache-control": "no-store", **(further or {})}
+        """Makes the HTTP response, with further headers."""
+        headers = {**FRESH, **(further or {})}
         if self.retry_after_seconds is not None:
             headers["retry-after"] = str(max(1, math.ceil(self.retry_after_seconds)))
         # In ASCII: a message may quote what UTF-8 cannot hold, such as half a surrogate pair.
         return Response(json.dumps(self.to_json()), self.status, headers, "application/json")
 
 
-_KINDS: tuple[tuple[type[TimbrelError], str, int], ...] = (
+_KINDS: tuple[tuple[type[errors.TimbrelError], str, int], ...] = (
     (TooLargeError, "invalid_request", 413),
     (errors.InvalidRequestError, "invalid_request", 400),
     (errors.NotFoundError, "not_found", 404),
@@ -66,8 +78,8 @@ _KINDS: tuple[tuple[type[TimbrelError], str, int], ...] = (
 """Error, code, status; the first that fits counts."""
 
 
-def error_reply(error: TimbrelError) -> ErrorReply:
-    """The reply that stands for this error. Its message never holds a token: no TimbrelError's does."""
+def error_reply(error: errors.TimbrelError) -> ErrorReply:
+    """Makes the reply for an error. Its message never holds a token: no TimbrelError's does."""
     message = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, errors.AuthenticationError):
         message = (
@@ -81,7 +93,7 @@ def error_reply(error: TimbrelError) -> ErrorReply:
 
 
 def _answer_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, TimbrelError)
+    assert isinstance(error, errors.TimbrelError)
     return error_reply(error).to_response()
 
 
@@ -91,10 +103,6 @@ def _answer_http_error(_: Request, error: Exception) -> Response:
     return ErrorReply(code, error.detail, error.status_code).to_response(error.headers)
 
 
-def _answer_nobody(_: Request, __: Exception) -> Response:
-    return Response(status_code=GONE_STATUS)
-
-
 def _answer_bug(_: Request, __: Exception) -> Response:
     """Nobody thought of this error: its traceback is in the log, not on the wire."""
     message = "the explorer failed; its output on the terminal says where"
@@ -102,9 +110,58 @@ def _answer_bug(_: Request, __: Exception) -> Response:
 
 
 EXCEPTION_HANDLERS: dict[type[Exception], ExceptionHandler] = {
-    TimbrelError: _answer_error,
+    errors.TimbrelError: _answer_error,
     HTTPException: _answer_http_error,
-    ClientDisconnect: _answer_nobody,
+    ClientDisconnect: lambda *_: Response(status_code=GONE_STATUS),
     Exception: _answer_bug,
 }
-"""For Starlette: how each exception that leaves a handler of ours is answered."""
+"""How Starlette answers each exception that leaves a handler of ours."""
+
+
+async def read_body(request: Request, max_bytes: int, what: str) -> bytes:
+    """Reads the body of a request, no further than it is wanted.
+
+    Args:
+        what: it is, for the message.
+
+    Raises:
+        TooLargeError: it is longer than `max_bytes`, of which no more are held.
+        ClientDisconnect: the caller has left.
+    """
+    parts: list[bytes] = []
+    n_bytes = 0
+    async for part in request.stream():
+        n_bytes += len(part)
+        if n_bytes <= max_bytes:
+            parts.append(part)
+        else:
+            parts.clear()
+        if n_bytes > READ_ON_FACTOR * max_bytes:
+            break
+    if n_bytes > max_bytes:
+        size = f"{max_bytes >> 20} MiB" if max_bytes >= 2**20 else f"{max_bytes >> 10} KiB"
+        raise TooLargeError(f"{what} is too large; {size} at most are taken")
+    return b"".join(parts)
+
+
+async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Runs the work and returns its result; cancels it where the caller leaves. The body must have been read.
+
+    Raises:
+        ClientDisconnect: the caller has left.
+    """
+    task, gone = asyncio.create_task(work), asyncio.create_task(_until_disconnected(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _until_disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
