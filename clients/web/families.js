@@ -36,8 +36,9 @@ const KNOWN = {
 /** {family: {hue: {dark, light}, shape}} for all families of the points, those of General MIDI first. */
 export function makePalette(points) {
   const families = [...new Set(points.map(({ family }) => family))];
-  const order = [...Object.keys(KNOWN)];
-  families.sort((a, b) => place(order, a) - place(order, b) || a.localeCompare(b));
+  const order = Object.keys(KNOWN);
+  const place = (family) => (order.includes(family) ? order.indexOf(family) : order.length);
+  families.sort((a, b) => place(a) - place(b) || a.localeCompare(b));
   const looks = families.map((family) => KNOWN[family]).filter(Boolean);
   const taken = new Set(looks.map((look) => look.join()));
   const free = SHAPES.flatMap((shape) => Object.keys(HUES).map((hue) => [hue, shape])).filter(
@@ -55,7 +56,10 @@ export function makePalette(points) {
 export function traceShape(context, shape, x, y, radius) {
   context.beginPath();
   if (shape === "circle") context.arc(x, y, radius, 0, 2 * Math.PI);
-  else polygon(context, CORNERS[shape], x, y, radius);
+  else {
+    for (const [dx, dy] of CORNERS[shape]) context.lineTo(x + dx * radius, y + dy * radius);
+    context.closePath();
+  }
 }
 
 /** The same as an SVG element, 12 by 12. */
@@ -70,19 +74,6 @@ const CORNERS = {
   square: [[-0.95, -0.95], [0.95, -0.95], [0.95, 0.95], [-0.95, 0.95]],
   triangle: [[0, -1.2], [1.15, 0.85], [-1.15, 0.85]],
 };
-
-function polygon(context, corners, x, y, radius) {
-  corners.forEach(([dx, dy], index) => {
-    if (index === 0) context.moveTo(x + dx * radius, y + dy * radius);
-    else context.lineTo(x + dx * radius, y + dy * radius);
-  });
-  context.closePath();
-}
-
-function place(order, family) {
-  const index = order.indexOf(family);
-  return index < 0 ? order.length : index;
-}
 
 /** The list of families, and which of them are shown. */
 export class Legend {

@@ -115,7 +115,11 @@ export class Messages {
     this.#latest.get(text)?.remove();
     const line = this.#line(text, kind);
     this.#latest.set(text, line);
-    setTimeout(() => this.#forget(text, line), kind === "bad" ? stay * 1.6 : stay);
+    const forget = () => {
+      line.remove();
+      if (this.#latest.get(text) === line) this.#latest.delete(text);
+    };
+    setTimeout(forget, kind === "bad" ? stay * 1.6 : stay);
     while (this.list.children.length > 4) this.list.firstElementChild.remove();
   }
 
@@ -140,11 +144,6 @@ export class Messages {
   /** For screen readers. */
   say(text) {
     this.spoken.textContent = text;
-  }
-
-  #forget(text, line) {
-    line.remove();
-    if (this.#latest.get(text) === line) this.#latest.delete(text);
   }
 
   #line(text, kind) {

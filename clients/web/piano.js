@@ -72,7 +72,6 @@ export class Piano {
     const all = whites(least, most);
     const fits = Math.max(8, Math.floor(width / LEAST_KEY));
     const [first, last] = fits >= all.length ? [all[0], all.at(-1)] : this.#window(all, fits);
-    const letters = LETTERS.length;
     const signature = `${first} ${last} ${this.base}`;
     if (signature === this.signature) return;
     this.signature = signature;
@@ -81,8 +80,7 @@ export class Piano {
     const buttons = [];
     const shown = whites(first, last);
     for (let pitch = first; pitch <= last; pitch++) {
-      const letter = pitch - this.base >= 0 && pitch - this.base < letters ? LETTERS[pitch - this.base] : "";
-      buttons.push(this.#button(pitch, letter, shown));
+      buttons.push(this.#button(pitch, LETTERS[pitch - this.base] ?? "", shown));
     }
     this.element.replaceChildren(...buttons);
     const roving = this.#keys.has(this.chosen) ? this.chosen : first;
@@ -194,7 +192,5 @@ export class Piano {
 }
 
 function whites(first, last) {
-  const pitches = [];
-  for (let pitch = first; pitch <= last; pitch++) if (!isBlack(pitch)) pitches.push(pitch);
-  return pitches;
+  return Array.from({ length: last - first + 1 }, (_, index) => first + index).filter((pitch) => !isBlack(pitch));
 }

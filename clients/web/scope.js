@@ -98,12 +98,7 @@ export class Scope {
       let most = 0;
       for (let bin = from; bin <= to; bin++) most = Math.max(most, magnitudes[bin]);
       const strength = Math.min(1, Math.max(0, 1 + (20 * Math.log10(most + 1e-9) + 12) / RANGE_DB));
-      const [red, green, blue, alpha] = this.#colour(strength);
-      const place = (row * image.width + column) * 4;
-      image.data[place] = red;
-      image.data[place + 1] = green;
-      image.data[place + 2] = blue;
-      image.data[place + 3] = alpha;
+      image.data.set(this.#colour(strength), (row * image.width + column) * 4);
     }
   }
 
@@ -195,7 +190,7 @@ export class Scope {
   }
 }
 
-/** A small Fourier transform, radix 2, in place, real input: magnitudes of windows of `size` samples (a power of two), Hann-weighted. */
+/** Magnitudes of windows of `size` samples (a power of two), Hann-weighted: a Fourier transform of radix 2. */
 class Fft {
   constructor(size) {
     this.size = size;

@@ -1,4 +1,4 @@
-"""Good manners: for keyboards and screen readers, and when the server is away."""
+"""Accessible by keyboard and screen reader, on a phone, and when the server is away."""
 
 from __future__ import annotations
 

@@ -34,10 +34,7 @@ function mix(data, place, inks, x, y) {
     sum += weight;
   }
   if (shares < 1e-9) return;
-  data[place] = red / shares;
-  data[place + 1] = green / shares;
-  data[place + 2] = blue / shares;
-  data[place + 3] = 255 * STRENGTH * (1 - Math.exp(-sum));
+  data.set([red / shares, green / shares, blue / shares, 255 * STRENGTH * (1 - Math.exp(-sum))], place);
 }
 
 function channels(colour) {
