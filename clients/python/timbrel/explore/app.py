@@ -22,7 +22,7 @@ from timbrel.explore.http import EXCEPTION_HANDLERS, FRESH, cancel_on_disconnect
 from timbrel.explore.instruments import Instruments
 from timbrel.explore.parameters import describe_fields, note_request, read_query
 from timbrel.explore.recordings import Recordings
-from timbrel.explore.session import run_session
+from timbrel.explore.session import Session
 from timbrel.explore.static import WebFolder
 from timbrel.explore.upstream import PROBE_SECONDS, Upstream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -58,7 +58,7 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
             Route("/api/instruments/{job_id}.zip", instruments.zip),
             Route("/api/instruments/{job_id}", instruments.get),
             Route("/api/instruments/{job_id}", instruments.delete, methods=["DELETE"]),
-            WebSocketRoute("/api/play", partial(run_session, upstream)),
+            WebSocketRoute("/api/play", lambda websocket: Session(websocket, upstream).run()),
         ],
         exception_handlers=dict(EXCEPTION_HANDLERS),
     )

@@ -51,16 +51,14 @@ class ErrorReply:
     retry_after_seconds: float | None = None
     """When to try again, where that is known."""
 
-    def to_json(self) -> dict[str, dict[str, str]]:
-        return {"error": {"code": self.code, "message": self.message}}
-
     def to_response(self, further: Mapping[str, str] | None = None) -> Response:
         """Makes the HTTP response, with further headers."""
         headers = {**FRESH, **(further or {})}
         if self.retry_after_seconds is not None:
             headers["retry-after"] = str(max(1, math.ceil(self.retry_after_seconds)))
         # In ASCII: a message may quote what UTF-8 cannot hold, such as half a surrogate pair.
-        return Response(json.dumps(self.to_json()), self.status, headers, "application/json")
+        content = json.dumps({"error": {"code": self.code, "message": self.message}})
+        return Response(content, self.status, headers, "application/json")
 
 
 _KINDS: tuple[tuple[type[errors.TimbrelError], str, int], ...] = (

@@ -172,17 +172,11 @@ def _note_on(note_id: int, given: Mapping[str, Any]) -> NoteOn:
     live, lead = given.get("live", True), given.get("lead")
     if not isinstance(live, bool):
         raise refusal("live", f"{shown(live)} is neither true nor false")
-    if lead is not None and not _is_lead(lead):
-        low, high = LEAD_SECONDS
+    low, high = LEAD_SECONDS
+    is_number = isinstance(lead, int | float) and not isinstance(lead, bool)
+    if lead is not None and not (is_number and low <= lead <= high):
         raise refusal("lead", f"{shown(lead)} is not allowed; {low:g} to {high:g} seconds are")
     return NoteOn(note_id, {name: given[name] for name in NOTE_FIELDS & given.keys()}, live, lead)
-
-
-def _is_lead(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    low, high = LEAD_SECONDS
-    return low <= value <= high
 
 
 class StalledError(OverloadedError):

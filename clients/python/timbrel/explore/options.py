@@ -58,10 +58,6 @@ class ExploreOptions:
         if self.server is not None and self.bundle is not None:
             raise refusal("bundle", f"the server {self.server} serves its own")
 
-    @property
-    def scheme(self) -> str:
-        return "http" if self.certfile is None else "https"
-
 
 def listen(host: str, port: int) -> socket.socket:
     """Opens a socket that listens from now on, so that nobody else takes the port; who connects early waits.

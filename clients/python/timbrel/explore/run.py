@@ -81,7 +81,6 @@ def make_server(app: AccessMiddleware, options: ExploreOptions) -> PageServer:
 async def _run(options: ExploreOptions, listener: socket.socket, backend: Backend) -> int:
     """Runs until a signal ends it; returns the exit status."""
     status = 0
-
     async with Upstream(backend) as upstream, Instruments(upstream) as instruments:
         await _first_look(upstream)
         server = make_server(make_app(upstream, instruments, options.web, options.host), options)
@@ -110,7 +109,8 @@ async def _run(options: ExploreOptions, listener: socket.socket, backend: Backen
 def _announce(options: ExploreOptions, port: int) -> None:
     """Tells the page's address, warns where the network can reach it, and opens the browser."""
     host = "127.0.0.1" if is_wildcard(options.host) else options.host
-    url = f"{options.scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+    scheme = "http" if options.certfile is None else "https"
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
     with contextlib.suppress(OSError):  # whoever started it may have closed its output
         print(f"explorer: {url}", flush=True)
     if not is_loopback(options.host.lower()):

@@ -26,11 +26,6 @@ CLOSING_SECONDS = 1.0
 """How long saying so may take."""
 
 
-async def run_session(upstream: Upstream, websocket: WebSocket) -> None:
-    """Serves a WebSocket until it is closed."""
-    await Session(websocket, upstream).run()
-
-
 class Session:
     """Serves one WebSocket, from the handshake to its end."""
 
@@ -98,6 +93,8 @@ class Session:
             if len(self._live) > MAX_LIVE_NOTES:
                 raise OverloadedError(f"no more than {MAX_LIVE_NOTES} notes at once")
             request = await self._request(on)
+            if note.is_over:  # its page was given up meanwhile
+                return
             if on.live:
                 self._open_stream().note_on(note, request, on.lead_seconds)
             else:
@@ -137,18 +134,23 @@ class Session:
     async def _run_preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
         """Plays a note that comes as fast as it is written: clicks, previews, paths."""
         try:
+            await self._pass_on(note, request)
+        except StalledError as error:
+            self._give_up(error)
+        finally:
+            self._previews.pop(note, None)
+
+    async def _pass_on(self, note: PageNote, request: pb.GenerateRequest) -> None:
+        try:
             async with contextlib.aclosing(self._upstream.generate(request)) as replies:
                 async for reply in replies:
                     await note.take(reply)
             if not note.is_over:
                 raise ServerError("the server ended the stream before the note was finished")
-        except StalledError as error:
-            self._give_up(error)
+        except StalledError:
+            raise
         except TimbrelError as error:
-            with contextlib.suppress(StalledError):
-                await note.fail(error)
-        finally:
-            self._previews.pop(note, None)
+            await note.fail(error)
 
     def _cancel(self, note: PageNote) -> None:
         note.silence()
