@@ -18,7 +18,6 @@ export class AudioOutput extends Emitter {
     super();
     this.context = null;
     this.prebuffer = LEAST_PREBUFFER;
-    this.starved = 0; // how often a voice ran dry
   }
 
   get running() {
@@ -95,10 +94,7 @@ export class AudioOutput extends Emitter {
       this.#tapped?.(data.samples);
       return;
     }
-    if (data.type === "starved") {
-      this.starved += 1;
-      this.prebuffer = Math.min(MOST_PREBUFFER, this.prebuffer * 2);
-    }
+    if (data.type === "starved") this.prebuffer = Math.min(MOST_PREBUFFER, this.prebuffer * 2);
     if (data.type === "done") this.prebuffer = Math.max(LEAST_PREBUFFER, this.prebuffer * 0.95);
     this.emit(data.type, { ...data, at: performance.now() });
   }

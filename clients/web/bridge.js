@@ -7,6 +7,7 @@ const FIRST_WAIT = 400; // milliseconds before the first new try
 const LONGEST_WAIT = 8000;
 const PING_EVERY = 15000;
 const PONG_WITHIN = 10000;
+const ADDRESS = new URL("/api/play", location.href.replace(/^http/, "ws")).href;
 
 /**
  * Events: `open`, `closed`, `server` {state, message}.
@@ -20,9 +21,8 @@ export class Bridge extends Emitter {
   #timer = 0;
   #pongTimer = 0;
 
-  constructor(address = socketAddress("/api/play")) {
+  constructor() {
     super();
-    this.address = address;
     this.open = false;
     addEventListener("online", () => this.#hurry());
     document.addEventListener("visibilitychange", () => document.hidden || this.#hurry());
@@ -31,7 +31,7 @@ export class Bridge extends Emitter {
 
   connect() {
     clearTimeout(this.#timer);
-    const socket = new WebSocket(this.address);
+    const socket = new WebSocket(ADDRESS);
     socket.binaryType = "arraybuffer";
     socket.onopen = () => this.#opened();
     socket.onmessage = ({ data }) => this.#receive(data);
@@ -160,11 +160,4 @@ export function showState(bridge, name, messages) {
 export function showStatus(state, words) {
   $("status").dataset.state = state;
   document.querySelector(".status-text").textContent = words;
-}
-
-function socketAddress(path) {
-  const url = new URL(path, location.href);
-  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  url.hash = "";
-  return url.href;
 }

@@ -16,7 +16,8 @@ export class TimbreMap {
     const { palette } = this;
     this.disc = new Disc($("disc"), { points, palette, state, player, theme, still: () => theme.still });
     this.legend = new Legend($("legend"), $("families-all"), { points, palette, theme, disc: this.disc });
-    new Search($("search"), $("search-list"), { points, palette, theme, choose: (point) => this.#goTo(point) });
+    const search = { points, swatch: (point) => this.#icon(point), choose: (point) => this.#goTo(point) };
+    new Search($("search"), $("search-list"), search);
     $("zoom-in").addEventListener("click", () => this.disc.zoom(1.5));
     $("zoom-out").addEventListener("click", () => this.disc.zoom(1 / 1.5));
     $("zoom-home").addEventListener("click", () => this.disc.home());
@@ -36,9 +37,7 @@ export class TimbreMap {
 
   /** Colour and shape of the instrument that a place is nearest to. */
   swatch({ x, y }) {
-    const [{ point }] = this.disc.nearest(x, y, 1);
-    const { hue, shape } = this.palette[point.family];
-    return shapeIcon(shape, hue[this.theme.shade]);
+    return this.#icon(this.disc.nearest(x, y, 1)[0].point);
   }
 
   /** Shows where a recording lies, what is near it, and plays from there. */
@@ -52,6 +51,11 @@ export class TimbreMap {
     const heard = known ? `, ${pitchName(Math.round(pitch))}` : "";
     this.messages.show(`${file}${heard}: nearest are ${names.join(", ")}.`, "good", 9000);
     this.player.strike({}, { held: false });
+  }
+
+  #icon({ family }) {
+    const { hue, shape } = this.palette[family];
+    return shapeIcon(shape, hue[this.theme.shade]);
   }
 
   #goTo({ x, y, instrument }) {
@@ -83,12 +87,11 @@ class Search {
   #options = [];
   #active = -1;
 
-  constructor(input, list, { points, palette, theme, choose }) {
+  constructor(input, list, { points, swatch, choose }) {
     this.input = input;
     this.list = list;
     this.points = [...points].sort((one, other) => one.instrument.localeCompare(other.instrument));
-    this.palette = palette;
-    this.theme = theme;
+    this.swatch = swatch;
     this.choose = choose;
     input.addEventListener("input", () => this.#open());
     input.addEventListener("click", () => this.#open());
@@ -128,10 +131,8 @@ class Search {
   }
 
   #option(point, index) {
-    const { hue, shape } = this.palette[point.family];
-    const swatch = shapeIcon(shape, hue[this.theme.shade]);
     const attributes = { id: `search-${index}`, role: "option", "aria-selected": "false", "data-index": index };
-    return element("li", attributes, swatch, point.instrument, element("small", {}, point.family));
+    return element("li", attributes, this.swatch(point), point.instrument, element("small", {}, point.family));
   }
 
   #activate(index) {

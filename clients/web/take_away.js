@@ -1,7 +1,7 @@
 // The panel to take sounds away: files, links, code and instruments; and recordings that are brought along.
 
 import { call } from "./api.js";
-import { $ } from "./browser.js";
+import { $, element } from "./browser.js";
 import { InstrumentBuilder } from "./instrument.js";
 import { commandOf, pythonOf, queryOf } from "./note_request.js";
 
@@ -95,18 +95,15 @@ class RecordingInput {
 async function downloadNote(request) {
   const response = await call(`/api/note.wav?${queryOf(request)}`);
   const name = response.headers.get("Content-Disposition")?.match(/filename="?([^";]+)"?/)?.[1];
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await response.blob());
-  link.download = name ?? `timbrel-${request.pitch}.wav`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  const href = URL.createObjectURL(await response.blob());
+  element("a", { href, download: name ?? `timbrel-${request.pitch}.wav` }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
 /** Puts text where it can be pasted; raises where the browser refuses. */
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const area = document.createElement("textarea"); // pages that are not over HTTPS have no clipboard
-  area.value = text;
+  const area = element("textarea", { value: text }); // pages that are not over HTTPS have no clipboard
   document.body.append(area);
   area.select();
   const copied = document.execCommand("copy");
