@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import asdict
 from functools import partial
@@ -14,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 
+from timbrel.core.location import Location, location_from_pb
 from timbrel.core.model import model_from_pb
 from timbrel.core.timbre import point_of
-from timbrel.errors import ServerError, TimbrelError
+from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, AllowedHosts
 from timbrel.explore.http import EXCEPTION_HANDLERS, FRESH, cancel_on_disconnect, error_reply, read_body
 from timbrel.explore.instruments import Instruments
-from timbrel.explore.parameters import describe_fields, note_request, read_query
-from timbrel.explore.recordings import Recordings
+from timbrel.explore.parameters import describe_fields, note_request, read_query, recording_request
 from timbrel.explore.session import Session
 from timbrel.explore.static import WebFolder
 from timbrel.explore.upstream import PROBE_SECONDS, Upstream
@@ -32,6 +33,16 @@ FORMATS = {"wav": pb.AUDIO_FORMAT_WAV, "flac": pb.AUDIO_FORMAT_FLAC}
 MAX_BODY_BYTES = 1024
 """How large the body of a request that needs none may be."""
 
+MAX_RECORDING_BYTES = 32 * 2**20
+
+MAX_RECORDINGS = 2
+"""How many recordings are in hand; more wait."""
+
+UPLOAD_SECONDS = 60.0
+"""Who sends slowly keeps others waiting."""
+
+N_NEAREST = 8
+
 
 def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str) -> AccessMiddleware:
     """Makes the guarded application.
@@ -41,7 +52,7 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
         web: the page's folder.
         host: what is listened on, see `AllowedHosts`.
     """
-    server, page, recordings = ServerRoutes(upstream), WebFolder(web), Recordings(upstream)
+    server, page = ServerRoutes(upstream), WebFolder(web)
 
     starlette = Starlette(
         routes=[
@@ -53,7 +64,7 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
             Route("/api/map", server.timbre_map),
             Route("/api/note.wav", partial(server.note, "wav")),
             Route("/api/note.flac", partial(server.note, "flac")),
-            Route("/api/locate", recordings.locate, methods=["POST"]),
+            Route("/api/locate", server.locate, methods=["POST"]),
             Route("/api/instruments", instruments.post, methods=["POST"]),
             Route("/api/instruments/{job_id}.zip", instruments.zip),
             Route("/api/instruments/{job_id}", instruments.get),
@@ -66,10 +77,11 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
 
 
 class ServerRoutes:
-    """Passes plain questions on to the server: the model, the map, its health, and a note as a file."""
+    """Passes plain questions on to the server: its health, model and map, a note as a file, a recording."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
+        self._room_for_recordings = asyncio.Semaphore(MAX_RECORDINGS)
 
     async def model(self, _: Request) -> Response:
         found = await self._upstream.model()
@@ -108,6 +120,24 @@ class ServerRoutes:
             raise ServerError("the server ended the stream before the note was finished")
         return b"".join(parts)
 
+    async def locate(self, request: Request) -> Response:
+        """Finds where a recording lies that was dropped on the map."""
+        pitch = read_query(request.query_params, {"pitch": float})
+        async with self._room_for_recordings:
+            try:
+                async with asyncio.timeout(UPLOAD_SECONDS):
+                    content = await read_body(request, MAX_RECORDING_BYTES, "the recording")
+            except TimeoutError:
+                reason = f"the recording did not arrive within {UPLOAD_SECONDS:g} seconds"
+                raise DeadlineExceededError(reason) from None
+            location = await cancel_on_disconnect(request, self._locate(content, pitch.get("pitch")))
+        return JSONResponse({**_location_json(location), **pitch})
+
+    async def _locate(self, content: bytes, pitch: float | None) -> Location:
+        manifest = await self._upstream.manifest()
+        asked = await asyncio.to_thread(recording_request, content, pitch, manifest)
+        return location_from_pb(await self._upstream.locate(asked), manifest.bundle_hash, N_NEAREST)
+
 
 def file_name(asked: pb.GenerateRequest, ending: str) -> str:
     """Names a file by all that makes a note: "timbrel_x0.200_y-0.400_p060_v100_2s_seed7.wav"."""
@@ -142,3 +172,12 @@ def _point_json(point: pb.TimbrePoint) -> dict[str, Any]:
     x, y = point_of(point)
     pitches = {"pitch_min": point.pitch_min, "pitch_max": point.pitch_max}
     return {"instrument": point.instrument, "family": point.family, "x": x, "y": y, **pitches}
+
+
+def _location_json(location: Location) -> dict[str, object]:
+    x, y = location.timbre
+    nearest = []
+    for each in location.nearest:
+        place = {"x": each.timbre[0], "y": each.timbre[1], "distance": round(each.distance, 6)}
+        nearest.append({"instrument": each.name, "family": each.family, **place})
+    return {"x": x, "y": y, "nearest": nearest}

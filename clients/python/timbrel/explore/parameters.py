@@ -1,16 +1,23 @@
-"""Checks the fields that describe a note, as the page sends them, and makes them into a request."""
+"""Checks what a page sends, the fields of a note and recordings, and makes it into requests."""
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from timbrel.core.location import locate_request
 from timbrel.core.model import SamplingDefaults
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel_bundle.request_fields import FIELD, REQUEST_FIELDS, SEED_BITS
+from timbrel_bundle.wav_check import missing_bytes
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Kind = type[int] | type[float]
@@ -19,6 +26,12 @@ KINDS: dict[str, Kind] = {"x": float, "y": float} | {field.name: field.kind for 
 """Every field by name: whether it is a whole number."""
 
 NOTE_FIELDS = frozenset(KINDS)
+
+MAX_RECORDING_SECONDS = 120.0
+MAX_SAMPLES = 2**25
+"""How many all channels of a recording may have together, 128 MiB: a small file can hold hours of silence."""
+
+RECORDING_FORMATS = "wav, flac, ogg and mp3"
 
 
 def note_request(
@@ -45,6 +58,37 @@ def note_request(
     request = request_to_pb(NoteRequest(timbre, **given), manifest)
     request.audio = audio
     return request
+
+
+def recording_request(content: bytes, pitch: float | None, manifest: pb.Manifest) -> pb.LocateRequest:
+    """Makes the request to locate a recording; see `decode_recording`."""
+    samples, rate = decode_recording(content)
+    return locate_request(samples, rate, pitch, manifest)
+
+
+def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
+    """Decodes a file into samples [S, channels], of two minutes at most, and their rate in Hz. CPU-bound.
+
+    Raises:
+        InvalidRequestError: the file is empty, cut short, damaged or of a kind that libsndfile does not read.
+    """
+    if not content:
+        raise refusal("audio", "the file is empty")
+    if n_missing := missing_bytes(io.BytesIO(content)):
+        cut = f"the last {n_missing} bytes of its sound are missing"
+        raise refusal("audio", f"the file is cut short: {cut}")
+    try:
+        with soundfile.SoundFile(io.BytesIO(content)) as file:
+            rate = int(file.samplerate)
+            n_frames = int(min(MAX_RECORDING_SECONDS * rate, MAX_SAMPLES / file.channels))
+            samples = file.read(n_frames, dtype="float32", always_2d=True)
+    except soundfile.SoundFileError as error:
+        reason = " ".join(str(getattr(error, "error_string", error)).split()).rstrip(".")
+        formats = f"{RECORDING_FORMATS} are"
+        raise refusal("audio", f"this is no audio file that can be read ({reason}); {formats}") from None
+    if not samples.size:
+        raise refusal("audio", "the file holds no sound")
+    return samples, rate
 
 
 def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> list[dict[str, Any]]:
