@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from timbrel.explore.http import ErrorReply
+from timbrel.explore.http_common import ErrorReply
 
 POLICY = "; ".join(
     (

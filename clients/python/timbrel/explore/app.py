@@ -20,7 +20,13 @@ from timbrel.core.model import model_from_pb
 from timbrel.core.timbre import point_of
 from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, AllowedHosts
-from timbrel.explore.http import EXCEPTION_HANDLERS, FRESH, cancel_on_disconnect, error_reply, read_body
+from timbrel.explore.http_common import (
+    EXCEPTION_HANDLERS,
+    FRESH,
+    cancel_on_disconnect,
+    error_reply,
+    read_body,
+)
 from timbrel.explore.instruments import Instruments
 from timbrel.explore.parameters import describe_fields, note_request, read_query, recording_request
 from timbrel.explore.session import Session

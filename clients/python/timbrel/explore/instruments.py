@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 from timbrel.core.model import model_from_pb
 from timbrel.errors import NotFoundError, OverloadedError
-from timbrel.explore.http import FRESH, read_body
+from timbrel.explore.http_common import FRESH, read_body
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest
 from timbrel.explore.upstream import Upstream
 from timbrel.settings import ClientSettings

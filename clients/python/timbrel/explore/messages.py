@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from timbrel.errors import InvalidRequestError, OverloadedError, TimbrelError, refusal
-from timbrel.explore.http import error_reply
+from timbrel.explore.http_common import error_reply
 from timbrel.explore.parameters import NOTE_FIELDS, refuse_unknown, shown
 
 MAX_ID = 2**32 - 1

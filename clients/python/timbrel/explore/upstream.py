@@ -12,7 +12,7 @@ from typing import TypeVar
 from timbrel import errors
 from timbrel.aio.connection import Connection
 from timbrel.aio.player import PlayStream
-from timbrel.explore.http import error_reply
+from timbrel.explore.http_common import error_reply
 from timbrel.explore.options import ExploreOptions
 from timbrel.private_server import PrivateServer
 from timbrel.settings import ClientSettings, Security, find_server
