@@ -20,13 +20,7 @@ from timbrel.core.model import model_from_pb
 from timbrel.core.timbre import point_of
 from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, AllowedHosts
-from timbrel.explore.http_common import (
-    EXCEPTION_HANDLERS,
-    FRESH,
-    cancel_on_disconnect,
-    error_reply,
-    read_body,
-)
+from timbrel.explore.http_common import ERROR_HANDLERS, FRESH, cancel_on_disconnect, error_reply, read_body
 from timbrel.explore.instruments import Instruments
 from timbrel.explore.parameters import describe_fields, note_request, read_query, recording_request
 from timbrel.explore.session import Session
@@ -77,7 +71,7 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
             Route("/api/instruments/{job_id}", instruments.delete, methods=["DELETE"]),
             WebSocketRoute("/api/play", lambda websocket: Session(websocket, upstream).run()),
         ],
-        exception_handlers=dict(EXCEPTION_HANDLERS),
+        exception_handlers=dict(ERROR_HANDLERS),
     )
     return AccessMiddleware(starlette, AllowedHosts(host))
 

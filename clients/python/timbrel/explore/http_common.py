@@ -107,7 +107,7 @@ def _answer_bug(_: Request, __: Exception) -> Response:
     return ErrorReply("internal", message, 500).to_response()
 
 
-EXCEPTION_HANDLERS: dict[type[Exception], ExceptionHandler] = {
+ERROR_HANDLERS: dict[type[Exception], ExceptionHandler] = {
     errors.TimbrelError: _answer_error,
     HTTPException: _answer_http_error,
     ClientDisconnect: lambda *_: Response(status_code=GONE_STATUS),
