@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.harness.processes import BenchServer, start_pinned
 from benchmarks.harness.report import Bar, Report, print_table, usable_cores
 
-from timbrel.aio.transport import AsyncTransport
+from timbrel.aio.transport import Transport
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.settings.config import default_bundle_path
 
@@ -101,7 +101,7 @@ class Direct:
     """Straight from the server."""
 
     def __init__(self, address: str, seconds: float) -> None:
-        self._transport = AsyncTransport(address, None)
+        self._transport = Transport(address, None)
         self._seconds = seconds
 
     async def preview(self, seed: int) -> list[float]:
@@ -179,7 +179,7 @@ class Presses:
         page.goto(f"{url}?test#s=0.2&p={pitch}")
         page.wait_for_selector("html[data-ready]")
         self._page = page
-        self._until("timbrel.link.open")
+        self._until("timbrel.bridge.open")
         page.keyboard.press("Shift")  # a gesture, so that the page may sound
         self._until("timbrel.audio.running")
         page.locator("#previews").uncheck()

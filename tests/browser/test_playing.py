@@ -100,7 +100,7 @@ def test_resting_on_the_map_previews_and_leaving_ends_it(page: Any) -> None:
     page.page.mouse.move(*page.place(x + 0.2, y + 0.1))
     page.page.mouse.move(5, 5)
     page.wait_for_silence()
-    assert page.evaluate("timbrel.link.live") == 0
+    assert page.evaluate("timbrel.bridge.live") == 0
 
 
 def test_a_preview_that_was_heard_out_makes_the_click_instant(open_page: Any) -> None:

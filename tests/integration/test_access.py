@@ -22,7 +22,7 @@ from server_process import ServerProcess
 from waiting import wait_for
 
 import timbrel
-from timbrel.security import Security
+from timbrel.settings import Security
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc

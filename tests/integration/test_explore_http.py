@@ -246,7 +246,7 @@ def test_what_is_no_recording_is_refused_in_one_line(tiny_bundle: Path) -> None:
 def test_a_recording_that_is_too_large_is_not_held(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timbrel.explore.locating.MAX_BYTES", 2**20)
+    monkeypatch.setattr("timbrel.explore.app.MAX_RECORDING_BYTES", 2**20)
 
     async def test(app: App, explorer: Explorer) -> None:
         status, code, message = (await explorer.ask("/api/locate", "POST", bytes(2**20 + 1))).error
@@ -259,7 +259,7 @@ def test_a_recording_that_is_too_large_is_not_held(
 def test_a_recording_that_does_not_arrive_is_not_waited_for(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timbrel.explore.locating.UPLOAD_SECONDS", 0.1)
+    monkeypatch.setattr("timbrel.explore.app.UPLOAD_SECONDS", 0.1)
 
     async def test(app: App, explorer: Explorer) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", explorer.port)
@@ -278,9 +278,9 @@ def test_hours_of_silence_in_a_small_file_are_not_unpacked(tiny_bundle: Path) ->
     assert len(content) < 2**20
 
     async def test(app: App, explorer: Explorer) -> None:
-        from timbrel.explore.recording import MAX_SECONDS, decode_recording
+        from timbrel.explore.parameters import MAX_RECORDING_SECONDS, decode_recording
 
-        assert len(decode_recording(content)[0]) == MAX_SECONDS * 8000
+        assert len(decode_recording(content)[0]) == MAX_RECORDING_SECONDS * 8000
         assert (await explorer.ask("/api/locate", "POST", content)).status == 200
 
     explore(tiny_bundle, test)

@@ -17,7 +17,7 @@ from explorer import Explorer, exploring, require_explore
 from in_process_server import serving, wait_until_idle
 from waiting import wait_for_async
 
-from timbrel.explore import instrument_job
+from timbrel.explore import instruments
 from timbrel.library import verify_library
 from timbrel_server.app import App
 
@@ -204,7 +204,7 @@ def test_a_build_that_fails_says_why(tiny_bundle: Path, monkeypatch: pytest.Monk
 def test_a_worker_that_talks_nonsense_fails_its_own_job_alone(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = instrument_job._start_worker
+    start = instruments._start_worker
 
     async def start_babbler() -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -216,7 +216,7 @@ def test_a_worker_that_talks_nonsense_fails_its_own_job_alone(
 
     async def test(app: App, explorer: Explorer) -> None:
         for worker, ends in ((start_babbler, "failed"), (start, "rendering")):
-            monkeypatch.setattr(instrument_job, "_start_worker", worker)
+            monkeypatch.setattr(instruments, "_start_worker", worker)
             job = (await order(explorer))["id"]
             async with asyncio.timeout(20):
                 while (told := await state(explorer, job))["state"] != ends:

@@ -68,6 +68,11 @@ class InvalidRequestError(TimbrelError):
         return cls("; ".join(f"{name}: {description}" for name, description in fields), fields)
 
 
+def refusal(field: str, description: str) -> InvalidRequestError:
+    """The error to raise for one field that is out of range."""
+    return InvalidRequestError.of([FieldViolation(field, description)])
+
+
 class NotFoundError(TimbrelError):
     """The server has no bundle or file of this name.
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from timbrel.core.address import TOKEN_VARIABLE
 from timbrel.errors import MissingExtraError, UnavailableError
+from timbrel.settings import TOKEN_VARIABLE
 
 BUNDLE_VARIABLE = "TIMBREL_BUNDLE"
 """Environment variable that names the bundle folder a private server serves."""

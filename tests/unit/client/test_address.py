@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from timbrel.core.address import Address, find_server, parse_address
 from timbrel.errors import InvalidRequestError
+from timbrel.settings import Address, find_server, parse_address
 
 
 @pytest.mark.parametrize(

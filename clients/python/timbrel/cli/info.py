@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
-from timbrel.core.instrument import Instrument
 from timbrel.core.model import Model
+from timbrel.core.timbre import Instrument
 
 _EXAMPLES = """\
 examples:

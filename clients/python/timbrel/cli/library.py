@@ -14,8 +14,7 @@ from tqdm import tqdm
 
 from timbrel.cli.options import add_bundle_option
 from timbrel.client import Client
-from timbrel.core.instrument import Instrument
-from timbrel.core.timbre import parse_timbre
+from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, Voice, build_library
 from timbrel.library.plan import job as jobs

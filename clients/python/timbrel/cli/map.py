@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
-from timbrel.core.instrument import Instrument
+from timbrel.core.timbre import Instrument
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.timbre_map.picture import check_picture_path, draw_map
 from timbrel.timbre_map.text import draw_text

@@ -12,9 +12,9 @@ from typing import Any
 from timbrel.audio.file import check_audio_target
 from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
 from timbrel.client import Client
-from timbrel.core.path import path as points_along
 from timbrel.core.request import NoteRequest
 from timbrel.core.timbre import parse_timbre
+from timbrel.core.timbre import path as points_along
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.note import Note
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from timbrel.core.instrument import Instrument
+from timbrel.core.timbre import Instrument
 
 LOWEST_PITCH = 36
 HIGHEST_PITCH = 94

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from timbrel.core.instrument import Instrument
-from timbrel.core.timbre import parse_timbre
+from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.library.plan.voice import NamedPoint, Timbre, name_voices
 from timbrel.performance.general_midi import (

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from timbrel.core.instrument import Instrument
+from timbrel.core.timbre import Instrument
 from timbrel.demo.picture import require_matplotlib
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.timbre_map.labels import Box, place_labels

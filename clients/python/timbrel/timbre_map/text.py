@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from timbrel.core.instrument import Instrument
+from timbrel.core.timbre import Instrument
 
 CELL_ASPECT = 2.0
 """A terminal's cells are about this much higher than wide."""

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from timbrel.core.instrument import Instrument
+from timbrel.core.timbre import Instrument
 from timbrel.errors import InvalidRequestError
 from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, path_points, slug_of
 

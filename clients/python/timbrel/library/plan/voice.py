@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from timbrel.core.instrument import Instrument
-from timbrel.core.timbre import parse_timbre
+from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.library.plan.ranges import refusal
 from timbrel_bundle.errors import UnknownInstrumentError
 from timbrel_bundle.request_fields import DISC_SLACK

@@ -10,7 +10,6 @@ from contextlib import closing, suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from timbrel.client import Client
-from timbrel.core.address import SERVER_VARIABLE, parse_address
 from timbrel.core.request import NoteRequest
 from timbrel.errors import (
     BundleMismatchError,
@@ -23,6 +22,7 @@ from timbrel.library.plan.job import ModelIdentity
 from timbrel.library.plan.notes import NoteOrder
 from timbrel.library.render.store import RawNote
 from timbrel.library.render.work_queue import Lease, WorkQueue
+from timbrel.settings import SERVER_VARIABLE, parse_address
 
 MAX_IN_FLIGHT = 64
 """Notes asked of one server at once, at most."""
