@@ -50,7 +50,7 @@ class BackgroundServer:
     def wait_until_idle(self) -> None:
         """Returns once no note, recording or decoding is in hand; fails where something never leaves."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        served = self.app._shelf.find()
+        served = self.app._bundles.find()
         while served.in_use:
             assert time.monotonic() < deadline, "a slot has leaked"
             time.sleep(0.01)

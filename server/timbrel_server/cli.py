@@ -1,4 +1,4 @@
-"""`timbrel serve`."""
+"""The command `timbrel serve`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import os
 import sys
 
 from timbrel_server.app import serve
-from timbrel_server.settings.config_sources import add_flags, gather
-from timbrel_server.watching.logs import set_up_logging
+from timbrel_server.config import ServerConfig
+from timbrel_server.observability.logs import set_up_logging
+from timbrel_server.options import add_flags, gather
 
 _log = logging.getLogger(__name__)
 
@@ -44,11 +45,11 @@ class ServeCommand:
         """Adds the options of ServerConfig."""
         parser.description = _DESCRIPTION
         parser.epilog = _EPILOG
-        add_flags(parser)
+        add_flags(parser, ServerConfig)
 
     def run(self, args: argparse.Namespace) -> int:
         """Serves; returns 0 once drained."""
-        sourced = gather(args)
+        sourced = gather(args, ServerConfig)
         set_up_logging(sourced.config.log_format, sourced.config.log_level)
 
         def announce(line: str) -> None:

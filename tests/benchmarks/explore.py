@@ -38,7 +38,7 @@ from benchmarks.harness.table import print_table
 
 from timbrel.aio.transport import AsyncTransport
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

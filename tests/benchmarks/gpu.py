@@ -40,8 +40,8 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError, ProviderError
 from timbrel_bundle.providers import CUDA, obstacle
 from timbrel_posttraining.finetune.base import Base
+from timbrel_server.config import default_bundle_path
 from timbrel_server.decoder.sessions import DECODER_GRAPHS
-from timbrel_server.settings.config import default_bundle_path
 
 MAX_MEAN_KL = 0.01
 """Nats per token."""

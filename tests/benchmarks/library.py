@@ -37,7 +37,7 @@ from benchmarks.harness.report import Bar, Report
 from benchmarks.harness.server import BenchServer
 from benchmarks.harness.table import print_table
 
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 CORES = ("apart", "shared")
 RATIOS = ("saturated", "phase_one", "whole")

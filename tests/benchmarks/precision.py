@@ -35,9 +35,9 @@ from timbrel.pitch import PitchMeter, is_in_tune
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_posttraining.finetune.base import Base
+from timbrel_server.config import default_bundle_path
 from timbrel_server.decoder.sessions import FP32, INT8
 from timbrel_server.engine.request import NoteRequest
-from timbrel_server.settings.config import default_bundle_path
 
 LOWEST_PITCH, HIGHEST_PITCH = 36, 94
 MAX_MEAN_KL = 0.01

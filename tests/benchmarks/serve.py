@@ -37,7 +37,7 @@ from benchmarks.harness.table import print_table
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 LOADS = (0.25, 0.5, 0.75, 0.9)
 REPORTED_LOAD = 0.5

@@ -20,7 +20,8 @@ from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.api import codec_decoding, service
+from timbrel_server.served_bundles import codec_decoding
+from timbrel_server.synthesizer import service
 
 SECRET = "/opt/models/decoder.layers.3.weight is not finite"
 METHOD = {method.path.rpartition("/")[2]: method for method in METHODS}

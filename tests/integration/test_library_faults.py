@@ -15,7 +15,7 @@ from note_proxy import NoteProxy
 from requirements_gate import require_system
 from server_process import ServerProcess, server_environment
 
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 StartServer = Callable[..., ServerProcess]
 

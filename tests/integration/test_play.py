@@ -18,9 +18,9 @@ from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.api.play import MAX_LIVE_NOTES
-from timbrel_server.serving.bundle_source import BundleSource
-from timbrel_server.stop_signal import StopSignal
+from timbrel_server.config import BundleSource
+from timbrel_server.signals import StopSignal
+from timbrel_server.synthesizer.play import MAX_LIVE_NOTES
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
 UNHURRIED = 60.0
@@ -309,17 +309,17 @@ def test_a_note_keeps_to_the_bundle_that_it_was_asked_of(
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
         await keyboard.call.initial_metadata()
         loop = asyncio.get_running_loop()
-        old = app._shelf.find()
+        old = app._bundles.find()
         new = app._setup.open(BundleSource(tiny_bundle, old.name))
         new.manifest.bundle_hash = "another"
         new.attach(old.engine, old.sessions)
-        find = app._shelf.find
+        find = app._bundles.find
 
         def find_and_switch(*names: str) -> Any:
-            loop.call_soon(app._shelf.replace, new)
+            loop.call_soon(app._bundles.replace, new)
             return find(*names)
 
-        monkeypatch.setattr(app._shelf, "find", find_and_switch)
+        monkeypatch.setattr(app._bundles, "find", find_and_switch)
         await keyboard.on(1, audio=pb.AUDIO_FORMAT_FLOAT32, seconds=2.4)
         while find() is old:
             await asyncio.sleep(0)
@@ -338,7 +338,7 @@ def test_a_note_keeps_to_the_bundle_that_it_was_asked_of(
 
 def test_a_stream_that_breaks_off_lets_go_of_its_bundle(tiny_bundle: Path) -> None:
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
-        served = app._shelf.find()
+        served = app._bundles.find()
         for note_id in range(8):
             await keyboard.on(note_id, audio=pb.AUDIO_FORMAT_FLOAT32, seconds=2.4)
         await keyboard.until(lambda: keyboard.replies)

@@ -1,26 +1,26 @@
-"""Who wants to know how an engine fares."""
+"""The observer of an engine: the side of it that metrics see."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from timbrel_server.engine.ticket import Delivery
-
-Receive = Callable[[Delivery], None]
+from timbrel_server.engine.request import Delivery, RequestHandle
 
 
 class EngineObserver:
-    """Told of what happens, from the engine's threads and from the event loop; must not block.
+    """Is told of what happens, from the engine's threads and from the event loop; must not block.
 
-    This one wants to know nothing.
+    This one ignores it all.
     """
 
-    def follow(self, receive: Receive) -> Receive:
-        """A request is accepted: what its deliveries shall go to in place of `receive`."""
-        return receive
+    def accepted(self, handle: RequestHandle) -> None:
+        """A request is accepted."""
+        return
 
-    def cancelled(self, receive: Receive) -> None:
-        """A request, whose reader is as `follow` returned it, is wanted no more; it may have ended."""
+    def delivered(self, handle: RequestHandle, delivery: Delivery) -> None:
+        """The reader of a request has got a delivery."""
+        return
+
+    def cancelled(self, handle: RequestHandle) -> None:
+        """A request is wanted no more; it may have ended."""
         return
 
     def refused(self) -> None:

@@ -10,10 +10,11 @@ from benchmarks.harness.step_inputs import N_STEPS, step_inputs
 from benchmarks.harness.timing import Work
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.request_fields import SamplingSettings
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import DecoderSessions
 from timbrel_server.engine.engine import StepRow
-from timbrel_server.engine.request import NoteRequest, SamplingSettings
+from timbrel_server.engine.request import NoteRequest
 
 SAMPLING = SamplingSettings(temperature=1.0, top_k=256, top_p=0.95)
 """What every side draws with."""

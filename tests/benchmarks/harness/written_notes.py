@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from benchmarks.harness.streams import Deliveries
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.api.convert import token_layout
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import DecoderSessions
-from timbrel_server.engine.engine import Engine
-from timbrel_server.engine.request import NoteRequest
-from timbrel_server.engine.ticket import Delivery, Frame
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.request import Delivery, Frame, NoteRequest, RequestHandle
+from timbrel_server.served_bundles.served_bundle import token_layout
 
 
 def write_notes(
@@ -35,10 +35,10 @@ def write_notes(
         if delivery.error is not None or delivery.finish is not None:
             ended.put(number)
 
-    engine = Engine(runner, token_layout(bundle.manifest), len(requests), post)
+    engine = EnginePool([runner], token_layout(bundle.manifest), len(requests), post)
     engine.start()
     for number, request in enumerate(requests):
-        engine.submit(request, lambda delivery, number=number: receive(number, delivery))  # type: ignore[misc]
+        engine.accept(RequestHandle(request, partial(receive, number)))
     for _ in requests:
         ended.get()
     engine.stop()
