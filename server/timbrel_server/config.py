@@ -9,15 +9,7 @@ from pathlib import Path
 
 from timbrel_bundle.layout import MANIFEST
 from timbrel_server.decoder.sessions import AUTO, PRECISIONS
-from timbrel_server.options import (
-    ConfigError,
-    option,
-    read_number,
-    read_path,
-    read_switch,
-    read_text,
-    read_whole,
-)
+from timbrel_server.options import ConfigError, option
 
 DEFAULT_BUNDLE_NAME = "default"
 MAX_SLOTS = 1024
@@ -65,32 +57,28 @@ class ServerConfig:
     bundles: tuple[BundleSource, ...] = option(
         (),
         "bundle",
-        read_bundle_source,
         "bundle folder, and what requests call it (default: its manifest's name); give it again to serve"
         " several, the first of which is meant where a request names none (default: the bundle that ships)",
+        read=read_bundle_source,
         metavar="[NAME=]DIR",
-        repeats=True,
     )
     """What to serve, one engine each. Empty: the bundle that ships."""
 
-    host: str = option("127.0.0.1", "host", read_text, "address to listen on")
+    host: str = option("127.0.0.1", "host", "address to listen on")
     """The loopback alone unless asked: what listens elsewhere wants tokens or certificates."""
 
-    port: int = option(50051, "port", read_whole, "0 takes a free one")
+    port: int = option(50051, "port", "0 takes a free one")
 
     provider: str = option(
-        "auto", "provider", read_text, "where to run: auto is CUDA where it works", metavar="auto|cpu|cuda"
+        "auto", "provider", "where to run: auto is CUDA where it works", metavar="auto|cpu|cuda"
     )
 
-    precision: str = option(
-        AUTO, "precision", read_text, "of the decoder's arithmetic", metavar="|".join(PRECISIONS)
-    )
+    precision: str = option(AUTO, "precision", "of the decoder's arithmetic", metavar="|".join(PRECISIONS))
     """Every engine's. AUTO is the provider's usual one."""
 
     fast: bool = option(
         False,
         "fast",
-        read_switch,
         "use every batch size, even where a note may then get other codes than in other company",
     )
     """Off: by default a request gives the same codes alone or in any company."""
@@ -98,39 +86,35 @@ class ServerConfig:
     devices: tuple[int, ...] = option(
         (0,),
         "device",
-        read_whole,
         "CUDA device, by its number; give it again for several, which share one queue (default: 0)",
         metavar="N",
-        repeats=True,
     )
     """Each bundle has an engine on every one of them."""
 
-    n_slots: int = option(16, "slots", read_whole, "notes written at once, by each engine")
+    n_slots: int = option(16, "slots", "notes written at once, by each engine")
     """On a CPU more would gain little and let each note's first sound come later."""
 
-    n_threads: int = option(0, "threads", read_whole, "threads of a step; 0: one per core")
+    n_threads: int = option(0, "threads", "threads of a step; 0: one per core")
 
-    queue_capacity: int = option(256, "queue", read_whole, "requests that may wait for a slot", metavar="N")
+    queue_capacity: int = option(256, "queue", "requests that may wait for a slot", metavar="N")
     """Enough for a client that renders a whole instrument in one go; further ones are told to come back."""
 
     queue_frames: int | None = option(
         None,
         "queue_frames",
-        read_whole,
         "frames of work that may wait for a slot (default: three quarters of what --queue longest notes are)",
         metavar="N",
     )
     """Long notes fill the queue sooner than short ones."""
 
     grace_seconds: float = option(
-        30.0, "grace", read_number, "how long to finish notes when asked to end", metavar="SECONDS"
+        30.0, "grace", "how long to finish notes when asked to end", metavar="SECONDS"
     )
     """A note takes less."""
 
     stall_seconds: float = option(
         30.0,
         "stall",
-        read_number,
         "an engine whose step takes longer has stalled: the server ends with status 1",
         metavar="SECONDS",
     )
@@ -139,61 +123,52 @@ class ServerConfig:
     failure_grace_seconds: float = option(
         5.0,
         "failure_grace",
-        read_number,
         "how long to say NOT_SERVING, before it ends, once an engine has failed",
         metavar="SECONDS",
     )
     """Long enough for load balancers to see it."""
 
-    token: str | None = option(None, "token", read_text, "the one token calls must bring", secret=True)
+    token: str | None = option(None, "token", "the one token calls must bring", secret=True)
     """Of a caller named `default`."""
 
     token_file: Path | None = option(
         None,
         "token_file",
-        read_path,
         "lines NAME:TOKEN, one of which calls must bring as `authorization: Bearer TOKEN`",
         metavar="FILE",
     )
 
     allow_anonymous: bool = option(
-        False, "allow_anonymous", read_switch, "let anybody in, though the address is not a loopback one"
+        False, "allow_anonymous", "let anybody in, though the address is not a loopback one"
     )
 
     insecure: bool = option(
-        False,
-        "insecure",
-        read_switch,
-        "let tokens travel unencrypted, though the address is not a loopback one",
+        False, "insecure", "let tokens travel unencrypted, though the address is not a loopback one"
     )
 
     tls_certificate: Path | None = option(
-        None, "tls_cert", read_path, "the server's certificate chain, PEM", metavar="FILE"
+        None, "tls_cert", "the server's certificate chain, PEM", metavar="FILE"
     )
 
-    tls_key: Path | None = option(None, "tls_key", read_path, "its private key, PEM", metavar="FILE")
+    tls_key: Path | None = option(None, "tls_key", "its private key, PEM", metavar="FILE")
 
     client_authority: Path | None = option(
         None,
         "client_ca",
-        read_path,
         "callers must bring a certificate that one of these signed, PEM (mutual TLS)",
         metavar="FILE",
     )
 
-    max_message_bytes: int = option(
-        4 << 20, "max_message_bytes", read_whole, "largest request", metavar="BYTES"
-    )
+    max_message_bytes: int = option(4 << 20, "max_message_bytes", "largest request", metavar="BYTES")
     """A recording to be located is the largest, up to 3 MiB."""
 
     max_streams: int = option(
-        1024, "max_streams", read_whole, "calls at once on one connection; further ones wait", metavar="N"
+        1024, "max_streams", "calls at once on one connection; further ones wait", metavar="N"
     )
 
     max_connections: int = option(
         4096,
         "max_connections",
-        read_whole,
         "connections at once; further ones are closed before they say a word",
         metavar="N",
     )
@@ -202,34 +177,31 @@ class ServerConfig:
     max_in_flight: int | None = option(
         None,
         "max_in_flight",
-        read_whole,
         "notes of one stream in hand at once; it is read no further (default: twice the slots, at least 32)",
         metavar="N",
     )
     """What a caller does not read has to be kept for it. GetModel says it."""
 
     max_batch: int = option(
-        32, "max_batch", read_whole, "notes of one inference request, which is answered whole", metavar="N"
+        32, "max_batch", "notes of one inference request, which is answered whole", metavar="N"
     )
     """The reply holds them all: megabytes of sound each, at worst. Streams of notes have no such limit."""
 
     max_seconds: float | None = option(
         None,
         "max_seconds",
-        read_number,
         "how long a key may be held (default: as long as each bundle can)",
         metavar="SECONDS",
     )
     """GetModel gives it as the bundle's own."""
 
     metrics_host: str | None = option(
-        None, "metrics_host", read_text, "where /metrics is (default: --host)", metavar="HOST"
+        None, "metrics_host", "where /metrics is (default: --host)", metavar="HOST"
     )
 
     metrics_port: int | None = option(
         None,
         "metrics_port",
-        read_whole,
         "serve /metrics, /livez and /readyz over HTTP; 0 takes a free port (default: no)",
         metavar="PORT",
     )
@@ -237,20 +209,17 @@ class ServerConfig:
     otlp_endpoint: str | None = option(
         None,
         "otlp_endpoint",
-        read_text,
         "send traces to this collector, by OTLP over gRPC, such as http://127.0.0.1:4317"
         " (default: to none, but where OTEL_* variables ask for it)",
         metavar="URL",
     )
     """Further options are OpenTelemetry's own variables: OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, ..."""
 
-    log_format: str = option("text", "log_format", read_text, "of the log", metavar="|".join(LOG_FORMATS))
+    log_format: str = option("text", "log_format", "of the log", metavar="|".join(LOG_FORMATS))
 
-    log_level: str = option("info", "log_level", read_text, "what to log", metavar="|".join(LOG_LEVELS))
+    log_level: str = option("info", "log_level", "what to log", metavar="|".join(LOG_LEVELS))
 
-    exit_with_parent: bool = option(
-        False, "exit_with_parent", read_switch, "end when the standard input does"
-    )
+    exit_with_parent: bool = option(False, "exit_with_parent", "end when the standard input does")
 
     def __post_init__(self) -> None:
         _check_ranges(self)

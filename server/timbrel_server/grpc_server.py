@@ -13,9 +13,8 @@ from timbrel_server.config import ServerConfig
 from timbrel_server.open_inference.service import InferenceService
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
 from timbrel_server.rpc.call_recorder import CallObserver, CallRecorder, CallsInProgress, CallTracer
-from timbrel_server.rpc.handlers import service_handler
+from timbrel_server.rpc.handlers import MiddlewareInterceptor, service_handler
 from timbrel_server.rpc.health import Health
-from timbrel_server.rpc.interceptors import MiddlewareInterceptor
 from timbrel_server.rpc.listener import join_address, listen, server_options
 from timbrel_server.served_bundles.served_bundle import BundleRegistry
 from timbrel_server.signals import StopSignal

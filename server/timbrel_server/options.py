@@ -11,7 +11,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from types import NoneType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 ENVIRONMENT_PREFIX = "TIMBREL_"
 
@@ -79,25 +80,29 @@ class Option:
 def option(
     default: Any,
     key: str,
-    read: Callable[[str], Any],
     help: str,
     *,
+    read: Callable[[str], Any] | None = None,
     metavar: str | None = None,
     secret: bool = False,
-    repeats: bool = False,
 ) -> Any:
-    """Declares a field of a configuration: the arguments are those of `Option`."""
-    notes = dict(key=key, read=read, help=help, metavar=metavar, secret=secret, repeats=repeats)
+    """Declares a field of a configuration: arguments are those of `Option`. How it is read, and whether it
+    repeats, follows from the field's type unless said here."""
+    notes = {"key": key, "help": help, "read": read, "metavar": metavar, "secret": secret}
     return dataclasses.field(default=default, metadata=notes)
 
 
 def options_of(config: type) -> Sequence[Option]:
     """Returns the options of a configuration's dataclass, in their order."""
-    return [
-        Option(field=field.name, default=field.default, **field.metadata)
-        for field in dataclasses.fields(config)
-        if field.metadata
-    ]
+    hints = get_type_hints(config)
+    return [_option_of(field, hints[field.name]) for field in dataclasses.fields(config) if field.metadata]
+
+
+def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
+    """`int | None` and `tuple[int, ...]` are read as int is."""
+    kinds = [kind for kind in get_args(hint) if kind not in (NoneType, Ellipsis)] or [hint]
+    notes = {**field.metadata, "read": field.metadata["read"] or _READERS[kinds[0]]}
+    return Option(field=field.name, default=field.default, repeats=get_origin(hint) is tuple, **notes)
 
 
 def read_whole(text: str) -> int:
@@ -134,6 +139,15 @@ def read_switch(text: str) -> bool:
         return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
     except KeyError:
         raise ValueError("expected true or false") from None
+
+
+_READERS: Mapping[type, Callable[[str], Any]] = {
+    int: read_whole,
+    float: read_number,
+    str: read_text,
+    Path: read_path,
+    bool: read_switch,
+}
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError, ProviderError
-from timbrel_bundle.layout import (
-    CONDITION_ENCODER,
-    CONDITION_ENCODER_HALF,
-    DECODER_STEP,
-    DECODER_STEP_HALF,
-    DECODER_STEP_INT8,
-    DECODER_STEP_PORTABLE,
-)
 from timbrel_bundle.providers import CPU, CUDA, Provider, provider_in_use, resolve_provider
 from timbrel_bundle.runtime import load_runtime, session_options
 from timbrel_server.decoder.memory import HOST, Memory
@@ -31,12 +24,12 @@ PRECISIONS = (AUTO, FP32, FP16, INT8)
 
 DECODER_GRAPHS: Mapping[str, Mapping[str, Sequence[str]]] = {
     CPU: {
-        FP32: (DECODER_STEP, DECODER_STEP_PORTABLE),
-        INT8: (DECODER_STEP_INT8,),
-        FP16: (DECODER_STEP_HALF,),
+        FP32: (layout.DECODER_STEP, layout.DECODER_STEP_PORTABLE),
+        INT8: (layout.DECODER_STEP_INT8,),
+        FP16: (layout.DECODER_STEP_HALF,),
     },
     # GroupQueryAttention on CUDA knows fp16 and bf16 only.
-    CUDA: {FP16: (DECODER_STEP_HALF,), FP32: (DECODER_STEP_PORTABLE,)},
+    CUDA: {FP16: (layout.DECODER_STEP_HALF,), FP32: (layout.DECODER_STEP_PORTABLE,)},
 }
 """Decode graphs by provider and precision, best first."""
 
@@ -114,7 +107,7 @@ def _open(
 ) -> DecoderSessions:
     decoder = _session(bundle, graph, _with_options(providers, device_id, captures), n_threads)
     # One run a note, of three positions: not worth a second pool of threads.
-    condition_graph = CONDITION_ENCODER_HALF if precision == FP16 else CONDITION_ENCODER
+    condition_graph = layout.CONDITION_ENCODER_HALF if precision == FP16 else layout.CONDITION_ENCODER
     condition_encoder = _session(bundle, condition_graph, _with_options(providers, device_id, False), 1)
     return DecoderSessions(
         providers[0],

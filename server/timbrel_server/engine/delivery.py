@@ -8,8 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from timbrel_server.engine.observer import EngineObserver
-from timbrel_server.engine.request import Delivery, Finish, Frame, RequestHandle
+from timbrel_server.engine.request import Delivery, EngineObserver, Finish, Frame, RequestHandle
 
 LARGEST_CHUNK_FRAMES = 32
 """Beyond this larger replies save next to nothing."""

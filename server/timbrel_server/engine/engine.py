@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from timbrel_server.engine.delivery import DeliveryCoalescer, Post
-from timbrel_server.engine.observer import EngineObserver
 from timbrel_server.engine.progress import TokenLayout
-from timbrel_server.engine.request import Delivery, NoteRequest, RequestHandle
+from timbrel_server.engine.request import Delivery, EngineObserver, NoteRequest, RequestHandle
 from timbrel_server.engine.request_queue import RequestQueue
 from timbrel_server.engine.scheduler import FrameClock, Move, Scheduler
 from timbrel_server.engine.slots import Slot

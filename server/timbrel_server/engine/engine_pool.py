@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 from timbrel_server.engine.delivery import Post
 from timbrel_server.engine.engine import Engine, StepRunner
-from timbrel_server.engine.observer import EngineObserver
 from timbrel_server.engine.progress import TokenLayout
-from timbrel_server.engine.request import Delivery, NoteRequest, RequestHandle
+from timbrel_server.engine.request import Delivery, EngineObserver, NoteRequest, RequestHandle
 from timbrel_server.engine.request_queue import QueueFull, RequestQueue
 from timbrel_server.engine.scheduler import FrameClock
 from timbrel_server.errors import OverloadedError, UnavailableError
@@ -93,11 +92,6 @@ class EnginePool:
         return self._refusal is None
 
     @property
-    def step_seconds(self) -> float:
-        """How long a step has taken lately, on the fastest engine. 0 before the first."""
-        return min(engine.step_seconds for engine in self.engines)
-
-    @property
     def steps_in_progress(self) -> Sequence[int | None]:
         """As `Engine.step_in_progress`, of each."""
         return [engine.step_in_progress for engine in self.engines]
@@ -177,8 +171,9 @@ class EnginePool:
             return  # it is the caller's own haste, and no better later: the deadline itself will tell
         n_running = sum(engine.n_frames_left for engine in self.engines)
         n_ahead = n_running + self._queue.frames_ahead(handle.client.caller)
-        wait = n_ahead / self.n_slots * self.step_seconds
-        own = (handle.request.held_frames + self._n_flushing) * self.step_seconds
+        step_seconds = min(engine.step_seconds for engine in self.engines)
+        wait = n_ahead / self.n_slots * step_seconds
+        own = (handle.request.held_frames + self._n_flushing) * step_seconds
         if wait + own > seconds_left:
             self._observer.refused()
             raise OverloadedError(

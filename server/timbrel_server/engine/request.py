@@ -1,4 +1,4 @@
-"""A note that is asked for: the request in the engine's own units, and the engine's handle of it."""
+"""Requests for notes: in the engine's own units, their handles, and what is delivered of them."""
 
 from __future__ import annotations
 
@@ -117,3 +117,28 @@ class RequestHandle:
             n_begun: frames whose gate the decoder has read.
         """
         self._held_frames = min(self._held_frames, max(n_begun, self.request.least_held_frames))
+
+
+class EngineObserver:
+    """Is told of what happens, from the engine's threads and from the event loop; must not block.
+
+    This one ignores it all.
+    """
+
+    def accepted(self, handle: RequestHandle) -> None:
+        """A request is accepted."""
+
+    def delivered(self, handle: RequestHandle, delivery: Delivery) -> None:
+        """The reader of a request has got a delivery."""
+
+    def cancelled(self, handle: RequestHandle) -> None:
+        """A request is wanted no more; it may have ended."""
+
+    def refused(self) -> None:
+        """A request found no place, or no time."""
+
+    def admitted(self, waited_seconds: float) -> None:
+        """A request got its slot."""
+
+    def stepped(self, seconds: float, n_notes: int) -> None:
+        """So many notes moved on by a step."""

@@ -16,8 +16,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from timbrel_server.engine.observer import EngineObserver
-from timbrel_server.engine.request import Delivery, RequestHandle
+from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandle
 from timbrel_server.rpc.call_recorder import CallObserver
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
 

@@ -16,15 +16,7 @@ from timbrel_server import own_version
 from timbrel_server.engine.delivery import LARGEST_CHUNK_FRAMES
 from timbrel_server.engine.request import ClientKey, NoteRequest
 from timbrel_server.errors import InvalidRequestError, NotFoundError, presentable, shortened
-from timbrel_server.open_inference.notes import (
-    INPUTS,
-    Codes,
-    WantedOutputs,
-    codes_array,
-    read_notes,
-    write_notes,
-)
-from timbrel_server.open_inference.tensors import add_output
+from timbrel_server.open_inference import tensors
 from timbrel_server.rpc.call_context import current_caller
 from timbrel_server.rpc.handlers import Context, Sender, parse
 from timbrel_server.served_bundles.codec_decoding import CodecDecoding
@@ -87,7 +79,7 @@ class InferenceService:
         message = parse(oip.ModelMetadataRequest, body)
         served = self._find(message.name, message.version)
         reply = oip.ModelMetadataResponse(name=served.name, versions=[MODEL_VERSION], platform=PLATFORM)
-        for spec in INPUTS:
+        for spec in tensors.INPUTS:
             reply.inputs.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
         n_codebooks = served.manifest.codec.n_codebooks
         reply.outputs.add(name="CODES", datatype="UINT16", shape=(-1, -1, n_codebooks))
@@ -99,7 +91,10 @@ class InferenceService:
         """Writes a batch of notes."""
         message = parse(oip.ModelInferRequest, body)
         served = self._find(message.model_name, message.model_version)
-        wanted, notes = WantedOutputs.by(message), read_notes(message, served.manifest, self._max_batch)
+        wanted, notes = (
+            tensors.WantedOutputs.by(message),
+            tensors.read_notes(message, served.manifest, self._max_batch),
+        )
         client = ClientKey(current_caller(), call=object())
         return await _write_together(served, message, notes, wanted, client, context.time_remaining())
 
@@ -127,7 +122,10 @@ class InferenceService:
     ) -> AsyncIterator[oip.ModelInferResponse]:
         """Yields the responses to one request of a stream."""
         served = self._find(message.model_name, message.model_version)
-        wanted, notes = WantedOutputs.by(message), read_notes(message, served.manifest, self._max_batch)
+        wanted, notes = (
+            tensors.WantedOutputs.by(message),
+            tensors.read_notes(message, served.manifest, self._max_batch),
+        )
         if len(notes) == 1:
             async for chunk in _write_in_chunks(served, message, notes[0], wanted, client):
                 yield chunk
@@ -162,7 +160,7 @@ async def _write_together(
     served: ServedBundle,
     request: oip.ModelInferRequest,
     notes: Sequence[NoteRequest],
-    wanted: WantedOutputs,
+    wanted: tensors.WantedOutputs,
     client: ClientKey,
     seconds_left: float | None = None,
 ) -> oip.ModelInferResponse:
@@ -189,7 +187,7 @@ async def _write_together(
     audio = [sound for _, sound in written if sound is not None]
     response = _response(served, request)
     lengths = [len(note_codes) for note_codes in codes]
-    write_notes(response, codes if wanted.codes else None, audio if wanted.audio else None, lengths)
+    tensors.write_notes(response, codes if wanted.codes else None, audio if wanted.audio else None, lengths)
     return response
 
 
@@ -197,7 +195,7 @@ async def _write_in_chunks(
     served: ServedBundle,
     request: oip.ModelInferRequest,
     note: NoteRequest,
-    wanted: WantedOutputs,
+    wanted: tensors.WantedOutputs,
     client: ClientKey,
 ) -> AsyncIterator[oip.ModelInferResponse]:
     """Writes one note, for responses as its frames complete. The last response says that it is the last.
@@ -217,31 +215,27 @@ async def _write_in_chunks(
         async for reply in stream.replies(patient=True):
             response = _response(served, request)
             if wanted.audio:
-                add_output(response, "AUDIO", "FP32", np.frombuffer(reply.audio, "<f4")[None])
+                tensors.add_output(response, "AUDIO", "FP32", np.frombuffer(reply.audio, "<f4")[None])
             else:
-                codes = codes_array(reply.codes, served.manifest.codec.n_codebooks)
-                write_notes(response, [codes], None, [len(codes)])
+                codes = tensors.codes_array(reply.codes, served.manifest.codec.n_codebooks)
+                tensors.write_notes(response, [codes], None, [len(codes)])
             response.parameters[FINAL].bool_param = bool(reply.finish_reason)
             yield response
 
 
 async def _write(
-    served: ServedBundle,
-    note: NoteRequest,
-    client: ClientKey,
-    seconds_left: float | None,
-    decoded: bool,
-) -> tuple[Codes, Audio | None]:
+    served: ServedBundle, note: NoteRequest, client: ClientKey, seconds_left: float | None, decoded: bool
+) -> tuple[tensors.Codes, Audio | None]:
     def begin() -> NoteStream:
         return NoteStream(served, note, client, seconds_left, whole=True)
 
     with await retry_while_overloaded(begin) if client.patient else begin() as stream:
         whole = await stream.whole()
-    codes = codes_array(whole.codes, served.manifest.codec.n_codebooks)
+    codes = tensors.codes_array(whole.codes, served.manifest.codec.n_codebooks)
     return codes, await _decode(served.decoding, codes) if decoded else None
 
 
-async def _decode(decoding: CodecDecoding, codes: Codes) -> Audio:
+async def _decode(decoding: CodecDecoding, codes: tensors.Codes) -> Audio:
     """Returns [samples]; piece by piece, so that others who listen meanwhile do not wait for a whole note."""
     frames = [tuple(frame) for frame in codes.tolist()]
     pieces: list[Audio] = []

@@ -15,8 +15,7 @@ from timbrel_server.config import ServerConfig
 from timbrel_server.errors import UnauthenticatedError
 from timbrel_server.options import ConfigError
 from timbrel_server.rpc.call_context import name_by_certificate, name_by_host, set_caller
-from timbrel_server.rpc.handlers import Answer, Context
-from timbrel_server.rpc.interceptors import Method, Middleware
+from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
 
 _SCHEME = b"bearer "
 

@@ -14,14 +14,8 @@ import grpc
 from grpc_status import rpc_status
 
 from timbrel_server.errors import ServiceError, UnavailableError, presentable
-from timbrel_server.rpc.call_context import (
-    REQUEST_ID_KEY,
-    begin_request,
-    current_caller,
-    current_request_id,
-)
-from timbrel_server.rpc.handlers import Answer, Context
-from timbrel_server.rpc.interceptors import Method, Middleware
+from timbrel_server.rpc import call_context
+from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
 
 _log = logging.getLogger("timbrel_server.calls")
 
@@ -112,10 +106,12 @@ class CallRecorder(Middleware):
 
         async def recorded(request: Any, context: Context) -> Any:
             metadata: Any = context.invocation_metadata() or ()
-            context.set_trailing_metadata(((REQUEST_ID_KEY, begin_request(_given_request_id(metadata))),))
+            request_id = call_context.begin_request(_given_request_id(metadata))
+            context.set_trailing_metadata(((call_context.REQUEST_ID_KEY, request_id),))
             span = tracer.begin(service, name, metadata) if tracer is not None else None
-            record = _Record(self._observer, service, name, method.kind)
-            code = "UNKNOWN"
+            began, code = time.monotonic(), "UNKNOWN"
+            if self._observer is not None:
+                self._observer.call_began(service, name, method.kind)
             try:
                 try:
                     with counted():
@@ -135,49 +131,38 @@ class CallRecorder(Middleware):
                 code = _cut_by(context)
                 raise
             finally:
-                record.end(code, level)
+                seconds = time.monotonic() - began
+                if self._observer is not None:
+                    self._observer.call_ended(service, name, method.kind, code, seconds)
+                _log_call(level, service, name, code, seconds)
                 if span is not None:
                     span.end(code)
 
         return recorded
 
 
-class _Record:
-    """One call, from now on."""
-
-    def __init__(self, observer: CallObserver | None, service: str, method: str, kind: str) -> None:
-        self._observer = observer
-        self._of = (service, method, kind)
-        self._began = time.monotonic()
-        if observer is not None:
-            observer.call_began(*self._of)
-
-    def end(self, code: str, level: int) -> None:
-        """Notes that it has ended."""
-        seconds = time.monotonic() - self._began
-        if self._observer is not None:
-            self._observer.call_ended(*self._of, code, seconds)
-        if _log.isEnabledFor(level):
-            service, method, _ = self._of
-            caller = current_caller()
-            facts = {
-                "service": service,
-                "method": method,
-                "code": code,
-                "seconds": round(seconds, 6),
-                "caller": caller,
-            }
-            _log.log(level, "%s %s in %.3f s for %s", method, code, seconds, caller, extra=facts)
+def _log_call(level: int, service: str, method: str, code: str, seconds: float) -> None:
+    if not _log.isEnabledFor(level):
+        return
+    caller = call_context.current_caller()
+    facts = {
+        "service": service,
+        "method": method,
+        "code": code,
+        "seconds": round(seconds, 6),
+        "caller": caller,
+    }
+    _log.log(level, "%s %s in %.3f s for %s", method, code, seconds, caller, extra=facts)
 
 
 async def _abort(context: Context, error: ServiceError) -> None:
     status: Any = rpc_status.to_status(error.to_status())
-    request_id = (REQUEST_ID_KEY, current_request_id())
+    request_id = (call_context.REQUEST_ID_KEY, call_context.current_request_id())
     await context.abort(status.code, status.details, (*status.trailing_metadata, request_id))
 
 
 def _given_request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:
-    given = next((value for key, value in metadata if key == REQUEST_ID_KEY), "")
+    given = next((value for key, value in metadata if key == call_context.REQUEST_ID_KEY), "")
     return given if isinstance(given, str) else ""
 
 

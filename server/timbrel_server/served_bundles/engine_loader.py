@@ -13,7 +13,7 @@ from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import DecoderSessions, open_sessions
 from timbrel_server.engine.delivery import post_to
 from timbrel_server.engine.engine_pool import EnginePool
-from timbrel_server.engine.observer import EngineObserver
+from timbrel_server.engine.request import EngineObserver
 from timbrel_server.engine.scheduler import FrameClock
 from timbrel_server.options import ConfigError
 from timbrel_server.served_bundles.served_bundle import ServedBundle, frame_rate, token_layout

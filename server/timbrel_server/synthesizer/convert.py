@@ -12,15 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from timbrel_bundle.request_fields import (
-    DEFAULT_SAMPLING,
-    FIELD,
-    SEED_BITS,
-    SamplingSettings,
-    Violation,
-    check_recording,
-    check_request,
-)
+from timbrel_bundle import request_fields
 from timbrel_bundle.timbre_map import by_distance
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.request import Finish, Frame, NoteRequest
@@ -59,9 +51,9 @@ def note_request_from_pb(
     velocity = message.velocity if message.HasField("velocity") else _default("velocity")
     default_seconds = _default("seconds") if default_seconds is None else default_seconds
     seconds = message.seconds if message.HasField("seconds") else _within(default_seconds, ranges)
-    sampling = SamplingSettings.from_pb(message.sampling)
+    sampling = request_fields.SamplingSettings.from_pb(message.sampling)
     timbre = (message.timbre.x, message.timbre.y)
-    violations = check_request(
+    violations = request_fields.check_request(
         ranges,
         timbre=timbre if message.HasField("timbre") else None,
         pitch=message.pitch if message.HasField("pitch") else None,
@@ -78,8 +70,8 @@ def note_request_from_pb(
         pitch=message.pitch,
         velocity=velocity,
         held_frames=max(1, round(seconds * frame_rate(manifest))),
-        seed=message.seed if message.HasField("seed") else secrets.randbits(SEED_BITS),
-        sampling=sampling.filled(DEFAULT_SAMPLING),
+        seed=message.seed if message.HasField("seed") else secrets.randbits(request_fields.SEED_BITS),
+        sampling=sampling.filled(request_fields.DEFAULT_SAMPLING),
     )
 
 
@@ -110,7 +102,7 @@ def locate_request_from_pb(message: pb.LocateRequest) -> LocateRequest:
         InvalidRequestError: naming every field that is missing or out of range.
     """
     pitch = message.pitch if message.HasField("pitch") else None
-    violations = [*_audio_faults(message.audio), *check_recording(message.sample_rate, pitch)]
+    violations = [*_audio_faults(message.audio), *request_fields.check_recording(message.sample_rate, pitch)]
     if violations:
         raise InvalidRequestError(violations)
     audio = np.frombuffer(message.audio, SAMPLE).astype(np.float32, copy=False)
@@ -142,7 +134,7 @@ def held_seconds(held_frames: int, manifest: pb.Manifest) -> float:
     return _within(held_frames / frame_rate(manifest), manifest.ranges)
 
 
-def _audio_faults(audio: bytes) -> Iterator[Violation]:
+def _audio_faults(audio: bytes) -> Iterator[request_fields.Violation]:
     if not audio:
         yield "audio", "is missing; little-endian float32 samples are needed"
     elif len(audio) > MAX_AUDIO_BYTES:
@@ -156,4 +148,4 @@ def _within(seconds: float, ranges: pb.RequestRanges) -> float:
 
 
 def _default(name: str) -> Any:
-    return FIELD[name].default
+    return request_fields.FIELD[name].default

@@ -15,7 +15,7 @@ from timbrel_server.errors import InvalidRequestError, NoteCancelledError, Overl
 from timbrel_server.rpc.call_context import current_facts
 from timbrel_server.served_bundles.codec_decoding import AudioStream
 from timbrel_server.served_bundles.served_bundle import ServedBundle
-from timbrel_server.synthesizer.audio_packing import AudioPacker, make_packer
+from timbrel_server.synthesizer.audio_packing import AudioPacker
 from timbrel_server.synthesizer.convert import codes_to_pb, finish_to_pb, held_seconds
 
 AUDIO_CHUNK_BYTES = 1 << 20
@@ -122,7 +122,7 @@ class NoteStream:
         with contextlib.ExitStack() as places:
             stream: AudioStream | None = None
             if self._audio_format != pb.AUDIO_FORMAT_UNSPECIFIED:
-                packer = make_packer(self._audio_format, manifest.codec.sample_rate)
+                packer = AudioPacker(self._audio_format, manifest.codec.sample_rate)
                 place = await retry_while_overloaded(decoding.stream) if patient else decoding.stream()
                 stream = places.enter_context(place)
             while delivery.finish is None:
