@@ -37,7 +37,7 @@ Exit status: 0 when asked to end, 1 when an engine has failed, 2 for options tha
 
 
 class ServeCommand:
-    """The subcommand, as the group `timbrel.commands` wants it."""
+    """The subcommand `serve`, as the group `timbrel.commands` wants it."""
 
     help = "serve bundles over gRPC"
 
@@ -66,13 +66,13 @@ command = ServeCommand()
 
 
 def _print(line: str) -> None:
-    """Whoever started the server may have closed its output: that is no reason to end."""
+    """Prints a line; that whoever started the server has closed its output is no reason to end."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
 
 
 def _leave_at_once(status: int) -> None:
-    """A thread that has stalled within a graph would hold up an orderly end for good."""
+    """Ends the process: a thread that has stalled within a graph would hold up an orderly end for good."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

@@ -48,7 +48,7 @@ def read_bundle_source(text: str) -> BundleSource:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Options of one server.
+    """The options of one server.
 
     Raises:
         ConfigError: naming the first option out of its range, or two that do not go together.
@@ -62,7 +62,7 @@ class ServerConfig:
         read=read_bundle_source,
         metavar="[NAME=]DIR",
     )
-    """What to serve, one engine each. Empty: the bundle that ships."""
+    """The bundles to serve, one engine each. Empty: the bundle that ships."""
 
     host: str = option("127.0.0.1", "host", "address to listen on")
     """The loopback alone unless asked: what listens elsewhere wants tokens or certificates."""
@@ -180,7 +180,7 @@ class ServerConfig:
         "notes of one stream in hand at once; it is read no further (default: twice the slots, at least 32)",
         metavar="N",
     )
-    """What a caller does not read has to be kept for it. GetModel says it."""
+    """Replies that a caller does not read have to be kept for it. GetModel says it."""
 
     max_batch: int = option(
         32, "max_batch", "notes of one inference request, which is answered whole", metavar="N"

@@ -63,12 +63,12 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """On the command line."""
+        """Its name on the command line."""
         return "--" + self.key.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """In the environment."""
+        """Its name in the environment."""
         return ENVIRONMENT_PREFIX + self.key.upper()
 
     @property
@@ -99,7 +99,7 @@ def options_of(config: type) -> Sequence[Option]:
 
 
 def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
-    """`int | None` and `tuple[int, ...]` are read as int is."""
+    """Reads `int | None` and `tuple[int, ...]` as int is read."""
     kinds = [kind for kind in get_args(hint) if kind not in (NoneType, Ellipsis)] or [hint]
     notes = {**field.metadata, "read": field.metadata["read"] or _READERS[kinds[0]]}
     return Option(field=field.name, default=field.default, repeats=get_origin(hint) is tuple, **notes)
@@ -159,7 +159,7 @@ class SourcedConfig(Generic[_Config]):
     """The source by field."""
 
     def lines(self) -> Sequence[str]:
-        """`key = value (source)`, one an option, secrets hidden."""
+        """Writes `key = value (source)`, one an option, secrets hidden."""
         return [
             f"{option.key} = {_shown(option, getattr(self.config, option.field))}"
             f" ({self.sources.get(option.field, 'default')})"
@@ -221,7 +221,7 @@ def _from_file(options: Sequence[Option], file: Path) -> _Found:
 
 
 def _read_toml(option: Option, value: Any, place: str, folder: Path) -> Any:
-    """Relative paths are the file's neighbours."""
+    """Reads a value; relative paths are the file's neighbours."""
     if not option.repeats:
         return _beside(_read(option, _toml_text(value, place), place), folder)
     items = value if isinstance(value, list) else [value]

@@ -61,7 +61,7 @@ class StopSignal:
 
 
 class HangupSignal:
-    """SIGHUP. One that comes before `repeat`, or while it is busy, is not lost.
+    """Waits for SIGHUP. One that comes before `repeat`, or while it is busy, is not lost.
 
     Must be made inside a running event loop.
     """
@@ -75,7 +75,7 @@ class HangupSignal:
         self._loop.add_signal_handler(signal.SIGHUP, self._came.set)
 
     async def repeat(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Does this at each, one at a time, until cancelled."""
+        """Does this at each signal, one at a time, until cancelled."""
         while True:
             await self._came.wait()
             self._came.clear()

@@ -21,6 +21,7 @@ from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.served_bundles import codec_decoding
+from timbrel_server.served_bundles.served_bundle import frame_rate
 from timbrel_server.synthesizer import service
 
 SECRET = "/opt/models/decoder.layers.3.weight is not finite"
@@ -199,9 +200,11 @@ class TestOverload:
     def test_a_deadline_that_cannot_be_met_is_refused_at_once(self, tiny_bundle: Path) -> None:
         async def test(app: Any, stub: Any, channel: Any) -> None:
             ahead = [stub.Generate(note(seed, seconds=2.4)) for seed in range(80)]
-            while not app.engine.step_seconds or app.engine.n_waiting < 60:
+            [engine] = app.engine.engines
+            while not engine.step_seconds or app.engine.n_waiting < 60:
                 await asyncio.sleep(0.001)
-            seconds = app.engine.frames_waiting * app.engine.step_seconds / 3
+            n_frames = app.engine.n_waiting * round(2.4 * frame_rate(app._bundles.find().manifest))
+            seconds = n_frames * engine.step_seconds / 3
             hasty = stub.Generate(note(seconds=2.4), timeout=seconds)
             status = await status_of(hasty)
             assert status.code == code_pb2.RESOURCE_EXHAUSTED

@@ -24,7 +24,7 @@ from timbrel_server.app import App
 from timbrel_server.config import BundleSource, ServerConfig
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.served_bundles.engine_loader import EngineLoader, open_bundles
-from timbrel_server.served_bundles.served_bundle import Shelf
+from timbrel_server.served_bundles.served_bundle import BundleRegistry
 from timbrel_server.signals import StopSignal
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
@@ -138,14 +138,14 @@ def test_a_dead_engine_is_unavailable_and_not_serving(
 def test_an_unforeseen_error_is_internal_with_an_id_that_is_in_the_log(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(self: Shelf, *arguments: str) -> None:
+    def broken(self: BundleRegistry, *arguments: str) -> None:
         raise KeyError("a secret of ours")
 
     ids: list[str] = []
 
     async def test() -> None:
         async with serving(tiny_bundle) as (_, stub, _channel):
-            monkeypatch.setattr(Shelf, "find", broken)
+            monkeypatch.setattr(BundleRegistry, "find", broken)
             for call in (stub.Generate(request(1)), stub.GetModel(pb.GetModelRequest())):
                 assert await call.code() is grpc.StatusCode.INTERNAL
                 assert "secret" not in await call.details()

@@ -130,7 +130,7 @@ class HostOutput(_HostTensor):
 
 
 def zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> npt.NDArray[np.generic]:
-    """Like numpy.zeros, on huge pages where the system has them.
+    """Makes zeros as numpy.zeros does, on huge pages where the system has them.
 
     A step's attention reads some kilobytes here and there from tens of megabytes: with pages of 4 kB it takes
     up to 7 % longer, for the addresses' sake. numpy itself asks for huge pages from 4 MB an array on only.

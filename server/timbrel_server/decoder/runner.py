@@ -1,4 +1,4 @@
-"""Runs the decode graph, the condition encoder's before it: the only module that does.
+"""The runner of the decode graph, and of the condition encoder's before it: the only module that runs them.
 
 The keys and values of every slot stand in arenas whose addresses are bound to the graphs once, one binding
 for each batch size. A step writes its new position in place; the condition encoder writes what the decoder

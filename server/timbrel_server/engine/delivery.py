@@ -18,7 +18,7 @@ NO_LIMIT = 1 << 30
 GROWTH = 3
 
 LONGEST_WAIT_SECONDS = 0.15
-"""How old a frame gets before it is sent: a listener who began 0.3 s behind a note that is written as fast
+"""The age of a frame at which it is sent: a listener who began 0.3 s behind a note that is written as fast
 as it is played is never kept waiting, while a note that is written faster goes in few large replies."""
 
 LONGEST_WAIT_AFTER_QUEUING_SECONDS = 0.25

@@ -109,7 +109,7 @@ class Engine:
 
     @property
     def step_seconds(self) -> float:
-        """How long a step has taken lately. 0 before the first."""
+        """The time that a step has taken lately. 0 before the first."""
         return self._step_seconds
 
     @property
@@ -167,7 +167,7 @@ class Engine:
             self._stepping = False
 
     def _admit(self) -> tuple[list[Slot], list[StepRow]]:
-        """The slots that are to move on, by row, and what the step reads."""
+        """Returns the slots that are to move on, by row, and what the step reads."""
         with self._changed:
             tick = self._clock.tick
             admission = self._scheduler.admit(tick)
@@ -191,7 +191,7 @@ class Engine:
             self._runner.move(move.source, move.target)
 
     def _run(self, rows: Sequence[StepRow]) -> dict[int, list[int]]:
-        """Tokens [K] by row.
+        """Returns tokens [K] by row.
 
         Notes that are not due run along, and what they draw is dropped: their next step does the same again
         at the same position, to the same effect. Left out, they would lose what their cache holds.

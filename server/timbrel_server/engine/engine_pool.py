@@ -93,7 +93,7 @@ class EnginePool:
 
     @property
     def steps_in_progress(self) -> Sequence[int | None]:
-        """As `Engine.step_in_progress`, of each."""
+        """`Engine.step_in_progress` of each."""
         return [engine.step_in_progress for engine in self.engines]
 
     def start(self) -> None:
@@ -160,7 +160,7 @@ class EnginePool:
                 self._changed.notify_all()
 
     def _seconds_to_place(self, request: NoteRequest) -> float:
-        """When a place in the queue should be free, if the notes ahead are about as long as this one."""
+        """Guesses when a place in the queue is free: the notes ahead should be about as long as this one."""
         return _retry_seconds(
             min(engine.step_seconds * request.held_frames / engine.n_slots for engine in self.engines)
         )

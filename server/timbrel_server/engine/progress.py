@@ -94,7 +94,7 @@ class NoteProgress:
             self._n_frames, self.finish = step + 1, Finish.CAP
 
     def _next_token(self, frame: int, token: int) -> int:
-        """What a codebook reads that has just drawn this token for this frame."""
+        """Returns what a codebook reads that has just drawn this token for this frame."""
         if frame < 0:
             return self._layout.bos_id
         return self._layout.eos_id if self._is_past_end(frame) else token

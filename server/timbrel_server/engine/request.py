@@ -48,7 +48,7 @@ class ClientKey:
     """The key by which waiting requests take turns."""
 
     caller: str = ""
-    """Who asks: callers take turns."""
+    """The name of whoever asks: callers take turns."""
 
     call: Hashable = field(default_factory=object)
     """The call it came with: a caller's calls take turns. By default each request is a call of its own."""

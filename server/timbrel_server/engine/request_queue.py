@@ -32,8 +32,8 @@ class Taker(Protocol):
 
 
 class RequestQueue:
-    """Round robin between callers, and between the calls of one; first come, first served within a call. So a
-    caller who asks for much waits for itself, and not others for it.
+    """Serves callers in turn, and the calls of each; first come, first served within a call. So a caller who
+    asks for much waits for itself, and not others for it.
 
     Bounded by requests and by frames of work, with a share of both for every caller; a request of more frames
     than the bound may wait alone. A request that finds a free slot does not count: it is as good as begun.
@@ -72,7 +72,7 @@ class RequestQueue:
         self._takers.append(taker)
 
     def leave(self, taker: Taker) -> None:
-        """This one takes no more; harmless where it takes none."""
+        """From now on this one takes none; harmless where it took none."""
         if taker in self._takers:
             self._takers.remove(taker)
 

@@ -44,7 +44,7 @@ class Metrics:
         return EngineMetrics(self._engines, bundle)
 
     def watch(self, bundles: BundleRegistry, is_ready: Callable[[], bool]) -> None:
-        """From now on the registered bundles are told, too."""
+        """Tells of the registered bundles, too, from now on."""
         self.registry.register(_BundlesCollector(bundles, is_ready))
 
     def exposition(self) -> bytes:

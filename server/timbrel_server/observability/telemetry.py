@@ -128,7 +128,7 @@ class StatusPage:
         threading.Thread(target=self._server.serve_forever, name="status-page", daemon=True).start()
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the page."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -170,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """A probe every second is nothing to tell."""
+        """Says nothing: a probe every second is not to be told."""
 
 
 def _make_tracing(endpoint: str | None, environment: Mapping[str, str]) -> Tracing | None:

@@ -1,4 +1,4 @@
-"""Who may call, and how callers prove it: bearer tokens and certificates."""
+"""Authentication: callers prove who they are by bearer tokens and certificates."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AuthInterceptor(Middleware):
         return None
 
     def _name_by_connection(self, context: Context) -> str:
-        """To ask what a connection has brought costs, and only one that was asked has brought anything."""
+        """Names the caller. To ask what a connection has brought costs; only one that was asked has any."""
         if self._config.client_authority is not None and (name := name_by_certificate(context)):
             return name
         return name_by_host(context)
@@ -158,7 +158,7 @@ class Certificates:
         return grpc.ssl_server_certificate_configuration([pair], authority)
 
     def _check(self) -> None:
-        """gRPC takes anything, and fails every connection later."""
+        """Checks the files: gRPC takes anything, and fails every connection later."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             # A key under a passphrase would ask for it on the terminal.

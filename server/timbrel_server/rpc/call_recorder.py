@@ -1,5 +1,4 @@
-"""The outermost middleware: every call gets an id and a proper status, a line in the log, and its part of
-metrics and traces."""
+"""The outermost middleware: gives every call an id, a status, a line in the log, metrics and a span."""
 
 from __future__ import annotations
 

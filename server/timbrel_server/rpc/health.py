@@ -56,7 +56,7 @@ class Health:
         await self._set_ready(False)
 
     async def set_ready(self) -> None:
-        """From now on notes are written. Without effect once the server is draining or has failed."""
+        """Says from now on: notes are written. Without effect once the server is draining or has failed."""
         if not self._closed:
             await self._set_ready(True)
 

@@ -1,4 +1,4 @@
-"""Codes become audio at the server: many notes at once, beside the engine."""
+"""Decoding of codes to audio at the server: many notes at once, beside the engine."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class AudioStream:
     """One note on its way from codes to audio. Leaving the `with` block gives up its place."""
 
     def __init__(self, decoding: CodecDecoding) -> None:
-        """Use `CodecDecoding.stream`."""
+        """Is called by `CodecDecoding.stream`."""
         self._decoding = decoding
         self._stream: CodecStream | None = None
 

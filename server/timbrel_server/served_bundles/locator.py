@@ -19,7 +19,7 @@ CAPACITY = 16
 """Recordings in hand at most, the one being worked on included. Each may hold some megabytes of sound."""
 
 FIRST_SECONDS = 1.0
-"""How long one is taken to need before the first is done."""
+"""The time that one is taken to need before the first is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class Locator:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _locate(self, request: LocateRequest) -> tuple[float, float]:
-        """Runs on the thread."""
+        """Locates one, on the thread."""
         if self._encoder is None:
             self._encoder = TimbreEncoder(self._bundle, n_threads=1)
         start = time.monotonic()

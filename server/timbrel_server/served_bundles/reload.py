@@ -117,6 +117,6 @@ async def _free(last: list[ServedBundle]) -> None:
 
 
 def _return_memory() -> None:
-    """glibc keeps what was freed, thread by thread, unless it is told to give it back."""
+    """Tells glibc to give back what was freed: it keeps that, thread by thread, unless told."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
