@@ -310,7 +310,7 @@ def test_a_note_keeps_to_the_bundle_that_it_was_asked_of(
         await keyboard.call.initial_metadata()
         loop = asyncio.get_running_loop()
         old = app._bundles.find()
-        new = app._setup.open(BundleSource(tiny_bundle, old.name))
+        new = app._loader.open(BundleSource(tiny_bundle, old.name))
         new.manifest.bundle_hash = "another"
         new.attach(old.engine, old.sessions)
         find = app._bundles.find

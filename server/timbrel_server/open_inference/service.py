@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from timbrel_server.errors import InvalidRequestError, NotFoundError, presentabl
 from timbrel_server.open_inference import tensors
 from timbrel_server.rpc.call_context import current_caller
 from timbrel_server.rpc.handlers import Context, Sender, parse
-from timbrel_server.served_bundles.codec_decoding import CodecDecoding
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
 from timbrel_server.synthesizer.note_stream import NoteStream, retry_while_overloaded
 from timbrel_server.synthesizer.streams import ItemStream, max_in_flight
@@ -89,14 +88,8 @@ class InferenceService:
 
     async def model_infer(self, body: bytes, context: Context) -> oip.ModelInferResponse:
         """Writes a batch of notes."""
-        message = parse(oip.ModelInferRequest, body)
-        served = self._find(message.model_name, message.model_version)
-        wanted, notes = (
-            tensors.WantedOutputs.by(message),
-            tensors.read_notes(message, served.manifest, self._max_batch),
-        )
-        client = ClientKey(current_caller(), call=object())
-        return await _write_together(served, message, notes, wanted, client, context.time_remaining())
+        inference = self._read(parse(oip.ModelInferRequest, body), ClientKey(current_caller(), call=object()))
+        return await inference.write_together(context.time_remaining())
 
     async def model_stream_infer(self, bodies: AsyncIterator[bytes], context: Context) -> None:
         """Writes notes and sends them as they come."""
@@ -105,10 +98,18 @@ class InferenceService:
         client = ClientKey(current_caller(), call=object(), patient=True)
         send = Sender(context)
 
+        async def write(response: oip.ModelInferResponse) -> None:
+            await send(oip.ModelStreamInferResponse(infer_response=response))
+
         async def answer(message: oip.ModelInferRequest) -> None:
             try:
-                async for response in self._answers(message, client):
-                    await send(oip.ModelStreamInferResponse(infer_response=response))
+                inference = self._read(message, client)
+                if len(inference.notes) == 1:
+                    await inference.write_in_chunks(write)
+                else:
+                    response = await inference.write_together()
+                    response.parameters[FINAL].bool_param = True
+                    await write(response)
             except Exception as error:
                 await send(_failure(message, error))
 
@@ -117,22 +118,11 @@ class InferenceService:
 
         await ItemStream(begin, max_in_flight(n_slots, self._in_flight)).run(bodies, self._closing)
 
-    async def _answers(
-        self, message: oip.ModelInferRequest, client: ClientKey
-    ) -> AsyncIterator[oip.ModelInferResponse]:
-        """Yields the responses to one request of a stream."""
+    def _read(self, message: oip.ModelInferRequest, client: ClientKey) -> _Inference:
         served = self._find(message.model_name, message.model_version)
-        wanted, notes = (
-            tensors.WantedOutputs.by(message),
-            tensors.read_notes(message, served.manifest, self._max_batch),
-        )
-        if len(notes) == 1:
-            async for chunk in _write_in_chunks(served, message, notes[0], wanted, client):
-                yield chunk
-        else:
-            response = await _write_together(served, message, notes, wanted, client)
-            response.parameters[FINAL].bool_param = True
-            yield response
+        wanted = tensors.WantedOutputs.by(message)
+        notes = tensors.read_notes(message, served.manifest, self._max_batch)
+        return _Inference(served, message.id, notes, wanted, client)
 
     def _find(self, name: str, version: str) -> ServedBundle:
         served = self._registry.find(name)
@@ -156,96 +146,97 @@ def _failure(message: oip.ModelInferRequest, error: Exception) -> oip.ModelStrea
     return oip.ModelStreamInferResponse(error_message=status.message, infer_response=failed)
 
 
-async def _write_together(
-    served: ServedBundle,
-    request: oip.ModelInferRequest,
-    notes: Sequence[NoteRequest],
-    wanted: tensors.WantedOutputs,
-    client: ClientKey,
-    seconds_left: float | None = None,
-) -> oip.ModelInferResponse:
-    """Writes all notes of a request, for one response.
+@dataclass(frozen=True)
+class _Inference:
+    """One request, read and checked: the notes that it asks for, and how they are wanted."""
 
-    The first is refused where a single note would be; the others then wait for their places.
+    served: ServedBundle
+    request_id: str
+    notes: Sequence[NoteRequest]
+    wanted: tensors.WantedOutputs
+    client: ClientKey
 
-    Raises:
-        OverloadedError: the queue is full.
-        UnavailableError: the engine ends before the notes do.
-    """
-    patient = replace(client, patient=True)
-    tasks = [
-        asyncio.create_task(_write(served, note, client if i == 0 else patient, seconds_left, wanted.audio))
-        for i, note in enumerate(notes)
-    ]
-    try:
-        with served.in_hand():
-            written = await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-    codes = [note_codes for note_codes, _ in written]
-    audio = [sound for _, sound in written if sound is not None]
-    response = _response(served, request)
-    lengths = [len(note_codes) for note_codes in codes]
-    tensors.write_notes(response, codes if wanted.codes else None, audio if wanted.audio else None, lengths)
-    return response
+    async def write_together(self, seconds_left: float | None = None) -> oip.ModelInferResponse:
+        """Writes all notes for one response.
 
+        The first is refused where a single note would be; the others then wait for their places.
 
-async def _write_in_chunks(
-    served: ServedBundle,
-    request: oip.ModelInferRequest,
-    note: NoteRequest,
-    wanted: tensors.WantedOutputs,
-    client: ClientKey,
-) -> AsyncIterator[oip.ModelInferResponse]:
-    """Writes one note, for responses as its frames complete. The last response says that it is the last.
+        Raises:
+            OverloadedError: the queue is full.
+            UnavailableError: the engine ends before the notes do.
+        """
+        patient = replace(self.client, patient=True)
+        tasks = [
+            asyncio.create_task(self._write(note, self.client if i == 0 else patient, seconds_left))
+            for i, note in enumerate(self.notes)
+        ]
+        try:
+            with self.served.in_hand():
+                written = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        codes = [note_codes for note_codes, _ in written]
+        audio = [sound for _, sound in written if sound is not None]
+        wanted, response = self.wanted, self._response()
+        lengths = [len(note_codes) for note_codes in codes]
+        tensors.write_notes(
+            response, codes if wanted.codes else None, audio if wanted.audio else None, lengths
+        )
+        return response
 
-    Raises:
-        InvalidRequestError: codes and audio are wanted.
-        UnavailableError: the engine ends before the note does.
-    """
-    if wanted.codes and wanted.audio:
-        raise InvalidRequestError([("outputs", "one note is streamed as CODES or as AUDIO, not as both")])
-    audio_format = pb.AUDIO_FORMAT_FLOAT32 if wanted.audio else pb.AUDIO_FORMAT_UNSPECIFIED
+    async def write_in_chunks(self, write: Callable[[oip.ModelInferResponse], Awaitable[None]]) -> None:
+        """Writes the only note, for responses as its frames complete. The last one says that it is the last.
 
-    def begin() -> NoteStream:
-        return NoteStream(served, note, client, audio_format=audio_format)
+        Raises:
+            InvalidRequestError: codes and audio are wanted.
+            UnavailableError: the engine ends before the note does.
+        """
+        served, [note] = self.served, self.notes
+        if self.wanted.codes and self.wanted.audio:
+            raise InvalidRequestError([("outputs", "one note is streamed as CODES or as AUDIO, not as both")])
+        audio_format = pb.AUDIO_FORMAT_FLOAT32 if self.wanted.audio else pb.AUDIO_FORMAT_UNSPECIFIED
 
-    with served.in_hand(), await retry_while_overloaded(begin) as stream:
-        async for reply in stream.replies(patient=True):
-            response = _response(served, request)
-            if wanted.audio:
+        def begin() -> NoteStream:
+            return NoteStream(served, note, self.client, audio_format=audio_format)
+
+        async def write_reply(reply: pb.GenerateResponse) -> None:
+            response = self._response()
+            if self.wanted.audio:
                 tensors.add_output(response, "AUDIO", "FP32", np.frombuffer(reply.audio, "<f4")[None])
             else:
                 codes = tensors.codes_array(reply.codes, served.manifest.codec.n_codebooks)
                 tensors.write_notes(response, [codes], None, [len(codes)])
             response.parameters[FINAL].bool_param = bool(reply.finish_reason)
-            yield response
+            await write(response)
 
+        with served.in_hand(), await retry_while_overloaded(begin) as stream:
+            await stream.send(write_reply, patient=True)
 
-async def _write(
-    served: ServedBundle, note: NoteRequest, client: ClientKey, seconds_left: float | None, decoded: bool
-) -> tuple[tensors.Codes, Audio | None]:
-    def begin() -> NoteStream:
-        return NoteStream(served, note, client, seconds_left, whole=True)
+    async def _write(
+        self, note: NoteRequest, client: ClientKey, seconds_left: float | None
+    ) -> tuple[tensors.Codes, Audio | None]:
+        def begin() -> NoteStream:
+            return NoteStream(self.served, note, client, seconds_left, whole=True)
 
-    with await retry_while_overloaded(begin) if client.patient else begin() as stream:
-        whole = await stream.whole()
-    codes = tensors.codes_array(whole.codes, served.manifest.codec.n_codebooks)
-    return codes, await _decode(served.decoding, codes) if decoded else None
+        with await retry_while_overloaded(begin) if client.patient else begin() as stream:
+            whole = await stream.whole()
+        codes = tensors.codes_array(whole.codes, self.served.manifest.codec.n_codebooks)
+        return codes, await self._decode(codes) if self.wanted.audio else None
 
+    async def _decode(self, codes: tensors.Codes) -> Audio:
+        """Returns [samples]; piece by piece, so that others who listen meanwhile do not wait for a whole
+        note."""
+        frames = [tuple(frame) for frame in codes.tolist()]
+        pieces: list[Audio] = []
+        with await retry_while_overloaded(self.served.decoding.stream) as stream:
+            while True:
+                chunk, frames = frames[:LARGEST_CHUNK_FRAMES], frames[LARGEST_CHUNK_FRAMES:]
+                pieces.append(await stream.decode(chunk, not frames))
+                if not frames:
+                    return np.concatenate(pieces)
 
-async def _decode(decoding: CodecDecoding, codes: tensors.Codes) -> Audio:
-    """Returns [samples]; piece by piece, so that others who listen meanwhile do not wait for a whole note."""
-    frames = [tuple(frame) for frame in codes.tolist()]
-    pieces: list[Audio] = []
-    with await retry_while_overloaded(decoding.stream) as stream:
-        while True:
-            chunk, frames = frames[:LARGEST_CHUNK_FRAMES], frames[LARGEST_CHUNK_FRAMES:]
-            pieces.append(await stream.decode(chunk, not frames))
-            if not frames:
-                return np.concatenate(pieces)
-
-
-def _response(served: ServedBundle, request: oip.ModelInferRequest) -> oip.ModelInferResponse:
-    return oip.ModelInferResponse(model_name=served.name, model_version=MODEL_VERSION, id=request.id)
+    def _response(self) -> oip.ModelInferResponse:
+        return oip.ModelInferResponse(
+            model_name=self.served.name, model_version=MODEL_VERSION, id=self.request_id
+        )

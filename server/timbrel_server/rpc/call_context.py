@@ -65,14 +65,10 @@ def name_by_certificate(context: Context) -> str | None:
 
 
 def name_by_host(context: Context) -> str:
-    """Returns where the caller's connection comes from."""
-    return f"peer:{peer_host(context.peer() or '')}"
-
-
-def peer_host(peer: str) -> str:
-    """Returns the host of gRPC's `ipv4:HOST:PORT`, `ipv6:[HOST]:PORT` or `unix:PATH`."""
-    kind, _, address = peer.partition(":")
-    return address.rpartition(":")[0].replace("%5B", "").replace("%5D", "") if kind != "unix" else "unix"
+    """Returns where the connection comes from: gRPC has `ipv4:HOST:PORT`, `ipv6:[HOST]:PORT`, `unix:PATH`."""
+    kind, _, address = (context.peer() or "").partition(":")
+    host = address.rpartition(":")[0].replace("%5B", "").replace("%5D", "")
+    return f"peer:{host if kind != 'unix' else 'unix'}"
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TypeVar
 
@@ -23,6 +23,8 @@ AUDIO_CHUNK_BYTES = 1 << 20
 
 LARGEST_NOTE_BYTES = (4 << 20) - 1024
 """gRPC refuses messages above 4 MiB by default; the rest is for what surrounds the note."""
+
+WriteReply = Callable[[pb.GenerateResponse], Awaitable[None]]
 
 _T = TypeVar("_T")
 
@@ -105,8 +107,8 @@ class NoteStream:
             self._deliveries.get_nowait()
         self._deliveries.put_nowait(Delivery(error=NoteCancelledError("the note was cancelled")))
 
-    async def replies(self, *, patient: bool = False) -> AsyncIterator[pb.GenerateResponse]:
-        """Yields the note as it comes, with the header in the first reply and the finish reason in the last.
+    async def send(self, write: WriteReply, *, patient: bool = False) -> None:
+        """Sends the note as it comes, with the header in the first reply and the finish reason in the last.
 
         Args:
             patient: whether to wait for a place to decode it, rather than fail.
@@ -138,10 +140,10 @@ class NoteStream:
                         is_first = False
                     if reply.finish_reason:
                         reply.held_seconds = held_seconds(self._handle.held_frames, manifest)
-                    yield reply
+                    await write(reply)
 
     async def whole(self, *, patient: bool = False) -> pb.GenerateResponse:
-        """Returns one reply that says what all of `replies` say together; raises the same.
+        """Returns one reply that says what all that `send` would send say together; raises the same.
 
         Raises:
             InvalidRequestError: it is too long for one message.
@@ -150,11 +152,15 @@ class NoteStream:
         codes: list[bytes] = []
         audio: list[bytes] = []
         n_frames = 0
-        async for reply in self.replies(patient=patient):
+
+        async def gather(reply: pb.GenerateResponse) -> None:
+            nonlocal n_frames
             codes.append(reply.codes.data)
             audio.append(reply.audio)
             n_frames += reply.codes.n_frames
             whole.MergeFrom(reply)
+
+        await self.send(gather, patient=patient)
         whole.audio = b"".join(audio)
         if whole.HasField("codes"):
             whole.codes.data = b"".join(codes)

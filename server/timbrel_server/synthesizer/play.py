@@ -99,12 +99,15 @@ class PlaySession:
 
     async def _play(self, note_id: int, note: NoteStream) -> None:
         """Runs as a note's task."""
+
+        async def write(reply: pb.GenerateResponse) -> None:
+            if reply.finish_reason:  # so that the id is free once the caller knows that it is
+                self._forget(note_id)
+            await self._write(pb.PlayResponse(id=note_id, reply=reply))
+
         try:
             with note:
-                async for reply in note.replies():
-                    if reply.finish_reason:  # so that the id is free once the caller knows that it is
-                        self._forget(note_id)
-                    await self._write(pb.PlayResponse(id=note_id, reply=reply))
+                await note.send(write)
         except Exception as error:
             await self._send_end(note_id, error)
 

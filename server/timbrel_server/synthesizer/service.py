@@ -50,8 +50,7 @@ class SynthesizerService:
         client, seconds_left = ClientKey(current_caller()), context.time_remaining()
         with NoteStream(served, request, client, seconds_left, audio_format=message.audio) as note:
             await context.send_initial_metadata(())  # tells the caller that the request is accepted
-            async for reply in note.replies():
-                await context.write(reply)
+            await note.send(context.write)
 
     async def generate_batch(self, bodies: AsyncIterator[bytes], context: Context) -> None:
         """Writes many notes, and sends each as soon as it is finished."""
