@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandle
 from timbrel_server.rpc.call_recorder import CallObserver
-from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
+from timbrel_server.served_bundles.served_bundle import BundleRegistry
 
 STEP_BUCKETS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0, 4.0)
 WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -196,19 +196,10 @@ class _BundlesCollector(Collector):
             queue.add_metric([served.name], served.engine.n_waiting)
             active.add_metric([served.name], served.engine.n_occupied)
             slots.add_metric([served.name], served.engine.n_slots)
-            info.add_metric(_engine_labels(served), 1)
+            bundle_hash, runs = served.manifest.bundle_hash, served.sessions
+            labels = [served.name, bundle_hash, runs.provider, runs.precision, runs.decoder_graph]
+            info.add_metric(labels, 1)
         yield from (ready, queue, active, slots, info)
-
-
-def _engine_labels(served: ServedBundle) -> list[str]:
-    sessions = served.sessions
-    return [
-        served.name,
-        served.manifest.bundle_hash,
-        sessions.provider,
-        sessions.precision,
-        sessions.decoder_graph,
-    ]
 
 
 def _gauge(name: str, text: str) -> GaugeMetricFamily:
