@@ -209,9 +209,8 @@ class Engine:
         with self._changed:
             for slot in due:
                 if slot.active:
-                    handle = slot.handle
                     frame = slot.advance(drawn[slot.row])
-                    self._deliveries.add(handle, frame, slot.finish)
+                    self._deliveries.add(slot.handle, frame, slot.finish)
             goes_on = self._scheduler.has_work(self._clock.tick)
             deliveries = self._deliveries.take(again_in_seconds=self._step_seconds if goes_on else math.inf)
         if deliveries:

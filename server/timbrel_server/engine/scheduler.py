@@ -107,7 +107,7 @@ class Scheduler:
         """Whether there is anything to admit, run or free at this tick."""
         is_waited_for = self._queue.has_for(self)
         return any(
-            is_waited_for if slot.state is SlotState.FREE else not slot.active or slot.is_due(tick)
+            slot.is_due(tick) if slot.active else is_waited_for or slot.state is SlotState.DONE
             for slot in self._slots
         )
 
@@ -125,12 +125,13 @@ class Scheduler:
 
     def admit(self, tick: int = 0) -> Admission:
         """Frees the slots that are done, fills them from the queue, closes gaps."""
-        self._free()
         begun = []
         for slot in self._slots:
-            if slot.state is SlotState.FREE:
-                if not self._queue.has_for(self):
-                    break
+            if slot.active:
+                continue
+            if slot.state is SlotState.DONE:
+                slot.vacate()
+            if self._queue.has_for(self):
                 slot.occupy(self._queue.take(), self._layout, tick)
                 begun.append(slot)
         return Admission(begun, moves=self._close_gaps())
@@ -141,13 +142,9 @@ class Scheduler:
         running = [slot.handle for slot in self.active]
         for slot in self._slots:
             slot.abandon()
-        self._free()
-        return running
-
-    def _free(self) -> None:
-        for slot in self._slots:
             if slot.state is SlotState.DONE:
                 slot.vacate()
+        return running
 
     def _close_gaps(self) -> list[Move]:
         """Moves the highest notes down, as long as that lets a smaller bucket do."""
