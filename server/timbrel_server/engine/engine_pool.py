@@ -63,7 +63,7 @@ class EnginePool:
                 layout,
                 self._queue,
                 post,
-                self._bury,
+                self._engine_died,
                 frame_clock=frame_clock,
                 observer=self._observer,
             )
@@ -182,7 +182,7 @@ class EnginePool:
                 _retry_seconds(wait + own - seconds_left),
             )
 
-    def _bury(self) -> None:
+    def _engine_died(self) -> None:
         with self._changed:
             self._n_living -= 1
             if self._n_living > 0:

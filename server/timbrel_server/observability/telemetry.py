@@ -113,7 +113,7 @@ class StatusPage:
         """
         probe(host, port, "--metrics-port")
 
-        class Handler(_Handler):
+        class Handler(_StatusHandler):
             answers = _answers(health, exposition)
 
         class Server(ThreadingHTTPServer):
@@ -133,10 +133,10 @@ class StatusPage:
         self._server.server_close()
 
 
-_Answer = Callable[[], tuple[HTTPStatus, str, bytes]]
+_PageAnswer = Callable[[], tuple[HTTPStatus, str, bytes]]
 
 
-def _answers(health: Health, exposition: Callable[[], bytes]) -> dict[str, _Answer]:
+def _answers(health: Health, exposition: Callable[[], bytes]) -> dict[str, _PageAnswer]:
     def metrics() -> tuple[HTTPStatus, str, bytes]:
         return HTTPStatus.OK, EXPOSITION_TYPE, exposition()
 
@@ -152,8 +152,8 @@ def _state(good: bool) -> tuple[HTTPStatus, str, bytes]:
     return status, "text/plain; charset=utf-8", b"ok\n" if good else b"no\n"
 
 
-class _Handler(BaseHTTPRequestHandler):
-    answers: dict[str, _Answer]
+class _StatusHandler(BaseHTTPRequestHandler):
+    answers: dict[str, _PageAnswer]
     timeout = TIMEOUT_SECONDS
     server_version = "timbrel"
     sys_version = ""
