@@ -21,7 +21,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
 PATIENCE_SECONDS = 60.0
-DASHBOARD = Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "timbrel.json"
+DASHBOARD = Path(__file__).resolve().parents[2] / "server" / "deploy" / "grafana" / "timbrel.json"
 SERVICE = "timbrel.v1.Synthesizer"
 
 StartServer = Callable[..., ServerProcess]
