@@ -163,13 +163,14 @@ def test_the_pods_options_are_ones() -> None:
     import argparse
 
     from timbrel_server.cli import command
+    from timbrel_server.config import ServerConfig
     from timbrel_server.options import gather
 
     [container] = deployment()["spec"]["template"]["spec"]["containers"]
     parser = argparse.ArgumentParser(allow_abbrev=False)
     command.configure(parser)
     variables = environment_of(DEPLOY / "docker" / "cpu.Dockerfile")
-    config = gather(parser.parse_args(container["args"]), variables).config
+    config = gather(parser.parse_args(container["args"]), ServerConfig, variables).config
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert (config.port, config.metrics_port) == (ports["grpc"], ports["metrics"])
     assert not config.is_loopback
