@@ -49,7 +49,7 @@ class BackgroundServer:
 
     def wait_until_idle(self) -> None:
         """Returns once no note, recording or decoding is in hand; fails where something never leaves."""
-        served = self.app._shelf.find()
+        served = self.app._bundles.find()
         wait_for(lambda: not served.in_use, "every slot to be free")
 
     async def _main(self) -> None:

@@ -13,10 +13,9 @@ from waiting import PATIENCE_SECONDS, wait_for_async
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.app import App
-from timbrel_server.serving.bundle_source import BundleSource
-from timbrel_server.serving.engine_setup import open_bundles
-from timbrel_server.settings.config import ServerConfig
-from timbrel_server.stop_signal import StopSignal
+from timbrel_server.config import BundleSource, ServerConfig
+from timbrel_server.served_bundles.engine_loader import open_bundles
+from timbrel_server.signals import StopSignal
 
 
 @contextlib.asynccontextmanager

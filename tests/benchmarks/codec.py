@@ -29,7 +29,7 @@ from benchmarks.harness.timing import FULL, QUICK, Plan, Times, Work, interleave
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.layout import CODEC_WEIGHTS
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 CHUNKS = (1, 2, 4, 8, 16)
 WHOLE_SECONDS = 4.0

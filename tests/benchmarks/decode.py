@@ -39,8 +39,8 @@ from benchmarks.harness.torch_step import TorchStep, allow_recompiling, compiler
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.randomness import uniforms_batch
 from timbrel_posttraining.finetune.base import Base
+from timbrel_server.config import default_bundle_path
 from timbrel_server.decoder.sessions import FP32, INT8
-from timbrel_server.settings.config import default_bundle_path
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 POSITIONS = (100, 300, 600)

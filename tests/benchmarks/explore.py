@@ -42,7 +42,7 @@ from benchmarks.harness.report import Bar, Report, print_table, usable_cores
 
 from timbrel.aio.transport import Transport
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

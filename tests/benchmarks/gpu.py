@@ -38,8 +38,8 @@ from timbrel_bundle.errors import BundleError, ProviderError
 from timbrel_bundle.runtime import CUDA, obstacle
 from timbrel_export.parity import GraphDecoder
 from timbrel_posttraining.finetune.base import Base
+from timbrel_server.config import default_bundle_path
 from timbrel_server.decoder.sessions import DECODER_GRAPHS, DecoderSessions
-from timbrel_server.settings.config import default_bundle_path
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.sampling import Sampling
 

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.harness.processes import BenchServer, HelperProcess, cpu_seconds
 from benchmarks.harness.report import Bar, Report, print_table, usable_cores
 
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 CORES = ("apart", "shared")
 RATIOS = ("saturated", "phase_one", "whole")

@@ -30,8 +30,8 @@ from benchmarks.harness.report import Bar, Report, print_table
 from benchmarks.harness.timing import FULL, QUICK, Plan, Times, interleave
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_server.config import default_bundle_path
 from timbrel_server.decoder.sessions import FP32, INT8
-from timbrel_server.settings.config import default_bundle_path
 
 STEP, BOUND, NOTHING = "step", "bound", "nothing"
 

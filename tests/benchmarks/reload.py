@@ -31,7 +31,7 @@ from benchmarks.harness.report import Bar, Report, usable_cores
 from timbrel_bundle.manifest import bundle_hash, load_manifest, save_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 N_RELOADS, QUICK_RELOADS = 30, 6
 N_COMPARED = 3

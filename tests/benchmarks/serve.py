@@ -41,7 +41,7 @@ from benchmarks.harness.report import Bar, Report, print_table, usable_cores
 import timbrel
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 LOADS = (0.25, 0.5, 0.75, 0.9)
 REPORTED_LOAD = 0.5

@@ -46,7 +46,7 @@ from benchmarks.soaking.traffic import ASLEEP_SECONDS, NoteTraffic, SlowBatches
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 SHARE_OF_SATURATION = 0.95
 SUSTAINABLE_REFUSED = 1e-3

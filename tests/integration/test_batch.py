@@ -22,7 +22,7 @@ from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.decoder.runner import Runner
-from timbrel_server.stop_signal import StopSignal
+from timbrel_server.signals import StopSignal
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
 

@@ -26,7 +26,7 @@ from waiting import wait_for_async
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.engine.metronome import Metronome
+from timbrel_server.engine.scheduler import FrameClock
 
 PATIENCE_SECONDS = 60.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -184,7 +184,7 @@ def test_what_is_accepted_is_finished_though_the_clock_jumps_while_the_server_dr
 
 def test_live_notes_keep_to_a_clock_that_nobody_sets() -> None:
     """The calls above would not notice: how far a note has come is a matter of time."""
-    assert inspect.signature(Metronome).parameters["clock"].default is time.monotonic
+    assert inspect.signature(FrameClock).parameters["clock"].default is time.monotonic
 
 
 def calls_of(server: ServerProcess) -> list[dict[str, Any]]:

@@ -23,8 +23,10 @@ from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.api import codec_decoding, service
 from timbrel_server.decoder.runner import Runner
+from timbrel_server.served_bundles import codec_decoding
+from timbrel_server.served_bundles.served_bundle import frame_rate
+from timbrel_server.synthesizer import service
 
 SECRET = "/opt/models/decoder.layers.3.weight is not finite"
 METHOD = {method.path.rpartition("/")[2]: method for method in METHODS}
@@ -213,8 +215,10 @@ class TestOverload:
         async def test(app: Any, stub: Any, channel: Any) -> None:
             monkeypatch.setattr(Runner, "step", stepping)
             ahead = [stub.Generate(note(seed, seconds=2.4)) for seed in range(80)]
-            await wait_for_async(lambda: app.engine.step_seconds and app.engine.n_waiting == 79, "a queue")
-            seconds = app.engine.frames_waiting * app.engine.step_seconds / 3
+            [engine] = app.engine.engines
+            await wait_for_async(lambda: engine.step_seconds and app.engine.n_waiting == 79, "a queue")
+            n_frames = app.engine.n_waiting * round(2.4 * frame_rate(app._bundles.find().manifest))
+            seconds = n_frames * engine.step_seconds / 3
             hasty = stub.Generate(note(seconds=2.4), timeout=seconds)
             status = await status_of(hasty)
             assert status.code == code_pb2.RESOURCE_EXHAUSTED

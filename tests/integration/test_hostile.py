@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.watching.logs import REQUEST_ID_KEY
+from timbrel_server.rpc.call_context import REQUEST_ID_KEY
 
 TESTS = Path(__file__).resolve().parents[1]
 PATIENCE_SECONDS = 60.0

@@ -15,7 +15,7 @@ from requirements_gate import require_system
 from server_process import ServerProcess, server_environment
 from waiting import wait_for
 
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 StartServer = Callable[..., ServerProcess]
 

@@ -19,10 +19,10 @@ from waiting import wait_for_async
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.api.play import MAX_LIVE_NOTES
-from timbrel_server.engine.metronome import Metronome
-from timbrel_server.serving.bundle_source import BundleSource
-from timbrel_server.stop_signal import StopSignal
+from timbrel_server.config import BundleSource
+from timbrel_server.engine.scheduler import FrameClock
+from timbrel_server.signals import StopSignal
+from timbrel_server.synthesizer.play import MAX_LIVE_NOTES
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
 UNHURRIED = 60.0
@@ -141,7 +141,7 @@ def test_a_note_that_was_played_is_the_note_of_its_hold(tiny_bundle: Path) -> No
 def test_a_live_note_keeps_to_real_time(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever plays live would otherwise let go of a key whose note has been written to its end."""
     ticks = [0]
-    monkeypatch.setattr(Metronome, "tick", property(lambda metronome: ticks[0]))
+    monkeypatch.setattr(FrameClock, "tick", property(lambda clock: ticks[0]))
 
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
         lead, n_flushing = 10, 3  # frames ahead of real time; steps until a frame's last codebook is written
@@ -315,17 +315,17 @@ def test_a_note_keeps_to_the_bundle_that_it_was_asked_of(
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
         await keyboard.call.initial_metadata()
         loop = asyncio.get_running_loop()
-        old = app._shelf.find()
-        new = app._setup.open(BundleSource(tiny_bundle, old.name))
+        old = app._bundles.find()
+        new = app._loader.open(BundleSource(tiny_bundle, old.name))
         new.manifest.bundle_hash = "another"
         new.attach(old.engine, old.sessions)
-        find = app._shelf.find
+        find = app._bundles.find
 
         def find_and_switch(*names: str) -> Any:
-            loop.call_soon(app._shelf.replace, new)
+            loop.call_soon(app._bundles.replace, new)
             return find(*names)
 
-        monkeypatch.setattr(app._shelf, "find", find_and_switch)
+        monkeypatch.setattr(app._bundles, "find", find_and_switch)
         await keyboard.on(1, audio=pb.AUDIO_FORMAT_FLOAT32, seconds=2.4)
         while find() is old:
             await asyncio.sleep(0)
@@ -344,7 +344,7 @@ def test_a_note_keeps_to_the_bundle_that_it_was_asked_of(
 
 def test_a_stream_that_breaks_off_lets_go_of_its_bundle(tiny_bundle: Path) -> None:
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
-        served = app._shelf.find()
+        served = app._bundles.find()
         for note_id in range(8):
             await keyboard.on(note_id, audio=pb.AUDIO_FORMAT_FLOAT32, seconds=2.4)
         await keyboard.until(lambda: keyboard.replies)

@@ -17,8 +17,8 @@ from server_process import ServerProcess
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.settings.config import ServerConfig
-from timbrel_server.watching.telemetry import Telemetry
+from timbrel_server.config import ServerConfig
+from timbrel_server.observability.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from trace_collector import Received, TraceCollector

@@ -18,11 +18,12 @@ from benchmarks.harness.timing import Work
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import DECODER_STEP_PORTABLE
+from timbrel_bundle.request_fields import SamplingSettings
 from timbrel_bundle.runtime import resolve_provider, session_options
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import FP32, DecoderSessions, open_sessions
 from timbrel_server.engine.engine import StepRow
-from timbrel_server.engine.request import NoteRequest, SamplingSettings
+from timbrel_server.engine.request import NoteRequest
 
 SAMPLING = SamplingSettings(temperature=1.0, top_k=256, top_p=0.95)
 """Every side draws with these."""

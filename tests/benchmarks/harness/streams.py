@@ -18,12 +18,11 @@ import numpy as np
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecChunk, CodecDecoder, CodecStream, decode_together
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.api.convert import token_layout
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import DecoderSessions
-from timbrel_server.engine.engine import Engine
-from timbrel_server.engine.request import NoteRequest
-from timbrel_server.engine.ticket import Delivery, Ticket
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.request import Delivery, NoteRequest, RequestHandle
+from timbrel_server.served_bundles.served_bundle import token_layout
 
 BUFFER_SECONDS = 0.3
 """The time between asking for a note and playing its first sample."""
@@ -31,7 +30,7 @@ BUFFER_SECONDS = 0.3
 QUEUE_CAPACITY = 1_000_000
 """The engine's queue: a trial that asks for too much is to end with late chunks, not with refusals."""
 
-Deliveries = Sequence[tuple[Ticket, Delivery]]
+Deliveries = Sequence[tuple[RequestHandle, Delivery]]
 Hear = Callable[[int, bool], None]
 """Told how many samples have become ready, and whether the note is over."""
 
@@ -87,9 +86,9 @@ class AudioDecoder:
 
     def _main(self) -> None:
         while (deliveries := self._inbox.get()) is not None:
-            for ticket, delivery in deliveries:
+            for handle, delivery in deliveries:
                 if delivery.error is None:  # the engine gives up what is unheard when it is stopped
-                    ticket.receive(delivery)
+                    handle.receive(delivery)
             # A note is never twice among a step's deliveries.
             waiting, self._chunks = self._chunks, []
             ready = decode_together([chunk for chunk, _ in waiting])
@@ -105,8 +104,8 @@ class CodesOnly:
 
     def post(self, deliveries: Deliveries) -> None:
         """The engine's `post`."""
-        for ticket, delivery in deliveries:
-            ticket.receive(delivery)
+        for handle, delivery in deliveries:
+            handle.receive(delivery)
 
     def listen(self, hear: Hear) -> Callable[[Delivery], None]:
         """Listens as AudioDecoder does."""
@@ -131,7 +130,7 @@ class Player:
         self._manifest = bundle.manifest
         self.listening = listening
         runner = Runner(sessions, bundle.manifest, n_slots)
-        self._engine = Engine(runner, token_layout(bundle.manifest), QUEUE_CAPACITY, listening.post)
+        self._engine = EnginePool([runner], token_layout(bundle.manifest), QUEUE_CAPACITY, listening.post)
         self._engine.start()
         self.random = np.random.default_rng(0)
 
@@ -142,7 +141,7 @@ class Player:
 
     def ask(self, request: NoteRequest, hear: Hear) -> None:
         """Asks for a note; `hear` is called on the listening thread."""
-        self._engine.submit(request, self.listening.listen(hear))
+        self._engine.accept(RequestHandle(request, self.listening.listen(hear)))
 
     def random_note(self, shortest: float = 1.0, longest: float = 3.0) -> NoteRequest:
         """A note anywhere on the map, held for a time between the two, in seconds."""
