@@ -14,10 +14,9 @@ import pytest
 
 from timbrel.library import LibraryJob
 from timbrel.library.plan.notes import NoteOrder, PlannedNote, plan_notes
-from timbrel.library.render.attempts import Attempt, choose, choose_attempts, verdict_of
 from timbrel.library.render.harmonics import HarmonicSum
 from timbrel.library.render.pitch import TrackerPair, Verdict
-from timbrel.library.render.renderer import Progress, Renderer
+from timbrel.library.render.renderer import Attempt, Progress, Renderer, choose, choose_attempts, verdict_of
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import NoteStore, RawNote
 from timbrel.library.render.worker_pool import WorkerPool

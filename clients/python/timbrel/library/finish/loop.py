@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -57,8 +56,7 @@ class Loop(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
-class LoopedSound:
+class LoopedSound(NamedTuple):
     """A sound with a loop in it."""
 
     audio: Audio
