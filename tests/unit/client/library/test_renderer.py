@@ -158,7 +158,7 @@ def test_a_sound_is_decoded_once_between_measuring_and_finishing(
     (attempt,) = render(renderer, [planned], 0, CentsSource({}))
     first = renderer.load(attempt.key)
     assert len(n_decoded) == 1
-    again = renderer.load(attempt.key)  # the shelf holds it no longer
+    again = renderer.load(attempt.key)  # the cache holds it no longer
     assert len(n_decoded) == 2 and np.array_equal(first.trimmed.audio, again.trimmed.audio)
 
 

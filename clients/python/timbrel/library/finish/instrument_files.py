@@ -20,7 +20,7 @@ LONE_REACH = 6
 
 POLYPHONE = "polyphone"
 POLYPHONE_SECONDS = 120.0
-"""For one instrument: it takes seconds; where it fails, it may wait for ever behind a dialog nobody sees."""
+"""Time for one instrument, which takes seconds: a failing one may wait for ever behind an unseen dialog."""
 
 NO_POLYPHONE = "--sf2: polyphone is not installed, so no .sf2 was written (Debian: apt-get install polyphone)"
 

@@ -32,7 +32,7 @@ LEAST_LIKENESS = 0.6
 """Correlation below which a crossfade would be heard as beating or a dip."""
 
 LENGTH_BONUS = 0.05
-"""Of correlation, for a loop as long as the stretch: longer ones sound less mechanical."""
+"""Added to the correlation of a loop as long as the stretch: longer ones sound less mechanical."""
 
 JOINT_DB = 1.0
 """A joint clicks where its curvature exceeds the loop's sharpest by more than this."""
@@ -64,7 +64,7 @@ class LoopedSound(NamedTuple):
 
     loop: Loop
     joint_db: float
-    """How the joint's curvature compares with the sharpest within the loop: at most JOINT_DB."""
+    """The joint's curvature over the sharpest within the loop: at most JOINT_DB."""
 
 
 def find_loop(audio: Audio, sample_rate: int, begin: int, stop: int) -> LoopedSound | None:

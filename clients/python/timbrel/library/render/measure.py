@@ -44,7 +44,7 @@ class Measurement:
     """dB lost a second while the key is held; None of a key held for too short."""
 
     release_seconds: float
-    """From the end of the hold until it has died away."""
+    """Time from the end of the hold until it has died away."""
 
     @property
     def heard(self) -> tuple[float | None, float | None]:

@@ -50,7 +50,7 @@ class ChosenNote:
 
     @property
     def tune_cents(self) -> int:
-        """What a sampler is to add."""
+        """Cents that a sampler is to add."""
         return correction_cents(self.planned.pitch, *self.measured.heard)
 
 
