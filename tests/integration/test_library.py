@@ -33,8 +33,9 @@ from timbrel.library import (
     build_library,
     verify_library,
 )
+from timbrel.library.finish.instrument_files import Region
 from timbrel.library.finish.manifest import ManifestRow, read_rows, write_rows
-from timbrel.library.finish.sample_files import SampleFacts, wav_bytes
+from timbrel.library.finish.sample_files import wav_bytes
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource
@@ -384,7 +385,7 @@ def put_sound(folder: Path, index: int, audio: np.ndarray) -> None:
     """Another sound in a sample's place, which the manifest agrees with but for what is heard."""
     row = rows_of(folder)[index]
     loop = None if row.loop_start is None or row.loop_end is None else (row.loop_start, row.loop_end)
-    content = wav_bytes(audio.astype(np.float32), row.sample_rate, SampleFacts(row.pitch, loop=loop))
+    content = wav_bytes(audio.astype(np.float32), row.sample_rate, Region("", row.pitch, loop=loop))
     (folder / row.file).write_bytes(content)
     change_row(folder, index, sha256=hashlib.sha256(content).hexdigest(), n_samples=len(audio))
 

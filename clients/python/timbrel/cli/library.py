@@ -264,12 +264,11 @@ def _clients_of(args: argparse.Namespace, stack: ExitStack) -> tuple[dict[str, C
     if args.server and args.bundle is not None:
         raise refusal("bundle", f"the server {args.server[0]} serves its own; leave out --bundle")
     addresses = [] if args.bundle is not None else sources.server_addresses(args.server, os.environ)
-    clients = {
-        address or "the private server": stack.enter_context(
-            Client(address, timeout=args.timeout, bundle=args.bundle, progress=True)
-        )
-        for address in addresses or (None,)
-    }
+    clients: dict[str, Client] = {}
+    for address in addresses or (None,):
+        client = Client(address, timeout=args.timeout, bundle=args.bundle, progress=True)
+        stack.callback(client.close)
+        clients[address or "the private server"] = client
     # Nobody brings a private server back.
     return clients, args.patience if addresses else 0.0
 

@@ -13,10 +13,9 @@ import pytest
 
 from timbrel.library import LibraryJob
 from timbrel.library.plan.notes import NoteOrder, PlannedNote, plan_notes
-from timbrel.library.render.attempts import Attempt, choose, choose_attempts, verdict_of
 from timbrel.library.render.harmonics import HarmonicSum
 from timbrel.library.render.pitch import TrackerPair, Verdict
-from timbrel.library.render.renderer import Progress, Renderer
+from timbrel.library.render.renderer import Attempt, Progress, Renderer, choose, choose_attempts, verdict_of
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import NoteStore, RawNote
 from timbrel.library.render.worker_pool import Urgency, WorkerPool
@@ -158,7 +157,7 @@ def test_a_sound_is_decoded_once_between_measuring_and_finishing(
     (attempt,) = render(renderer, [planned], 0, CentsSource({}))
     first = renderer.load(attempt.key)
     assert len(n_decoded) == 1
-    again = renderer.load(attempt.key)  # the shelf holds it no longer
+    again = renderer.load(attempt.key)  # the cache holds it no longer
     assert len(n_decoded) == 2 and np.array_equal(first.trimmed.audio, again.trimmed.audio)
 
 

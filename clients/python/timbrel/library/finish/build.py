@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -18,10 +18,9 @@ from timbrel.library.finish.manifest import ManifestRow, write_rows, write_table
 from timbrel.library.finish.summary import BuildSummary, licence_text, readme_text, summarise
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.job import LibraryJob, check_job
-from timbrel.library.plan.notes import PlannedNote, plan_notes
-from timbrel.library.render.attempts import Attempt, ChosenNote, choose_attempts
+from timbrel.library.plan.notes import plan_notes
 from timbrel.library.render.pitch import find_trackers
-from timbrel.library.render.renderer import Progress, Renderer
+from timbrel.library.render.renderer import ChosenNote, Progress, Renderer
 from timbrel.library.render.source import PATIENCE_SECONDS, ClientSource, NoteSource
 from timbrel.library.render.store import NoteStore, note_decoder
 from timbrel.library.render.worker_pool import Urgency, WorkerPool, default_threads, done_future
@@ -71,101 +70,63 @@ def build_library(
         TimbrelError, OSError: a note cannot be had or written.
     """
     options = options or BuildOptions()
-    check_job(job, client.model())
-    folder = LibraryFolder(Path(path))
+    model, folder = client.model(), LibraryFolder(Path(path))
+    check_job(job, model)
     with folder.lock():
         folder.claim(job)
         folder.sweep()
         source = source or ClientSource(client, patience_seconds=options.patience_seconds, tell=options.tell)
         with WorkerPool(options.n_threads or default_threads()) as pool:
-            return _Build(client, job, folder, options, source, pool).run()
+            decoder = note_decoder(client)
+            # While the server is busy with its first notes.
+            pool.submit(Urgency.FINISH, decoder.load)
+            store, rate = NoteStore(folder.codes), model.sample_rate
+            renderer = Renderer(job, store, folder.measured, decoder, rate, find_trackers(), pool)
+            finisher = Finisher(job, model, folder.path, folder.finished, renderer.load)
+            progress = Progress(options.show_progress)
+            start = time.monotonic()
+            with (
+                _InstrumentWriter(finisher, pool) as writer,
+                closing(renderer.choose(list(plan_notes(job)), source, progress)) as notes,
+            ):
+                rows = _finish(job, notes, writer, options.show_progress)
+            write_rows(folder.manifest, rows)
+            notices = [] if write_table(folder.table, rows) else [NO_TABLE]
+            if options.sf2:
+                notices += write_sf2(folder.path, [voice.slug for voice in job.voices])
+            summary = summarise(
+                str(folder.path),
+                rows,
+                progress.n_rendered,
+                time.monotonic() - start,
+                progress.render_seconds,
+                notices,
+            )
+            atomic_write(folder.path / "LICENSE", licence_text(model))
+            atomic_write(folder.path / "README.md", readme_text(job, model, summary))
+            return summary
 
 
-class _Build:
-    """One run of one job."""
+def _finish(
+    job: LibraryJob, notes: Iterable[tuple[int, ChosenNote]], writer: _InstrumentWriter, show_progress: bool
+) -> list[ManifestRow]:
+    """Finishes each instrument as soon as the last of its notes is there.
 
-    def __init__(
-        self,
-        client: Client,
-        job: LibraryJob,
-        folder: LibraryFolder,
-        options: BuildOptions,
-        source: NoteSource,
-        pool: WorkerPool,
-    ) -> None:
-        self._job = job
-        self._folder = folder
-        self._options = options
-        self._source = source
-        self._pool = pool
-        self._model = client.model()
-        decoder = note_decoder(client)
-        # While the server is busy with its first notes.
-        pool.submit(Urgency.FINISH, decoder.load)
-        self._renderer = Renderer(
-            job,
-            NoteStore(folder.codes),
-            folder.measured,
-            decoder,
-            self._model.sample_rate,
-            find_trackers(),
-            pool,
-        )
-        self._finisher = Finisher(job, self._model, folder.path, folder.finished, self._renderer.load)
-        self._n_rendered = 0
-        self._render_seconds = 0.0
-
-    def run(self) -> BuildSummary:
-        start = time.monotonic()
-        rows = self._make()
-        write_rows(self._folder.manifest, rows)
-        notices = [] if write_table(self._folder.table, rows) else [NO_TABLE]
-        if self._options.sf2:
-            notices += write_sf2(self._folder.path, [voice.slug for voice in self._job.voices])
-        summary = summarise(
-            str(self._folder.path),
-            rows,
-            self._n_rendered,
-            time.monotonic() - start,
-            self._render_seconds,
-            notices,
-        )
-        atomic_write(self._folder.path / "LICENSE", licence_text(self._model))
-        atomic_write(self._folder.path / "README.md", readme_text(self._job, self._model, summary))
-        return summary
-
-    def _make(self) -> list[ManifestRow]:
-        """Renders all notes; an instrument is finished as soon as the last of its own is chosen."""
-        notes = list(plan_notes(self._job))
-        n_each = len(notes) // len(self._job.voices)
-        chosen: list[dict[int, ChosenNote]] = [{} for _ in self._job.voices]
-        numbers: list[int] = []
-        with (
-            _InstrumentWriter(self._finisher, self._pool) as writer,
-            closing(choose_attempts(notes, self._job.tries, self._attempt)) as choosing,
-        ):
-            for index, note in choosing:
-                number = index // n_each
-                own = chosen[number]
-                own[index] = note
-                if len(own) == n_each:
-                    in_order = [own[place] for place in sorted(own)]
-                    writer.begin(
-                        self._finisher.instrument(self._job.voices[number], in_order, number * n_each)
-                    )
-                    numbers.append(number)
-            finished = dict(zip(numbers, writer.finish(self._options.show_progress), strict=True))
-        return [row for number in sorted(finished) for row in finished[number]]
-
-    def _attempt(
-        self, notes: Sequence[PlannedNote], number: int
-    ) -> Generator[tuple[int, Attempt], None, None]:
-        """Renders what is missing of these and measures all, beside that as far as there is time for it."""
-        description = "rendering" if number == 0 else f"attempt {number + 1}"
-        with closing(Progress(description, self._options.show_progress)) as progress:
-            yield from self._renderer.render(notes, number, self._source, progress)
-        self._n_rendered += progress.n_rendered
-        self._render_seconds += progress.render_seconds
+    Args:
+        notes: (place in the plan, note), in any order.
+    """
+    n_each = job.n_notes // len(job.voices)
+    chosen: list[dict[int, ChosenNote]] = [{} for _ in job.voices]
+    numbers: list[int] = []
+    for place, note in notes:
+        number = place // n_each
+        own = chosen[number]
+        own[place] = note
+        if len(own) == n_each:
+            writer.begin([own[place] for place in sorted(own)], number * n_each)
+            numbers.append(number)
+    finished = dict(zip(numbers, writer.finish(show_progress), strict=True))
+    return [row for number in sorted(finished) for row in finished[number]]
 
 
 class _InstrumentWriter:
@@ -192,12 +153,13 @@ class _InstrumentWriter:
             future.cancel()
         self._committer.shutdown(cancel_futures=True)
 
-    def begin(self, instrument: ChosenInstrument) -> None:
+    def begin(self, notes: Sequence[ChosenNote], first_number: int) -> None:
         """Begins to write an instrument's files; those of one that was finished before stay as they are.
 
         Raises:
             OSError: one of an instrument begun earlier could not be written.
         """
+        instrument = self._finisher.instrument(notes, first_number)
         kept = self._finisher.kept_rows(instrument)
         if kept is None:
             write = self._finisher.write_sample

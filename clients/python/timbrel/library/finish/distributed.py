@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -21,12 +20,10 @@ from timbrel import errors
 from timbrel.client import Client
 from timbrel.library.finish import shards as shard_files
 from timbrel.library.finish.manifest import rendering_facts, tuning_facts
-from timbrel.library.finish.shards import Shard, ShardFormat, ShardReceipt, ShardStore
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import PlannedNote, plan_notes
-from timbrel.library.render.attempts import Attempt, ChosenNote, choose_attempts
 from timbrel.library.render.pitch import find_trackers
-from timbrel.library.render.renderer import Progress, Renderer
+from timbrel.library.render.renderer import ChosenNote, Progress, Renderer
 from timbrel.library.render.source import ClientSource, check_model
 from timbrel.library.render.store import NoteStore, note_decoder
 from timbrel.library.render.worker_pool import WorkerPool
@@ -55,7 +52,7 @@ class ShardSummary:
     """The outcome of a job, in figures."""
 
     url: str
-    shards: tuple[ShardReceipt, ...]
+    shards: tuple[shard_files.ShardReceipt, ...]
     n_made: int
     """Shards that this run made; the others were there already."""
 
@@ -68,20 +65,20 @@ class ShardSummary:
     def n_notes(self) -> int:
         return sum(shard.n_notes for shard in self.shards)
 
+    @property
+    def notes_per_second(self) -> float:
+        return self.n_rendered / self.seconds if self.seconds > 0.0 else 0.0
+
     def to_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "shards": [asdict(shard) for shard in self.shards],
-            "n_notes": self.n_notes,
-            "notes_per_second": round(self.n_rendered / self.seconds, 3) if self.seconds > 0.0 else 0.0,
-        }
+        rate = round(self.notes_per_second, 3)
+        return {**asdict(self), "n_notes": self.n_notes, "notes_per_second": rate}
 
     def to_text(self) -> str:
         n_off = sum(shard.n_out_of_tune for shard in self.shards)
-        rate = self.n_rendered / self.seconds if self.seconds > 0.0 else 0.0
         return (
             f"{self.url}: {self.n_notes} notes in {len(self.shards)} shards, {self.n_made} of them made in "
-            f"{self.seconds:.1f} s ({self.n_rendered} notes, {rate:.1f} a second); {n_off} out of tune"
+            f"{self.seconds:.1f} s ({self.n_rendered} notes, {self.notes_per_second:.1f} a second); {n_off} "
+            "out of tune"
         )
 
 
@@ -90,7 +87,7 @@ def build_shards(
     url: str,
     *,
     bundle: str | None = None,
-    shard_format: ShardFormat = "parquet",
+    shard_format: str = "parquet",
     shard_notes: int = DEFAULT_SHARD_NOTES,
     n_workers: int | None = None,
     show_progress: bool = False,
@@ -116,12 +113,12 @@ def build_shards(
     """
     _check(shard_format, shard_notes, n_workers)
     start = time.monotonic()
-    store = ShardStore(url)
+    store = shard_files.ShardStore(url)
     store.claim(job, {"shard_format": shard_format, "shard_notes": shard_notes})
     shards = shard_files.plan_shards(job.n_notes, shard_notes, shard_format)
     found = {shard.number: receipt for shard in shards if (receipt := store.receipt(shard)) is not None}
     missing = [shard for shard in shards if shard.number not in found]
-    made: dict[str, ShardReceipt] = {}
+    made: dict[str, shard_files.ShardReceipt] = {}
     if missing:
         n_there = sum(receipt.n_notes for receipt in found.values())
         with bar("rendering", job.n_notes, "note", shown=show_progress, initial=n_there) as progress:
@@ -136,13 +133,15 @@ def build_shards(
         sum(receipt.n_rendered for receipt in made.values()),
         round(time.monotonic() - start, 3),
     )
-    store.write(shard_files.INDEX_FILE, _index(receipts))
+    # All shards, in order, for whoever reads them.
+    index = {"n_notes": summary.n_notes, "shards": [asdict(receipt) for receipt in receipts]}
+    store.write_json(shard_files.INDEX_FILE, index)
     return summary
 
 
 def _make(
-    job: LibraryJob, url: str, bundle: str | None, missing: list[Shard], n_workers: int | None
-) -> Iterator[ShardReceipt]:
+    job: LibraryJob, url: str, bundle: str | None, missing: list[shard_files.Shard], n_workers: int | None
+) -> Iterator[shard_files.ShardReceipt]:
     """Makes shards, and yields their receipts as that is done."""
     with ray_session(n_workers) as ray:
         n_cores = int(ray.cluster_resources().get("CPU", 1))
@@ -156,7 +155,7 @@ def _make(
         )
         try:
             for row in made.iter_rows():
-                yield ShardReceipt(**row)
+                yield shard_files.ShardReceipt(**row)
         except errors.TimbrelError:
             raise
         except Exception as error:
@@ -210,13 +209,6 @@ def ray_session(n_workers: int | None) -> Iterator[Any]:
             ray.shutdown()
 
 
-def _index(receipts: tuple[ShardReceipt, ...]) -> bytes:
-    """Lists all shards, in order, for whoever reads them."""
-    shards = [asdict(receipt) for receipt in receipts]
-    n_notes = sum(receipt.n_notes for receipt in receipts)
-    return (json.dumps({"n_notes": n_notes, "shards": shards}, indent=1) + "\n").encode()
-
-
 def _cause(error: BaseException) -> errors.TimbrelError:
     """Finds what went wrong in a worker, without Ray's own account of it."""
     seen: BaseException | None = error
@@ -231,11 +223,8 @@ def _cause(error: BaseException) -> errors.TimbrelError:
 def _check(shard_format: str, shard_notes: int, n_workers: int | None) -> None:
     faults = []
     if shard_format not in shard_files.SHARD_FORMATS:
-        faults.append(
-            errors.FieldViolation(
-                "shard_format", f"{shard_format!r} is not {' or '.join(shard_files.SHARD_FORMATS)}"
-            )
-        )
+        allowed = " or ".join(shard_files.SHARD_FORMATS)
+        faults.append(errors.FieldViolation("shard_format", f"{shard_format!r} is not {allowed}"))
     if shard_notes < 1:
         faults.append(errors.FieldViolation("shard_notes", f"must be 1 or more, got {shard_notes}"))
     if n_workers is not None and n_workers < 1:
@@ -254,7 +243,7 @@ class ShardWorker:
             bundle: folder of the bundle, the same on every machine; None: the one that ships.
         """
         self._job = job
-        self._shards = ShardStore(url)
+        self._shards = shard_files.ShardStore(url)
         self._server = PrivateServer(bundle, SERVER_OPTIONS)
         self._client = Client(self._server.address, token=self._server.token)
         check_model("the worker's server", self._client, job.writer)
@@ -265,13 +254,13 @@ class ShardWorker:
     def __call__(self, batch: dict[str, npt.NDArray[Any]]) -> dict[str, list[Any]]:
         """Makes a batch of shards, as Ray Data calls it: columns in, columns out."""
         receipts = [
-            self.make(Shard(**{name: _plain(values[index]) for name, values in batch.items()}))
+            self.make(shard_files.Shard(**{name: _plain(values[index]) for name, values in batch.items()}))
             for index in range(len(batch["number"]))
         ]
         rows = [asdict(receipt) for receipt in receipts]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
-    def make(self, shard: Shard) -> ShardReceipt:
+    def make(self, shard: shard_files.Shard) -> shard_files.ShardReceipt:
         """Renders, measures and writes one shard."""
         notes = list(islice(plan_notes(self._job), shard.first, shard.stop))
         with tempfile.TemporaryDirectory(prefix="timbrel-shard-") as folder:
@@ -280,11 +269,6 @@ class ShardWorker:
         receipt = shard_files.receipt_of(shard, rows, content, n_rendered)
         self._shards.commit(shard, content, receipt)
         return receipt
-
-    def close(self) -> None:
-        """Ends the server, which would end with this process anyway."""
-        self._client.close()
-        self._server.close()
 
     def _render(
         self, notes: Sequence[PlannedNote], first: int, folder: Path
@@ -300,13 +284,7 @@ class ShardWorker:
                 self._trackers,
                 pool,
             )
-
-            def attempt(
-                wanted: Sequence[PlannedNote], number: int
-            ) -> Generator[tuple[int, Attempt], None, None]:
-                return renderer.render(wanted, number, self._source, progress)
-
-            chosen = dict(choose_attempts(notes, self._job.tries, attempt))
+            chosen = dict(renderer.choose(notes, self._source, progress))
         rows = [self._row(renderer, chosen[index], first + index) for index in range(len(notes))]
         return rows, progress.n_rendered
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -13,16 +13,16 @@ from statistics import median
 import numpy as np
 
 from timbrel.core.model import Model
-from timbrel.library.finish import instrument_files, loop, manifest
-from timbrel.library.finish.manifest import ManifestRow
-from timbrel.library.finish.sample_files import SampleFacts, sample_bytes
+from timbrel.library.finish import instrument_files as instruments
+from timbrel.library.finish import loop, manifest
+from timbrel.library.finish.sample_files import sample_bytes
 from timbrel.library.plan.folder import sync, write_later
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.voice import Voice
-from timbrel.library.render.attempts import ChosenNote
 from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels, instrument_gain_db, loudness
 from timbrel.library.render.measure import Measurement
+from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import DecodedNote
 from timbrel_bundle.files import atomic_write
 
@@ -64,18 +64,18 @@ class Finisher:
 
     load: Load
 
-    def instrument(self, voice: Voice, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
+    def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
         measured = [note.measured for note in notes]
         return ChosenInstrument(
-            voice=voice,
+            voice=notes[0].planned.voice,
             notes=notes,
             first_number=first_number,
             gain_db=instrument_gain_db((each.loudness, each.true_peak) for each in measured),
             looped=self.job.loops and is_sustained(measured),
         )
 
-    def kept_rows(self, instrument: ChosenInstrument) -> list[ManifestRow] | None:
+    def kept_rows(self, instrument: ChosenInstrument) -> list[manifest.ManifestRow] | None:
         """Gives the rows of before, if they are of these very notes, measured alike, and all files exist."""
         slug = instrument.voice.slug
         try:
@@ -93,7 +93,7 @@ class Finisher:
         files = [f"{slug}.sfz", f"{slug}.dspreset", *(row.file for row in rows)]
         return rows if found == wanted and all((self.folder / file).is_file() for file in files) else None
 
-    def write_sample(self, instrument: ChosenInstrument, number: int) -> ManifestRow:
+    def write_sample(self, instrument: ChosenInstrument, number: int) -> manifest.ManifestRow:
         """Writes one sample of an instrument, counted from 0.
 
         Raises:
@@ -103,12 +103,13 @@ class Finisher:
         decoded = self.load(note.attempt.key)
         audio, looped = self._finish(decoded, instrument)
         sample_format, rate = SAMPLE_FORMATS[self.job.file_format], self.job.sample_rate
-        content = sample_bytes(audio, rate, sample_format, self._facts(note, looped))
+        region = self._region(note, looped.loop if looped else None)
+        content = sample_bytes(audio, rate, sample_format, region, self._texts(note))
         write_later(self.folder / note.planned.file, content)
         # Measured already, unless more than the gain was changed since.
         changed = looped is not None or rate != self.model.sample_rate
         lufs = loudness(audio, rate) if changed else note.measured.loudness + instrument.gain_db
-        return ManifestRow.from_flat(
+        return manifest.ManifestRow.from_flat(
             {
                 **manifest.rendering_facts(
                     self.job, self.model, note, instrument.first_number + number, decoded.note
@@ -131,7 +132,7 @@ class Finisher:
             }
         )
 
-    def commit(self, instrument: ChosenInstrument, rows: Sequence[ManifestRow]) -> None:
+    def commit(self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]) -> None:
         """Writes .sfz and .dspreset, and then, once all is on the disk, that the instrument is finished.
 
         Args:
@@ -142,8 +143,8 @@ class Finisher:
         """
         sync(self.folder / row.file for row in rows)
         slug, described = instrument.voice.slug, self._describe(instrument, rows)
-        atomic_write(self.folder / f"{slug}.sfz", instrument_files.sfz_text(described))
-        atomic_write(self.folder / f"{slug}.dspreset", instrument_files.dspreset_text(described))
+        atomic_write(self.folder / f"{slug}.sfz", instruments.sfz_text(described))
+        atomic_write(self.folder / f"{slug}.dspreset", instruments.dspreset_text(described))
         manifest.write_rows(self.kept / f"{slug}.jsonl", rows)
 
     def _finish(
@@ -161,49 +162,45 @@ class Finisher:
         begin = round(max(loop.STEADY_SHARE * released, (LEAD_IN_SECONDS + loop.STEADY_SECONDS) * rate))
         return loop.find_loop(audio, rate, begin, released - round(loop.BEFORE_RELEASE_SECONDS * rate))
 
-    def _facts(self, note: ChosenNote, looped: loop.LoopedSound | None) -> SampleFacts:
+    def _texts(self, note: ChosenNote) -> dict[str, str]:
         planned = note.planned
         order = planned.order(self.job, note.attempt.number)
-        return SampleFacts(
-            key=planned.pitch,
+        return {
+            "INAM": f"{planned.voice.name}, pitch {planned.pitch}, velocity {planned.velocity}",
+            "ICMT": f"timbre {order.timbre[0]:g},{order.timbre[1]:g} seed {order.seed} "
+            f"bundle {self.model.bundle_hash}",
+            "ISFT": f"timbrel {software_version()}",
+        }
+
+    @cached_property
+    def _zones(self) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
+        """The keys of each pitch, and the range of each velocity's layer."""
+        return instruments.key_zones(self.job.pitches), instruments.velocity_zones(self.job.velocities)
+
+    def _region(self, note: ChosenNote, loop: tuple[int, int] | None) -> instruments.Region:
+        planned, (keys, velocities) = note.planned, self._zones
+        return instruments.Region(
+            file=planned.file,
+            pitch=planned.pitch,
+            keys=keys[planned.pitch],
+            velocities=velocities[planned.velocity],
+            round_robin=planned.round_robin,
             tune=note.tune_cents,
-            loop=looped.loop if looped else None,
-            keys=instrument_files.key_zones(self.job.pitches)[planned.pitch],
-            velocities=instrument_files.velocity_zones(self.job.velocities)[planned.velocity],
-            texts={
-                "INAM": f"{planned.voice.name}, pitch {planned.pitch}, velocity {planned.velocity}",
-                "ICMT": f"timbre {order.timbre[0]:g},{order.timbre[1]:g} seed {order.seed} "
-                f"bundle {self.model.bundle_hash}",
-                "ISFT": f"timbrel {_version()}",
-            },
+            loop=loop,
         )
 
     def _describe(
-        self, instrument: ChosenInstrument, rows: Sequence[ManifestRow]
-    ) -> instrument_files.SamplerInstrument:
-        voice = instrument.voice
-        keys = instrument_files.key_zones(self.job.pitches)
-        velocities = instrument_files.velocity_zones(self.job.velocities)
+        self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]
+    ) -> instruments.SamplerInstrument:
         low, high = RELEASE_SECONDS
         release = median(note.measured.release_seconds for note in instrument.notes)
-        return instrument_files.SamplerInstrument(
-            name=voice.name,
-            slug=voice.slug,
-            comment=f"rendered by timbrel {_version()} with bundle {self.model.bundle_hash[:12]}",
-            regions=[
-                instrument_files.Region(
-                    file=row.file,
-                    pitch=row.pitch,
-                    keys=keys[row.pitch],
-                    velocities=velocities[row.velocity],
-                    round_robin=row.round_robin,
-                    tune=row.tune_cents,
-                    loop=row.loop,
-                )
-                for row in rows
-            ],
+        return instruments.SamplerInstrument(
+            name=instrument.voice.name,
+            slug=instrument.voice.slug,
+            comment=f"rendered by timbrel {software_version()} with bundle {self.model.bundle_hash[:12]}",
+            regions=[self._region(note, row.loop) for note, row in zip(instrument.notes, rows, strict=True)],
             round_robins=self.job.round_robins,
-            velocity_tracking=instrument_files.velocity_tracking(len(self.job.velocities)),
+            velocity_tracking=instruments.velocity_tracking(len(self.job.velocities)),
             release_seconds=min(high, max(low, release)),
         )
 
@@ -220,5 +217,6 @@ def bandwidth_hz(job: LibraryJob, model: Model) -> float:
 
 
 @cache
-def _version() -> str:
+def software_version() -> str:
+    """Gives the version of timbrel that is installed."""
     return version("timbrel")

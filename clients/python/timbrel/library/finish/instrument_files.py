@@ -20,7 +20,7 @@ LONE_REACH = 6
 
 POLYPHONE = "polyphone"
 POLYPHONE_SECONDS = 120.0
-"""For one instrument: it takes seconds; where it fails, it may wait for ever behind a dialog nobody sees."""
+"""Time for one instrument, which takes seconds: a failing one may wait for ever behind an unseen dialog."""
 
 NO_POLYPHONE = "--sf2: polyphone is not installed, so no .sf2 was written (Debian: apt-get install polyphone)"
 
@@ -33,15 +33,19 @@ class Region:
     """Path within the library, with forward slashes."""
 
     pitch: int
-    keys: tuple[int, int]
-    velocities: tuple[int, int]
-    round_robin: int
-    """From 1."""
+    """MIDI note number that it is recorded at."""
 
-    tune: int
-    """Cents to add."""
+    keys: tuple[int, int] = (0, 127)
+    """Lowest and highest key that it is for."""
 
-    loop: tuple[int, int] | None
+    velocities: tuple[int, int] = (1, 127)
+    round_robin: int = 1
+    """Number of the take, from 1."""
+
+    tune: int = 0
+    """Cents to add when it is played, -99..99, so that it sounds at that pitch."""
+
+    loop: tuple[int, int] | None = None
     """First and last sample of the loop, both played."""
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +32,7 @@ LEAST_LIKENESS = 0.6
 """Correlation below which a crossfade would be heard as beating or a dip."""
 
 LENGTH_BONUS = 0.05
-"""Of correlation, for a loop as long as the stretch: longer ones sound less mechanical."""
+"""Added to the correlation of a loop as long as the stretch: longer ones sound less mechanical."""
 
 JOINT_DB = 1.0
 """A joint clicks where its curvature exceeds the loop's sharpest by more than this."""
@@ -57,8 +56,7 @@ class Loop(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
-class LoopedSound:
+class LoopedSound(NamedTuple):
     """A sound with a loop in it."""
 
     audio: Audio
@@ -66,7 +64,7 @@ class LoopedSound:
 
     loop: Loop
     joint_db: float
-    """How the joint's curvature compares with the sharpest within the loop: at most JOINT_DB."""
+    """The joint's curvature over the sharpest within the loop: at most JOINT_DB."""
 
 
 def find_loop(audio: Audio, sample_rate: int, begin: int, stop: int) -> LoopedSound | None:

@@ -7,6 +7,7 @@ Engel et al. 2017, "Neural Audio Synthesis of Musical Notes with WaveNet Autoenc
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,8 +19,8 @@ from timbrel.core.model import Model
 from timbrel.library.finish.loop import Loop
 from timbrel.library.plan.job import LibraryJob, ModelIdentity
 from timbrel.library.plan.notes import codes_hash
-from timbrel.library.render.attempts import ChosenNote
 from timbrel.library.render.pitch import is_in_tune
+from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import RawNote
 from timbrel_bundle.files import atomic_path, atomic_write
 from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
@@ -314,9 +315,9 @@ def write_table(path: Path, rows: Sequence[ManifestRow]) -> bool:
     schema = pyarrow.schema([(name, types[kind.split(" ")[0]]) for name, kind in COLUMNS.items()])
     flat = [row.flat() for row in rows]
     table = pyarrow.table({name: [each[name] for each in flat] for name in COLUMNS}, schema=schema)
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(table, sink)
-    atomic_write(path, sink.getvalue().to_pybytes())
+    content = io.BytesIO()
+    pyarrow.parquet.write_table(table, content)
+    atomic_write(path, content.getvalue())
     return True
 
 

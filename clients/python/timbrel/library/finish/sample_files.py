@@ -10,14 +10,14 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
 
+from timbrel.library.finish.instrument_files import Region
 from timbrel.library.plan.formats import SampleFormat
 from timbrel_bundle.audio import checked_mono, checked_rate
 
@@ -32,28 +32,7 @@ INFO_NAMES = ("IART", "ICMT", "ICOP", "IGNR", "IKEY", "INAM", "IPRD", "ISFT", "I
 
 
 @dataclass(frozen=True)
-class SampleFacts:
-    """Everything that a sampler needs to know of a sample."""
-
-    key: int
-    """MIDI note number that it is recorded at."""
-
-    tune: int = 0
-    """Cents to add when it is played, -99..99, so that it sounds at that key."""
-
-    loop: tuple[int, int] | None = None
-    """First and last sample of the loop, both played."""
-
-    keys: tuple[int, int] = (0, 127)
-    """Lowest and highest key that it is for."""
-
-    velocities: tuple[int, int] = (1, 127)
-
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """INFO_NAMES -> text."""
-
-
-class SamplerChunk(NamedTuple):
+class SamplerChunk:
     """The `smpl` chunk, read back."""
 
     key: int
@@ -67,32 +46,40 @@ class SamplerChunk(NamedTuple):
 
 
 def sample_bytes(
-    audio: npt.NDArray[np.float32], sample_rate: int, sample_format: SampleFormat, facts: SampleFacts
+    audio: npt.NDArray[np.float32],
+    sample_rate: int,
+    sample_format: SampleFormat,
+    region: Region,
+    texts: Mapping[str, str],
 ) -> bytes:
     """Writes a mono file of audio [samples], clipped to -1..1. Raises as `wav_bytes` does."""
     if sample_format.has_sampler_chunks:
-        return wav_bytes(audio, sample_rate, facts)
+        return wav_bytes(audio, sample_rate, region, texts)
     content = io.BytesIO()
     name, width = sample_format.libsndfile, f"PCM_{sample_format.bits}"
     soundfile.write(content, checked_mono(audio), sample_rate, format=name, subtype=width)
     return content.getvalue()
 
 
-def wav_bytes(audio: npt.NDArray[np.float32], sample_rate: int, facts: SampleFacts) -> bytes:
+def wav_bytes(
+    audio: npt.NDArray[np.float32], sample_rate: int, region: Region, texts: Mapping[str, str] | None = None
+) -> bytes:
     """Writes a mono 24-bit WAV file; samples beyond -1..1 are clipped. Equal arguments make equal bytes.
 
     Args:
         audio: [samples], finite.
         sample_rate: in Hz.
+        texts: INFO_NAMES -> text.
 
     Raises:
         AudioError: the audio has another shape or samples that are no numbers, or the rate is not allowed.
         ValueError: the loop lies outside of the audio, a text field is unknown, or the file is beyond 4 GB.
     """
     samples = checked_mono(audio, allow_empty=True)
-    if facts.loop is not None and not 0 <= facts.loop[0] < facts.loop[1] < len(samples):
-        raise ValueError(f"a loop of {facts.loop} does not lie within {len(samples)} samples")
-    body = b"".join(_chunk(*each) for each in _chunks(samples, checked_rate(sample_rate), facts))
+    if region.loop is not None and not 0 <= region.loop[0] < region.loop[1] < len(samples):
+        raise ValueError(f"a loop of {tuple(region.loop)} does not lie within {len(samples)} samples")
+    chunks = _chunks(samples, checked_rate(sample_rate), region, texts or {})
+    body = b"".join(_chunk(*each) for each in chunks)
     if len(body) + 4 > LARGEST_BYTES:
         raise ValueError("a WAV file holds less than 4 GB")
     return struct.pack("<4sI4s", b"RIFF", len(body) + 4, b"WAVE") + body
@@ -112,16 +99,16 @@ def pcm24(audio: npt.NDArray[np.float32]) -> bytes:
 
 
 def _chunks(
-    samples: npt.NDArray[np.float32], sample_rate: int, facts: SampleFacts
+    samples: npt.NDArray[np.float32], sample_rate: int, region: Region, texts: Mapping[str, str]
 ) -> Iterator[tuple[bytes, bytes]]:
     width = BITS // 8
     yield b"fmt ", struct.pack("<HHIIHH", 1, 1, sample_rate, sample_rate * width, width, BITS)
     # The sound comes before the odd-sized `inst`: Polyphone loses its way behind that one's pad byte.
     yield b"data", pcm24(samples)
-    yield b"smpl", _smpl(sample_rate, facts)
-    yield b"inst", _inst(facts)
-    if facts.texts:
-        yield b"LIST", b"INFO" + b"".join(_text(name, text) for name, text in sorted(facts.texts.items()))
+    yield b"smpl", _smpl(sample_rate, region)
+    yield b"inst", _inst(region)
+    if texts:
+        yield b"LIST", b"INFO" + b"".join(_text(name, text) for name, text in sorted(texts.items()))
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:
@@ -129,22 +116,22 @@ def _chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack("<4sI", name, len(content)) + content + bytes(len(content) % 2)
 
 
-def _smpl(sample_rate: int, facts: SampleFacts) -> bytes:
+def _smpl(sample_rate: int, region: Region) -> bytes:
     # The chunk states at which pitch the sample sounds, rounded down, and what is above that of a semitone.
-    key, cents = facts.key, -facts.tune
+    key, cents = region.pitch, -region.tune
     if cents < 0:
         key, cents = key - 1, cents + 100
     fraction = round(cents / 100.0 * 2**32) % 2**32
     period = round(1e9 / sample_rate)
-    loops = [] if facts.loop is None else [struct.pack("<6I", 0, 0, *facts.loop, 0, 0)]
+    loops = [] if region.loop is None else [struct.pack("<6I", 0, 0, *region.loop, 0, 0)]
     head = struct.pack("<9I", 0, 0, period, max(0, key), fraction, 0, 0, len(loops), 0)
     return head + b"".join(loops)
 
 
-def _inst(facts: SampleFacts) -> bytes:
+def _inst(region: Region) -> bytes:
     # Fine tuning goes from -50 to 50 cents, gain is left at 0 dB.
-    tune = min(50, max(-50, facts.tune))
-    return struct.pack("<BbbBBBB", facts.key, tune, 0, *facts.keys, *facts.velocities)
+    tune = min(50, max(-50, region.tune))
+    return struct.pack("<BbbBBBB", region.pitch, tune, 0, *region.keys, *region.velocities)
 
 
 def _text(name: str, text: str) -> bytes:

@@ -12,7 +12,7 @@ import json
 import tarfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from timbrel.library.plan.folder import OtherJobError, differences
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import job_key
 
-ShardFormat = Literal["parquet", "webdataset"]
-SHARD_FORMATS: tuple[ShardFormat, ...] = ("parquet", "webdataset")
-
-_ENDINGS = {"parquet": "parquet", "webdataset": "tar"}
+SHARD_FORMATS = {"parquet": "parquet", "webdataset": "tar"}
+"""Format -> ending of the files."""
 
 JOB_FILE = "job.json"
 INDEX_FILE = "index.json"
@@ -53,12 +51,12 @@ class Shard:
     stop: int
     """Number of the first note behind it."""
 
-    format: ShardFormat
+    format: str
 
     @property
     def name(self) -> str:
         """Name of its file."""
-        return f"{self._stem}.{_ENDINGS[self.format]}"
+        return f"{self._stem}.{SHARD_FORMATS[self.format]}"
 
     @property
     def receipt(self) -> str:
@@ -87,19 +85,8 @@ class ShardReceipt:
     codes_sha256: str
     """Hash over the hashes of its notes' codes, in order."""
 
-    def to_bytes(self) -> bytes:
-        return (json.dumps(asdict(self), indent=1) + "\n").encode()
 
-    @classmethod
-    def from_bytes(cls, content: bytes) -> ShardReceipt:
-        """Reads a receipt; raises ValueError where it is none."""
-        try:
-            return cls(**json.loads(content))
-        except TypeError as error:
-            raise ValueError(f"is no receipt ({error})") from None
-
-
-def plan_shards(n_notes: int, notes_each: int, shard_format: ShardFormat) -> list[Shard]:
+def plan_shards(n_notes: int, notes_each: int, shard_format: str) -> list[Shard]:
     """Cuts the plan into consecutive stretches; the last may be shorter."""
     n_shards = -(-n_notes // notes_each)
     return [
@@ -108,7 +95,7 @@ def plan_shards(n_notes: int, notes_each: int, shard_format: ShardFormat) -> lis
     ]
 
 
-def shard_bytes(rows: Sequence[Row], shard_format: ShardFormat) -> bytes:
+def shard_bytes(rows: Sequence[Row], shard_format: str) -> bytes:
     """Writes a whole file. Equal rows make equal bytes."""
     return _tar(rows) if shard_format == "webdataset" else _parquet(rows)
 
@@ -158,10 +145,9 @@ def _parquet(rows: Sequence[Row]) -> bytes:
     ]
     schema = pyarrow.schema([*fields, ("codes", pyarrow.list_(pyarrow.list_(pyarrow.uint16())))])
     plain = [{**row, "codes": row["codes"].tolist()} for row in rows]
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(plain, schema=schema), sink, compression="zstd")
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    content = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(plain, schema=schema), content, compression="zstd")
+    return content.getvalue()
 
 
 class ShardStore:
@@ -178,6 +164,7 @@ class ShardStore:
         """
         try:
             from fsspec.core import url_to_fs
+            from fsspec.implementations.local import LocalFileSystem
         except ImportError as error:
             raise MissingExtraError("writing shards", "scale") from error
         try:
@@ -186,6 +173,7 @@ class ShardStore:
             raise ShardStoreError(f"{url} cannot be written: {_one_line(error)}") from None
         except ValueError as error:
             raise ShardStoreError(f"{url} is no place that fsspec knows: {_one_line(error)}") from None
+        self._is_local = isinstance(self._files, LocalFileSystem)
         self.url = url
 
     def claim(self, job: LibraryJob, layout: dict[str, Any]) -> None:
@@ -202,7 +190,7 @@ class ShardStore:
         found = self._read(JOB_FILE)
         if found is None:
             self._files.makedirs(self._root, exist_ok=True)
-            self.write(JOB_FILE, (json.dumps(wanted, indent=1) + "\n").encode())
+            self.write_json(JOB_FILE, wanted)
             return
         try:
             there = dict(json.loads(found)["job"])
@@ -219,14 +207,18 @@ class ShardStore:
         """Reads the receipt of a shard; None where it is not done."""
         content = self._read(shard.receipt)
         try:
-            return None if content is None else ShardReceipt.from_bytes(content)
-        except ValueError:
+            return None if content is None else ShardReceipt(**json.loads(content))
+        except (TypeError, ValueError):
             return None
 
     def commit(self, shard: Shard, content: bytes, receipt: ShardReceipt) -> None:
         """Writes a shard and then its receipt: without one, it counts as not there."""
         self.write(shard.name, content)
-        self.write(shard.receipt, receipt.to_bytes())
+        self.write_json(shard.receipt, asdict(receipt))
+
+    def write_json(self, name: str, facts: dict[str, Any]) -> None:
+        """Writes a whole file or none; raises as `write` does."""
+        self.write(name, (json.dumps(facts, indent=1) + "\n").encode())
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a whole file or none. Objects of a bucket are so by themselves; local files are renamed.
@@ -235,11 +227,10 @@ class ShardStore:
             ShardStoreError: it cannot be written.
         """
         path = f"{self._root}/{name}"
-        local = "file" in _protocols(self._files)
-        temporary = f"{self._root}/.{name}.tmp" if local else path
+        temporary = f"{self._root}/.{name}.tmp" if self._is_local else path
         try:
             self._files.pipe_file(temporary, content)
-            if local:
+            if self._is_local:
                 self._files.mv(temporary, path)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -256,10 +247,6 @@ class ShardStore:
         except OSError as error:
             raise ShardStoreError(f"{self.url}/{name} cannot be read: {_one_line(error)}") from None
         return content
-
-
-def _protocols(files: Any) -> tuple[str, ...]:
-    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
 
 
 def _one_line(error: BaseException) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from typing import Any
 
 from timbrel.core.model import Model
-from timbrel.library.finish.finisher import bandwidth_hz
+from timbrel.library.finish.finisher import bandwidth_hz, software_version
 from timbrel.library.finish.instrument_files import velocity_tracking
 from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.plan.formats import SAMPLE_FORMATS
@@ -159,6 +158,6 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary) -> Iterator[st
         f"{summary.n_unpitched} have no pitch that either tracker hears. A note that the first hears within "
         "5 cents is left alone whatever the second hears, which is not asked then: `trackers` tells."
     )
-    yield f"- timbrel {version('timbrel')}, {model.precision}, {model.provider}, bundle {model.name}"
+    yield f"- timbrel {software_version()}, {model.precision}, {model.provider}, bundle {model.name}"
     yield f"  {model.bundle_hash}.\n"
     yield "`timbrel verify` checks every file."

@@ -74,7 +74,7 @@ class LibraryJob:
 
     @property
     def n_notes(self) -> int:
-        """How many samples the library will have."""
+        """The number of samples in the whole library."""
         return len(self.voices) * len(self.pitches) * len(self.velocities) * self.round_robins
 
     def to_json(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class PlannedNote:
     pitch: int
     velocity: int
     round_robin: int
-    """From 1."""
+    """Number of the take, from 1."""
 
     first_seed: int
     """Seed of the first attempt; each further one takes the next."""

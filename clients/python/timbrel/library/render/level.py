@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
 
 from timbrel_bundle.audio import resample
 
@@ -147,7 +146,7 @@ def _weighted(audio: Audio, sample_rate: int) -> npt.NDArray[np.float64]:
     n_blocks = -(-len(audio) // hop)
     padded = np.zeros(n_blocks * hop + 2 * wrap)
     padded[wrap : wrap + len(audio)] = audio
-    spectra = np.fft.rfft(sliding_window_view(padded, size)[::hop])
+    spectra = np.fft.rfft(np.lib.stride_tricks.sliding_window_view(padded, size)[::hop])
     spectra *= _magnitude(size, sample_rate)
     # The way back in single precision: half the time, and right to a millionth of a decibel.
     blocks = np.fft.irfft(spectra.astype(np.complex64), size)[:, wrap : wrap + hop]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from timbrel.library.render import level
-from timbrel.library.render.level import Audio, Trimmed
 from timbrel.library.render.pitch import TrackerPair, first_decides
 
 MEASURE_VERSION = 4
@@ -45,7 +44,7 @@ class Measurement:
     """dB lost a second while the key is held; None of a key held for too short."""
 
     release_seconds: float
-    """From the end of the hold until it has died away."""
+    """Time from the end of the hold until it has died away."""
 
     @property
     def heard(self) -> tuple[float | None, float | None]:
@@ -54,7 +53,12 @@ class Measurement:
 
 
 def measure(
-    audio: Audio, trimmed: Trimmed, sample_rate: int, asked: int, held_seconds: float, trackers: TrackerPair
+    audio: level.Audio,
+    trimmed: level.Trimmed,
+    sample_rate: int,
+    asked: int,
+    held_seconds: float,
+    trackers: TrackerPair,
 ) -> Measurement:
     """Measures a note.
 
@@ -81,7 +85,7 @@ def measure(
     )
 
 
-def _decay(audio: Audio, sample_rate: int, released: int) -> float | None:
+def _decay(audio: level.Audio, sample_rate: int, released: int) -> float | None:
     """Measures the dB lost a second between the second and the last quarter of the hold."""
     quarter = released // 4
     if quarter < 0.1 * sample_rate or released > len(audio) + quarter:
@@ -91,7 +95,7 @@ def _decay(audio: Audio, sample_rate: int, released: int) -> float | None:
     return round((level.rms_db(early) - level.rms_db(late)) * sample_rate / (2 * quarter), 3)
 
 
-def _release(audio: Audio, sample_rate: int, released: int) -> float:
+def _release(audio: level.Audio, sample_rate: int, released: int) -> float:
     """Measures the seconds from the release until the sound has fallen by DROP_DB."""
     if released >= len(audio):
         return 0.0

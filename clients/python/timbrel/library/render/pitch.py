@@ -20,10 +20,10 @@ from timbrel.pitch import PitchMeter
 from timbrel_bundle.audio import resample
 
 FINE_CENTS = 5.0
-"""Nearer than this, nobody hears it, and no tracker is surer."""
+"""Nobody hears less than this, and no tracker is surer."""
 
 FAR_CENTS = 50.0
-"""Further than this it is another note: half a semitone."""
+"""A note further off than this is another note: half a semitone."""
 
 
 class Tracker(Protocol):
@@ -80,7 +80,7 @@ def find_trackers() -> TrackerPair:
 
 
 class Verdict(Enum):
-    """What is to be done about a note's pitch."""
+    """A decision about a note's pitch."""
 
     KEEP = "keep"
     TUNE = "tune"

@@ -1,35 +1,67 @@
-"""The renderer: sees to it that every note of a job is rendered, kept and measured."""
+"""The renderer: every note of a job is rendered, kept and measured, and again if it is far off its pitch."""
 
 from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import NoteOrder, PlannedNote, note_key
-from timbrel.library.render.attempts import Attempt
 from timbrel.library.render.level import Audio, Trimmed, trim
 from timbrel.library.render.measure import Measurement, MeasurementLog, measure
-from timbrel.library.render.pitch import TrackerPair
+from timbrel.library.render.pitch import TrackerPair, Verdict, cents_off, correction_cents, judge
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import Decode, DecodedNote, NoteStore, RawNote, SampleCache
 from timbrel.library.render.worker_pool import Urgency, WorkerPool, done_future
 from timbrel.progress import bar
 from timbrel_bundle.audio import resample
 
+TryNotes = Callable[[Sequence[PlannedNote], int], Generator[tuple[int, "Attempt"], None, None]]
+"""Renders and measures some notes; told the attempt's number, from 0. Yields (place among them, attempt)."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One rendering of a planned note, measured."""
+
+    number: int
+    """Counted from 0."""
+
+    key: str
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class ChosenNote:
+    """A planned note, and which of its attempts is taken."""
+
+    planned: PlannedNote
+    attempt: Attempt
+    n_attempts: int
+
+    @property
+    def measured(self) -> Measurement:
+        return self.attempt.measurement
+
+    @property
+    def tune_cents(self) -> int:
+        """Cents that a sampler is to add."""
+        return correction_cents(self.planned.pitch, *self.measured.heard)
+
 
 class Progress:
-    """Follows one attempt at some notes: counts and times the rendering, and shows bars where asked to."""
+    """Follows the attempts at some notes: counts and times the rendering, and shows bars where asked to."""
 
-    def __init__(self, description: str = "", shown: bool = False) -> None:
-        self._description = description
+    def __init__(self, shown: bool = False) -> None:
         self._shown = shown
-        self._bar = bar(description, None, "note", shown=False)
-        self._start = time.monotonic()
+        self._bar = bar("rendering", None, "note", shown=False)
+        self._start = 0.0
+        self._seconds_before = 0.0
         self._n_notes = 0
         self._n_measured = 0
         self._only_measuring = False
@@ -37,17 +69,18 @@ class Progress:
         """Notes that a server was asked for, and that are kept."""
 
         self.render_seconds = 0.0
-        """Time until the last of them was kept."""
+        """Time from the begin of each attempt until the last of its notes was kept."""
 
-    def begin(self, n_notes: int, n_stored: int) -> None:
-        """Takes down how many notes are wanted, and how many of them are in the store."""
-        self._n_notes = n_notes
-        self._open(self._description, n_stored)
+    def begin(self, attempt: int, n_notes: int, n_stored: int) -> None:
+        """Begins an attempt, counted from 0, at so many notes, of which some are in the store."""
+        self._start, self._seconds_before = time.monotonic(), self.render_seconds
+        self._n_notes, self._n_measured, self._only_measuring = n_notes, 0, False
+        self._open("rendering" if attempt == 0 else f"attempt {attempt + 1}", n_stored)
 
     def rendered(self) -> None:
         """Counts a note that came and is kept."""
         self.n_rendered += 1
-        self.render_seconds = time.monotonic() - self._start
+        self.render_seconds = self._seconds_before + time.monotonic() - self._start
         self._bar.update()
 
     def all_rendered(self) -> None:
@@ -120,7 +153,7 @@ class Renderer:
         """
         pending = _PendingNotes(notes, [self.key(planned, attempt) for planned in notes], attempt, progress)
         orders = dict(self.missing(notes, attempt))
-        progress.begin(len(notes), len(notes) - len(orders))
+        progress.begin(attempt, len(notes), len(notes) - len(orders))
         self._pool.set_low_priority(low=bool(orders))
         for key, planned in pending.notes.items():
             if key not in orders:
@@ -134,6 +167,15 @@ class Renderer:
         if orders:
             self._pool.set_low_priority(low=False)
         yield from pending.rest()
+
+    def choose(
+        self, notes: Sequence[PlannedNote], source: NoteSource, progress: Progress
+    ) -> Generator[tuple[int, ChosenNote], None, None]:
+        """Renders, as often as need be, and yields each note with its place; errors are those of `render`."""
+        with closing(progress):
+            yield from choose_attempts(
+                notes, self._job.tries, lambda some, attempt: self.render(some, attempt, source, progress)
+            )
 
     def load(self, key: str) -> DecodedNote:
         """Loads a raw note of the store, and its sound at the rate of the library's files.
@@ -226,3 +268,46 @@ class _PendingNotes:
         for place in self._places.pop(key):
             self._progress.measured()
             yield place, Attempt(self._attempt, key, measurement)
+
+
+def choose_attempts(
+    notes: Sequence[PlannedNote], tries: int, attempt: TryNotes
+) -> Generator[tuple[int, ChosenNote], None, None]:
+    """Yields all of these notes, each with its place, as soon as its attempt is chosen.
+
+    There is one attempt at each, then another at those far off, and so on.
+    """
+    tried: list[list[Attempt]] = [[] for _ in notes]
+    pending = list(range(len(notes)))
+    for number in range(tries):
+        again = []
+        with closing(attempt([notes[index] for index in pending], number)) as found:
+            for place, each in found:
+                index = pending[place]
+                tried[index].append(each)
+                if number + 1 < tries and verdict_of(notes[index], each) is Verdict.RETRY:
+                    again.append(index)
+                else:
+                    yield index, choose(notes[index], tried[index])
+        pending = sorted(again)
+        if not pending:
+            return
+
+
+def verdict_of(planned: PlannedNote, attempt: Attempt) -> Verdict:
+    """Decides about the pitch of one attempt."""
+    return judge(planned.pitch, *attempt.measurement.heard)
+
+
+def choose(planned: PlannedNote, attempts: Sequence[Attempt]) -> ChosenNote:
+    """Takes the last attempt where it is good enough, else the one that is least far off."""
+    last = attempts[-1]
+    if verdict_of(planned, last) is Verdict.RETRY:
+        last = min(attempts, key=lambda attempt: _distance(planned, attempt))
+    return ChosenNote(planned, last, len(attempts))
+
+
+def _distance(planned: PlannedNote, attempt: Attempt) -> float:
+    """Takes the cents by the tracker that is nearer to the pitch asked."""
+    cents = [cents_off(planned.pitch, each) for each in attempt.measurement.heard]
+    return min((abs(each) for each in cents if each is not None), default=float("inf"))

@@ -9,15 +9,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from timbrel import errors
 from timbrel.client import Client
 from timbrel.core.request import NoteRequest
-from timbrel.errors import (
-    BundleMismatchError,
-    DeadlineExceededError,
-    OverloadedError,
-    TimbrelError,
-    UnavailableError,
-)
 from timbrel.library.plan.job import ModelIdentity
 from timbrel.library.plan.notes import NoteOrder
 from timbrel.library.render.store import RawNote
@@ -39,7 +33,7 @@ PATIENCE_SECONDS = 300.0
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 10.0
 
-TRANSIENT_ERRORS = (UnavailableError, OverloadedError, DeadlineExceededError)
+TRANSIENT_ERRORS = (errors.UnavailableError, errors.OverloadedError, errors.DeadlineExceededError)
 """Errors that a server may recover from by itself."""
 
 Name = TypeVar("Name")
@@ -116,7 +110,7 @@ class ClientSource:
                 n_working -= 1
                 last_error = event.error or last_error
                 if event.error is not None and not isinstance(
-                    event.error, (*TRANSIENT_ERRORS, BundleMismatchError)
+                    event.error, (*TRANSIENT_ERRORS, errors.BundleMismatchError)
                 ):
                     raise event.error
             if last_error is not None and not work.is_finished():
@@ -147,7 +141,7 @@ class ClientSource:
                     break
             except BaseException as trouble:  # handed to the thread that waits
                 error = trouble
-        if error is not None and len(self._clients) > 1 and isinstance(error, BundleMismatchError):
+        if error is not None and len(self._clients) > 1 and isinstance(error, errors.BundleMismatchError):
             self._tell(f"{describe_failure(name, error)}; going on without it")
         events.put(_ServerLeft(error))
 
@@ -196,7 +190,7 @@ def check_model(name: str, client: Client, wanted: ModelIdentity) -> None:
         one = found[field]
         if one != other:
             what = field.replace("_", " ")
-            raise BundleMismatchError(
+            raise errors.BundleMismatchError(
                 f"{name} has the {what} {one[:24]}, the job's is {other[:24]}: all servers of a job "
                 "must write the same codes"
             )
@@ -270,7 +264,7 @@ class _Outage:
     def lasting(self) -> bool:
         return self._since is not None
 
-    def prolong(self, error: TimbrelError) -> UnavailableError | None:
+    def prolong(self, error: errors.TimbrelError) -> errors.UnavailableError | None:
         """Notes that it did not answer; returns the error that ends the waiting, once patience is used up."""
         now = time.monotonic()
         if self._since is None:
@@ -281,7 +275,7 @@ class _Outage:
                 )
         if now - self._since < self._patience:
             return None
-        given_up = UnavailableError(
+        given_up = errors.UnavailableError(
             f"{describe_failure(self._name, error)}; gave up after {self._patience:g} s"
         )
         if self._has_others:

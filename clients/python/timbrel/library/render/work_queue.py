@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
@@ -53,9 +52,8 @@ class WorkQueue(Generic[Name, Order]):
 
     def wait(self, seconds: float) -> bool:
         """Waits for so long; returns True at once where all is done meanwhile."""
-        deadline = time.monotonic() + seconds
         with self.changed:
-            return self.changed.wait_for(lambda: self.finished, max(0.0, deadline - time.monotonic()))
+            return self.changed.wait_for(lambda: self.finished, seconds)
 
     def take(self) -> tuple[Name, Order] | None:
         """Hands out the next order, if there is one just now. `changed` must be held."""

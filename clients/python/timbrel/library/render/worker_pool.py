@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 
 
 class Urgency(IntEnum):
-    """How urgent work is. What is nearest to the end comes first: once finished, it leaves the memory."""
+    """The urgency of work. The nearest to its end comes first: once finished, it leaves the memory."""
 
     FINISH = 0
     MEASURE = 1

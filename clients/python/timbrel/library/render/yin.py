@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
 
 from timbrel.pitch import ONSET_SECONDS, midi_pitch
 from timbrel_bundle.audio import resample
@@ -134,13 +133,14 @@ class _Frames:
 
     def _difference(self, which: npt.NDArray[np.bool_]) -> Values:
         """Sums the energy of x(t) - x(t + lag) over the window: d(lag) [marked frames, lags]."""
-        frames = sliding_window_view(self._signal, FRAME)[::HOP][which]
+        frames = np.lib.stride_tricks.sliding_window_view(self._signal, FRAME)[::HOP][which]
         head = np.fft.rfft(frames[:, :WINDOW], FRAME)
         np.conj(head, out=head)
         head *= np.fft.rfft(frames)
         product = np.fft.irfft(head, FRAME)[:, :LONGEST_PERIOD]
         windows = self._sums[WINDOW:] - self._sums[:-WINDOW]
-        difference = sliding_window_view(windows, LONGEST_PERIOD)[::HOP][: len(which)][which]
+        lags = np.lib.stride_tricks.sliding_window_view(windows, LONGEST_PERIOD)
+        difference = lags[::HOP][: len(which)][which]
         difference += difference[:, :1].copy()
         product *= 2.0
         difference -= product

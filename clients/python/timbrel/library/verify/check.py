@@ -50,13 +50,8 @@ def verify_library(
     trackers = find_trackers()
     checked = _check_samples(folder, rows, trackers, show_progress)
     instrument_faults, playable = _check_instruments(folder, rows)
-    notices: tuple[str, ...] = ()
-    scale_faults: list[LibraryFault] = []
-    scales: list[ScaleResult] = []
-    if scale and not has_sfizz():
-        notices = (NO_SFIZZ,)
-    elif scale:
-        scale_faults, scales = _play_scales(folder, playable, rows, show_progress)
+    with_sfizz = scale and has_sfizz()
+    scale_faults, scales = _play_scales(folder, playable, rows, show_progress) if with_sfizz else ([], [])
     faults = [
         *_missing_documents(folder),
         *_tolerated((fault for each in checked for fault in each.faults), len(rows), out_of_tune_allowed),
@@ -74,7 +69,7 @@ def verify_library(
         trackers=trackers.name,
         scales=tuple(scales),
         faults=tuple(faults),
-        notices=notices,
+        notices=(NO_SFIZZ,) if scale and not with_sfizz else (),
     )
 
 
