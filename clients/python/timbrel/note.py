@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.audio.file import write_audio
-from timbrel.audio.speaker import play
+from timbrel.audio import play, write_audio
 from timbrel.errors import TimbrelError
 from timbrel.note_page import note_html
 

@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.audio.file import audio_bytes
+from timbrel.audio import audio_bytes
 
 WIDTH, HEIGHT = 600, 80
 """Of the waveform, in its own units; it takes the page's width."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream
 from timbrel.core.reply import Audio, StreamDecoder
+from timbrel.core.request import NoteRequest
 from timbrel.errors import TimbrelError
 from timbrel.threads import loop_thread
 
@@ -108,8 +109,8 @@ class Player:
     def note_on(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
         seconds: float | None = None,
         seed: int | None = None,
         *,

@@ -259,8 +259,8 @@ class AsyncPlayer:
     async def note_on(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
         seconds: float | None = None,
         seed: int | None = None,
         *,

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 from timbrel.client import Client
+from timbrel.demo.notes import PlannedNote, RenderedNote, notes_json, plan_notes, summary, table
 from timbrel.demo.picture import draw, require_matplotlib
-from timbrel.demo.plan import PlannedNote, plan_notes
-from timbrel.demo.result import RenderedNote, notes_json, summary, table
 from timbrel.pitch import PitchMeter
 from timbrel.private_server import PrivateServer
 from timbrel.progress import bar

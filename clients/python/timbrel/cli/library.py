@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from timbrel.cli.options import add_bundle_option
+from timbrel.cli.options import add_bundle_option, add_number_options
 from timbrel.client import Client
 from timbrel.core.model import Model
 from timbrel.core.timbre import Instrument, parse_timbre
-from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Voice, Writer, build_library
 from timbrel.library.folder import LibraryFolder
 from timbrel.library.job import (
@@ -30,6 +30,7 @@ from timbrel.library.servers import SILENT_SECONDS, JobServers, server_addresses
 from timbrel.library.source import PATIENCE_SECONDS
 from timbrel.library.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
+from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
 
 _EXAMPLES = """\
 examples:
@@ -96,9 +97,7 @@ class _Wanted:
         self._grid = [] if args.grid is None else grid_points(args.grid)
         self._paths = [parse_path(text) for text in args.path or ()]
         if not (self._all or self._named or self._grid or self._paths):
-            raise InvalidRequestError.of(
-                [FieldViolation("timbre", "none is given: name some by --timbre, --all, --grid or --path")]
-            )
+            raise refusal("timbre", "none is given: name some by --timbre, --all, --grid or --path")
 
     def voices(self, known: Sequence[Instrument]) -> tuple[Voice, ...]:
         """Raises InvalidRequestError where the map has no instrument of a name given."""
@@ -136,12 +135,8 @@ def _job_of(
 
 
 def _sampling_of(args: argparse.Namespace, model: Model) -> SamplingChoice:
-    default = model.default_sampling
-    return SamplingChoice(
-        default.temperature if args.temperature is None else args.temperature,
-        default.top_k if args.top_k is None else args.top_k,
-        default.top_p if args.top_p is None else args.top_p,
-    )
+    default = SamplingSettings.of(model.default_sampling)
+    return SamplingChoice(**SamplingSettings.of(args).filled(default).to_dict())
 
 
 def _add_instruments(parser: argparse.ArgumentParser) -> None:
@@ -192,9 +187,7 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="attempts at a note that two trackers put more than 50 cents off (default %(default)s)",
     )
-    group.add_argument("--temperature", type=float, help="0 always takes the most likely code")
-    group.add_argument("--top-k", type=int, help="draw from the k most likely codes only")
-    group.add_argument("--top-p", type=float, help="draw from the likeliest codes of this probability only")
+    add_number_options(group, [field.name for field in SAMPLING_FIELDS])
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:

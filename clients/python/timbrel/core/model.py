@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from timbrel.errors import BundleMismatchError, ServerError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS, FORMAT_VERSION
 from timbrel_bundle.manifest import manifest_faults
+from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 
@@ -167,7 +168,9 @@ def model_from_pb(response: pb.GetModelResponse) -> Model:
         max_live_notes=engine.max_live_notes,
         decoder_graph=engine.decoder_graph,
         server_version=engine.server_version,
-        default_sampling=SamplingDefaults(sampling.temperature, sampling.top_k, sampling.top_p),
+        default_sampling=SamplingDefaults(
+            **{each.name: getattr(sampling, each.name) for each in SAMPLING_FIELDS}
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.demo.result import RenderedNote
+from timbrel.demo.notes import RenderedNote
 from timbrel.errors import MissingExtraError
 from timbrel.pitch import frequency
 from timbrel_bundle.files import atomic_write

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from timbrel.core.model import Model
-from timbrel.performance.casting import Part
-from timbrel.performance.general_midi import DRUM_CHANNEL
-from timbrel.performance.level import NORMAL_PEAK_DB
+from timbrel.performance.instrumentation import DRUM_CHANNEL, Part
+from timbrel.performance.mix import NORMAL_PEAK_DB
 from timbrel.performance.perform import Performance, PerformanceOptions
 
 
