@@ -90,17 +90,8 @@ class LoopThread:
             self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
-        """Cancels everything and ends the thread."""
-
-        async def cancel_all() -> None:
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._loop.shutdown_asyncgens()
-            self._loop.stop()
-
-        asyncio.run_coroutine_threadsafe(cancel_all(), self._loop)
+        """Ends the thread between two callbacks, at the end of the program: what still runs is left as it is."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
 
 
