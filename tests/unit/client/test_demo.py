@@ -9,8 +9,18 @@ import pytest
 from requirements_gate import require_module
 
 from timbrel import Instrument, MissingExtraError, Note
-from timbrel.demo.notes import RenderedNote, draw_instruments, notes_json, plan_notes, summary, table
-from timbrel.demo.picture import LOWEST_PITCH, ROWS_PER_SEMITONE, draw, spectrogram
+from timbrel.demo import (
+    LOWEST_PITCH,
+    ROWS_PER_SEMITONE,
+    RenderedNote,
+    draw,
+    draw_instruments,
+    notes_json,
+    plan_notes,
+    spectrogram,
+    summary,
+    table,
+)
 from timbrel.pitch import midi_pitch
 
 FAMILIES = ("Strings", "Winds", "Keys")

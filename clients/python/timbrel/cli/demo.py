@@ -7,8 +7,16 @@ import time
 from pathlib import Path
 
 from timbrel.client import Client
-from timbrel.demo.notes import PlannedNote, RenderedNote, notes_json, plan_notes, summary, table
-from timbrel.demo.picture import draw, require_matplotlib
+from timbrel.demo import (
+    PlannedNote,
+    RenderedNote,
+    draw,
+    notes_json,
+    plan_notes,
+    require_matplotlib,
+    summary,
+    table,
+)
 from timbrel.pitch import PitchMeter
 from timbrel.private_server import PrivateServer
 from timbrel.progress import bar

@@ -6,7 +6,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from timbrel.errors import MissingExtraError, refusal
 from timbrel.performance.channel import Channel
@@ -19,48 +19,37 @@ NTSC_FRAMES = 29
 """What files write for 30 frames a second less a thousandth."""
 
 
-class Clock(Protocol):
-    """Says when a tick is."""
+class Clock:
+    """Says when a tick is: ticks are parts of a quarter note, whose length changes, or of a film's frame."""
 
-    def seconds(self, tick: int) -> float:
-        """From the beginning of the piece."""
-
-
-class TempoClock:
-    """Ticks as parts of a quarter note, whose length changes."""
-
-    def __init__(self, ticks_per_quarter: int, tempos: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, seconds: float, changes: Iterable[tuple[int, float]] = ()) -> None:
         """
         Args:
-            tempos: (tick, microseconds a quarter note), in any order; of two at a tick, the last counts.
+            seconds: a tick's length at the beginning.
+            changes: (tick, length from there on), in any order; of two at a tick, the last counts.
         """
         self._ticks = [0]
         self._seconds = [0.0]
-        self._lengths = [DEFAULT_TEMPO / 1e6 / ticks_per_quarter]
-        for tick, tempo in sorted(tempos, key=lambda pair: pair[0]):
+        self._lengths = [seconds]
+        for tick, length in sorted(changes, key=lambda pair: pair[0]):
             now = self.seconds(tick)
             self._ticks.append(tick)
             self._seconds.append(now)
-            self._lengths.append(tempo / 1e6 / ticks_per_quarter)
+            self._lengths.append(length)
 
     def seconds(self, tick: int) -> float:
+        """From the beginning of the piece."""
         place = bisect_right(self._ticks, tick) - 1
         return self._seconds[place] + (tick - self._ticks[place]) * self._lengths[place]
 
 
-class FrameClock:
-    """Ticks as parts of a film's frame (SMPTE): tempos mean nothing."""
-
-    def __init__(self, frames_per_second: int, ticks_per_frame: int) -> None:
-        rate = 30.0 / 1.001 if frames_per_second == NTSC_FRAMES else float(frames_per_second)
-        self._length = 1.0 / (rate * ticks_per_frame)
-
-    def seconds(self, tick: int) -> float:
-        return tick * self._length
-
-
 def clock_of(division: int, tempos: Iterable[tuple[int, int]]) -> Clock:
-    """The clock of a file's header: its division is a signed 16-bit number, negative for SMPTE.
+    """The clock of a file's header.
+
+    Args:
+        division: a signed 16-bit number: ticks a quarter note; or, negative, frames a second and ticks a
+            frame (SMPTE), where tempos mean nothing.
+        tempos: (tick, microseconds a quarter note).
 
     Raises:
         ValueError: it divides by nothing.
@@ -68,7 +57,11 @@ def clock_of(division: int, tempos: Iterable[tuple[int, int]]) -> Clock:
     frames, ticks = -(division >> 8), division & 0xFF
     if division == 0 or (division < 0 and ticks == 0):
         raise ValueError("its header divides time into 0 ticks")
-    return FrameClock(frames, ticks) if division < 0 else TempoClock(division, tempos)
+    if division < 0:
+        rate = 30.0 / 1.001 if frames == NTSC_FRAMES else float(frames)
+        return Clock(1.0 / (rate * ticks))
+    changes = ((tick, tempo / 1e6 / division) for tick, tempo in tempos)
+    return Clock(DEFAULT_TEMPO / 1e6 / division, changes)
 
 
 MAX_SECONDS = 3600.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from timbrel.core.timbre import Instrument
-from timbrel.demo.picture import require_matplotlib
+from timbrel.demo import require_matplotlib
 from timbrel.errors import refusal
 from timbrel_bundle.files import atomic_write
 

@@ -9,7 +9,7 @@ import pytest
 
 from timbrel import InvalidRequestError
 from timbrel.performance import read_score
-from timbrel.performance.midi_file import TempoClock, clock_of
+from timbrel.performance.midi_file import clock_of
 
 
 def test_without_a_tempo_a_quarter_note_lasts_half_a_second() -> None:
@@ -17,14 +17,14 @@ def test_without_a_tempo_a_quarter_note_lasts_half_a_second() -> None:
 
 
 def test_tempos_count_from_their_tick_on() -> None:
-    clock = TempoClock(100, [(200, 1_000_000), (300, 250_000)])
+    clock = clock_of(100, [(200, 1_000_000), (300, 250_000)])
     assert [clock.seconds(tick) for tick in (100, 200, 250, 300, 400)] == pytest.approx(
         [0.5, 1.0, 1.5, 2.0, 2.25]
     )
 
 
 def test_of_two_tempos_at_a_tick_the_last_counts() -> None:
-    assert TempoClock(100, [(0, 250_000), (0, 1_000_000)]).seconds(100) == pytest.approx(1.0)
+    assert clock_of(100, [(0, 250_000), (0, 1_000_000)]).seconds(100) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
