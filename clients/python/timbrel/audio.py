@@ -119,7 +119,7 @@ def write_audio(
 
 
 def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
-    """What a file of this ending holds: see write_audio."""
+    """The content of a file of this ending; see write_audio."""
     kind = FORMATS[ending]
     samples = _checked(audio)
     content = io.BytesIO()

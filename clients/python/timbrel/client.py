@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -74,9 +73,7 @@ class Client:
         self._run(self._connection.open)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -333,7 +330,7 @@ class Client:
         return self._run(self._client.point, timbre)
 
     def model(self) -> Model:
-        """What the server serves, and what runs it. Asked once and then remembered.
+        """Describes what the server serves, and what runs it. Asked once and then remembered.
 
         >>> model = client.model()
         >>> model.sample_rate > 0, model.n_codebooks > 0, model.precision

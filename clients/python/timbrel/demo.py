@@ -73,7 +73,7 @@ def draw_instruments(instruments: Iterable[Instrument], count: int) -> list[Inst
 
 
 def playable_pitches(instrument: Instrument, pitch_range: tuple[int, int]) -> range:
-    """What instrument and bundle both reach, within the limits of pitch tracking."""
+    """The pitches that instrument and bundle both reach, within the limits of pitch tracking."""
     low = max(instrument.pitch_min, pitch_range[0], LOWEST_TRACKED)
     high = min(instrument.pitch_max, pitch_range[1], HIGHEST_TRACKED)
     return range(low, max(low, high + 1))
@@ -185,7 +185,7 @@ HOP = 256
 """Samples."""
 
 RANGE_DB = 80.0
-"""What lies further below the loudest point is black."""
+"""Levels further below the loudest point are black."""
 
 LOWEST_PITCH = 28
 """The picture's lower edge, as a MIDI note number: 41 Hz."""

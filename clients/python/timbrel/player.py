@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any
 
 from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream
@@ -101,9 +100,7 @@ class Player:
     def __enter__(self) -> Player:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._run(self._player.__aexit__, kind, error, trace)
 
     def note_on(

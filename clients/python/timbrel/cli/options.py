@@ -108,5 +108,5 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(facts: Any) -> None:
-    """What --json prints."""
+    """Prints the one object of --json."""
     print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))

@@ -136,7 +136,7 @@ def _lines(paths: Sequence[Path], notes: Sequence[Note]) -> list[str]:
 def _facts(
     paths: Sequence[Path], notes: Sequence[Note], sample_rate: int | None, elapsed_seconds: float
 ) -> dict[str, Any]:
-    """What --json prints."""
+    """The object that --json prints."""
     return {
         "notes": [
             {

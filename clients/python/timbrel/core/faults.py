@@ -17,8 +17,8 @@ ERROR_ID_KEY = "error_id"
 """The key of an ErrorInfo's metadata under which the server names a failure in its log."""
 
 CUT = ("RST_STREAM", "Internal error from Core")
-"""What gRPC says, under INTERNAL, where a proxy ends a call because the server behind it is gone, and where
-the connection broke while its asyncio side was writing."""
+"""Messages of gRPC's, under INTERNAL, where a proxy ends a call because the server behind it is gone, and
+where the connection broke while its asyncio side was writing."""
 
 _Detail = TypeVar("_Detail", bound=Message)
 _Maker = Callable[[str, status_pb2.Status], errors.TimbrelError]

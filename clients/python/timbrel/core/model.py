@@ -1,4 +1,4 @@
-"""What a server says about itself and the bundle it serves."""
+"""A server's description of itself and of the bundle that it serves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 @dataclass(frozen=True)
 class SamplingDefaults:
-    """What the server takes where a request says nothing.
+    """How the server draws where a request says nothing.
 
     >>> 0.0 <= client.model().default_sampling.temperature <= 2.0
     True
@@ -102,7 +102,7 @@ class Model:
     """Where every note is cut, release included."""
 
     sources: tuple[DataSource, ...]
-    """What it was trained on."""
+    """The collections that it was trained on."""
 
     provider: str
     """The execution provider that the engine really runs on."""

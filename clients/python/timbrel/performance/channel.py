@@ -112,7 +112,7 @@ class Channel:
 
     @property
     def states(self) -> tuple[ChannelState, ...]:
-        """What the controllers said, from when on."""
+        """The controllers' values, each from a moment on."""
         return tuple(self._states)
 
     def play(self, time: float, message: Any) -> None:

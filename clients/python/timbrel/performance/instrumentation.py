@@ -105,7 +105,7 @@ _CHANNEL = re.compile(r"\s*(\d+)\s*=(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class AskedTimbres:
-    """What the caller wants; read before there is a server."""
+    """The timbres that the caller asks for; read before there is a server."""
 
     everyone: Timbre | None = None
     """For every channel without a wish of its own; None: after the programs."""

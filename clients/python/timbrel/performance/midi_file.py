@@ -16,7 +16,7 @@ DEFAULT_TEMPO = 500_000
 """Microseconds a quarter note, where a file says nothing: 120 beats a minute."""
 
 NTSC_FRAMES = 29
-"""What files write for 30 frames a second less a thousandth."""
+"""Files write this for 30 frames a second less a thousandth."""
 
 
 class Clock:
@@ -72,7 +72,7 @@ EXTRA = "midi"
 
 
 def read_score(path: str | os.PathLike[str]) -> Score:
-    """What a MIDI file asks for.
+    """Reads the score of a MIDI file.
 
     Raises:
         MissingExtraError: mido, which the midi extra brings, is not installed.

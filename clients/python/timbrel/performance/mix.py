@@ -75,7 +75,7 @@ class Faders:
 
 
 CUT_FADE_SECONDS = 0.005
-"""Of a note whose lead-in would begin before the piece does."""
+"""The fade-in of a note whose lead-in would begin before the piece does."""
 
 Stereo = npt.NDArray[np.float32]
 """[samples, 2]"""
@@ -133,7 +133,7 @@ class Levelled:
     """Before anything was done, in dB of full scale."""
 
     gain_db: float
-    """What was done: 0 for nothing."""
+    """The change of level: 0 for none."""
 
 
 def levelled(audio: Stereo, normalize: bool) -> Levelled:

@@ -117,7 +117,7 @@ class PerformanceOptions:
     """Bring the peak to -1 dB of full scale even where nothing would clip."""
 
     sample_rate: int | None = None
-    """Of the result; None: the bundle's."""
+    """Samples per second of the result; None: the bundle's."""
 
     progress: bool = False
     """Show a bar on standard error."""
@@ -152,7 +152,7 @@ class Performance:
     """Before normalising, in dB of full scale."""
 
     gain_db: float
-    """Of the normalising: 0 where nothing was done."""
+    """The change by normalising: 0 where nothing was done."""
 
     @property
     def seconds(self) -> float:

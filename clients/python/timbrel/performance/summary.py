@@ -16,7 +16,7 @@ from timbrel.performance.perform import Performance, PerformanceOptions
 def as_text(
     path: Path, performance: Performance, options: PerformanceOptions, model: Model, elapsed_seconds: float
 ) -> str:
-    """What was written, who played, and a line for each thing that the file has and the sound has not."""
+    """Says what was written and who played, and in a line each what the file has and the sound has not."""
     plan = performance.plan
     speed = performance.seconds / elapsed_seconds
     first = (

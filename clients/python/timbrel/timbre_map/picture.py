@@ -52,7 +52,7 @@ class Box:
         )
 
     def shared_area(self, other: Box) -> float:
-        """Of the overlap; 0 for none."""
+        """The area of the overlap; 0 for none."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.top, other.top) - max(self.bottom, other.bottom)
         return max(width, 0.0) * max(height, 0.0)
@@ -133,7 +133,7 @@ def _best(candidates: Iterator[Box], taken: Sequence[Box], frame: Box) -> Box:
 
 
 def _hidden_area(box: Box, taken: Sequence[Box], frame: Box) -> float:
-    """What a box covers of others, and what of it lies beyond the frame."""
+    """The area of others that a box covers, and of itself beyond the frame."""
     outside = (box.right - box.left) * (box.top - box.bottom) - box.shared_area(frame)
     return sum(box.shared_area(other) for other in taken if box.overlaps(other)) + max(0.0, outside)
 
@@ -142,10 +142,10 @@ INCHES = 8.5
 DPI = 150
 
 MARK_RADIUS = 0.014
-"""Of a point's mark, in units of the map."""
+"""The radius of a point's mark, in units of the map."""
 
 DARKENING = 0.78
-"""Of matplotlib's colours, for names in them to be read."""
+"""Factor to matplotlib's colours, for names in them to be read."""
 
 LABEL_PADDING = 0.006
 """Kept free around a name, in units of the map."""
