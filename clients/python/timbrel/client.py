@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -74,9 +73,7 @@ class Client:
         self._run(self._connection.open)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -94,9 +91,9 @@ class Client:
     def generate(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
-        seconds: float = 2.0,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
+        seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
         temperature: float | None = None,
@@ -216,9 +213,8 @@ class Client:
             UnavailableError: the server went away and did not come back in that time.
         """
         check_many(on_error, max_in_flight)
-        return self._generate_many(
-            iter(requests), progress, size_of(requests), ordered, on_error, max_in_flight
-        )
+        read = requests if isinstance(requests, list | tuple) else ThreadedIterator(iter(requests))
+        return self._generate_many(read, progress, size_of(requests), ordered, on_error, max_in_flight)
 
     def decode(self, codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
         """Turns a note's codes into its sound: what `Note.audio` does, for codes that were kept.
@@ -242,9 +238,9 @@ class Client:
     def stream(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
-        seconds: float = 2.0,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
+        seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
         temperature: float | None = None,
@@ -334,7 +330,7 @@ class Client:
         return self._run(self._client.point, timbre)
 
     def model(self) -> Model:
-        """What the server serves, and what runs it. Asked once and then remembered.
+        """Describes what the server serves, and what runs it. Asked once and then remembered.
 
         >>> model = client.model()
         >>> model.sample_rate > 0, model.n_codebooks > 0, model.precision
@@ -377,20 +373,19 @@ class Client:
 
     def _generate_many(
         self,
-        requests: Iterator[NoteRequest],
+        requests: Sequence[NoteRequest] | ThreadedIterator[NoteRequest],
         progress: bool,
         n_requests: int | None,
         *options: Any,
     ) -> Generator[Any, None, None]:
         self._connection.guard.check()
-        reader = ThreadedIterator(requests)
-        notes = loop_thread().iterate(self._client._generate_many(reader, False, *options))
+        notes = loop_thread().iterate(self._client._generate_many(requests, False, *options))
         with closing(notes), bar("notes", n_requests, "note", shown=progress) as shown:
             for note in notes:
                 shown.update(1)
                 yield note
-        if reader.failure is not None:
-            raise reader.failure
+        if isinstance(requests, ThreadedIterator) and requests.failure is not None:
+            raise requests.failure
 
 
 def _decoded(

@@ -15,7 +15,7 @@ from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
 
 CODEC_FILES = (CODEC_DECODER, CODEC_WEIGHTS)
-"""What decoding needs of a bundle."""
+"""The files of a bundle that decoding needs."""
 
 EXTRA = "cpu"
 """Brings an ONNX runtime; so does `gpu`, for those who know that they want it."""

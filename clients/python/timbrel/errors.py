@@ -13,7 +13,7 @@
     └── MissingExtraError        an optional part of timbrel is not installed; `extra` names it
 
 Parts that do more than ask a server add their own: `library` (LockedError, OtherJobError, DiskFullError),
-`audio.speaker` (SpeakerError). Each message is one line that can be shown to a user as it stands.
+`audio` (SpeakerError). Each message is one line that can be shown to a user as it stands.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any
 
 from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream
 from timbrel.core.reply import Audio, StreamDecoder
+from timbrel.core.request import NoteRequest
 from timbrel.errors import TimbrelError
 from timbrel.threads import loop_thread
 
@@ -100,16 +100,14 @@ class Player:
     def __enter__(self) -> Player:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._run(self._player.__aexit__, kind, error, trace)
 
     def note_on(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
         seconds: float | None = None,
         seed: int | None = None,
         *,

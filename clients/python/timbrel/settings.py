@@ -1,5 +1,4 @@
-"""What a client was told, by its arguments and by the environment: where the server is, and how to speak with
-it."""
+"""Settings of a client, by its arguments and the environment: where the server is, how to speak with it."""
 
 from __future__ import annotations
 
@@ -116,7 +115,7 @@ class Security:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Security:
-        """What TIMBREL_CA, TIMBREL_CERT, TIMBREL_KEY and TIMBREL_INSECURE say."""
+        """Reads TIMBREL_CA, TIMBREL_CERT, TIMBREL_KEY and TIMBREL_INSECURE."""
         return cls(
             environment.get(CA_VARIABLE) or None,
             environment.get(CERTIFICATE_VARIABLE) or None,
@@ -138,7 +137,7 @@ class ClientSettings:
     """None: a private server."""
 
     token: str | None = field(repr=False)
-    """What the server asks its callers for."""
+    """Sent to a server that asks its callers for one."""
 
     timeout: float | None
     """Seconds allowed for one call, its retries included; None for no bound."""

@@ -18,6 +18,9 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _Item = TypeVar("_Item")
 
+TURN_SECONDS = 0.5
+"""How late Ctrl-C may take effect at worst."""
+
 STOP_SECONDS = 2.0
 """How long the end of the program waits for the loop."""
 
@@ -47,25 +50,30 @@ class LoopThread:
         Raises:
             CancelledError: it was cancelled by others: the program ends.
         """
-        ended: queue.SimpleQueue[asyncio.Task[_Result]] = queue.SimpleQueue()
+        ended: queue.SimpleQueue[asyncio.Task[_Result] | None] = queue.SimpleQueue()
         started: list[asyncio.Task[_Result]] = []
 
         def start() -> None:
-            task = self._loop.create_task(function(*args, **kwargs))
-            started.append(task)
-            task.add_done_callback(ended.put)
+            started.append(self._loop.create_task(function(*args, **kwargs)))
+            started[0].add_done_callback(ended.put)
 
-        self._loop.call_soon_threadsafe(start)
+        def cancel() -> None:
+            if started:
+                started[0].cancel()
+            else:  # interrupted even before
+                ended.put(None)
+
         try:
-            task = ended.get()
+            self._loop.call_soon_threadsafe(start)
+            _wait(ended)
         except BaseException:
-            self._loop.call_soon_threadsafe(lambda: started[0].cancel())
-            task = ended.get()
-            if not task.cancelled():
+            self._loop.call_soon_threadsafe(cancel)
+            task = _wait(ended)
+            if task is not None and not task.cancelled():
                 task.exception()  # of no interest any more, and not to be complained of
             raise
         try:
-            return task.result()
+            return started[0].result()
         except asyncio.CancelledError:
             raise CancelledError("the call was cancelled, or its client closed") from None
 
@@ -90,18 +98,16 @@ class LoopThread:
             self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
-        """Cancels everything and ends the thread."""
-
-        async def cancel_all() -> None:
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._loop.shutdown_asyncgens()
-            self._loop.stop()
-
-        asyncio.run_coroutine_threadsafe(cancel_all(), self._loop)
+        """Ends the thread, at the end of the program: what still runs is left as it is."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
+
+
+def _wait(items: queue.SimpleQueue[_Item]) -> _Item:
+    """The next item. A signal that comes just before the waiting begins does not end it, hence in turns."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return items.get(timeout=TURN_SECONDS)
 
 
 _lock = threading.Lock()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from timbrel.demo.picture import require_matplotlib
+from timbrel.demo import require_matplotlib
 from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import atomic_write

@@ -10,7 +10,7 @@ explorer does, reach through it, too:
         await connection.transport.get_timbre_map(60.0)           # single calls, seconds allowed, no retries
         await connection.transport.locate(request, 60.0)
         async with aclosing(connection.transport.generate(request, 60.0)) as replies: ...
-        stream = PlayStream(connection.transport, on_end)  # aio.player: one Play call, to be made again
+        stream = PlayStream(connection.transport, on_end)         # aio.player: one Play call, made again
         stream.note_on(listener, request, lead_seconds)           # when its `end` is no longer None
         await connection.move_to(address, token, security)        # the server came back somewhere else
 """

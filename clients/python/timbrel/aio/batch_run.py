@@ -72,7 +72,7 @@ class BatchRun:
             await self._wait(self._batch.seconds_left(now))
 
     async def _read_requests(self) -> None:
-        """A task's work: never more than there is room for."""
+        """Reads requests in a task of its own, never more than there is room for."""
         try:
             requests = _each_in_turn(self._requests)
             while True:
@@ -92,7 +92,7 @@ class BatchRun:
         self._notify()
 
     async def _read_replies(self) -> None:
-        """A task's work: one stream after the other, until all is answered."""
+        """Reads replies in a task of its own: one stream after the other, until all is answered."""
         try:
             while (delay := await self._read_stream()) is not None:
                 await asyncio.sleep(delay)
@@ -118,7 +118,7 @@ class BatchRun:
         return None if self._batch.is_answered else self._batch.break_off(ended, time.monotonic())
 
     async def _messages(self, stream: int) -> AsyncIterator[pb.GenerateBatchRequest]:
-        """What is sent on this stream; its end says that no more will follow."""
+        """The messages sent on this stream; their end says that no more will follow."""
         while self._n_streams == stream and not self._batch.is_answered:
             now = time.monotonic()
             if (message := self._batch.next_to_send(now)) is not None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sized
 from contextlib import aclosing
-from types import TracebackType
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -33,7 +32,7 @@ N_NEAREST = 5
 """Instruments that `Client.locate` names where it is not told how many."""
 
 OnError = Literal["raise", "return"]
-"""What to do with a note that cannot be had: end there, or hand out its error in its place."""
+"""A note that cannot be had ends the iteration, or its error is handed out in its place."""
 
 
 class AsyncClient:
@@ -67,9 +66,7 @@ class AsyncClient:
         await self._connection.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -79,9 +76,9 @@ class AsyncClient:
     async def generate(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
-        seconds: float = 2.0,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
+        seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
         temperature: float | None = None,
@@ -186,9 +183,9 @@ class AsyncClient:
     async def stream(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
-        seconds: float = 2.0,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
+        seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
         temperature: float | None = None,
@@ -236,7 +233,7 @@ class AsyncClient:
         return await self._connection.point(timbre)
 
     async def model(self) -> Model:
-        """What the server serves, and what runs it. Asked once and then remembered."""
+        """Describes what the server serves, and what runs it. Asked once and then remembered."""
         return model_from_pb(await self._connection.model())
 
     async def timbre_map(self) -> tuple[Instrument, ...]:

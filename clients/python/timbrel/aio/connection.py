@@ -112,14 +112,14 @@ class Connection:
                 await old.close()
 
     async def fresh_model(self, timeout: float | None) -> pb.GetModelResponse:
-        """What is served now: asked once more, within so many seconds, and remembered from then on."""
+        """Asks once more what is served, within so many seconds, and remembers that from then on."""
         model = await (await self.open()).get_model(timeout)
         check_manifest(model.manifest)
         self._model = model
         return model
 
     async def model(self) -> pb.GetModelResponse:
-        """What is served; asked once."""
+        """Says what is served; asked once."""
         self._check()
         async with self._making["model"]:
             if self._model is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
-from types import TracebackType
 from typing import Any, Protocol
 
 from timbrel.aio.connection import Connection
@@ -247,9 +246,7 @@ class AsyncPlayer:
         self._stream = PlayStream(await self._connection.open())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._stream is None:
             return
         if error is not None:
@@ -259,8 +256,8 @@ class AsyncPlayer:
     async def note_on(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
         seconds: float | None = None,
         seed: int | None = None,
         *,

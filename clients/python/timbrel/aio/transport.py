@@ -26,7 +26,7 @@ _Reply = TypeVar("_Reply")
 
 
 class _Stream(Protocol):
-    """What grpc.aio returns for a call with a stream of replies."""
+    """A call with a stream of replies, as grpc.aio returns it."""
 
     def __aiter__(self) -> AsyncIterator[Any]: ...
 
@@ -34,7 +34,7 @@ class _Stream(Protocol):
 
 
 class _FailedCall(Protocol):
-    """What gRPC's errors can tell."""
+    """A failed call, as gRPC's errors tell of it."""
 
     def code(self) -> grpc.StatusCode: ...
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from timbrel.cli.options import add_bundle_option
+from timbrel.cli.options import add_bundle_option, add_number_options
 from timbrel.client import Client
 from timbrel.core.timbre import Instrument, parse_timbre
-from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, Voice, build_library
 from timbrel.library.plan import job as jobs
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
-from timbrel.library.plan.ranges import parse_pitches, parse_velocities, refusal
+from timbrel.library.plan.ranges import parse_pitches, parse_velocities
 from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
 from timbrel.library.render import source as sources
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
@@ -177,8 +177,7 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="attempts at a note that two trackers put more than 50 cents off (default %(default)s)",
     )
-    for field in SAMPLING_FIELDS:
-        group.add_argument(f"--{field.name.replace('_', '-')}", type=field.kind, help=field.help)
+    add_number_options(group, [field.name for field in SAMPLING_FIELDS])
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from timbrel.errors import TimbrelError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Note = TypeVar("Note")
-"""Whatever stands for a note at the caller's; hashable."""
+"""Stands for a note at the caller's; hashable."""
 
 
 class LiveNotes(Generic[Note]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.errors import refusal
 
 HIGHEST = 127
 """The largest MIDI note number and velocity."""
@@ -69,8 +69,3 @@ def _number(text: str, field: str, lowest: int) -> int:
     if not lowest <= value <= HIGHEST:
         raise refusal(field, f"{text} is out of range; {lowest} to {HIGHEST} is allowed")
     return value
-
-
-def refusal(field: str, description: str) -> InvalidRequestError:
-    """The error that names one field, and what is wrong with it."""
-    return InvalidRequestError.of([FieldViolation(field, description)])

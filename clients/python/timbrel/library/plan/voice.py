@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from timbrel.core.timbre import Instrument, parse_timbre
-from timbrel.library.plan.ranges import refusal
+from timbrel.errors import refusal
 from timbrel_bundle.errors import UnknownInstrumentError
 from timbrel_bundle.request_fields import DISC_SLACK
 from timbrel_bundle.timbre_map import find_instrument

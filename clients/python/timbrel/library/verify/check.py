@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from timbrel.errors import refusal
 from timbrel.library.finish.manifest import ManifestRow, read_rows
 from timbrel.library.plan.folder import DOCUMENTS, MANIFEST, LibraryFolder
 from timbrel.library.plan.notes import codes_hash
-from timbrel.library.plan.ranges import refusal
 from timbrel.library.render.pitch import TrackerPair, find_trackers
 from timbrel.library.render.store import NoteStore
 from timbrel.library.render.worker_pool import default_threads

@@ -7,8 +7,13 @@ import pytest
 from performance_scores import score_note, score_of
 
 from timbrel import Instrument, InvalidRequestError
-from timbrel.performance.casting import cast, nearest_instrument, parse_casting
-from timbrel.performance.general_midi import PROGRAMS, program_of
+from timbrel.performance.instrumentation import (
+    PROGRAMS,
+    assign_parts,
+    nearest_instrument,
+    parse_timbres,
+    program_of,
+)
 
 MAP = Path(__file__).parents[4] / "server" / "bundles" / "default" / "timbre_map.json"
 
@@ -66,7 +71,7 @@ def test_every_family_that_the_map_has_keeps_its_programs() -> None:
 
 def test_programs_are_cast_and_the_reason_is_told() -> None:
     score = score_of(score_note(program=40), score_note(channel=2, program=41), score_note(channel=10))
-    parts = cast(score, parse_casting([]), SHIPPED)
+    parts = assign_parts(score, parse_timbres([]), SHIPPED)
     assert [(part.channel, part.player, part.reason) for part in parts] == [
         (1, "Violin", "same name"),
         (2, "Violin", "nearest"),
@@ -75,7 +80,7 @@ def test_programs_are_cast_and_the_reason_is_told() -> None:
 
 def test_wishes_go_before_programs_and_a_channels_before_everyones() -> None:
     score = score_of(*(score_note(channel=channel) for channel in (1, 2, 10)))
-    parts = cast(score, parse_casting(["flute", "2=0.1,-0.25", "10=Marimba"]), SHIPPED)
+    parts = assign_parts(score, parse_timbres(["flute", "2=0.1,-0.25", "10=Marimba"]), SHIPPED)
     assert [(part.channel, part.player, part.reason) for part in parts] == [
         (1, "Flute", "asked"),
         (2, "(0.100, -0.250)", "asked"),
@@ -97,7 +102,7 @@ def test_wishes_go_before_programs_and_a_channels_before_everyones() -> None:
 )
 def test_wishes_that_make_no_sense_are_refused(texts: list[str], word: str) -> None:
     with pytest.raises(InvalidRequestError, match=word):
-        parse_casting(texts)
+        parse_timbres(texts)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +111,12 @@ def test_wishes_that_make_no_sense_are_refused(texts: list[str], word: str) -> N
 )
 def test_what_the_piece_or_the_map_has_not_is_refused(text: str, word: str) -> None:
     with pytest.raises(InvalidRequestError, match=word):
-        cast(score_of(score_note()), parse_casting([text]), SHIPPED)
+        assign_parts(score_of(score_note()), parse_timbres([text]), SHIPPED)
 
 
 def test_a_map_without_general_midis_names_still_plays() -> None:
     own = [Instrument("Glass harp", "Mine", (0.1, 0.2), 36, 96)]
-    (part,) = cast(score_of(score_note()), parse_casting([]), own)
+    (part,) = assign_parts(score_of(score_note()), parse_timbres([]), own)
     assert (part.player, part.reason) == ("Glass harp", "nearest")
     with pytest.raises(InvalidRequestError, match="names no instruments"):
-        cast(score_of(score_note()), parse_casting([]), [])
+        assign_parts(score_of(score_note()), parse_timbres([]), [])

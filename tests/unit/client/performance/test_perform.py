@@ -6,8 +6,8 @@ import pytest
 from performance_scores import score_note, score_of
 
 from timbrel.core.model import Model
-from timbrel.performance.casting import Part
-from timbrel.performance.plan import Plan, folded_pitch, plan_piece
+from timbrel.performance.instrumentation import Part
+from timbrel.performance.perform import Plan, folded_pitch, plan_piece
 from timbrel.performance.score import ScoreNote
 
 PARTS = (Part(1, 0, "Violin", (0.5, 0.5), "asked"),)

@@ -1,4 +1,4 @@
-"""Sound on disk: 24-bit WAV and FLAC, and Ogg Vorbis, written whole or not at all."""
+"""Sound on its way out: WAV, FLAC and Ogg Vorbis files, written whole or not at all, and the loudspeaker."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from timbrel.audio.ogg import with_fixed_serial
-from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.errors import MissingExtraError, TimbrelError, refusal
 from timbrel_bundle.audio import checked_rate, resample
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_write
@@ -56,13 +55,13 @@ def check_audio_path(path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         *others, last = FORMATS
-        raise _refusal("out", f"{target} must end in {', '.join(others)} or {last}")
+        raise refusal("out", f"{target} must end in {', '.join(others)} or {last}")
     if target.is_dir():
-        raise _refusal("out", f"{target} is a folder")
+        raise refusal("out", f"{target} is a folder")
     if not target.parent.is_dir():
-        raise _refusal("out", f"the folder {target.parent} does not exist")
+        raise refusal("out", f"the folder {target.parent} does not exist")
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise _refusal("out", f"the folder {target.parent} may not be written to")
+        raise refusal("out", f"the folder {target.parent} may not be written to")
     return target
 
 
@@ -74,7 +73,7 @@ def check_sample_rate(sample_rate: int) -> int:
     """
     lowest, highest = SAMPLE_RATES
     if not lowest <= sample_rate <= highest or sample_rate != int(sample_rate):
-        raise _refusal(
+        raise refusal(
             "sample_rate", f"{sample_rate} Hz is not allowed; whole numbers of {lowest} to {highest} are"
         )
     return int(sample_rate)
@@ -99,7 +98,8 @@ def write_audio(
 ) -> Path:
     """Writes audio to a .wav, .flac or .ogg file; samples beyond -1..1 are clipped.
 
-    No format carries a time or a name: equal audio makes byte-identical files.
+    No format carries a time or a name: equal audio makes byte-identical files, but for the random number that
+    an Ogg stream is given.
 
     Args:
         audio: [samples] or [samples, channels].
@@ -119,7 +119,7 @@ def write_audio(
 
 
 def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
-    """What a file of this ending holds: see write_audio."""
+    """The content of a file of this ending; see write_audio."""
     kind = FORMATS[ending]
     samples = _checked(audio)
     content = io.BytesIO()
@@ -136,8 +136,7 @@ def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
                 file.write(_clipped(samples[start : start + BLOCK_SAMPLES]))
     except soundfile.SoundFileError as error:
         raise AudioError(f"{kind.major} cannot hold sound at {sample_rate} Hz ({error})") from None
-    written = content.getvalue()
-    return with_fixed_serial(written) if kind.major == "OGG" else written
+    return content.getvalue()
 
 
 def resampled(audio: Sound, rate_from: int, rate_to: int) -> Sound:
@@ -164,5 +163,45 @@ def _clipped(block: Sound) -> Sound:
     return np.clip(block, -1.0, 1.0)
 
 
-def _refusal(field: str, description: str) -> InvalidRequestError:
-    return InvalidRequestError.of([FieldViolation(field, description)])
+EXTRA = "speaker"
+
+
+class SpeakerError(TimbrelError):
+    """A sound cannot be played on this machine: no PortAudio, or no device that takes it."""
+
+
+def play(audio: npt.NDArray[np.float32], sample_rate: int, *, wait: bool = True) -> None:
+    """Plays audio, and stops what was played before.
+
+    Args:
+        audio: [samples] or [samples, channels], full scale at 1.
+        sample_rate: its samples per second.
+        wait: return when it is over; an interrupt (Ctrl-C) stops it. Otherwise return at once.
+
+    Raises:
+        MissingExtraError: sounddevice, which the speaker extra brings, is not installed.
+        SpeakerError: the system has no PortAudio, or no device for sound.
+    """
+    device = _sounddevice()
+    try:
+        device.play(audio, sample_rate)
+        if wait:
+            device.wait()
+    except KeyboardInterrupt:
+        device.stop()
+        raise
+    except device.PortAudioError as error:
+        reason = " ".join(str(error).split())
+        raise SpeakerError(f"no sound device plays this at {sample_rate} Hz ({reason})") from None
+
+
+def _sounddevice() -> Any:
+    try:
+        import sounddevice
+    except ImportError as error:
+        raise MissingExtraError("playing on the loudspeaker", EXTRA) from error
+    except OSError:
+        raise SpeakerError(
+            "playing on the loudspeaker needs the system's PortAudio (Debian: apt-get install libportaudio2)"
+        ) from None
+    return sounddevice

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from timbrel.timbre_map.labels import Box, place_labels
+from timbrel.timbre_map.picture import Box, place_labels
 
 MAP = Path(__file__).parents[4] / "server" / "bundles" / "default" / "timbre_map.json"
 FRAME = Box(-1.2, -1.2, 1.2, 1.2)
