@@ -80,6 +80,10 @@ class TimbreMap:
         names = {point.instrument: index for index, point in enumerate(self.points)}
         return np.array([names.get(name, -1) for name in table.instruments], dtype=np.int64)
 
+    def to_json(self) -> dict[str, object]:
+        """Returns the TimbreMap message in JSON."""
+        return asdict(self)
+
 
 @dataclass(frozen=True)
 class MapFigures:
@@ -128,7 +132,7 @@ def measure(points: Points, table: TokenTable) -> MapFigures:
 
 def write_map(folder: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:
     """Writes timbre_map.json, note_timbres.npy and, where matplotlib is installed, map.png into `folder`."""
-    text = json.dumps(asdict(chart), indent=2) + "\n"  # as the TimbreMap message is written in JSON
+    text = json.dumps(chart.to_json(), indent=2) + "\n"
     replace_file(folder / NOTES_FILE, lambda path: _save_array(path, points.astype(np.float32)))
     replace_file(folder / MAP_FILE, lambda path: path.write_text(text, encoding="utf-8"))
     draw_map(folder / PICTURE_FILE, chart, points, table)
