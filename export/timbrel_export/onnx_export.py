@@ -104,7 +104,7 @@ def save_graph(program: Any, path: Path, *files: WeightFile) -> None:
             locations[value.name] = file.name
     onnxscript.optimizer.optimize_ir(model, output_size_limit=FOLDED_AT_MOST)
     model.metadata_props.clear()
-    for node in model.graph:
+    for node in model.graph.all_nodes():  # those in the branches of an `If`, too
         node.metadata_props.clear()
         node.doc_string = None
     proto = ir.to_proto(model)

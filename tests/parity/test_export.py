@@ -25,6 +25,8 @@ from timbrel_training.model import ModelConfig, NoteTransformer
 Export = Callable[..., pb.Manifest]
 Alter = Callable[[Path], None]
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 @pytest.fixture
 def export(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Export:
@@ -216,11 +218,12 @@ def test_parts_that_do_not_belong_together_are_refused(export: Export, tiny: Any
 
 
 @pytest.mark.slow
-def test_graphs_made_anew_carry_no_weights(export: Export, tiny: Any, tmp_path: Path) -> None:
+def test_graphs_made_anew_carry_no_weights_and_no_paths(export: Export, tiny: Any, tmp_path: Path) -> None:
     export()
     folder = tmp_path / "bundle"
     stated: dict[str, set[str]] = {}
     for path in folder.glob("*.onnx"):
+        assert str(ROOT).encode() not in path.read_bytes()
         for tensor in onnx.load(path, load_external_data=False).graph.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 location = next(entry.value for entry in tensor.external_data if entry.key == "location")
