@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -259,7 +259,7 @@ def test_parts_that_do_not_belong_together_are_refused(
     with pytest.raises(TrainingError, match="codebook_size is 65"):
         fine_tune_timbre(config, bundle, library, timbre_dir, codec, out, CPU)
     codec.codebook_size -= 1
-    (timbre_dir / "timbre_map.json").write_text(json.dumps(asdict(moved)))
+    (timbre_dir / "timbre_map.json").write_text(json.dumps(moved.to_json()))
     with pytest.raises(CheckpointError, match="its map is not that of"):
         fine_tune_timbre(config, bundle, library, timbre_dir, codec, out, CPU)
     assert not out.exists()
