@@ -133,17 +133,17 @@ class SamplingSettings:
 
     @classmethod
     def of(cls, holder: object) -> SamplingSettings:
-        """Those of anything with attributes of these names: parsed arguments, a client's request."""
+        """Reads attributes of these names from anything that has them: parsed arguments, a client's request."""
         return cls(**{field.name: getattr(holder, field.name) for field in SAMPLING_FIELDS})
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SamplingSettings:
-        """Those that are in the mapping."""
+        """Reads those that are in the mapping."""
         return cls(**{field.name: values.get(field.name) for field in SAMPLING_FIELDS})
 
     @classmethod
     def from_pb(cls, message: pb.Sampling) -> SamplingSettings:
-        """Those that are set in the message."""
+        """Reads those that are set in the message."""
         names = [field.name for field in SAMPLING_FIELDS if message.HasField(field.name)]
         return cls(**{name: getattr(message, name) for name in names})
 
