@@ -133,7 +133,7 @@ class SamplingSettings:
 
     @classmethod
     def of(cls, holder: object) -> SamplingSettings:
-        """Reads attributes of these names from anything that has them: parsed arguments, a client's request."""
+        """Reads attributes of these names from what has them: parsed arguments, a client's request."""
         return cls(**{field.name: getattr(holder, field.name) for field in SAMPLING_FIELDS})
 
     @classmethod
