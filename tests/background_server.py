@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 from in_process_server import PATIENCE_SECONDS, serving
+from waiting import wait_for
 
 from timbrel_server.app import App
 
@@ -49,11 +49,8 @@ class BackgroundServer:
 
     def wait_until_idle(self) -> None:
         """Returns once no note, recording or decoding is in hand; fails where something never leaves."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        served = self.app._shelf.find()
-        while served.in_use:
-            assert time.monotonic() < deadline, "a slot has leaked"
-            time.sleep(0.01)
+        served = self.app._bundles.find()
+        wait_for(lambda: not served.in_use, "every slot to be free")
 
     async def _main(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

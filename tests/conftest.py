@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from server_process import ServerProcess
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Several workers share the cores: threads of one would only wait for those of another.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TINY_BUNDLE = Path(__file__).resolve().parent / "data" / "tiny_bundle"
 

@@ -18,6 +18,8 @@ class CutProxy:
         self.target = target
         self.n_connections = 0
         """Connections taken so far."""
+        self.n_turned_away = 0
+        """Connections broken at once, since it was down."""
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._is_down = False
@@ -59,6 +61,7 @@ class CutProxy:
     def _connect(self, near: socket.socket) -> None:
         host, port = self.target.rsplit(":", 1)
         if self._is_down:
+            self.n_turned_away += 1
             near.close()
             return
         try:

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from requirements_gate import require_module
 
-from timbrel.explore.backend import Backend, Endpoint, GivenBackend
-from timbrel.explore.hosts import AllowedHosts
-from timbrel.explore.listening import listen
-from timbrel.explore.options import ExploreOptions
-from timbrel.explore.upstream import Upstream
-from timbrel.security import Security
+from timbrel.explore.options import ExploreOptions, listen
+from timbrel.settings import ClientSettings
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
+
+    from timbrel.explore.upstream import Backend, Upstream
 
 HTTP_SECONDS = 60.0
 NOTE = {"x": 0.1, "y": 0.2, "pitch": 60, "seed": 7}
@@ -159,12 +157,13 @@ async def exploring(
     from timbrel.explore.app import make_app
     from timbrel.explore.instruments import Instruments
     from timbrel.explore.run import make_server
+    from timbrel.explore.upstream import Backend, Upstream
 
-    backend = backend or GivenBackend(Endpoint(address, token, Security()))
+    backend = backend or Backend(ClientSettings.resolve(address, token or "", 60.0, None, None, {}))
     options = ExploreOptions(port=0, **({} if web is None else {"web": web}))
     listener = listen(options.host, 0)
     async with Upstream(backend) as upstream, Instruments(upstream) as instruments:
-        app = make_app(upstream, instruments, options.web, AllowedHosts(options.host))
+        app = make_app(upstream, instruments, options.web, options.host)
         server = make_server(app, options)
         serving = asyncio.create_task(server.serve([listener]))
         try:

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from waiting import PATIENCE_SECONDS, wait_for_async
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.app import App
-from timbrel_server.serving.bundle_source import BundleSource
-from timbrel_server.serving.engine_setup import open_bundles
-from timbrel_server.settings.config import ServerConfig
-from timbrel_server.stop_signal import StopSignal
-
-PATIENCE_SECONDS = 60.0
+from timbrel_server.config import BundleSource, ServerConfig
+from timbrel_server.served_bundles.engine_loader import open_bundles
+from timbrel_server.signals import StopSignal
 
 
 @contextlib.asynccontextmanager
@@ -35,15 +33,19 @@ async def serving(bundle: Path, **options: Any) -> AsyncIterator[tuple[App, Any,
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Runs an asynchronous test, for a minute at most."""
+    """Runs an asynchronous test, for two minutes at most: what it waits for in vain is told before that."""
 
     async def bounded() -> None:
-        await asyncio.wait_for(test(), PATIENCE_SECONDS)
+        await asyncio.wait_for(test(), 2 * PATIENCE_SECONDS)
 
     asyncio.run(bounded())
 
 
 async def wait_until_idle(app: App) -> None:
-    assert app.engine is not None
-    while app.engine.n_occupied or app.engine.n_waiting:
-        await asyncio.sleep(0.005)
+    engine = app.engine
+    assert engine is not None
+    await wait_for_async(
+        lambda: engine.n_occupied == engine.n_waiting == 0,
+        "every slot to be free",
+        seen=lambda: f"{engine.n_occupied} in use, {engine.n_waiting} requests wait",
+    )

@@ -15,8 +15,9 @@ from typing import Any
 
 from note_proxy import AskedNote, NoteProxy
 from server_process import server_environment
+from waiting import wait_for
 
-from timbrel.library.manifest import read_rows
+from timbrel.library.finish.manifest import read_rows
 from timbrel_bundle.files import sha256_file
 
 TIMBREL = Path(sys.executable).with_name("timbrel")
@@ -54,9 +55,11 @@ class KilledJob:
             ]
         )
         process = subprocess.Popen(self._command(name), env=self._environment(), stdout=subprocess.DEVNULL)
-        while len(list((self.folder / name).rglob(pattern))) < least and process.poll() is None:
-            time.sleep(0.002)
-        time.sleep(chance.random() * 0.05)
+        wait_for(
+            lambda: process.poll() is not None or len(list((self.folder / name).rglob(pattern))) >= least,
+            f"{least} files {pattern}",
+        )
+        time.sleep(chance.random() * 0.05)  # so that it is not always the moment after a file was written
         process.send_signal(signal.SIGKILL)
         process.wait()
         return before

@@ -11,9 +11,8 @@ from ragged_notes import Player
 from recording_runner import RecordedNote
 
 from timbrel_bundle.randomness import uniforms_batch
-from timbrel_export.precision_parity import PrecisionParity
-from timbrel_server.engine.request import NoteRequest
-from timbrel_server.engine.ticket import Finish
+from timbrel_export.parity import PrecisionParity
+from timbrel_server.engine.request import Finish, NoteRequest
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.sampling import sample
 from timbrel_training.tokens.delay import apply_delay, gate_steps, remove_delay
@@ -37,7 +36,7 @@ class OracleComparison:
 
     def add(self, player: Player, recorded: RecordedNote) -> None:
         """Compares one finished note; first of all, the record must be that of the codes delivered."""
-        assert player.ticket is not None and player.last is not None
+        assert player.handle is not None and player.last is not None
         layout, request = self.model.config.layout, player.request
         n_frames, drawn = len(player.frames), recorded.drawn
         assert len(drawn) == (n_frames + layout.n_codebooks - 1 if n_frames else 1)
@@ -47,7 +46,7 @@ class OracleComparison:
         codes = layout.to_codes(tokens, request.pitch).tolist()
         assert codes == [list(frame) for frame in player.frames]
         inputs, targets = apply_delay(tokens.astype(np.int64), layout, cut=cut)
-        oracle = self._logits(request, player.ticket.held_frames, inputs[: len(drawn)])
+        oracle = self._logits(request, player.handle.held_frames, inputs[: len(drawn)])
         self._compare(recorded.logits, oracle, drawn, meant=targets[: len(drawn)] >= 0)
         self._draw_again(request, oracle, drawn, meant=targets[: len(drawn)] >= 0)
 

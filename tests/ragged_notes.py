@@ -9,23 +9,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.api.convert import token_layout
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import open_sessions
-from timbrel_server.engine.engine import Engine
 from timbrel_server.engine.engine_pool import EnginePool
-from timbrel_server.engine.metronome import Metronome
-from timbrel_server.engine.request import NoteRequest, SamplingSettings
-from timbrel_server.engine.ticket import Delivery, Finish, Frame, Ticket
+from timbrel_server.engine.request import (
+    Delivery,
+    Finish,
+    Frame,
+    NoteRequest,
+    RequestHandle,
+    SamplingSettings,
+)
+from timbrel_server.engine.scheduler import FrameClock
 from timbrel_server.errors import OverloadedError
+from timbrel_server.served_bundles.served_bundle import token_layout
 
 PATIENCE_SECONDS = 120.0
 
 
-def hand_out(deliveries: Sequence[tuple[Ticket, Delivery]]) -> None:
+def hand_out(deliveries: Sequence[tuple[RequestHandle, Delivery]]) -> None:
     """Delivers at once, on the engine's thread."""
-    for ticket, delivery in deliveries:
-        ticket.receive(delivery)
+    for handle, delivery in deliveries:
+        handle.receive(delivery)
 
 
 def open_runner(bundle: Bundle, n_slots: int) -> Runner:
@@ -42,20 +47,22 @@ def frame_rate(bundle: Bundle) -> float:
 class Player:
     """Whoever asked for one note: lets the key go, or leaves, after so many frames have come."""
 
-    engine: Engine | EnginePool
+    engine: EnginePool
     request: NoteRequest
     releases_after: int | None = None
     leaves_after: int | None = None
     frames: list[Frame] = field(default_factory=list)
     last: Delivery | None = None
     gone: threading.Event = field(default_factory=threading.Event)
-    ticket: Ticket | None = None
+    handle: RequestHandle | None = None
 
     def play(self) -> None:
         """Asks, and asks again where the queue is full."""
-        while self.ticket is None:
+        while self.handle is None:
             try:
-                self.ticket = self.engine.submit(self.request, self._receive)
+                handle = RequestHandle(self.request, self._receive)
+                self.engine.accept(handle)
+                self.handle = handle
             except OverloadedError:
                 threading.Event().wait(0.002)
         self._act()
@@ -67,7 +74,7 @@ class Player:
     @property
     def released_early(self) -> bool:
         """Whether the key went up before the time that was asked for."""
-        return self.ticket is not None and self.ticket.held_frames < self.request.held_frames
+        return self.handle is not None and self.handle.held_frames < self.request.held_frames
 
     def _receive(self, delivery: Delivery) -> None:
         self.frames += delivery.frames
@@ -78,16 +85,16 @@ class Player:
             self._act()
 
     def _act(self) -> None:
-        if self.ticket is None:  # its first frame came before `submit` returned
+        if self.handle is None:  # its first frame came before `accept` returned
             return
         if self.releases_after is not None and len(self.frames) >= self.releases_after:
-            self.engine.release(self.ticket)
+            self.engine.release(self.handle)
         if self.leaves_after is not None and len(self.frames) >= self.leaves_after and not self.gone.is_set():
-            self.engine.cancel(self.ticket)
+            self.engine.cancel(self.handle)
             self.gone.set()
 
 
-def random_player(rng: random.Random, engine: Engine | EnginePool, bundle: Bundle) -> Player:
+def random_player(rng: random.Random, engine: EnginePool, bundle: Bundle) -> Player:
     """A request within the bundle's ranges; a third let the key go while it sounds, a sixth leave."""
     ranges, rate = bundle.manifest.ranges, frame_rate(bundle)
     longest = int(ranges.seconds_max * rate)
@@ -117,7 +124,7 @@ def random_player(rng: random.Random, engine: Engine | EnginePool, bundle: Bundl
     )
 
 
-def alone(engine: Engine, request: NoteRequest, held_frames: int) -> tuple[list[Frame], Finish]:
+def alone(engine: EnginePool, request: NoteRequest, held_frames: int) -> tuple[list[Frame], Finish]:
     """A note of the engine while it has no other, held for so long from the start."""
     wanted = NoteRequest(
         request.timbre, request.pitch, request.velocity, held_frames, request.seed, request.sampling
@@ -131,14 +138,14 @@ def alone(engine: Engine, request: NoteRequest, held_frames: int) -> tuple[list[
 
 def start_engine(
     bundle: Bundle, n_slots: int, queue_capacity: int = 8, runner: Runner | None = None
-) -> Engine:
+) -> EnginePool:
     """A running engine of its own; `runner` is of that many slots."""
-    engine = Engine(
-        runner or open_runner(bundle, n_slots),
+    engine = EnginePool(
+        [runner or open_runner(bundle, n_slots)],
         token_layout(bundle.manifest),
         queue_capacity,
         hand_out,
-        metronome=Metronome(frame_rate(bundle)),
+        frame_clock=FrameClock(frame_rate(bundle)),
     )
     engine.start()
     return engine
@@ -151,15 +158,13 @@ def start_pool(bundle: Bundle, n_slots: int, n_engines: int) -> EnginePool:
         token_layout(bundle.manifest),
         8,
         hand_out,
-        metronome=Metronome(frame_rate(bundle)),
+        frame_clock=FrameClock(frame_rate(bundle)),
     )
     pool.start()
     return pool
 
 
-def play_together(
-    rng: random.Random, players: Sequence[Player], crowd: Engine | EnginePool
-) -> Iterator[Player]:
+def play_together(rng: random.Random, players: Sequence[Player], crowd: EnginePool) -> Iterator[Player]:
     """Plays notes in waves and yields each, in order, once it has ended or been left.
 
     A wave is one note or up to three for each slot, more than may wait; before the next one the company
@@ -193,7 +198,7 @@ def play_together(
         fed.result()
 
 
-def check_empty(crowd: Engine | EnginePool) -> None:
+def check_empty(crowd: EnginePool) -> None:
     """Nothing is in hand: every slot is free."""
     for _ in range(1000):
         if crowd.n_occupied == 0 and crowd.n_waiting == 0:
@@ -202,14 +207,14 @@ def check_empty(crowd: Engine | EnginePool) -> None:
     assert (crowd.n_occupied, crowd.n_waiting) == (0, 0)
 
 
-def check_alone(player: Player, solo: Engine) -> None:
+def check_alone(player: Player, solo: EnginePool) -> None:
     """A finished note has the codes and the end that it has alone."""
-    assert player.ticket is not None and player.last is not None
-    held = player.ticket.held_frames
+    assert player.handle is not None and player.last is not None
+    held = player.handle.held_frames
     assert (player.frames, player.last.finish) == alone(solo, player.request, held), player.request
 
 
-def check_crowd(bundle: Bundle, crowd: Engine | EnginePool, solo: Engine, n_requests: int) -> None:
+def check_crowd(bundle: Bundle, crowd: EnginePool, solo: EnginePool, n_requests: int) -> None:
     """Plays random notes together, then each that finished alone: the codes are the same, no slot is left."""
     rng = random.Random(0)
     players = [random_player(rng, crowd, bundle) for _ in range(n_requests)]

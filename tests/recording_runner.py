@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_server.decoder.host_tensors import HostOutput
+from timbrel_server.decoder.memory import HostOutput
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest

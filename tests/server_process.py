@@ -75,8 +75,8 @@ class ServerProcess:
 
     def log(self) -> str:
         """What it has written to its standard error."""
-        self._log.seek(0)
-        return self._log.read()
+        log = self._log.fileno()
+        return os.pread(log, os.fstat(log).st_size, 0).decode()  # the server's own place in it stays
 
     def signal(self, number: int) -> None:
         """Sends a signal."""

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from timbrel_training.codec.interface import Codec
-from timbrel_training.notes.library import render_library
+from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.notes.synthetic import SyntheticSource
-from timbrel_training.token_table import TokenTable, from_notes
+from timbrel_training.tokens.table import TokenTable, from_notes
 
 N_CODEBOOKS = 3
 CODEBOOK_SIZE = 16
@@ -106,5 +106,5 @@ def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of 4 instruments at 8 pitches, 6 notes a cell, some cells held out."""
     path = tmp_path_factory.mktemp("library") / "notes"
     source = NamedSource(pitches=range(57, 65), n_draws=6, sample_rate=16_000, max_held=1.0)
-    render_library(source, path, jobs=1, rule=SplitRule(cell_fraction=0.25))
+    render_dataset(source, path, jobs=1, rule=SplitRule(cell_fraction=0.25))
     return path

@@ -31,9 +31,3 @@ export async function postJson(path, body) {
   const headers = { "Content-Type": "application/json" };
   return (await call(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
 }
-
-/** The query that names a note: /api/note.wav?... */
-export function noteQuery(request) {
-  const { x, y, pitch, velocity, seconds, seed, temperature } = request;
-  return new URLSearchParams({ x, y, pitch, velocity, seconds, seed, temperature }).toString();
-}

@@ -1,5 +1,7 @@
 // The loudspeaker: one AudioContext with the mixer of worklet.js in it.
 
+import { Emitter } from "./browser.js";
+
 const LEAST_PREBUFFER = 0.015; // seconds a voice waits for before it sounds
 const MOST_PREBUFFER = 0.3;
 
@@ -7,7 +9,7 @@ const MOST_PREBUFFER = 0.3;
  * Events: `level` {rms}, `sound` {id, time, wall, at}, `done` {id}, `starved` {id}, `blocked` {message}.
  * Browsers let a page sound only after a gesture: call `unlock` in one.
  */
-export class Audio extends EventTarget {
+export class AudioOutput extends Emitter {
   #port = null;
   #starting = null;
   #waiting = []; // messages for the mixer, from before it was there
@@ -16,7 +18,6 @@ export class Audio extends EventTarget {
     super();
     this.context = null;
     this.prebuffer = LEAST_PREBUFFER;
-    this.starved = 0; // how often a voice ran dry
   }
 
   get running() {
@@ -69,7 +70,7 @@ export class Audio extends EventTarget {
     if (!this.context.audioWorklet) {
       const message =
         "Browsers play sound on the network over HTTPS only: start timbrel explore with --certfile and --keyfile.";
-      this.#emit("blocked", { message });
+      this.emit("blocked", { message });
       return;
     }
     await this.context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));
@@ -93,16 +94,9 @@ export class Audio extends EventTarget {
       this.#tapped?.(data.samples);
       return;
     }
-    if (data.type === "starved") {
-      this.starved += 1;
-      this.prebuffer = Math.min(MOST_PREBUFFER, this.prebuffer * 2);
-    }
+    if (data.type === "starved") this.prebuffer = Math.min(MOST_PREBUFFER, this.prebuffer * 2);
     if (data.type === "done") this.prebuffer = Math.max(LEAST_PREBUFFER, this.prebuffer * 0.95);
-    this.#emit(data.type, data);
-  }
-
-  #emit(type, detail) {
-    this.dispatchEvent(new CustomEvent(type, { detail: { ...detail, at: performance.now() } }));
+    this.emit(data.type, { ...data, at: performance.now() });
   }
 }
 

@@ -1,21 +1,17 @@
-// The sliders of the sound: they follow the state, and the state follows them.
+// The controls of the sound, and two points to compare: they follow the state, and the state follows them.
 
-import { secondsName } from "./names.js";
-import { drawSeed } from "./state.js";
+import { $, fill } from "./browser.js";
+import { drawSeed, round } from "./state.js";
 
-const $ = (id) => document.getElementById(id);
-
+/** A slider for each field that has one in the page, the seed, and whether notes are held. */
 export class Controls {
   #seconds = 2; // to come back to from "hold"
 
-  constructor(state, player, model) {
+  constructor(state, player, fields) {
     this.state = state;
     this.player = player;
-    [$("velocity").min, $("velocity").max] = model.velocity;
-    [$("seconds").min, $("seconds").max] = [Math.max(0.15, model.seconds[0]), model.seconds[1]];
-    this.#slider("velocity", "v");
-    this.#slider("seconds", "s");
-    this.#slider("temperature", "t");
+    this.sliders = fields.filter(({ name }) => $(name)?.type === "range");
+    for (const field of this.sliders) this.#slider(field);
     $("hold").addEventListener("change", () => this.#hold($("hold").checked));
     $("seed").addEventListener("change", () => this.#seed($("seed").value));
     $("seed").addEventListener("keydown", ({ key }) => key === "Enter" && $("seed").blur());
@@ -25,8 +21,9 @@ export class Controls {
     this.#show();
   }
 
-  #slider(id, key) {
-    const input = $(id);
+  #slider({ name, key, least, range }) {
+    const input = $(name);
+    [input.min, input.max] = [least, range[1]];
     input.addEventListener("input", () => this.state.set({ [key]: Number(input.value) }));
     input.addEventListener("change", () => this.state.keep());
   }
@@ -55,10 +52,11 @@ export class Controls {
   }
 
   #show() {
-    const { v, s, seed, t } = this.state.values;
-    this.#place("velocity", v, String(v));
-    this.#place("temperature", t, t.toFixed(2));
-    this.#place("seconds", s === "hold" ? this.#seconds : s, secondsName(s));
+    const { values } = this.state;
+    const { s, seed } = values;
+    for (const { name, key, words } of this.sliders) {
+      this.#place(name, values[key] === "hold" ? this.#seconds : values[key], words(values[key]));
+    }
     $("seconds").disabled = s === "hold";
     $("hold").checked = s === "hold";
     if (document.activeElement !== $("seed") || $("seed").value === "") $("seed").value = seed;
@@ -74,8 +72,56 @@ export class Controls {
   }
 }
 
-/** Colours a slider's track up to its thumb. */
-export function fill(input) {
-  const [least, most] = [Number(input.min), Number(input.max)];
-  input.style.setProperty("--part", `${(100 * (Number(input.value) - least)) / (most - least || 1)}%`);
+/** Two points side by side: set A and B, play them in turn, or go from one to the other. */
+export class Compare {
+  constructor(state, player, disc, placeWords) {
+    this.state = state;
+    this.player = player;
+    this.disc = disc;
+    this.placeWords = placeWords;
+    for (const side of ["a", "b"]) {
+      $(`set-${side}`).addEventListener("click", () => this.#set(side));
+      $(`play-${side}`).addEventListener("click", () => this.#play(side));
+    }
+    $("blend").addEventListener("input", () => this.#blend());
+    $("blend").addEventListener("change", () => this.#blended());
+    state.addEventListener("change", () => this.#show());
+    this.#show();
+  }
+
+  #set(side) {
+    const { x, y } = this.state.values;
+    this.state.set({ [side]: [x, y] }, { keep: true });
+  }
+
+  #play(side) {
+    const [x, y] = this.state.get(side);
+    this.disc.goTo(x, y);
+    $("blend").value = side === "a" ? 0 : 1;
+    fill($("blend"));
+    this.player.strike({}, { held: false });
+  }
+
+  #blend() {
+    const { a, b } = this.state.values;
+    const part = Number($("blend").value);
+    this.state.set({ x: round(a[0] + (b[0] - a[0]) * part, 4), y: round(a[1] + (b[1] - a[1]) * part, 4) });
+    fill($("blend"));
+  }
+
+  #blended() {
+    this.state.keep();
+    this.player.strike({}, { held: false });
+  }
+
+  #show() {
+    const { a, b } = this.state.values;
+    $("play-a").disabled = !a;
+    $("play-b").disabled = !b;
+    $("blend").disabled = !(a && b);
+    fill($("blend"));
+    const words = (name, point) => point && `${name}: ${this.placeWords(...point).replace("Between ", "")}`;
+    const both = [words("A", a), words("B", b)].filter(Boolean).join(" · ");
+    $("ab-words").textContent = $("ab-words").title = both || "Set two points; then go between them.";
+  }
 }

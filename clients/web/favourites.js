@@ -1,13 +1,11 @@
 // Sounds that were kept, and those played last.
 
+import { $, element, icon, remember, remembered } from "./browser.js";
 import { pitchName } from "./names.js";
-import { icon } from "./messages.js";
-import { remember, remembered } from "./storage.js";
+import { isRequest, sameSound } from "./note_request.js";
 
 const MOST_RECENT = 12;
 const MOST_KEPT = 200;
-
-const $ = (id) => document.getElementById(id);
 
 export class Favourites {
   constructor({ name, colour, recall, messages }) {
@@ -15,7 +13,8 @@ export class Favourites {
     this.colour = colour; // (request) to a swatch
     this.recall = recall;
     this.messages = messages;
-    this.kept = sound(remembered("kept", []));
+    const stored = remembered("kept", []); // it may be anything
+    this.kept = Array.isArray(stored) ? stored.filter(isRequest) : [];
     this.recent = [];
     this.#show();
   }
@@ -52,43 +51,20 @@ export class Favourites {
   }
 
   #entry(request, removable) {
-    const entry = document.createElement("li");
-    const button = document.createElement("button");
-    button.type = "button";
-    button.className = "sound";
-    const words = document.createElement("span");
-    words.textContent = this.name(request);
-    const pitch = document.createElement("small");
-    pitch.textContent = pitchName(request.pitch);
-    button.append(this.colour(request), words, pitch);
-    button.addEventListener("click", () => this.recall(request));
-    entry.append(button);
+    const words = [element("span", {}, this.name(request)), element("small", {}, pitchName(request.pitch))];
+    const recall = { type: "button", className: "sound", onclick: () => this.recall(request) };
+    const entry = element("li", {}, element("button", recall, this.colour(request), ...words));
     if (removable) entry.append(this.#remover(request));
     return entry;
   }
 
   #remover(request) {
-    const remove = document.createElement("button");
-    remove.type = "button";
-    remove.className = "plain remove";
-    remove.setAttribute("aria-label", `Forget ${this.name(request)}`);
-    remove.append(icon("close"));
-    remove.addEventListener("click", () => {
+    const remove = () => {
       this.toggle(request);
       this.onchange?.();
-    });
-    return remove;
+    };
+    const label = `Forget ${this.name(request)}`;
+    const properties = { type: "button", className: "plain remove", "aria-label": label, onclick: remove };
+    return element("button", properties, icon("close"));
   }
-}
-
-/** Equal in all that one hears but the length. */
-function sameSound(one, other) {
-  return ["x", "y", "pitch", "velocity", "seed", "temperature"].every((key) => one[key] === other[key]);
-}
-
-/** What was stored may be anything: keeps what is a sound. */
-function sound(stored) {
-  if (!Array.isArray(stored)) return [];
-  const keys = ["x", "y", "pitch", "velocity", "seconds", "seed", "temperature"];
-  return stored.filter((entry) => entry && keys.every((key) => Number.isFinite(entry[key])));
 }

@@ -1,14 +1,13 @@
 // A playable instrument from the point: asked for, watched, saved as a zip.
 
 import { call, getJson, postJson } from "./api.js";
+import { $ } from "./browser.js";
 import { pitchName } from "./names.js";
 
 const EVERY = 500; // milliseconds between two looks at a job
 const PATIENCE = 20; // looks that may fail in a row
 
-const $ = (id) => document.getElementById(id);
-
-export class Instrument {
+export class InstrumentBuilder {
   #job = null;
 
   constructor({ state, model, placeWords, messages }) {

@@ -1,45 +1,52 @@
-// Notes that sound: asked for over the link, or taken from the cache, and put into the loudspeaker.
+// Notes that sound: asked for at the bridge, or taken from the cache, and put into the loudspeaker.
 
-/** One note. Events: `samples` {samples}, `end`, `failed` {code, message}, `sound` {at}. */
-export class Note extends EventTarget {
+import { Emitter } from "./browser.js";
+import { textOf } from "./note_request.js";
+import { round } from "./state.js";
+
+/** One note. Events: `samples`, `end`. */
+export class Note extends Emitter {
   constructor(id, request) {
     super();
     this.id = id;
-    this.request = request; // {x, y, pitch, velocity, seconds, seed, temperature}
-    this.chunks = [];
-    this.length = 0; // samples so far
+    this.request = request;
+    this.samples = new Float32Array(0); // the first `length` of them count
+    this.length = 0;
     this.sampleRate = 48000;
     this.complete = false; // all samples are here
     this.over = false; // it sounds no more
     this.held = false; // its length is known once it has ended
     this.cached = false;
-    this.truncated = false;
     this.soundedAt = null;
   }
 
   /** All samples in one piece. */
   whole() {
-    const samples = new Float32Array(this.length);
-    let place = 0;
-    for (const chunk of this.chunks) {
-      samples.set(chunk, place);
-      place += chunk.length;
-    }
-    return samples;
+    return this.samples.slice(0, this.length);
   }
 
-  emit(type, detail = {}) {
-    this.dispatchEvent(new CustomEvent(type, { detail }));
+  /** Adds samples to its end; the first are taken over, not copied. */
+  append(samples) {
+    const length = this.length + samples.length;
+    if (this.length === 0) this.samples = samples;
+    else if (length > this.samples.length) {
+      const grown = new Float32Array(2 * length);
+      grown.set(this.samples.subarray(0, this.length));
+      this.samples = grown;
+    }
+    if (this.length > 0) this.samples.set(samples, this.length);
+    this.length = length;
+    this.emit("samples");
   }
 }
 
-/** Events: `start` {note}, `end` {note}, `failed` {note, code, message}. */
-export class Notes extends EventTarget {
+/** Events: `start` {note}, `sound` {note, at, wall}, `failed` {note, code, message}. */
+export class Notes extends Emitter {
   #sounding = new Map();
 
-  constructor(link, audio, cache, sampleRate) {
+  constructor(bridge, audio, cache, sampleRate) {
     super();
-    this.link = link;
+    this.bridge = bridge;
     this.audio = audio;
     this.cache = cache;
     this.sampleRate = sampleRate;
@@ -56,27 +63,31 @@ export class Notes extends EventTarget {
    * without, it comes as fast as it can be written, or from the cache.
    */
   play(request, { held = false, gain = 1 } = {}) {
-    const note = new Note(this.link.newId(), request);
+    const note = new Note(this.bridge.newId(), request);
     note.sampleRate = this.sampleRate;
     note.held = held;
     this.#sounding.set(note.id, note);
     const samples = held ? undefined : this.cache.get(request);
     this.audio.start(note.id, this.sampleRate, { gain, whole: samples !== undefined });
     if (samples === undefined) this.#ask(note, held);
-    else this.#repeat(note, samples);
-    this.#emit("start", { note });
+    else {
+      note.cached = true;
+      this.#append(note, samples);
+      this.#complete(note);
+    }
+    this.emit("start", { note });
     return note;
   }
 
   /** The key goes up. */
   off(note) {
-    this.link.off(note.id);
+    this.bridge.off(note.id);
   }
 
   /** Ends a note now, wherever it is. */
   cancel(note, fade = 0.03) {
     if (!note.complete) {
-      this.link.cancel(note.id);
+      this.bridge.cancel(note.id);
       this.audio.finish(note.id);
     }
     this.audio.stop(note.id, fade);
@@ -87,41 +98,26 @@ export class Notes extends EventTarget {
     for (const note of this.#sounding.values()) this.cancel(note, fade);
   }
 
-  #repeat(note, samples) {
-    note.cached = true;
-    this.#append(note, samples);
-    this.#complete(note);
-  }
-
   #ask(note, held) {
-    const { x, y, pitch, velocity, seconds, seed, temperature } = note.request;
-    const message = { x, y, pitch, velocity, seed, temperature, live: held };
-    if (!held || seconds !== undefined) message.seconds = seconds;
-    const asked = this.link.on(note.id, message, {
+    const asked = this.bridge.on(note.id, { ...note.request, live: held }, {
       start: ({ sample_rate }) => (note.sampleRate = sample_rate ?? note.sampleRate),
       audio: (samples) => this.#append(note, samples),
       end: (end) => this.#ended(note, end),
       error: (error) => this.#failed(note, error),
     });
-    if (!asked) {
-      const message = "The explorer does not answer.";
-      queueMicrotask(() => this.#failed(note, { code: "unavailable", message, quiet: true }));
-    }
+    const error = { code: "unavailable", message: "The explorer does not answer.", quiet: true };
+    if (!asked) queueMicrotask(() => this.#failed(note, error));
   }
 
   #append(note, samples) {
-    note.chunks.push(samples);
-    note.length += samples.length;
     this.audio.push(note.id, samples);
-    note.emit("samples", { samples });
+    note.append(samples);
   }
 
-  #ended(note, { held_seconds, truncated }) {
-    note.truncated = Boolean(truncated);
-    if (note.held && held_seconds !== undefined) note.request = { ...note.request, seconds: tidy(held_seconds) };
-    const whole = note.whole();
-    note.chunks = [whole];
-    this.cache.put(note.request, whole);
+  #ended(note, { held_seconds }) {
+    if (note.held && held_seconds !== undefined) note.request = { ...note.request, seconds: round(held_seconds, 4) };
+    note.samples = note.whole();
+    this.cache.put(note.request, note.samples);
     this.#complete(note);
   }
 
@@ -129,40 +125,67 @@ export class Notes extends EventTarget {
     note.complete = true;
     this.audio.finish(note.id);
     note.emit("end");
-    this.#emit("end", { note });
   }
 
   #failed(note, error) {
     if (note.over) return;
     this.audio.finish(note.id);
     this.audio.stop(note.id, 0.03);
-    note.emit("failed", error);
-    this.#emit("failed", { note, ...error });
+    this.emit("failed", { note, ...error });
   }
 
   #sounded({ id, at, wall }) {
     const note = this.#sounding.get(id);
     if (!note) return;
     note.soundedAt = at;
-    note.emit("sound", { at });
-    this.#emit("sound", { note, at, wall });
+    this.emit("sound", { note, at, wall });
   }
 
   #done(id) {
     const note = this.#sounding.get(id);
-    if (!note) return;
-    note.over = true;
+    if (note) note.over = true;
     this.#sounding.delete(id);
-    note.emit("over");
-    this.#emit("over", { note });
-  }
-
-  #emit(type, detail) {
-    this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }
 
-/** Seconds as they are shown and asked for again: to a tenth of a millisecond. */
-function tidy(seconds) {
-  return Math.round(seconds * 1e4) / 1e4;
+/** Whole notes by what was asked for, the least recently used first to go; bounded by the bytes of its samples. */
+export class NoteCache {
+  #notes = new Map();
+
+  constructor(mostBytes = 24 * 2 ** 20) {
+    this.mostBytes = mostBytes;
+    this.bytes = 0;
+  }
+
+  /** Float32Array of the whole note, or undefined. */
+  get(request) {
+    const key = textOf(request);
+    const samples = this.#notes.get(key);
+    if (samples === undefined) return undefined;
+    this.#notes.delete(key);
+    this.#notes.set(key, samples);
+    return samples;
+  }
+
+  put(request, samples) {
+    const key = textOf(request);
+    this.#drop(key);
+    this.#notes.set(key, samples);
+    this.bytes += samples.byteLength;
+    for (const oldest of this.#notes.keys()) {
+      if (this.bytes <= this.mostBytes) break;
+      this.#drop(oldest);
+    }
+  }
+
+  get size() {
+    return this.#notes.size;
+  }
+
+  #drop(key) {
+    const samples = this.#notes.get(key);
+    if (samples === undefined) return;
+    this.bytes -= samples.byteLength;
+    this.#notes.delete(key);
+  }
 }

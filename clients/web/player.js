@@ -1,12 +1,14 @@
-// Who plays what: the map's notes one at a time, keys as a chord, previews under the pointer.
+// The player: the map's notes one at a time, keys as a chord, previews under the pointer.
 
+import { Emitter } from "./browser.js";
+import { requestOf } from "./note_request.js";
 import { clamp, drawSeed } from "./state.js";
 
 const PREVIEW_GAIN = 0.7;
 const PREVIEW_SECONDS = 1; // where the length is "hold"
 
 /** Events: `current` {note}, the note that is shown and can be taken away. */
-export class Player extends EventTarget {
+export class Player extends Emitter {
   #map = null; // the map's note
   #preview = null;
 
@@ -22,9 +24,9 @@ export class Player extends EventTarget {
 
   /** What would be asked for now. */
   request(changes = {}) {
-    const { x, y, p, v, s, seed, t } = this.state.values;
-    const seconds = s === "hold" ? this.model.seconds[1] : s;
-    return { x, y, pitch: p, velocity: v, seconds, seed, temperature: t, ...changes };
+    const request = requestOf(this.state.values);
+    if (this.holds) request.seconds = this.model.seconds[1];
+    return { ...request, ...changes };
   }
 
   get holds() {
@@ -107,7 +109,7 @@ export class Player extends EventTarget {
 
   #show(note) {
     this.current = note;
-    this.dispatchEvent(new CustomEvent("current", { detail: { note } }));
+    this.emit("current", { note });
     return note;
   }
 }

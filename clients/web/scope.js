@@ -1,7 +1,5 @@
 // The note as a picture, drawn as it comes: its waveform, and its spectrogram on a logarithmic scale of frequency.
 
-import { Fft } from "./fft.js";
-
 const SIZE = 2048;
 const HOP = 512; // samples for each column
 const ROWS = 96;
@@ -34,10 +32,14 @@ export class Scope {
     const turn = this.#watching;
     this.note = note;
     this.#clear(Math.max(LEAST_SECONDS, note.request.seconds), note.sampleRate);
-    for (const chunk of note.chunks) this.#take(chunk);
-    note.addEventListener("samples", ({ detail }) => turn === this.#watching && this.#take(detail.samples));
+    note.addEventListener("samples", () => turn === this.#watching && this.redraw());
     note.addEventListener("end", () => turn === this.#watching && this.#ended());
     this.redraw();
+  }
+
+  /** How many samples are here. */
+  get length() {
+    return this.note?.length ?? 0;
   }
 
   redraw() {
@@ -47,24 +49,11 @@ export class Scope {
   #clear(seconds, rate) {
     this.rate = rate;
     this.seconds = seconds;
-    this.samples = new Float32Array(Math.ceil(seconds * 1.5 * rate));
-    this.length = 0;
     this.columns = 0;
     this.peak = 0.05;
     this.peaks = []; // least and most of each column
     this.picture.width = Math.ceil((seconds * 2.5 * rate) / HOP) + 1;
     this.bins = rowBins(rate);
-  }
-
-  #take(chunk) {
-    if (this.length + chunk.length > this.samples.length) {
-      const grown = new Float32Array((this.length + chunk.length) * 2);
-      grown.set(this.samples.subarray(0, this.length));
-      this.samples = grown;
-    }
-    this.samples.set(chunk, this.length);
-    this.length += chunk.length;
-    this.redraw();
   }
 
   #ended() {
@@ -83,7 +72,7 @@ export class Scope {
     for (let column = 0; column < count; column++) {
       const start = (first + column) * HOP;
       this.peaks.push(this.#extremes(start));
-      const magnitudes = this.fft.transform(this.samples, start - SIZE / 2);
+      const magnitudes = this.fft.transform(this.note.samples, start - SIZE / 2);
       this.#paint(image, column, magnitudes);
     }
     if (first + count > this.picture.width) this.#widen(first + count);
@@ -95,7 +84,7 @@ export class Scope {
   #extremes(start) {
     let [least, most] = [0, 0];
     for (let i = start; i < start + HOP && i < this.length; i++) {
-      const value = this.samples[i];
+      const value = this.note.samples[i];
       if (value < least) least = value;
       else if (value > most) most = value;
     }
@@ -109,12 +98,7 @@ export class Scope {
       let most = 0;
       for (let bin = from; bin <= to; bin++) most = Math.max(most, magnitudes[bin]);
       const strength = Math.min(1, Math.max(0, 1 + (20 * Math.log10(most + 1e-9) + 12) / RANGE_DB));
-      const [red, green, blue, alpha] = this.#colour(strength);
-      const place = (row * image.width + column) * 4;
-      image.data[place] = red;
-      image.data[place + 1] = green;
-      image.data[place + 2] = blue;
-      image.data[place + 3] = alpha;
+      image.data.set(this.#colour(strength), (row * image.width + column) * 4);
     }
   }
 
@@ -204,6 +188,56 @@ export class Scope {
     this.context.globalAlpha = 1;
     this.redraw();
   }
+}
+
+/** Magnitudes of windows of `size` samples (a power of two), Hann-weighted: a Fourier transform of radix 2. */
+class Fft {
+  constructor(size) {
+    this.size = size;
+    this.real = new Float32Array(size);
+    this.imaginary = new Float32Array(size);
+    this.window = Float32Array.from({ length: size }, (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / size));
+    this.cosines = Float32Array.from({ length: size / 2 }, (_, i) => Math.cos((2 * Math.PI * i) / size));
+    this.sines = Float32Array.from({ length: size / 2 }, (_, i) => Math.sin((2 * Math.PI * i) / size));
+    this.places = reversed(size);
+    this.magnitudes = new Float32Array(size / 2);
+  }
+
+  /** Of `samples` (at least `size` from `start` on): size / 2 magnitudes, a full-scale sine being 1. */
+  transform(samples, start) {
+    const { size, real, imaginary, window, places, magnitudes } = this;
+    for (let i = 0; i < size; i++) real[places[i]] = (samples[start + i] ?? 0) * window[i];
+    imaginary.fill(0);
+    for (let half = 1; half < size; half *= 2) this.#stage(half);
+    for (let i = 0; i < size / 2; i++) magnitudes[i] = (Math.hypot(real[i], imaginary[i]) * 4) / size;
+    return magnitudes;
+  }
+
+  #stage(half) {
+    const { size, real, imaginary, cosines, sines } = this;
+    const stride = size / (2 * half);
+    for (let block = 0; block < size; block += 2 * half) {
+      for (let k = 0; k < half; k++) {
+        const [one, two] = [block + k, block + k + half];
+        const [cosine, sine] = [cosines[k * stride], sines[k * stride]];
+        const turnedReal = real[two] * cosine + imaginary[two] * sine;
+        const turnedImaginary = imaginary[two] * cosine - real[two] * sine;
+        real[two] = real[one] - turnedReal;
+        imaginary[two] = imaginary[one] - turnedImaginary;
+        real[one] += turnedReal;
+        imaginary[one] += turnedImaginary;
+      }
+    }
+  }
+}
+
+function reversed(size) {
+  const bits = Math.log2(size);
+  return Uint32Array.from({ length: size }, (_, index) => {
+    let turned = 0;
+    for (let bit = 0; bit < bits; bit++) turned |= ((index >> bit) & 1) << (bits - 1 - bit);
+    return turned;
+  });
 }
 
 /** For each row, the highest pitch on top, the bins [from, to] that belong to it. */

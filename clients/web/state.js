@@ -1,21 +1,25 @@
-// What the page is set to: the URL's hash, and what undo goes back to.
+// The state of the page, kept in the address' hash, with undo and redo.
+
+import { Emitter } from "./browser.js";
 
 const MOST_STEPS = 200;
 
 /**
- * The sound that the next note has: x, y, p(itch), v(elocity), s(econds, or "hold"), seed, t(emperature);
- * the points a and b ([x, y] or null). Events: `change` {keys}, `history`.
+ * The sound that the next note has: x, y, and every one of `fields` (note_request.js) by its key, of which s(econds)
+ * may be "hold"; the points a and b ([x, y] or null). Events: `change`, `history`.
  */
-export class State extends EventTarget {
+export class State extends Emitter {
   #values;
   #past = [];
   #future = [];
   #kept;
   #timer = 0;
 
-  constructor(start, ranges) {
+  constructor(fields) {
     super();
-    this.ranges = ranges; // {p: [least, most], v: ..., s: ..., t: ...}
+    this.fields = fields;
+    const firsts = fields.map(({ key, start, range }) => [key, clamp(start, range)]);
+    const start = { x: 0, y: 0.4, ...Object.fromEntries(firsts), a: null, b: null }; // where a first visit begins
     this.#values = this.#allowed({ ...start, ...parseHash(location.hash) }, start);
     this.#kept = this.values;
     addEventListener("hashchange", () => this.#read());
@@ -31,10 +35,7 @@ export class State extends EventTarget {
 
   /** Sets some values; with `keep` the result is a step that undo comes back to. */
   set(patch, { keep = false } = {}) {
-    const next = this.#allowed({ ...this.#values, ...patch }, this.#values);
-    const keys = Object.keys(next).filter((key) => !same(next[key], this.#values[key]));
-    this.#values = next;
-    if (keys.length) this.#changed(keys);
+    this.#become(this.#allowed({ ...this.#values, ...patch }, this.#values));
     if (keep) this.keep();
   }
 
@@ -46,7 +47,7 @@ export class State extends EventTarget {
     if (this.#past.length > MOST_STEPS) this.#past.shift();
     this.#future = [];
     this.#kept = now;
-    this.#emit("history");
+    this.emit("history");
   }
 
   get canUndo() {
@@ -75,46 +76,32 @@ export class State extends EventTarget {
   #travel(from, to) {
     if (!from.length) return;
     to.push(this.#kept);
+    this.#kept = from.pop();
+    this.#become(this.#kept);
+    this.emit("history");
+  }
+
+  #become(values) {
     const before = this.#values;
-    this.#values = from.pop();
-    this.#kept = this.values;
-    this.#changed(Object.keys(this.#values).filter((key) => !same(before[key], this.#values[key])));
-    this.#emit("history");
-  }
-
-  #changed(keys) {
+    this.#values = values;
+    if (equal(before, values)) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#write(), 200);
-    this.dispatchEvent(new CustomEvent("change", { detail: { keys } }));
-  }
-
-  #write() {
-    history.replaceState(null, "", formatHash(this.#values));
+    this.#timer = setTimeout(() => history.replaceState(null, "", formatHash(this.#values)), 200);
+    this.emit("change");
   }
 
   #read() {
-    const now = formatHash(this.#values);
-    if (location.hash !== now) this.set(parseHash(location.hash), { keep: true });
+    if (location.hash !== formatHash(this.#values)) this.set(parseHash(location.hash), { keep: true });
   }
 
   #allowed(values, otherwise) {
-    const { p, v, s, t } = this.ranges;
     const [x, y] = intoDisc(number(values.x, otherwise.x), number(values.y, otherwise.y));
-    return {
-      x,
-      y,
-      p: Math.round(clamp(number(values.p, otherwise.p), p)),
-      v: Math.round(clamp(number(values.v, otherwise.v), v)),
-      s: values.s === "hold" ? "hold" : round(clamp(number(values.s, otherwise.s), s), 3),
-      seed: Math.round(clamp(number(values.seed, otherwise.seed), [0, 2 ** 32 - 1])),
-      t: round(clamp(number(values.t, otherwise.t), t), 2),
-      a: point(values.a),
-      b: point(values.b),
-    };
-  }
-
-  #emit(type) {
-    this.dispatchEvent(new CustomEvent(type));
+    const allowed = { x, y };
+    for (const { key, range, decimals } of this.fields) {
+      const held = key === "s" && values.s === "hold";
+      allowed[key] = held ? "hold" : round(clamp(number(values[key], otherwise[key]), range), decimals);
+    }
+    return { ...allowed, a: point(values.a), b: point(values.b) };
   }
 }
 
@@ -162,10 +149,6 @@ function point(value) {
   return Array.isArray(value) && value.length === 2 && value.every(Number.isFinite) ? intoDisc(...value) : null;
 }
 
-function same(one, other) {
-  return one === other || (Array.isArray(one) && Array.isArray(other) && one.join() === other.join());
-}
-
 function equal(one, other) {
-  return Object.keys(one).every((key) => same(one[key], other[key]));
+  return Object.keys(one).every((key) => String(one[key]) === String(other[key]));
 }

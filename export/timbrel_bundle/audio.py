@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import struct
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,12 +12,10 @@ import soundfile
 import soxr
 
 from timbrel_bundle.errors import AudioError, one_line
-from timbrel_bundle.files import atomic_write
-from timbrel_bundle.wav_check import missing_bytes
 
 MAX_SAMPLE_RATE = 768_000
-
-WAV_SUBTYPES = ("PCM_16", "PCM_24", "FLOAT")
+UNKNOWN_WAV_SIZE = 0x7FFF0000
+"""Sizes from here up stand for "not known yet": writers that cannot seek put them there."""
 
 
 def read_audio(path: Path | str) -> tuple[npt.NDArray[np.float32], int]:
@@ -52,30 +50,6 @@ def read_channels(path: Path | str) -> tuple[npt.NDArray[np.float32], int]:
     if not np.isfinite(samples).all():
         raise AudioError(f"{path}: holds samples that are not numbers (NaN or infinity)")
     return samples, sample_rate
-
-
-def write_wav(
-    path: Path | str, audio: npt.NDArray[np.floating[Any]], sample_rate: int, subtype: str = "PCM_24"
-) -> None:
-    """Writes a mono WAV file, whole or not at all; the same audio always gives the same bytes.
-
-    Args:
-        audio: [S]; the integer subtypes clip it to -1..1.
-        subtype: "PCM_16", "PCM_24" or "FLOAT".
-
-    Raises:
-        AudioError: the audio is not mono or not finite, or the subtype or sample rate is not allowed.
-        OSError: the file cannot be written there.
-    """
-    if subtype not in WAV_SUBTYPES:
-        raise AudioError(f"unknown WAV subtype {subtype!r}; allowed: {', '.join(WAV_SUBTYPES)}")
-    samples = checked_mono(audio, allow_empty=True)
-    content = io.BytesIO()
-    try:
-        soundfile.write(content, samples, checked_rate(sample_rate), subtype=subtype, format="WAV")
-    except soundfile.SoundFileError as error:
-        raise AudioError(f"{path}: cannot be written ({_reason(error)})") from None
-    atomic_write(path, _without_time(content.getvalue()))
 
 
 def resample(
@@ -113,6 +87,26 @@ def checked_rate(sample_rate: int) -> int:
     return int(sample_rate)
 
 
+def missing_bytes(file: BinaryIO) -> int:
+    """Returns how many bytes of sound a WAV file lacks of those its header promises; 0 for other formats.
+
+    It is checked here because libsndfile reads a file that is cut short without a word.
+    """
+    file.seek(0)
+    head = file.read(12)
+    if len(head) < 12 or head[:4] != b"RIFF" or head[8:] != b"WAVE":
+        return 0
+    size_of_file = file.seek(0, 2)
+    position = 12
+    while position + 8 <= size_of_file:
+        file.seek(position)
+        name, size = struct.unpack("<4sI", file.read(8))
+        if name == b"data":
+            return 0 if size >= UNKNOWN_WAV_SIZE else max(0, position + 8 + size - size_of_file)
+        position += 8 + size + size % 2
+    return 0
+
+
 def _read_samples(path: Path, file: BinaryIO) -> tuple[npt.NDArray[np.float32], int]:
     """Samples float32 [S, channels] and their rate."""
     if file.seek(0, 2) == 0:
@@ -127,12 +121,3 @@ def _read_samples(path: Path, file: BinaryIO) -> tuple[npt.NDArray[np.float32], 
 def _reason(error: Exception) -> str:
     """libsndfile's own words, without the handle that soundfile puts before them."""
     return one_line(getattr(error, "error_string", error))
-
-
-def _without_time(wav: bytes) -> bytes:
-    """The WAV with the clock time of its PEAK chunk, which libsndfile writes for FLOAT, set to zero."""
-    peak = wav.find(b"PEAK", 0, wav.find(b"data"))
-    if peak < 0:
-        return wav
-    time = peak + 12  # name, size, version
-    return wav[:time] + bytes(4) + wav[time + 4 :]

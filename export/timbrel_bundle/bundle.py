@@ -13,17 +13,16 @@ from timbrel_bundle.files import sha256_file
 from timbrel_bundle.graph_header import ExternalWeight, GraphHeader, parse_graph_header
 from timbrel_bundle.layout import MANIFEST, TIMBRE_MAP
 from timbrel_bundle.manifest import load_manifest
-from timbrel_bundle.precision import load_weights, to_ort_values
-from timbrel_bundle.providers import CPU, Provider
-from timbrel_bundle.runtime import load_runtime, session_options
+from timbrel_bundle.runtime import CPU, Provider, load_runtime, session_options
 from timbrel_bundle.timbre_map import load_timbre_map
+from timbrel_bundle.weights import load_weights, to_ort_values
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
 _WEIGHTS_IN_USE: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
-"""Per session the OrtValues it was given: they must live as long as the session does."""
+"""The OrtValues that each session was given: they must live as long as the session does."""
 
 
 class Bundle:
@@ -66,7 +65,7 @@ class Bundle:
         return bundle
 
     def __contains__(self, name: str) -> bool:
-        """Whether the manifest lists a file of this name."""
+        """Tells whether the manifest lists a file of this name."""
         return name in self._files
 
     def require(self, names: Iterable[str] | None = None) -> None:

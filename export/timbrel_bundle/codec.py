@@ -23,7 +23,7 @@ TENSOR_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64"
 """onnxruntime's names of the dtypes that a state may have."""
 
 PITCH_UNKNOWN = 0.0
-"""What the encoder's graph takes where the note's pitch is not known."""
+"""Stands for a pitch that is not known, in the input of the encoder's graph."""
 
 
 class CodecDecoder:
@@ -142,7 +142,7 @@ class CodecStream:
         return np.concatenate([frames, silence])
 
     def _end(self, audio: Audio, state: State) -> Audio:
-        """What is ready of the lagging audio [t * hop_length] that a run gave."""
+        """Takes the lagging audio [t * hop_length] of a run and returns the part of it that is ready."""
         self._state = state
         n_dropped = min(self._n_to_drop, len(audio))
         self._n_to_drop -= n_dropped
@@ -158,7 +158,7 @@ class CodecChunk(NamedTuple):
     codes: npt.NDArray[np.integer[Any]]
     """[t, K], t >= 0."""
     last: bool = False
-    """Whether the note ends with them: `push` and `finish` in one."""
+    """The note ends with them: `push` and `finish` in one."""
 
 
 def decode_together(chunks: Sequence[CodecChunk]) -> list[Audio]:

@@ -1,4 +1,4 @@
-"""What can be wrong with a bundle, a runtime or an audio file.
+"""The errors of bundles, runtimes and audio files.
 
 ValueError
 ├── BundleError           a file of the bundle is missing, altered, unreadable or does not fit the others

@@ -1,4 +1,4 @@
-"""What an .onnx file declares, read without the onnx package: its inputs, outputs and external weights.
+"""Reads the inputs, outputs and external weights that an .onnx file declares, without the onnx package.
 
 The few fields needed are declared here under ONNX's own numbers (onnx.proto, ModelProto and down); protobuf
 skips the rest.

@@ -54,7 +54,7 @@ MAP_PICTURE = "timbre_map.svg"
 CLIENT_FETCHABLE = frozenset(
     {TIMBRE_MAP, CODEC_ENCODER, CODEC_DECODER, CODEC_WEIGHTS, TIMBRE_ENCODER, TIMBRE_WEIGHTS}
 )
-"""What a server hands to its clients. Never the model."""
+"""The files that a server hands to its clients. The model is never among them."""
 
 
 def state_output(name: str) -> str:

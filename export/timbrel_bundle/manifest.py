@@ -1,4 +1,4 @@
-"""manifest.json: what a bundle is and which files it is made of."""
+"""manifest.json says what a bundle is and which files it is made of: reading, checking and writing it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from timbrel_bundle.errors import BundleError
-from timbrel_bundle.files import sha256_file
-from timbrel_bundle.json_message import parse_message, read_json_object, write_message
+from timbrel_bundle.files import parse_message, read_json_object, sha256_file, write_message
 from timbrel_bundle.layout import CLIENT_FETCHABLE, FORMAT_VERSION
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -62,7 +61,7 @@ def bundle_hash(files: Iterable[pb.BundleFile]) -> str:
 
 
 def manifest_faults(manifest: pb.Manifest) -> Iterator[str]:
-    """What a manifest says that cannot be; nothing where it is sound."""
+    """Yields each contradiction in a manifest; nothing where it is sound."""
     yield from _missing_sections(manifest)
     yield from _file_faults(manifest)
     yield from _codec_faults(manifest.codec)
@@ -71,13 +70,11 @@ def manifest_faults(manifest: pb.Manifest) -> Iterator[str]:
 
 
 def _missing_sections(manifest: pb.Manifest) -> Iterator[str]:
-    present = {
-        "codec": manifest.HasField("codec"),
-        "model": manifest.HasField("model"),
-        "ranges": manifest.HasField("ranges"),
-        "files": len(manifest.files) > 0,
-    }
-    yield from (f"has no {name} section" for name, is_there in present.items() if not is_there)
+    for name in ("codec", "model", "ranges"):
+        if not manifest.HasField(name):
+            yield f"has no {name} section"
+    if not manifest.files:
+        yield "has no files section"
 
 
 def _file_faults(manifest: pb.Manifest) -> Iterator[str]:

@@ -19,26 +19,16 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _N_BITS = 23  # with the half added below, exact in float32: never 0 and never 1
 
 
-def uniforms(seed: int, step: int, n_codebooks: int) -> npt.NDArray[np.float32]:
-    """Uniforms in (0, 1), float32 [n_codebooks], of one note's step.
-
-    Args:
-        seed: 0 .. 2**64 - 1.
-        step: 0 .. 2**64 - 1.
-
-    Raises:
-        OverflowError: seed or step is outside that range.
-    """
-    (row,) = uniforms_batch([seed], [step], n_codebooks)
-    return np.asarray(row)
-
-
 def uniforms_batch(
     seeds: Sequence[int] | npt.NDArray[np.uint64],
     steps: Sequence[int] | npt.NDArray[np.uint64],
     n_codebooks: int,
 ) -> npt.NDArray[np.float32]:
-    """Uniforms in (0, 1), float32 [B, n_codebooks]: row b is `uniforms(seeds[b], steps[b], n_codebooks)`."""
+    """Uniforms in (0, 1), float32 [B, n_codebooks]: row b depends on seeds[b] and steps[b] alone.
+
+    Raises:
+        OverflowError: a seed or step is not in 0 .. 2**64 - 1.
+    """
     with np.errstate(over="ignore"):
         state = _mix(np.asarray(seeds, dtype=np.uint64) + _GOLDEN)
         state = _mix((state ^ np.asarray(steps, dtype=np.uint64)) + _GOLDEN)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard
@@ -20,14 +20,14 @@ Violation: TypeAlias = tuple[str, str]
 """The request's field, and what is wrong with it: its value and what is allowed."""
 
 DISC_SLACK = 1e-6
-"""How far outside the unit disc a point may lie: float32 cannot hold every point of the circle."""
+"""A point may lie so far outside the unit disc: float32 cannot hold every point of the circle."""
 
 MIN_SAMPLE_RATE = 8000
 """Hz. Of a recording to be located: below the telephone's, nothing of a timbre is left."""
 
 MAX_PITCH = 127
 SEED_BITS = 32
-"""Of a seed that a client draws: few enough digits to be typed again, and exact in JavaScript's numbers."""
+"""A seed that a client draws has as many: few enough digits to be typed again, and exact in JavaScript."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RequestField:
     """For people, in a few words."""
 
     noun: str = ""
-    """What such a whole number is, in messages."""
+    """Messages call such a whole number so."""
 
     low: float | None = None
     """The least value allowed. None: the manifest's ranges tell it, as `{name}_min`; so for `high`."""
@@ -48,14 +48,14 @@ class RequestField:
     high: float | None = None
 
     above_low: bool = False
-    """Whether `low` itself is too low."""
+    """True where `low` itself is too low."""
 
     default: float | None = None
-    """Where it is left out. None: the server decides, or nothing does and it must be there."""
+    """It is this where it is left out. None: the server decides, or nothing does and it must be there."""
 
     required: bool = False
     sampling: bool = False
-    """Whether it is one of `SamplingSettings`."""
+    """True of those that are fields of `SamplingSettings`."""
 
     @property
     def path(self) -> str:
@@ -69,7 +69,7 @@ class RequestField:
         return low, high
 
     def fault(self, value: object, ranges: pb.RequestRanges) -> str | None:
-        """What is wrong with a value, and what is allowed; None where it is well."""
+        """Tells what is wrong with a value, and what is allowed; None where it is well."""
         if value is None and not self.required:
             return None
         low, high = self.range(ranges)
@@ -120,7 +120,7 @@ SAMPLING_FIELDS = tuple(field for field in REQUEST_FIELDS if field.sampling)
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How each token is drawn; None in a field takes the server's default."""
+    """The settings that each token is drawn with; None in a field takes the server's default."""
 
     temperature: float | None = None
     """Softmax temperature; 0 always takes the most likely token."""
@@ -133,21 +133,19 @@ class SamplingSettings:
 
     @classmethod
     def of(cls, holder: object) -> SamplingSettings:
-        """Those of anything with attributes of these names: parsed arguments, a client's request."""
+        """Reads attributes of these names from what has them: parsed arguments, a client's request."""
         return cls(**{field.name: getattr(holder, field.name) for field in SAMPLING_FIELDS})
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SamplingSettings:
-        """Those that are in the mapping."""
+        """Reads those that are in the mapping."""
         return cls(**{field.name: values.get(field.name) for field in SAMPLING_FIELDS})
 
     @classmethod
     def from_pb(cls, message: pb.Sampling) -> SamplingSettings:
-        """Those that are set in the message."""
-        given = {
-            each.name: getattr(message, each.name) for each in SAMPLING_FIELDS if message.HasField(each.name)
-        }
-        return cls(**given)
+        """Reads those that are set in the message."""
+        names = [field.name for field in SAMPLING_FIELDS if message.HasField(field.name)]
+        return cls(**{name: getattr(message, name) for name in names})
 
     def to_pb(self) -> pb.Sampling:
         """The message; what is None stays unset."""
@@ -164,8 +162,8 @@ class SamplingSettings:
 
 
 DEFAULT_SAMPLING = SamplingSettings(temperature=1.0, top_k=256, top_p=0.95)
-"""What a server draws with where the caller leaves it open. A cooler draw repeats the likeliest code, so that
-plucked notes never decay; a draw without `top_p` takes unlikely codes now and then, heard as jumps."""
+"""A server draws with these where a request leaves it open. A cooler draw repeats the likeliest code, so
+that plucked notes never decay; a draw without `top_p` takes unlikely codes now and then, heard as jumps."""
 
 
 def check_request(
@@ -177,7 +175,7 @@ def check_request(
     sampling: SamplingSettings | pb.Sampling | None = None,
     seed: int | None = None,
 ) -> list[Violation]:
-    """What is wrong with a request for a note: (field, description) for each fault, [] where all is well.
+    """Lists what is wrong with a request for a note, as (field, description); [] where all is well.
 
     Args:
         ranges: the bundle's.
@@ -198,7 +196,7 @@ def check_request(
 
 
 def check_recording(sample_rate: int, pitch: float | None) -> list[Violation]:
-    """What is wrong with a request to locate a recording, its sound aside: as `check_request` tells it.
+    """Lists what is wrong with a request to locate a recording, its sound aside, as `check_request` does.
 
     Args:
         sample_rate: of the recording, in Hz.
@@ -209,11 +207,6 @@ def check_recording(sample_rate: int, pitch: float | None) -> list[Violation]:
         ("pitch", None if pitch is None else _hint_fault(pitch)),
     )
     return [(field, fault) for field, fault in checks if fault]
-
-
-def describe_violations(violations: Iterable[Violation]) -> str:
-    """All violations in one line, for people: "pitch: 130 is ...; seconds: ..."."""
-    return "; ".join(f"{field}: {description}" for field, description in violations)
 
 
 def _timbre_fault(timbre: Sequence[float] | None) -> str | None:
@@ -247,7 +240,7 @@ def _whole_fault(value: object, low: int, high: int, what: str) -> str | None:
 
 
 def is_finite(value: object) -> TypeGuard[float]:
-    """Whether this is a number that is neither NaN nor infinite. Bool is no number here."""
+    """Tells whether this is a number that is neither NaN nor infinite. Bool is no number here."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
     try:

@@ -1,4 +1,9 @@
-"""The ONNX runtime, imported when first needed: `timbrel` works without one until it decodes."""
+"""The ONNX runtime: importing it when first needed, options for sessions, and what they run on.
+
+`timbrel` works without a runtime until it decodes. onnxruntime-gpu lists CUDA on machines without a GPU too,
+and a session made for it then silently runs on the CPU. So CUDA is tried on a graph of one node before it is
+promised, and a session is asked what it runs on.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,36 @@ import functools
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from timbrel_bundle.errors import RuntimeMissingError
+from timbrel_bundle.errors import ProviderError, RuntimeMissingError, one_line
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
 LOG_ERRORS_ONLY = 3
 """onnxruntime's severity 3: its warnings speak to those who write graphs."""
+
+CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+
+Provider = str | tuple[str, dict[str, str]]
+"""onnxruntime's name of one, alone or with its options."""
+
+PROVIDERS: dict[str, tuple[str, ...]] = {"cpu": (CPU,), "cuda": (CUDA, CPU)}
+"""A user may name these besides "auto". Of onnxruntime's names, those behind the first run what it cannot."""
+
+PREFERENCE = ("cuda", "cpu")
+"""The order in which "auto" tries them."""
+
+NOT_BUILT_IN = (
+    "the onnxruntime installed is built without it "
+    "(pip uninstall onnxruntime, then pip install 'timbrel[gpu]', brings the one that has it)"
+)
+
+PROBE_GRAPH = (
+    b'\x08\x07:/\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01gZ\x0b\n\x01x\x12\x06\n\x04\x08\x01\x12\x00'
+    b"b\x0b\n\x01y\x12\x06\n\x04\x08\x01\x12\x00B\x04\n\x00\x10\r"
+)
+"""An ONNX model of one Identity node: y = x, float32 scalars, opset 13."""
 
 
 @functools.cache
@@ -48,3 +76,48 @@ def session_options(n_threads: int = 0) -> ort.SessionOptions:
     options.inter_op_num_threads = 1
     options.log_severity_level = LOG_ERRORS_ONLY
     return options
+
+
+def resolve_provider(name: str) -> list[str]:
+    """The providers to make sessions with: onnxruntime's names, the one asked for first.
+
+    Args:
+        name: "cpu", "cuda", or "auto" for CUDA where it works and the CPU elsewhere; in any case.
+
+    Raises:
+        ProviderError: the name is unknown, or the provider cannot be used here.
+        RuntimeMissingError: onnxruntime is not installed.
+    """
+    key = name.strip().lower()
+    if key == "auto":
+        key = next(candidate for candidate in PREFERENCE if obstacle(PROVIDERS[candidate][0]) is None)
+    if key not in PROVIDERS:
+        raise ProviderError(f"unknown provider {name!r}; allowed: auto, {', '.join(PROVIDERS)}")
+    chosen = PROVIDERS[key]
+    if fault := obstacle(chosen[0]):
+        raise ProviderError(f"provider {key!r} cannot be used here: {fault}; use --provider cpu or auto")
+    return list(chosen)
+
+
+def provider_in_use(session: ort.InferenceSession) -> str:
+    """The provider a session really runs on, in onnxruntime's name: the first of its list."""
+    return str(session.get_providers()[0])
+
+
+@functools.cache
+def obstacle(provider: str) -> str | None:
+    """Tells why this provider (onnxruntime's name) cannot be used on this machine; None where it can."""
+    ort = load_runtime()
+    if provider == CPU:
+        return None
+    if provider not in ort.get_available_providers():
+        return NOT_BUILT_IN
+    options = session_options(n_threads=1)
+    options.log_severity_level = 4  # fatal: what goes wrong is told here
+    try:
+        session = ort.InferenceSession(PROBE_GRAPH, options, providers=[provider, CPU])
+    except Exception as error:  # onnxruntime's exceptions share no base class of their own
+        return one_line(error)
+    if provider_in_use(session) != provider:
+        return "no device or driver for it was found"
+    return None

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from timbrel_bundle.errors import UnknownInstrumentError
-from timbrel_bundle.json_message import parse_message, read_json_object, write_message
+from timbrel_bundle.files import parse_message, read_json_object, write_message
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 N_SUGGESTIONS = 3

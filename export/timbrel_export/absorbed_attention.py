@@ -11,21 +11,29 @@ neither projection. (DeepSeek-V2, 2024, absorbs projections into the weights of 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
 from timbrel_training.model.attention import KV, CrossAttention
-from timbrel_training.model.config import N_CONDITION_POSITIONS, ModelConfig
+from timbrel_training.model.config import ModelConfig
+from timbrel_training.model.layers import CrossLayer
+from timbrel_training.model.transformer import NoteTransformer
 
 
 class Absorbed(NamedTuple):
-    """What one layer keeps of a note's condition; E positions, H heads."""
+    """One layer's part of a note's condition, with the projections in it; E positions, H heads."""
 
     read: Tensor  # [B, d, H * E]
     write: Tensor  # [B, H * E, d]
     bias: Tensor | None = None
     """[B, 1, H * E], where the query projection has a bias."""
+
+
+def cross_layers(model: NoteTransformer) -> list[CrossLayer]:
+    """The decoder's layers of a model with `conditioning: cross`."""
+    return list(cast("Iterable[CrossLayer]", model.decoder.layers))
 
 
 def absorb(attention: CrossAttention, memory: KV) -> Absorbed:
@@ -56,30 +64,10 @@ def attend_absorbed(x: Tensor, absorbed: Absorbed, n_heads: int) -> Tensor:
     return weights.reshape(-1, 1, n_heads * n_positions) @ absorbed.write
 
 
-def absorbed_names(config: ModelConfig) -> list[str]:
-    """Of all layers' tensors, in the order of inputs and outputs."""
-    return [f"cross_{part}_{layer}" for layer in range(config.n_decoder_layers) for part in _parts(config)]
-
-
-def absorbed_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
-    """Shapes of the same behind the batch axis."""
-    n_columns = config.n_heads * N_CONDITION_POSITIONS
-    shapes = {
-        "read": (config.d_model, n_columns),
-        "write": (n_columns, config.d_model),
-        "bias": (1, n_columns),
-    }
-    return [shapes[part] for _ in range(config.n_decoder_layers) for part in _parts(config)]
-
-
 def to_absorbed(tensors: list[Tensor], config: ModelConfig) -> list[Absorbed]:
-    """One per layer, of tensors in the order of `absorbed_names`."""
-    n_parts = len(_parts(config))
+    """Groups tensors in the order of `interface.memory_names` by layer."""
+    n_parts = 3 if config.attention_bias else 2
     return [Absorbed(*tensors[first : first + n_parts]) for first in range(0, len(tensors), n_parts)]
-
-
-def _parts(config: ModelConfig) -> tuple[str, ...]:
-    return ("read", "write", "bias") if config.attention_bias else ("read", "write")
 
 
 def _per_head(attention: CrossAttention, tensor: Tensor) -> Tensor:

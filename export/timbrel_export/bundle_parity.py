@@ -4,44 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import onnxruntime as ort
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import (
-    CODEC_DECODER,
-    CODEC_ENCODER,
-    CONDITION_ENCODER,
-    CONDITION_ENCODER_HALF,
-    DECODER_STEP,
-    DECODER_STEP_HALF,
-    DECODER_STEP_INT8,
-    DECODER_STEP_PORTABLE,
-    TIMBRE_ENCODER,
-)
-from timbrel_export.codec_parity import (
-    compare_codec_decoder,
-    compare_codec_encoder,
-    compare_timbre_encoder,
-)
-from timbrel_export.draw_parity import check_draw
-from timbrel_export.graph_decoder import GraphDecoder
-from timbrel_export.interface import (
-    FLOAT,
-    HALF,
-    INT8,
-    check_interface,
-    codec_decoder_interface,
-    codec_encoder_interface,
-    condition_interface,
-    decoder_interface,
-    timbre_encoder_interface,
-)
-from timbrel_export.parity import DecoderParity, compare_decoder
-from timbrel_export.precision_parity import PrecisionParity
+from timbrel_bundle.codec import CodecDecoder
+from timbrel_export import interface
+from timbrel_export.errors import ParityError
+from timbrel_export.interface import FLOAT, HALF, INT8, check_interface
+from timbrel_export.parity import DecoderParity, F, GraphDecoder, PrecisionParity, check_draw, compare_decoder
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
+
+DECODE_GRAPHS = {
+    layout.DECODER_STEP: (layout.CONDITION_ENCODER, FLOAT, FLOAT),
+    layout.DECODER_STEP_PORTABLE: (layout.CONDITION_ENCODER, FLOAT, FLOAT),
+    layout.DECODER_STEP_INT8: (layout.CONDITION_ENCODER, FLOAT, INT8),
+    layout.DECODER_STEP_HALF: (layout.CONDITION_ENCODER_HALF, HALF, HALF),
+}
+"""The condition encoder that belongs to each decode graph, and the types of its memories and its cache."""
+
+MAX_AUDIO_DIFFERENCE = 1e-3
+"""Largest difference of a decoded sample: -60 dB of full scale."""
+MAX_TIMBRE_DIFFERENCE = 1e-3
+"""Largest difference of a point on the timbre map."""
+MIN_EQUAL_CODES = 0.95
+"""Share of codes that must be equal: a residual quantizer passes a flip on to all later codebooks."""
+CHUNK_FRAMES = 5
+"""Frames decoded at a time: the state must carry over."""
 
 
 def check_bundle(
@@ -82,21 +78,20 @@ def check_decoders(bundle: Bundle, model: NoteTransformer, notes: Sequence[Sampl
     Raises:
         As `check_decoder`.
     """
-    found = [check_decoder(bundle, graph, model, notes) for graph in (DECODER_STEP, DECODER_STEP_PORTABLE)]
+    found = [
+        check_decoder(bundle, graph, model, notes)
+        for graph in (layout.DECODER_STEP, layout.DECODER_STEP_PORTABLE)
+    ]
     report = pb.ParityReport(
         max_logit_difference=max(each.max_logit_difference for each in found),
         n_tokens=sum(each.n_tokens for each in found),
         n_flips_outside_margin=sum(each.n_flips_outside_margin for each in found),
         n_flips_within_margin=sum(each.n_flips_within_margin for each in found),
     )
-    if DECODER_STEP_INT8 in bundle:
-        report.int8_mean_kl = _check_precision(
-            bundle, DECODER_STEP_INT8, CONDITION_ENCODER, (FLOAT, INT8), model, notes
-        )
-    if DECODER_STEP_HALF in bundle:
-        report.fp16_mean_kl = _check_precision(
-            bundle, DECODER_STEP_HALF, CONDITION_ENCODER_HALF, (HALF, HALF), model, notes
-        )
+    if (graph := layout.DECODER_STEP_INT8) in bundle:
+        report.int8_mean_kl = _check(bundle, graph, model, notes, PrecisionParity()).mean_kl
+    if (graph := layout.DECODER_STEP_HALF) in bundle:
+        report.fp16_mean_kl = _check(bundle, graph, model, notes, PrecisionParity()).mean_kl
     return report
 
 
@@ -110,36 +105,20 @@ def check_decoder(
         ParityError: it computes something else than the model.
         BundleError: the graph or its weights cannot be loaded.
     """
-    decoder = _open_decoder(bundle, graph, CONDITION_ENCODER, (FLOAT, FLOAT), model)
-    parity = compare_decoder(model, decoder, notes, DecoderParity())
-    parity.check(graph)
-    check_draw(decoder, notes, graph)
-    return parity
+    return _check(bundle, graph, model, notes, DecoderParity())
 
 
-def _check_precision(
-    bundle: Bundle,
-    graph: str,
-    condition_graph: str,
-    types: tuple[str, str],
-    model: NoteTransformer,
-    notes: Sequence[SampleNote],
-) -> float:
-    """Mean KL per token, in nats, of a graph of lower precision; `types` of its memories and its cache."""
-    decoder = _open_decoder(bundle, graph, condition_graph, types, model)
-    parity = compare_decoder(model, decoder, notes, PrecisionParity())
-    parity.check(graph)
-    check_draw(decoder, notes, graph)
-    return parity.mean_kl
-
-
-def _open_decoder(
-    bundle: Bundle, graph: str, condition_graph: str, types: tuple[str, str], model: NoteTransformer
-) -> GraphDecoder:
+def _check(bundle: Bundle, graph: str, model: NoteTransformer, notes: Sequence[SampleNote], parity: F) -> F:
+    """Checks a decode graph's interface, its logits and its draws; `parity` takes what is found."""
+    condition_graph, memories, caches = DECODE_GRAPHS[graph]
     condition, decoder = bundle.session(condition_graph), bundle.session(graph)
-    check_interface(condition_graph, condition, condition_interface(model.config, types[0]))
-    check_interface(graph, decoder, decoder_interface(model.config, *types))
-    return GraphDecoder(condition, decoder, model.config)
+    check_interface(condition_graph, condition, interface.condition_interface(model.config, memories))
+    check_interface(graph, decoder, interface.decoder_interface(model.config, memories, caches))
+    rows = GraphDecoder(condition, decoder, model.config)
+    compare_decoder(model, rows, notes, parity)
+    parity.check(graph)
+    check_draw(rows, notes, graph)
+    return parity
 
 
 def _check_codec(
@@ -147,12 +126,91 @@ def _check_codec(
 ) -> float:
     spec = bundle.manifest.codec
     codes = [note.codes for note in notes]
-    check_interface(CODEC_DECODER, bundle.session(CODEC_DECODER), codec_decoder_interface(spec))
+    check_interface(
+        layout.CODEC_DECODER, bundle.session(layout.CODEC_DECODER), interface.codec_decoder_interface(spec)
+    )
     difference = compare_codec_decoder(codec, bundle, codes)
-    encoder = bundle.session(CODEC_ENCODER)
-    check_interface(CODEC_ENCODER, encoder, codec_encoder_interface(spec))
+    encoder = bundle.session(layout.CODEC_ENCODER)
+    check_interface(layout.CODEC_ENCODER, encoder, interface.codec_encoder_interface(spec))
     compare_codec_encoder(codec, encoder, codes)
-    timbre = bundle.session(TIMBRE_ENCODER)
-    check_interface(TIMBRE_ENCODER, timbre, timbre_encoder_interface(spec))
+    timbre = bundle.session(layout.TIMBRE_ENCODER)
+    check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface(spec))
     compare_timbre_encoder(codec, timbre_encoder, timbre, codes)
     return difference
+
+
+@torch.no_grad()
+def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[np.uint16]]) -> float:
+    """Largest difference of any sample between a client's decoder, fed in chunks, and the codec.
+
+    Args:
+        codec: the PyTorch codec.
+        bundle: holds its graph.
+        notes: codes [T, K] of each note.
+
+    Raises:
+        ParityError: the difference exceeds MAX_AUDIO_DIFFERENCE.
+    """
+    decoder = CodecDecoder(bundle)
+    worst = 0.0
+    for codes in notes:
+        expected = codec.decode(torch.from_numpy(codes.astype(np.int64))[None])[0].numpy()
+        stream = decoder.stream()
+        chunks = [stream.push(codes[at : at + CHUNK_FRAMES]) for at in range(0, len(codes), CHUNK_FRAMES)]
+        found = np.concatenate([*chunks, stream.finish()])
+        if found.shape != expected.shape:
+            raise ParityError(
+                f"{layout.CODEC_DECODER}: {len(found)} samples, the codec gives {len(expected)}"
+            )
+        worst = max(worst, float(np.abs(found - expected).max()))
+    if not worst <= MAX_AUDIO_DIFFERENCE:
+        raise ParityError(
+            f"{layout.CODEC_DECODER}: samples differ by up to {worst:.3g}, "
+            f"allowed are {MAX_AUDIO_DIFFERENCE:g}"
+        )
+    return worst
+
+
+@torch.no_grad()
+def compare_codec_encoder(
+    codec: Codec, session: ort.InferenceSession, notes: Sequence[NDArray[np.uint16]]
+) -> float:
+    """Share of equal codes when what the notes decode to is encoded by graph and codec, without a pitch hint.
+
+    Raises:
+        ParityError: it is below MIN_EQUAL_CODES.
+    """
+    n_equal = n_codes = 0
+    for codes in notes:
+        audio = codec.decode(torch.from_numpy(codes.astype(np.int64))[None])
+        expected = codec.encode(audio, torch.zeros(1)).numpy()
+        (found,) = session.run(["codes"], {"audio": audio.numpy(), "pitch": np.zeros(1, dtype=np.float32)})
+        n_equal += int((found == expected).sum())
+        n_codes += expected.size
+    if n_equal < MIN_EQUAL_CODES * n_codes:
+        raise ParityError(f"{layout.CODEC_ENCODER}: only {n_equal} of {n_codes} codes are the codec's")
+    return n_equal / n_codes
+
+
+@torch.no_grad()
+def compare_timbre_encoder(
+    codec: Codec, encoder: nn.Module, session: ort.InferenceSession, notes: Sequence[NDArray[np.uint16]]
+) -> float:
+    """Largest difference of any point, all notes in one batch, padded.
+
+    Raises:
+        ParityError: it exceeds MAX_TIMBRE_DIFFERENCE.
+    """
+    n_frames = np.array([len(codes) for codes in notes])
+    padded = np.zeros((len(notes), n_frames.max(), notes[0].shape[1]), dtype=np.int64)
+    for row, codes in enumerate(notes):
+        padded[row, : len(codes)] = codes
+    expected = encoder(codec.latents(torch.from_numpy(padded)), torch.from_numpy(n_frames)).numpy()
+    (found,) = session.run(["timbre"], {"codes": padded, "n_frames": n_frames})
+    worst = float(np.abs(found - expected).max())
+    if not worst <= MAX_TIMBRE_DIFFERENCE:
+        raise ParityError(
+            f"{layout.TIMBRE_ENCODER}: points differ by up to {worst:.3g}, "
+            f"allowed are {MAX_TIMBRE_DIFFERENCE:g}"
+        )
+    return worst

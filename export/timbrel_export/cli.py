@@ -47,8 +47,8 @@ class ExportCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Exports, and prints what the comparison found."""
+        from timbrel_export.bundle_folder import git_revision
         from timbrel_export.exporter import export_bundle
-        from timbrel_export.git import git_revision
         from timbrel_export.trained import load_trained
 
         trained = load_trained(

@@ -14,7 +14,7 @@ N_EARLY = 16
 
 
 class FirstLook(NamedTuple):
-    """What a look at few candidates found, and what a second needs."""
+    """The result of a look at few candidates, and what a second look needs."""
 
     tokens: Tensor
     """int64 [B, K, 1]."""
@@ -30,15 +30,13 @@ class FirstLook(NamedTuple):
     """[B, 1, 1]."""
 
 
-def sample_early(
-    logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
-) -> Tensor:
+def sample_early(logits: Tensor, uniforms: Tensor, *sampling: Tensor) -> Tensor:
     """Draws what `timbrel_training.model.sampling.sample` draws, and takes the same.
 
     It looks for each token among the likeliest few, and among MAX_TOP_K where that does not settle it. What a
     row draws does not depend on how many others have to be looked for again.
     """
-    first = look_early(logits, uniforms, temperature, top_k, top_p)
+    first = look_early(logits, uniforms, *sampling)
     if torch.compiler.is_exporting():
         return torch.cond(first.settled.all(), _keep, look_again, tuple(first))[:, :, 0]
     return (first.tokens if bool(first.settled.all()) else look_again(*first))[:, :, 0]

@@ -1,4 +1,4 @@
-"""Why a bundle was not written.
+"""The reasons why a bundle is not written.
 
 ExportError (ValueError)
 ├── InterfaceError   a graph has other inputs, outputs or weights than the bundle format says

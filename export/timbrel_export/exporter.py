@@ -11,52 +11,26 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import (
-    CODEC_WEIGHTS,
-    CONDITION_ENCODER,
-    CONDITION_ENCODER_HALF,
-    DECODER_STEP,
-    DECODER_STEP_HALF,
-    DECODER_STEP_INT8,
-    DECODER_STEP_PORTABLE,
-    MANIFEST,
-    MODEL_WEIGHTS,
-    TIMBRE_ENCODER,
-    TIMBRE_MAP,
-    TIMBRE_WEIGHTS,
-)
 from timbrel_bundle.manifest import save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
-from timbrel_export.bundle_parity import check_bundle
-from timbrel_export.cache_scales import find_cache_scales
-from timbrel_export.codec_graph import export_codec
-from timbrel_export.condition_graph import export_condition_encoder
-from timbrel_export.decoder_graph import (
-    export_decoder_step,
-    export_decoder_step_half,
-    export_decoder_step_int8,
-    export_decoder_step_portable,
-)
+from timbrel_export import bundle_folder, bundle_parity, codec_graphs, model_graphs, onnx_export
 from timbrel_export.errors import ExportError
-from timbrel_export.manifest import describe_bundle, describe_model
-from timbrel_export.publish import check_free, new_bundle
-from timbrel_export.sample_note import SampleNote
-from timbrel_export.timbre_graph import export_timbre_encoder
-from timbrel_export.weights import drop_unused_weights, round_to_half, save_weights, weights_in
+from timbrel_export.sample_note import SampleNote, find_cache_scales
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.codec.timbrel_notes import TimbrelNotes
+from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
 
 HEAD_DIM_MULTIPLE = 8
-"""What onnxruntime's GroupQueryAttention asks of a head's width."""
+"""onnxruntime's GroupQueryAttention asks this of a head's width."""
 
 M = TypeVar("M", bound=nn.Module)
 
 
 def export_bundle(
     model: NoteTransformer,
-    codec: TimbrelNotes,
+    codec: Codec,
     timbre_encoder: nn.Module,
     timbre_map: pb.TimbreMap,
     training: pb.TrainingInfo,
@@ -92,24 +66,24 @@ def export_bundle(
     out_dir = Path(out_dir)
     _check_parts(model, codec, out_dir, sample_notes)
     model, codec, timbre_encoder = _as_shipped(model), _as_shipped(codec), _as_shipped(timbre_encoder)
-    with new_bundle(out_dir) as folder:
+    with bundle_folder.new_bundle(out_dir) as folder:
         codec_spec = write_graphs(model, codec, timbre_encoder, sample_notes, folder)
-        save_timbre_map(timbre_map, folder / TIMBRE_MAP)
-        manifest = describe_bundle(folder, name, git_revision)
+        save_timbre_map(timbre_map, folder / layout.TIMBRE_MAP)
+        manifest = bundle_folder.describe_bundle(folder, name, git_revision)
         manifest.codec.CopyFrom(codec_spec)
-        manifest.model.CopyFrom(describe_model(model))
+        manifest.model.CopyFrom(bundle_folder.describe_model(model))
         manifest.ranges.CopyFrom(ranges)
         manifest.training.CopyFrom(training)
-        save_manifest(manifest, folder / MANIFEST)
-        parity = check_bundle(Bundle.open(folder), model, codec, timbre_encoder, sample_notes)
+        save_manifest(manifest, folder / layout.MANIFEST)
+        parity = bundle_parity.check_bundle(Bundle.open(folder), model, codec, timbre_encoder, sample_notes)
         manifest.parity.CopyFrom(parity)
-        save_manifest(manifest, folder / MANIFEST)
+        save_manifest(manifest, folder / layout.MANIFEST)
     return manifest
 
 
 def write_graphs(
     model: NoteTransformer,
-    codec: TimbrelNotes,
+    codec: Codec,
     timbre_encoder: nn.Module,
     notes: Sequence[SampleNote],
     folder: Path,
@@ -118,27 +92,31 @@ def write_graphs(
 
     The notes tell how large the numbers in a cache of 8 bits get.
     """
-    weights = save_weights(model, folder / MODEL_WEIGHTS, dataclasses.asdict(model.config))
-    export_condition_encoder(model, folder / CONDITION_ENCODER, weights)
-    export_decoder_step(model, folder / DECODER_STEP, weights)
-    export_decoder_step_portable(model, folder / DECODER_STEP_PORTABLE, weights)
+    weights = onnx_export.save_weights(model, folder / layout.MODEL_WEIGHTS, dataclasses.asdict(model.config))
+    model_graphs.export_condition_encoder(model, folder / layout.CONDITION_ENCODER, weights)
+    model_graphs.export_decoder_step(model, folder / layout.DECODER_STEP, weights)
+    model_graphs.export_decoder_step_portable(model, folder / layout.DECODER_STEP_PORTABLE, weights)
     if model.config.conditioning == "cross":
         scales = find_cache_scales(model, notes)
-        export_decoder_step_int8(model, folder / DECODER_STEP_INT8, weights, scales)
-        export_condition_encoder(model, folder / CONDITION_ENCODER_HALF, weights, torch.float16)
-        export_decoder_step_half(model, folder / DECODER_STEP_HALF, weights)
-    codec_spec = export_codec(codec, folder)
-    codec_weights = weights_in(codec, CODEC_WEIGHTS)
-    timbre_weights = save_weights(timbre_encoder, folder / TIMBRE_WEIGHTS)
-    export_timbre_encoder(codec, timbre_encoder, folder / TIMBRE_ENCODER, codec_weights, timbre_weights)
-    drop_unused_weights(folder)
+        model_graphs.export_decoder_step_int8(model, folder / layout.DECODER_STEP_INT8, weights, scales)
+        model_graphs.export_condition_encoder(
+            model, folder / layout.CONDITION_ENCODER_HALF, weights, torch.float16
+        )
+        model_graphs.export_decoder_step_half(model, folder / layout.DECODER_STEP_HALF, weights)
+    codec_spec = codec_graphs.export_codec(codec, folder)
+    codec_weights = onnx_export.weights_in(codec, layout.CODEC_WEIGHTS)
+    timbre_weights = onnx_export.save_weights(timbre_encoder, folder / layout.TIMBRE_WEIGHTS)
+    codec_graphs.export_timbre_encoder(
+        codec, timbre_encoder, folder / layout.TIMBRE_ENCODER, codec_weights, timbre_weights
+    )
+    onnx_export.drop_unused_weights(folder)
     return codec_spec
 
 
 def _as_shipped(module: M) -> M:
     """A copy with weights rounded to what the bundle will hold."""
     shipped = copy.deepcopy(module).cpu().eval()
-    round_to_half(shipped)
+    onnx_export.round_to_half(shipped)
     for name, tensor in shipped.state_dict().items():
         if not tensor.isfinite().all():
             raise ExportError(f"the weight {name} is not finite, or too large for fp16")
@@ -146,7 +124,7 @@ def _as_shipped(module: M) -> M:
 
 
 def _check_parts(
-    model: NoteTransformer, codec: TimbrelNotes, out_dir: Path, sample_notes: Sequence[SampleNote]
+    model: NoteTransformer, codec: Codec, out_dir: Path, sample_notes: Sequence[SampleNote]
 ) -> None:
     for field in ("n_codebooks", "codebook_size"):
         if getattr(model.config, field) != getattr(codec, field):
@@ -161,4 +139,4 @@ def _check_parts(
         )
     if not sample_notes:
         raise ExportError("no sample notes: the graphs are compared on real notes before a bundle is written")
-    check_free(out_dir)
+    bundle_folder.check_free(out_dir)

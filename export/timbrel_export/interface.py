@@ -1,4 +1,4 @@
-"""What inputs and outputs each graph of a bundle has, and whether a session has them."""
+"""The inputs and outputs that each graph of a bundle must have, and the check that a session has them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 import onnxruntime as ort
 
-from timbrel_export.decoder_graph import cache_names
+from timbrel_bundle.codec import TENSOR_TYPES
+from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_export.errors import InterfaceError
-from timbrel_export.memories import memory_names, memory_shapes
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.model import ModelConfig
+from timbrel_training.model.config import N_CONDITION_POSITIONS, ModelConfig
 
-ONNX_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
 FLOAT, HALF = "tensor(float)", "tensor(float16)"
 INT8, INT32, INT64 = "tensor(int8)", "tensor(int32)", "tensor(int64)"
+
+SAMPLING_INPUTS = tuple(field.name for field in SAMPLING_FIELDS)
+"""The decode graph's inputs that tell how each row's tokens are drawn, in the order of `Sampling`."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,35 @@ class Interface:
     outputs: tuple[Port, ...]
 
 
+def cache_names(n_layers: int) -> list[str]:
+    """`self_k_<layer>` and `self_v_<layer>` of every layer, in the order of inputs and outputs."""
+    return [f"self_{part}_{layer}" for layer in range(n_layers) for part in ("k", "v")]
+
+
+def memory_names(config: ModelConfig) -> list[str]:
+    """Names of the tensors that a note's condition leaves for the decode graph.
+
+    They are the condition graph's outputs, in their order, and the decode graph's inputs.
+    """
+    parts = ("read", "write", "bias") if config.attention_bias else ("read", "write")
+    layers = range(config.n_decoder_layers)
+    if config.conditioning == "prefix":
+        return [f"prefix_{part}_{layer}" for layer in layers for part in ("k", "v")]
+    return [f"cross_{part}_{layer}" for layer in layers for part in parts]
+
+
+def memory_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
+    """Shapes of the same tensors behind the batch axis."""
+    if config.conditioning == "prefix":
+        shape = (config.n_kv_heads, N_CONDITION_POSITIONS, config.width_per_head)
+        return [shape] * (2 * config.n_decoder_layers)
+    n_columns = config.n_heads * N_CONDITION_POSITIONS
+    shapes: list[tuple[int, ...]] = [(config.d_model, n_columns), (n_columns, config.d_model)]
+    if config.attention_bias:
+        shapes.append((1, n_columns))
+    return shapes * config.n_decoder_layers
+
+
 def condition_interface(config: ModelConfig, kept: str = FLOAT) -> Interface:
     """condition_encoder.onnx, or, with memories `kept` in HALF, condition_encoder_half.onnx."""
     given = (
@@ -64,9 +95,7 @@ def decoder_interface(config: ModelConfig, kept: str = FLOAT, cached: str = FLOA
         *(Port(name, cached, cache) for name in names),
         *_memories(config, kept),
         Port("uniforms", FLOAT, per_codebook),
-        Port("temperature", FLOAT, (None,)),
-        Port("top_k", INT64, (None,)),
-        Port("top_p", FLOAT, (None,)),
+        *(Port(field.name, INT64 if field.kind is int else FLOAT, (None,)) for field in SAMPLING_FIELDS),
     )
     outputs = (
         Port("next_tokens", INT64, per_codebook),
@@ -84,7 +113,7 @@ def codec_encoder_interface(codec: pb.CodecSpec) -> Interface:
 
 def codec_decoder_interface(codec: pb.CodecSpec) -> Interface:
     """codec_decoder.onnx."""
-    state = [(each.name, ONNX_TYPES[each.dtype], (None, *each.shape)) for each in codec.decoder_state]
+    state = [(each.name, TENSOR_TYPES[each.dtype], (None, *each.shape)) for each in codec.decoder_state]
     inputs = (Port("codes", INT64, (None, None, codec.n_codebooks)), *(Port(*each) for each in state))
     outputs = (Port("audio", FLOAT, (None, None)), *(Port(f"{n}_out", t, s) for n, t, s in state))
     return Interface(inputs, outputs)
@@ -119,7 +148,7 @@ def _check(graph: str, kind: str, found: Sequence[ort.NodeArg], expected: tuple[
 
 
 def _fits(found: tuple[int | None, ...], expected: tuple[int | None, ...], kind: str) -> bool:
-    """Whether shapes agree. Shape inference may not know an output's size: that is left to the run."""
+    """Tells whether shapes agree. Shape inference may not know an output's size: that is left to the run."""
     return len(found) == len(expected) and all(
         size == wanted or (kind == "output" and size is None)
         for size, wanted in zip(found, expected, strict=True)

@@ -1,25 +1,107 @@
-"""Whether the graphs of a bundle compute what the PyTorch modules do."""
+"""Holds decode graphs against the model: their logits, how far lower precision strays, and what they draw."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
 
+from timbrel_export import interface
 from timbrel_export.errors import ParityError
-from timbrel_export.graph_decoder import GraphDecoder
-from timbrel_export.sample_note import SampleNote
+from timbrel_export.sample_note import SampleNote, note_logits, note_tokens
 from timbrel_training.model import ModelConfig, NoteTransformer
-from timbrel_training.tokens.delay import apply_delay, gate_steps
+from timbrel_training.model.sampling import GREEDY, MAX_TOP_K, Sampling, sample
+from timbrel_training.tokens.delay import gate_steps
+
+CACHE_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int8)": np.int8}
+
+Arrays = dict[str, NDArray[Any]]
 
 MAX_LOGIT_DIFFERENCE = 1e-3
 """Largest difference of any logit, in fp32."""
 MIN_MARGIN = 2e-3
-"""Where the oracle's two best candidates lie further apart, the graph must choose the same."""
+"""If the oracle's two best candidates lie further apart, the graph must choose the same."""
+MAX_MEAN_KL = 0.05
+"""Nats per token. A graph of lower precision beyond it is broken, not merely less exact."""
+MAX_OTHER_SHARE = 0.005
+"""Share of the draws that may differ: the uniform fell between two sums that round otherwise."""
+
+DRAWS = (
+    Sampling(1.0, MAX_TOP_K, 0.95),
+    Sampling(1.0, MAX_TOP_K, 1.0),
+    Sampling(2.0, MAX_TOP_K, 1.0),
+    Sampling(2.0, 40, 0.9),
+    Sampling(0.5, 3, 1.0),
+)
+"""Draws are compared with these settings, step by step in turn."""
+N_DRAW_STEPS = 100
+
+
+class GraphDecoder:
+    """Runs a bundle's decode graph over rows that stand at different positions, as a server's engine does.
+
+    It holds the keys and values of all rows' notes; `step` moves all of them on by one position.
+    """
+
+    def __init__(
+        self, condition: ort.InferenceSession, decoder: ort.InferenceSession, config: ModelConfig
+    ) -> None:
+        self.condition = condition
+        self.decoder = decoder
+        self.config = config
+        types = {each.name: each.type for each in decoder.get_inputs()}
+        self._dtype = CACHE_TYPES[types["self_k_0"]]
+        self._caches: Arrays = {}
+        self.memories: Arrays = {}
+        """The conditions as the decode graph reads them, by input name."""
+
+    def begin(
+        self, timbre: NDArray[np.float32], pitch: NDArray[np.int64], velocity: NDArray[np.float32]
+    ) -> None:
+        """Starts one note per row: timbre [B, 2], pitch [B], velocity [B].
+
+        The caches hold rubbish, as those of a slot that was used before do.
+        """
+        config = self.config
+        shape = (len(pitch), config.n_kv_heads, config.max_positions, config.width_per_head)
+        self._caches = {
+            name: np.full(shape, 7.0, dtype=self._dtype)
+            for name in interface.cache_names(config.n_decoder_layers)
+        }
+        names = interface.memory_names(config)
+        given = {"timbre": timbre, "pitch": pitch, "velocity": velocity}
+        self.memories = dict(zip(names, self.condition.run(names, given), strict=True))
+
+    def step(
+        self,
+        tokens: NDArray[np.int64],
+        gate: NDArray[np.int64],
+        position: NDArray[np.int32],
+        *,
+        uniforms: NDArray[np.float32] | None = None,
+        sampling: Sampling = GREEDY,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Next tokens [B, K] and logits [B, K, V] of tokens [B, K], gate [B] and position [B]."""
+        drawn_with = zip(interface.SAMPLING_INPUTS, sampling.rows(len(tokens)), strict=True)
+        given: Arrays = {
+            "tokens": tokens,
+            "gate": gate,
+            "seqlens_k": position,
+            "uniforms": np.full(tokens.shape, 0.5, dtype=np.float32) if uniforms is None else uniforms,
+            **{name: tensor.numpy() for name, tensor in drawn_with},
+        }
+        written = [f"{name}_out" for name in self._caches]
+        next_tokens, logits, *caches = self.decoder.run(
+            ["next_tokens", "logits", *written], {**given, **self._caches, **self.memories}
+        )
+        self._caches = dict(zip(self._caches, caches, strict=True))
+        return next_tokens, logits
 
 
 class Findings(Protocol):
@@ -34,20 +116,23 @@ class Findings(Protocol):
     ) -> None:
         """Compares one note: the graph's logits [S, K, V] and greedy tokens [S, K], the oracle's logits."""
 
+    def check(self, graph: str) -> None:
+        """Raises ParityError where the graph may not ship."""
+
 
 F = TypeVar("F", bound=Findings)
 
 
 @dataclass
 class DecoderParity:
-    """What the comparison of a decode graph with the oracle found."""
+    """Findings on a graph in fp32: every logit and every token has to be the oracle's."""
 
     max_logit_difference: float = 0.0
     n_tokens: int = 0
     n_flips_outside_margin: int = 0
     n_flips_within_margin: int = 0
     flips: list[str] = field(default_factory=list)
-    """Where the first flips outside of the margin were."""
+    """The places of the first flips outside of the margin."""
 
     def add(
         self,
@@ -83,6 +168,44 @@ class DecoderParity:
             )
 
 
+@dataclass
+class PrecisionParity:
+    """Findings on a graph of lower precision: how far it strays from the oracle.
+
+    Measured is the Kullback-Leibler divergence of its distributions from the oracle's, in nats per token.
+    """
+
+    total: float = 0.0
+    n_tokens: int = 0
+
+    @property
+    def mean_kl(self) -> float:
+        """The mean over all tokens compared."""
+        return self.total / max(self.n_tokens, 1)
+
+    def add(
+        self,
+        where: str,
+        logits: NDArray[np.float32],
+        tokens: NDArray[np.int64],
+        oracle: NDArray[np.float32],
+    ) -> None:
+        """Compares one note: the graph's logits [S, K, V] with the oracle's."""
+        if not np.isfinite(logits).all():
+            raise ParityError(f"{where}: the graph's logits are not finite")
+        wanted, found = _log_softmax(oracle), _log_softmax(logits)
+        self.total += float((np.exp(wanted) * (wanted - found)).sum())
+        self.n_tokens += tokens.size
+
+    def check(self, graph: str) -> None:
+        """Raises ParityError where the graph may not ship."""
+        if not self.mean_kl <= MAX_MEAN_KL:
+            raise ParityError(
+                f"{graph}: strays from the oracle by {self.mean_kl:.3g} nats per token, "
+                f"allowed are {MAX_MEAN_KL:g}"
+            )
+
+
 def compare_decoder(
     model: NoteTransformer, decoder: GraphDecoder, notes: Sequence[SampleNote], parity: F
 ) -> F:
@@ -90,11 +213,43 @@ def compare_decoder(
 
     All notes run as rows of one batch, each starting three steps after the one above it. Returns `parity`.
     """
-    given = [read_tokens(model.config, note) for note in notes]
+    given = [note_tokens(model.config, note) for note in notes]
     _compare(parity, "sample note", model, decoder, notes, given)
     written = _write_greedily(decoder, notes)
     _compare(parity, "own output", model, decoder, notes, written)
     return parity
+
+
+def check_draw(decoder: GraphDecoder, notes: Sequence[SampleNote], graph: str) -> None:
+    """Compares what a graph draws, on the way through these notes, with what `sample` draws of its logits.
+
+    Raises:
+        ParityError: too many tokens differ.
+    """
+    random = np.random.default_rng(0)
+    given = [note_tokens(decoder.config, note) for note in notes]
+    _begin_notes(decoder, notes)
+    n_drawn = n_other = 0
+    for step, sampling in zip(range(N_DRAW_STEPS), itertools.cycle(DRAWS), strict=False):
+        at = np.array([min(step, len(tokens) - 1) for tokens in given])
+        read = np.stack([tokens[place] for tokens, place in zip(given, at, strict=True)])
+        uniforms = random.random(read.shape, dtype=np.float32)
+        drawn, logits = decoder.step(
+            read,
+            np.ones(len(notes), dtype=np.int64),
+            at.astype(np.int32),
+            uniforms=uniforms,
+            sampling=sampling,
+        )
+        expected = sample(
+            torch.from_numpy(logits),
+            torch.from_numpy(uniforms),
+            *sampling.rows(len(notes)),
+        )
+        n_other += int((expected.numpy() != drawn).sum())
+        n_drawn += drawn.size
+    if n_other > MAX_OTHER_SHARE * n_drawn:
+        raise ParityError(f"{graph}: {n_other} of {n_drawn} draws are not those that its logits ask for")
 
 
 def _compare(
@@ -105,7 +260,7 @@ def _compare(
     notes: Sequence[SampleNote],
     inputs: Sequence[NDArray[np.int64]],
 ) -> None:
-    begin_notes(decoder, notes)
+    _begin_notes(decoder, notes)
     shape = (model.config.n_codebooks, model.config.layout.vocabulary_size)
     logits = [np.zeros((len(each), *shape), dtype=np.float32) for each in inputs]
     tokens = [np.zeros_like(each) for each in inputs]
@@ -121,14 +276,13 @@ def _compare(
         for row in rows:
             logits[row][at[row]], tokens[row][at[row]] = scores[row], chosen[row]
     for row, note in enumerate(notes):
-        oracle = _oracle(model, note, inputs[row], gates[row])
-        parity.add(f"{what} {row}", logits[row], tokens[row], oracle)
+        parity.add(f"{what} {row}", logits[row], tokens[row], note_logits(model, note, inputs[row]))
 
 
 def _write_greedily(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> list[NDArray[np.int64]]:
-    """What each note's steps read when the graph is given its own tokens: int64 [S, K] each."""
+    """Has the graph write on from its own tokens: int64 [S, K] that each note's steps read."""
     layout, cap = decoder.config.layout, decoder.config.max_frames
-    begin_notes(decoder, notes)
+    _begin_notes(decoder, notes)
     tokens = np.full((len(notes), layout.n_codebooks), layout.bos_id, dtype=np.int64)
     gates = np.stack([gate_steps(note.held_frames, layout.n_steps(cap)) for note in notes])
     n_frames = np.full(len(notes), cap)
@@ -148,13 +302,7 @@ def _write_greedily(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> list[
     return [each[: layout.n_steps(int(n))] for each, n in zip(inputs, n_frames, strict=True)]
 
 
-def read_tokens(config: ModelConfig, note: SampleNote) -> NDArray[np.int64]:
-    """Tokens int64 [S, K] that the steps of a given note read."""
-    codes = note.codes[: config.max_frames]
-    return apply_delay(config.layout.to_tokens(codes, note.pitch), config.layout)[0]
-
-
-def begin_notes(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> None:
+def _begin_notes(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> None:
     """Starts these notes, one per row."""
     decoder.begin(
         np.array([note.timbre for note in notes], dtype=np.float32),
@@ -163,16 +311,6 @@ def begin_notes(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> None:
     )
 
 
-@torch.no_grad()
-def _oracle(
-    model: NoteTransformer, note: SampleNote, inputs: NDArray[np.int64], gate: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """The model's logits [S, K, V], all steps at once and without a cache."""
-    logits = model(
-        torch.tensor([note.timbre], dtype=torch.float32),
-        torch.tensor([note.pitch]),
-        torch.tensor([note.velocity], dtype=torch.float32),
-        torch.from_numpy(inputs)[None],
-        torch.from_numpy(gate)[None],
-    )
-    return logits[0].numpy()
+def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), dtype=np.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
-from timbrel_training.codec.timbrel_notes import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.train import codec_hash, load_codec
+from timbrel_training.codec import registry
+from timbrel_training.codec.interface import Codec, codec_hash
 from timbrel_training.model import NoteTransformer
 from timbrel_training.note_training.train import MODEL, load_model
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.map import TimbreMap, read_map
@@ -31,10 +30,10 @@ UNKNOWN_LICENCE = "unknown"
 
 @dataclass(frozen=True)
 class Trained:
-    """What `export_bundle` takes."""
+    """The parts of a bundle, as `export_bundle` takes them."""
 
     model: NoteTransformer
-    codec: TimbrelNotes
+    codec: Codec
     timbre_encoder: TimbreEncoder
     timbre_map: pb.TimbreMap
     training: pb.TrainingInfo
@@ -71,7 +70,7 @@ def load_trained(
     model = load_model(model_dir)
     return Trained(
         model=model,
-        codec=load_codec(codec_dir),
+        codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
         training=_training_info(description, store, notes),
@@ -96,8 +95,8 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
     )
 
 
-def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
-    licences = AudioLibrary(notes).licences if notes is not None else {}
+def _training_info(description: dict[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
+    licences = NoteDataset(notes).licences if notes is not None else {}
     training = store.split == Split.TRAIN
     info = pb.TrainingInfo(
         n_steps=int(description.get("steps", 0)),
@@ -115,8 +114,8 @@ def _training_info(description: Mapping[str, Any], store: TokenStore, notes: Pat
     return info
 
 
-def _ranges(description: Mapping[str, Any], model: NoteTransformer) -> pb.RequestRanges:
-    """What the training notes covered, as far as the cap on a note's length allows.
+def _ranges(description: dict[str, Any], model: NoteTransformer) -> pb.RequestRanges:
+    """Allows what the training notes covered, as far as the cap on a note's length does.
 
     Holds were rounded to frames: the shortest ones asked for may be half a frame shorter than they came out.
     """
@@ -144,7 +143,7 @@ def _sample_notes(
 
 
 def _sample_note(store: TokenStore, points: NDArray[np.float32], number: int, max_frames: int) -> SampleNote:
-    note = store[number]
     x, y = points[number].tolist()
-    codes = np.array(note.codes[:max_frames])
-    return SampleNote((x, y), note.pitch, float(note.velocity), note.held_frames, codes)
+    pitch, velocity, held_frames = store.pitch[number], store.velocity[number], store.held_frames[number]
+    codes = np.array(store.note(number)[:max_frames])
+    return SampleNote((x, y), int(pitch), float(velocity), int(held_frames), codes)

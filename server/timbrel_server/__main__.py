@@ -22,7 +22,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main() -> int:
-    """The exit status: 2 for an error of the user's, told in one line."""
+    """Returns the exit status: 2 for an error of the user's, told in one line."""
     parser = _Parser(
         prog="python -m timbrel_server",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,4 +1,4 @@
-"""A server's life: listen, load, serve, drain."""
+"""The life of a server: listen, load, serve, drain."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ import logging
 from collections.abc import Callable, Sequence
 
 from timbrel_bundle.runtime import load_runtime
+from timbrel_server.config import ServerConfig
 from timbrel_server.engine.engine_pool import EnginePool
-from timbrel_server.hangup_signal import HangupSignal
-from timbrel_server.serving.engine_setup import EngineSetup, open_bundles
-from timbrel_server.serving.reload import Reloader
-from timbrel_server.serving.served_bundle import ServedBundle
-from timbrel_server.serving.shelf import Shelf
-from timbrel_server.settings.config import ServerConfig
-from timbrel_server.stop_signal import StopSignal
-from timbrel_server.watching.telemetry import Telemetry
-from timbrel_server.watching.watchdog import Watchdog
-from timbrel_server.wire.front import Front
+from timbrel_server.grpc_server import GrpcServer
+from timbrel_server.observability.telemetry import Telemetry
+from timbrel_server.observability.watchdog import Watchdog
+from timbrel_server.served_bundles.engine_loader import EngineLoader, open_bundles
+from timbrel_server.served_bundles.reload import Reloader
+from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
+from timbrel_server.signals import HangupSignal, StopSignal
 
 _log = logging.getLogger(__name__)
 
 FAILED_ENGINE_SECONDS = 1.0
-"""How long to wait for the thread of an engine that has stalled."""
+"""The time to wait for the thread of an engine that has stalled."""
 
 
 async def serve(config: ServerConfig, announce: Callable[[str], None]) -> bool:
@@ -70,32 +68,32 @@ class App:
             bundles: opened, without engines, in the order of the configuration's.
         """
         self._config = config
-        self._shelf = Shelf(bundles)
+        self._bundles = BundleRegistry(bundles)
         self._telemetry = Telemetry(config)
-        self._front = Front(config, self._shelf, self._telemetry.calls, self._telemetry.tracer)
+        self._server = GrpcServer(config, self._bundles, self._telemetry.calls, self._telemetry.tracer)
         self._failed = asyncio.Event()
-        self._setup = EngineSetup(config, self._fail, self._telemetry.engine_observer)
+        self._loader = EngineLoader(config, self._fail, self._telemetry.engine_observer)
         self._reloader = Reloader(
-            self._front.doorkeeper,
-            self._front.certificates,
+            self._server.auth,
+            self._server.certificates,
             config.bundles,
-            self._shelf,
-            self._setup,
+            self._bundles,
+            self._loader,
             self._telemetry.count_reload,
         )
-        self._watchdog = Watchdog(self._shelf, self._front.health, config.stall_seconds, self._fail)
+        self._watchdog = Watchdog(self._bundles, self._server.health, config.stall_seconds, self._fail)
         self._watching: asyncio.Task[None] | None = None
         self._failing: asyncio.Task[None] | None = None  # says so
 
     @property
     def address(self) -> str:
         """HOST:PORT, once started."""
-        return self._front.address
+        return self._server.address
 
     @property
     def engine(self) -> EnginePool | None:
         """The first bundle's. None until it has warmed up."""
-        return self._shelf.find().engine
+        return self._bundles.find().engine
 
     @property
     def has_failed(self) -> bool:
@@ -104,21 +102,20 @@ class App:
 
     @property
     def ready_line(self) -> str:
-        """What a started server says: where it is, what it serves, and what it really runs on."""
-        names = ",".join(served.name for served in self._shelf)
-        line = (
-            f"timbrel ready on {self.address} bundle={names} provider={self._shelf.find().sessions.provider}"
-        )
+        """The line that a started server says: where it is, what it serves, and what it really runs on."""
+        names = ",".join(served.name for served in self._bundles)
+        provider = self._bundles.find().sessions.provider
+        line = f"timbrel ready on {self.address} bundle={names} provider={provider}"
         return f"{line} metrics={self._telemetry.address}" if self._telemetry.address else line
 
     async def start(self) -> None:
         """Listens, then loads and warms up; only then says SERVING. Until then calls get UNAVAILABLE."""
-        await self._front.start()
-        self._telemetry.start(self._shelf, self._front.health)
+        await self._server.start()
+        self._telemetry.start(self._bundles, self._server.health)
         self._watching = asyncio.create_task(self._watchdog.run())
-        for served in self._shelf:
-            await self._setup.start(served)
-        await self._front.health.set_ready()
+        for served in self._bundles:
+            await self._loader.start(served)
+        await self._server.health.set_ready()
 
     async def run(self, stop: StopSignal, hangup: HangupSignal) -> None:
         """Returns once told to stop, or when an engine has failed and everybody had time to notice."""
@@ -137,15 +134,15 @@ class App:
 
     async def drain(self, stop: StopSignal) -> None:
         """Takes no more calls, gives those in hand the grace period, or none in a hurry; ends the engines."""
-        await self._front.drain(stop)
+        await self._server.drain(stop)
         if self._watching is not None:
             self._watching.cancel()
         await self._reloader.close()
-        for served in self._shelf:
+        for served in self._bundles:
             await asyncio.to_thread(served.close, FAILED_ENGINE_SECONDS if self.has_failed else None)
         await asyncio.to_thread(self._telemetry.close)
 
     def _fail(self, bundle: str) -> None:
         _log.critical("the engine of %s has failed: this server ends", bundle)
         self._failed.set()
-        self._failing = asyncio.create_task(self._front.health.fail())
+        self._failing = asyncio.create_task(self._server.health.fail())

@@ -1,4 +1,4 @@
-"""`timbrel serve`."""
+"""The command `timbrel serve`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import os
 import sys
 
 from timbrel_server.app import serve
-from timbrel_server.settings.config_sources import add_flags, gather
-from timbrel_server.watching.logs import set_up_logging
+from timbrel_server.config import ServerConfig
+from timbrel_server.observability.logs import set_up_logging
+from timbrel_server.options import add_flags, gather
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ Exit status: 0 when asked to end, 1 when an engine has failed, 2 for options tha
 
 
 class ServeCommand:
-    """The subcommand, as the group `timbrel.commands` wants it."""
+    """The subcommand `serve`, as the group `timbrel.commands` wants it."""
 
     help = "serve bundles over gRPC"
 
@@ -44,11 +45,11 @@ class ServeCommand:
         """Adds the options of ServerConfig."""
         parser.description = _DESCRIPTION
         parser.epilog = _EPILOG
-        add_flags(parser)
+        add_flags(parser, ServerConfig)
 
     def run(self, args: argparse.Namespace) -> int:
         """Serves; returns 0 once drained."""
-        sourced = gather(args)
+        sourced = gather(args, ServerConfig)
         set_up_logging(sourced.config.log_format, sourced.config.log_level)
 
         def announce(line: str) -> None:
@@ -65,13 +66,13 @@ command = ServeCommand()
 
 
 def _print(line: str) -> None:
-    """Whoever started the server may have closed its output: that is no reason to end."""
+    """Prints a line; that whoever started the server has closed its output is no reason to end."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
 
 
 def _leave_at_once(status: int) -> None:
-    """A thread that has stalled within a graph would hold up an orderly end for good."""
+    """Ends the process: a thread that has stalled within a graph would hold up an orderly end for good."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

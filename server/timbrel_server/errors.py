@@ -1,4 +1,4 @@
-"""What a call can fail with, and the gRPC status that says so.
+"""The errors that a call can fail with, and the gRPC status that says so.
 
 ServiceError
 ├── InvalidRequestError    INVALID_ARGUMENT     BadRequest naming each field
@@ -13,6 +13,8 @@ ServiceError
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Sequence
 
 import grpc
@@ -20,31 +22,32 @@ from google.protobuf import any_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
+_log = logging.getLogger(__name__)
+
 ERROR_DOMAIN = "timbrel"
 """The domain of every ErrorInfo."""
 
 LONGEST_MESSAGE = 1000
 """Characters of a status message. A status travels as headers, of which peers take some kilobytes only."""
 
-
 LONGEST_DESCRIPTION = 250
-"""Characters of what is wrong with one field."""
+"""Characters that say what is wrong with one field."""
 
 MOST_VIOLATIONS = 16
 """Fields that one BadRequest names; a single note has fewer."""
 
 
 class ServiceError(Exception):
-    """Base of all. Its message goes to the caller."""
+    """The base of all. Its message goes to the caller."""
 
     code: grpc.StatusCode
 
     def details(self) -> Sequence[Message]:
-        """Messages of google.rpc that go along."""
+        """Returns messages of google.rpc that go along."""
         return ()
 
     def to_status(self) -> status_pb2.Status:
-        """The whole as google.rpc.Status."""
+        """Returns the whole as google.rpc.Status."""
         number = self.code.value[0]
         status = status_pb2.Status(code=number, message=shortened(str(self), LONGEST_MESSAGE))
         for detail in self.details():
@@ -55,12 +58,12 @@ class ServiceError(Exception):
 
 
 def shortened(text: str, n_characters: int = 80) -> str:
-    """What a caller said, as it may be said back: no longer than this."""
+    """Cuts what a caller said, as it may be said back: no longer than this."""
     return text if len(text) <= n_characters else f"{text[: n_characters - 3]}..."
 
 
 class InvalidRequestError(ServiceError):
-    """Fields that are missing, of no sense, or out of range: (field, what is wrong with it)."""
+    """Fields are missing, make no sense, or are out of range: (field, what is wrong with it)."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -133,7 +136,7 @@ class UnauthenticatedError(ServiceError):
 
 
 class InternalError(ServiceError):
-    """A fault of ours. What it was is in the log, under the id."""
+    """The server is at fault. What happened is in the log, under the id."""
 
     code = grpc.StatusCode.INTERNAL
 
@@ -145,3 +148,12 @@ class InternalError(ServiceError):
         info = error_details_pb2.ErrorInfo(reason="INTERNAL", domain=ERROR_DOMAIN)
         info.metadata["error_id"] = self.error_id
         return (info,)
+
+
+def presentable(error: Exception, method: str) -> ServiceError:
+    """Returns the error that a caller may see. One that nobody foresaw goes to the log, under an id."""
+    if isinstance(error, ServiceError):
+        return error
+    hidden = InternalError(secrets.token_hex(6))
+    _log.error("internal error %s in %s", hidden.error_id, method, exc_info=error)
+    return hidden

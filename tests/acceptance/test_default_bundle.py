@@ -16,7 +16,7 @@ import pytest
 import timbrel
 from timbrel.pitch import is_in_tune
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 pytestmark = pytest.mark.acceptance
 

@@ -17,10 +17,10 @@ from note_proxy import NoteProxy
 from requirements_gate import require_module, require_system
 from server_process import ServerProcess
 
-from timbrel.library.manifest import read_rows
-from timbrel.library.verify.scale import cents_beside
+from timbrel.library.finish.manifest import read_rows
+from timbrel.library.verify.sfizz_check import cents_beside
 from timbrel_bundle.audio import read_audio
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 pytestmark = pytest.mark.acceptance
 

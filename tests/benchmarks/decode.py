@@ -26,26 +26,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import numpy.typing as npt
 import torch
+from benchmarks.harness.bound import Bound, Floor, observe
 from benchmarks.harness.concat_graph import ConcatStep, open_concat
-from benchmarks.harness.floor import Floor
 from benchmarks.harness.models import SHAPES, random_model, write_model_bundle
-from benchmarks.harness.observe import observe
-from benchmarks.harness.one_node import Bound
-from benchmarks.harness.our_step import NOTE, OurStep
-from benchmarks.harness.report import Bar, Report
-from benchmarks.harness.sessions import open_at, open_portable
-from benchmarks.harness.step_inputs import StepInput, step_inputs
+from benchmarks.harness.our_step import NOTE, OurStep, StepInput, open_at, open_portable, step_inputs
+from benchmarks.harness.report import Bar, Report, print_table
+from benchmarks.harness.report import Cell as TableCell
 from benchmarks.harness.streams import AudioDecoder, Player
-from benchmarks.harness.table import Cell as TableCell
-from benchmarks.harness.table import print_table
 from benchmarks.harness.timing import FULL, QUICK, Plan, Times, Work, interleave
 from benchmarks.harness.torch_step import TorchStep, allow_recompiling, compiler_missing
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.randomness import uniforms_batch
 from timbrel_posttraining.finetune.base import Base
+from timbrel_server.config import default_bundle_path
 from timbrel_server.decoder.sessions import FP32, INT8
-from timbrel_server.settings.config import default_bundle_path
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 POSITIONS = (100, 300, 600)
@@ -92,7 +87,7 @@ class Cell:
         return fastest
 
     def over_ours(self, other: str, ours: str = OURS) -> float | None:
-        """How many times as long the other side took; None where either was not measured."""
+        """Tells how many times as long the other side took; None where either was not measured."""
         if other not in self.times.runs or ours not in self.times.runs:
             return None
         return self.times.ratio(other, ours)
@@ -107,7 +102,7 @@ class Cell:
 
     @property
     def torch_over_floor(self) -> float | None:
-        """How many times as long the best of PyTorch takes as the products alone and one look at the cache.
+        """Tells how many times as long the best of PyTorch takes as the products and one look at the cache.
 
         A step in this precision that did nothing else would reach it.
         """
@@ -322,7 +317,7 @@ def _ratios(cell: Cell) -> list[TableCell]:
 
 
 def grid_figures(cells: Sequence[Cell], shape: str, position: int) -> dict[str, Any]:
-    """What the JSON says of the grid."""
+    """The grid's part of the JSON."""
     reported = [cell for cell in cells if (cell.shape, cell.position) == (shape, position)]
     worst = min(cells, key=lambda cell: cell.over_ours(cell.best_torch) or 0.0)
 
@@ -373,7 +368,7 @@ def stream_figures(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def bars(figures: dict[str, Any]) -> list[Bar]:
-    """What is asked of these figures."""
+    """The bars that these figures are asked to reach."""
 
     def at(name: str, batch: int) -> float | None:
         value: float | None = figures[name].get(str(batch))

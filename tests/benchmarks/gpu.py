@@ -25,23 +25,23 @@ sys.path.pop(0)  # this folder, whose profile.py would stand before Python's own
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from benchmarks.harness.agreement import compare
-from benchmarks.harness.helper_process import HelperProcess
-from benchmarks.harness.machine import usable_cores
-from benchmarks.harness.our_step import OurStep
-from benchmarks.harness.report import Bar, Report
-from benchmarks.harness.server import BenchServer
-from benchmarks.harness.sessions import open_at
+import numpy.typing as npt
+import torch
+from benchmarks.harness.our_step import OurStep, open_at
+from benchmarks.harness.processes import BenchServer, HelperProcess
+from benchmarks.harness.report import Bar, Report, print_table, usable_cores
 from benchmarks.harness.streams import CodesOnly, Player
-from benchmarks.harness.table import print_table
 from benchmarks.harness.timing import FULL, QUICK, Plan, interleave
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError, ProviderError
-from timbrel_bundle.providers import CUDA, obstacle
+from timbrel_bundle.runtime import CUDA, obstacle
+from timbrel_export.parity import GraphDecoder
 from timbrel_posttraining.finetune.base import Base
-from timbrel_server.decoder.sessions import DECODER_GRAPHS
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
+from timbrel_server.decoder.sessions import DECODER_GRAPHS, DecoderSessions
+from timbrel_training.model import NoteTransformer
+from timbrel_training.model.sampling import Sampling
 
 MAX_MEAN_KL = 0.01
 """Nats per token."""
@@ -53,7 +53,7 @@ GRPC_SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How much is measured."""
+    """The extent of the measurements."""
 
     n_notes: int
     n_steps: int
@@ -68,6 +68,70 @@ class Sizes:
 WHOLE = Sizes(16, 200, (1, 8, 32, 128, 512, 1024), 1024, 5.0, 60.0, FIRST_CHUNK_STREAMS, FULL)
 SHORT = Sizes(8, 50, (1, 32, 512), 1024, 3.0, 5.0, FIRST_CHUNK_STREAMS, QUICK)
 TINY = Sizes(2, 8, (1, 2), 4, 0.5, 1.0, 2, QUICK)
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """Agreement of a graph with the model over all tokens of some notes, teacher-forced."""
+
+    n_tokens: int
+    mean_kl: float
+    """Nats per token, of the graph's distribution from the model's."""
+    agreement: float
+    """Share of tokens whose likeliest value is the same."""
+    max_logit_difference: float
+
+
+@torch.inference_mode()
+def compare(
+    model: NoteTransformer, bundle: Bundle, sessions: DecoderSessions, n_notes: int, n_steps: int
+) -> Agreement:
+    """Lets the graph write notes, step by step, and asks the model what it thinks of each step.
+
+    Args:
+        model: the weights of the bundle, in fp32.
+    """
+    config, random = model.config, np.random.default_rng(0)
+    timbre = random.uniform(-0.7, 0.7, (n_notes, 2)).astype(np.float32)
+    ranges = bundle.manifest.ranges
+    pitch = random.integers(ranges.pitch_min, ranges.pitch_max + 1, n_notes)
+    velocity = random.integers(ranges.velocity_min, ranges.velocity_max + 1, n_notes).astype(np.float32)
+    gate = np.ones((n_notes, n_steps), dtype=np.int64)
+    tokens = np.full((n_notes, n_steps + 1, config.n_codebooks), bundle.manifest.model.bos_id)
+    decoder = GraphDecoder(sessions.condition_encoder, sessions.decoder, config)
+    decoder.begin(timbre, pitch, velocity)
+    logits = []
+    for step in range(n_steps):
+        drawn, scores = decoder.step(
+            tokens[:, step],
+            gate[:, step],
+            np.full(n_notes, step, np.int32),
+            uniforms=random.uniform(0.01, 0.99, (n_notes, config.n_codebooks)).astype(np.float32),
+            sampling=Sampling(),
+        )
+        logits.append(scores)
+        begun = min(step + 1, config.n_codebooks)  # of the delay pattern
+        tokens[:, step + 1, :begun] = drawn[:, :begun]
+    given = (timbre, pitch, velocity, tokens[:, :-1], gate)
+    wanted = model(*(torch.from_numpy(each) for each in given)).numpy()
+    return _compare_logits(wanted, np.stack(logits, axis=1).astype(np.float32))
+
+
+def _compare_logits(wanted: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> Agreement:
+    is_allowed = wanted > -1e8  # what a head may not choose is no token
+    log_wanted, log_found = _log_softmax(wanted), _log_softmax(found)
+    divergence = np.where(is_allowed, np.exp(log_wanted) * (log_wanted - log_found), 0.0).sum(axis=-1)
+    return Agreement(
+        n_tokens=divergence.size,
+        mean_kl=float(divergence.mean()),
+        agreement=float((wanted.argmax(axis=-1) == found.argmax(axis=-1)).mean()),
+        max_logit_difference=float(np.abs(wanted - found)[is_allowed].max()),
+    )
+
+
+def _log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 def check(args: argparse.Namespace, sizes: Sizes, bundle: Bundle) -> dict[str, Any]:

@@ -30,14 +30,10 @@ from typing import Any
 sys.path.pop(0)  # this folder, whose profile.py would stand before Python's own
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.harness.helper_process import HelperProcess
-from benchmarks.harness.machine import usable_cores
-from benchmarks.harness.pinning import cpu_seconds
-from benchmarks.harness.report import Bar, Report
-from benchmarks.harness.server import BenchServer
-from benchmarks.harness.table import print_table
+from benchmarks.harness.processes import BenchServer, HelperProcess, cpu_seconds
+from benchmarks.harness.report import Bar, Report, print_table, usable_cores
 
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 CORES = ("apart", "shared")
 RATIOS = ("saturated", "phase_one", "whole")

@@ -1,4 +1,4 @@
-"""Where a step's time goes, operator by operator, and how near it comes to its own products and attentions.
+"""Shows where a step's time goes, by operator, and how near it comes to its own products and attentions.
 
 Examples:
     python tests/benchmarks/profile.py                          the bundle that ships, batches 1 and 32
@@ -24,17 +24,14 @@ from typing import Any
 sys.path.pop(0)  # this folder, whose profile.py would stand before Python's own
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.harness.observe import NodeRun, Observation, observe
-from benchmarks.harness.one_node import BOUND_BY, Bound
-from benchmarks.harness.our_step import OurStep
-from benchmarks.harness.report import Bar, Report
-from benchmarks.harness.sessions import open_at
-from benchmarks.harness.table import print_table
+from benchmarks.harness.bound import BOUND_BY, Bound, NodeRun, Observation, observe
+from benchmarks.harness.our_step import OurStep, open_at
+from benchmarks.harness.report import Bar, Report, print_table
 from benchmarks.harness.timing import FULL, QUICK, Plan, Times, interleave
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_server.config import default_bundle_path
 from timbrel_server.decoder.sessions import FP32, INT8
-from timbrel_server.settings.config import default_bundle_path
 
 STEP, BOUND, NOTHING = "step", "bound", "nothing"
 
@@ -59,7 +56,7 @@ WHY = {
     "Gemm": "projections and heads",
     "FusedMatMul": "projections or cross-attention",
 }
-"""What operators of the step are there for."""
+"""The purposes of the operators of a step."""
 
 
 def measure(
@@ -109,7 +106,7 @@ def print_nodes(nodes: Sequence[NodeRun]) -> None:
 
 
 def figures_of(step: Observation, times: Times) -> dict[str, Any]:
-    """What the JSON says of a batch size."""
+    """A batch size's part of the JSON."""
     kernels = sum(node.seconds for node in step.nodes)
     bound_kernels = sum(node.seconds for node in step.nodes if node.op in BOUND_BY)
     bound = times.seconds(BOUND) - times.seconds(NOTHING)

@@ -4,6 +4,8 @@ Examples:
     python tests/benchmarks/serve.py                        the bundle that ships; three minutes or so
     python tests/benchmarks/serve.py --quick
     python tests/benchmarks/serve.py --slots 32 --loads 0.5 0.9 --clients 2
+    python tests/benchmarks/serve.py --render-only          only how fast `timbrel.Client` renders
+    python tests/benchmarks/serve.py --render-only --server gpu-box:50051 --concurrency 64 256
 
 The server (`timbrel serve`, one thread a step) runs on one core, the load on another. Measured:
 idle      first-chunk latency of lone notes, against the time that their admission and steps take in process
@@ -12,6 +14,8 @@ saturated frames per second with more notes asked for than there are slots, by a
 loaded    notes that come at random (Poisson), at shares of what the saturated server writes, whatever becomes
           of those before: notes per second, first-chunk latency, and the streams that sound at once while no
           chunk is later than 300 ms after its time
+rendered  notes per second from the call of `timbrel.Client` to decoded audio, one after another and many at
+          once, with a private server that has all cores; its times are wall-clock
 The last line is one JSON object.
 """
 
@@ -20,7 +24,10 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +35,13 @@ sys.path.pop(0)  # this folder, whose profile.py would stand before Python's own
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from benchmarks.harness.helper_process import HelperProcess
-from benchmarks.harness.machine import usable_cores
-from benchmarks.harness.pinning import cpu_seconds
-from benchmarks.harness.report import Bar, Report
-from benchmarks.harness.server import BenchServer
-from benchmarks.harness.table import print_table
+from benchmarks.harness.processes import BenchServer, HelperProcess, cpu_seconds
+from benchmarks.harness.report import Bar, Report, print_table, usable_cores
 
+import timbrel
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 LOADS = (0.25, 0.5, 0.75, 0.9)
 REPORTED_LOAD = 0.5
@@ -47,7 +51,7 @@ CALLS, CALLS_BATCHED = "saturate", "saturate_by_batch"
 HELD = {"shortest": 0.5, "longest": 2.0}
 """Seconds for which notes are held."""
 OVERHEAD_MS = 10.0
-"""By which an idle server's first chunk may come later than 1.5 times its compute."""
+"""An idle server's first chunk may come this much later than 1.5 times its compute."""
 
 
 class Bench:
@@ -165,6 +169,58 @@ def _ratio(server: Sequence[Mapping[str, float]], engine: Sequence[Mapping[str, 
     return round(statistics.median(s[name] / e[name] for s, e in zip(server, engine, strict=True)), 3)
 
 
+@dataclass(frozen=True)
+class Rendered:
+    """Notes rendered so many at once."""
+
+    concurrency: int
+    notes: int
+    median_seconds: float
+    """The time from asking for a note to holding its audio."""
+    slowest_seconds: float
+    notes_per_second: float
+    times_real_time: float
+    """Seconds of audio per second of wall-clock time, all notes together."""
+
+
+def timed_note(client: timbrel.Client, index: int, hold: float) -> tuple[float, float]:
+    """Renders the index-th note of a fixed walk over the map; returns (seconds taken, seconds of audio)."""
+    pitch, timbre = 48 + (7 * index) % 36, (0.1 * (index % 7) - 0.3, 0.1 * (index % 5) - 0.2)
+    start = time.perf_counter()
+    note = client.generate(timbre=timbre, pitch=pitch, velocity=100, seconds=hold, seed=index)
+    return time.perf_counter() - start, len(note.audio) / note.sample_rate
+
+
+def render_at(client: timbrel.Client, concurrency: int, n_notes: int, hold: float) -> Rendered:
+    """Renders n_notes, at most `concurrency` of them at a time."""
+    start = time.perf_counter()
+    with ThreadPoolExecutor(concurrency) as pool:
+        times, lengths = zip(*pool.map(lambda i: timed_note(client, i, hold), range(n_notes)), strict=True)
+    elapsed = time.perf_counter() - start
+    return Rendered(
+        concurrency=concurrency,
+        notes=n_notes,
+        median_seconds=round(statistics.median(times), 4),
+        slowest_seconds=round(max(times), 4),
+        notes_per_second=round(n_notes / elapsed, 3),
+        times_real_time=round(sum(lengths) / elapsed, 3),
+    )
+
+
+def render(args: argparse.Namespace) -> dict[str, Any]:
+    """Renders with a client of the server asked for, by default a private one; prints a table."""
+    bundle = None if args.server else args.bundle
+    with timbrel.Client(args.server, bundle=bundle) as client:
+        timed_note(client, 0, args.hold)  # the first note also starts the server and loads the codec
+        results = [asdict(render_at(client, n, args.notes, args.hold)) for n in args.concurrency]
+    print("\nrendered by timbrel.Client")
+    print_table(
+        ["at once", "notes", "median s", "slowest s", "notes/s", "x real time"],
+        [list(result.values()) for result in results],
+    )
+    return {"seconds": args.hold, "results": results}
+
+
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; --quick sets what was left open to less."""
     parser = argparse.ArgumentParser(
@@ -179,16 +235,23 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--loads", nargs="+", type=float, help="shares of saturation (default: 0.25 0.5 0.75 0.9)")
     add("--seconds", type=float, help="of each measurement (default: 10; --quick: 2)")
     add("--rounds", type=int, help="in turn with the bare engine (default: 5; --quick: 3)")
+    add("--render-only", action="store_true", help="measure only what a client renders")
+    add("--server", help="HOST:PORT of a running server to render with (default: a private one)")
+    add("--notes", type=int, help="notes rendered at each concurrency (default: 16; --quick: 4)")
+    add("--hold", type=float, help="seconds that these are held (default: 1; --quick: 0.3)")
+    add("--concurrency", type=int, nargs="+", default=[1, 4, 16], help="rendered at once (default: 1 4 16)")
     args = parser.parse_args(argv)
     args.bundle = (args.bundle or default_bundle_path()).resolve()
     args.loads = args.loads or ([REPORTED_LOAD] if args.quick else list(LOADS))
     args.seconds = args.seconds or (2.0 if args.quick else 10.0)
     args.rounds = args.rounds or (3 if args.quick else 5)
+    args.notes = args.notes or (4 if args.quick else 16)
+    args.hold = args.hold or (0.3 if args.quick else 1.0)
     return args
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All three measurements; prints as it goes."""
+    """Measures the idle, the saturated and the loaded server; prints as it goes."""
     manifest = Bundle.open(args.bundle).manifest
     bench = Bench(args)
     try:
@@ -247,11 +310,15 @@ def main() -> None:
     """Measures, prints tables, bars and the line of JSON."""
     args = parse_arguments()
     report = Report("serve", quick=args.quick)
+    if args.render_only:
+        report.finish({"rendered": render(args)})
+        return
     try:
         figures = measure(args)
     except BundleError as error:
         sys.exit(f"serve: {error}")
     print_figures(figures)
+    figures["rendered"] = render(args)
     allowed = 1.5 * figures["idle_compute_ms"] + OVERHEAD_MS
     report.finish(
         figures,

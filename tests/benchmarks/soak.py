@@ -37,20 +37,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import grpc
 import numpy as np
-from benchmarks.harness.machine import usable_cores
-from benchmarks.harness.pinning import start_pinned
-from benchmarks.harness.report import Bar, Report
+from benchmarks.harness.processes import start_pinned
+from benchmarks.harness.report import Bar, Report, usable_cores
 from benchmarks.soaking.abuse import Abuse
-from benchmarks.soaking.memory import MemoryWatch
-from benchmarks.soaking.notes import NoteTraffic
-from benchmarks.soaking.server import SoakedServer
-from benchmarks.soaking.slow_batches import ASLEEP_SECONDS, SlowBatches
+from benchmarks.soaking.server import MemoryWatch, SoakedServer, WallClock
 from benchmarks.soaking.tally import Tally
-from benchmarks.soaking.wall_clock import WallClock
+from benchmarks.soaking.traffic import ASLEEP_SECONDS, NoteTraffic, SlowBatches
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 SHARE_OF_SATURATION = 0.95
 SUSTAINABLE_REFUSED = 1e-3
@@ -59,7 +55,7 @@ HOSTILE_CALLS_PER_SECOND = 40.0
 RELOAD_EVERY_SECONDS = 20.0
 CLOCK_EVERY_SECONDS = 15.0
 ROOM_BYTES = 20e6
-"""By which memory may grow beyond its share."""
+"""Memory may grow by this beyond its share."""
 
 MILLISECONDS = ("p50", "p99", "p999", "max")
 
@@ -75,7 +71,8 @@ class Soak:
         self._broken = folder / "broken"
         cores = usable_cores()
         self._load_core = {cores[-1]}
-        options = ("--threads", "1", "--slots", str(args.slots), "--queue", str(args.queue), "--grace", "60")
+        options = ["--threads", "1", "--slots", str(args.slots), "--queue", str(args.queue), "--grace", "60"]
+        options += ["--metrics-port", "0"]
         self._clock = WallClock(folder)
         self._clock_jumps = args.clock_jumps
         changes = self._clock.environment if args.clock_jumps else {}
@@ -119,7 +116,8 @@ class Soak:
         traffic = self._traffic(channel, self._tally, seed=3)
         memory = MemoryWatch(self.server.resident_bytes)
         batches = SlowBatches(pb_grpc.SynthesizerStub(channel), self._tally, traffic.any_note)
-        watch = start_pinned(["-m", "benchmarks.soaking.health_watch", self.server.address], self._load_core)
+        watcher = ["-m", "benchmarks.soaking.callers", "watch_health", self.server.address]
+        watch = start_pinned(watcher, self._load_core)
         async with (
             _aside(memory.run()),
             _aside(Abuse(self.server.address, channel, self._tally).run(HOSTILE_CALLS_PER_SECOND)),

@@ -73,7 +73,7 @@ class ExplorerPage:
         """Loads the page, `state` being its hash, and waits until it is ready and connected."""
         self.page.goto(f"{self.url}?test{state}")
         self.page.wait_for_selector(READY)
-        self.until("timbrel.link.open")
+        self.until("timbrel.bridge.open")
         return self
 
     def unlock(self) -> None:

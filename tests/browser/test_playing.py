@@ -100,7 +100,7 @@ def test_resting_on_the_map_previews_and_leaving_ends_it(page: Any) -> None:
     page.page.mouse.move(*page.place(x + 0.2, y + 0.1))
     page.page.mouse.move(5, 5)
     page.wait_for_silence()
-    assert page.evaluate("timbrel.link.live") == 0
+    assert page.evaluate("timbrel.bridge.live") == 0
 
 
 def test_a_preview_that_was_heard_out_makes_the_click_instant(open_page: Any) -> None:
@@ -217,17 +217,19 @@ def test_a_note_cut_short_ends_without_a_click(open_page: Any) -> None:
     page = open_page("#s=2&p=45")
     page.unlock()
     x, y = page.instrument("Cello")
+    page.click(x, y)
+    page.until("timbrel.player.current?.over")
+    written = np.array(page.evaluate("[...timbrel.player.current.whole()]"), dtype=np.float32)
     with page.recording() as heard:
-        page.click(x, y)
-        page.until("timbrel.player.current?.soundedAt")
+        page.click(x, y)  # from the cache: on a busy machine a note that is being written may have gaps
+        page.until("timbrel.player.current.cached && timbrel.player.current.soundedAt")
         page.page.wait_for_timeout(500)
         page.page.keyboard.press("Escape")
         page.wait_for_silence()
     audio = heard[0]
     last = np.flatnonzero(np.abs(audio) > SILENCE)[-1]
     fade = audio[max(0, last - SAMPLE_RATE // 25) : last + 2]
-    body = audio[: max(1, last - SAMPLE_RATE // 10)]
-    assert steepest(fade) <= max(steepest(body), 0.01)
+    assert steepest(fade) <= steepest(written) + 2e-3
 
 
 def test_a_chord_at_full_velocity_stays_below_full_scale(open_page: Any) -> None:

@@ -22,7 +22,8 @@ from timbrel_export.exporter import export_bundle
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
-from timbrel_training.model import ModelConfig, NoteTransformer, token_loss
+from timbrel_training.model import ModelConfig, NoteTransformer
+from timbrel_training.note_training.loss import token_loss
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
 from timbrel_training.tokens.delay import collate
 
@@ -60,7 +61,7 @@ MODEL = ModelConfig(
     n_decoder_layers=2,
     max_frames=120,
 )
-TIMBRE = TimbreEncoderConfig(n_frames=20, width=16, n_layers=1, n_heads=2)
+TIMBRE = TimbreEncoderConfig(trunk="patches", n_frames=20, width=16, n_layers=1, n_heads=2)
 RANGES = pb.RequestRanges(
     pitch_min=36, pitch_max=96, velocity_min=1, velocity_max=127, seconds_min=0.1, seconds_max=2.4
 )

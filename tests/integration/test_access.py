@@ -19,9 +19,10 @@ from certificates import Authority, Pair
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from server_process import ServerProcess
+from waiting import wait_for
 
 import timbrel
-from timbrel.security import Security
+from timbrel.settings import Security
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -145,14 +146,14 @@ class TestTokens:
         with grpc.insecure_channel(server.address) as channel:
             tokens.write_text("ann:another-token\n")
             server.signal(signal.SIGHUP)
-            wait_for(lambda: "tokens: read anew" in server.log())
+            wait_for_log(server, "tokens: read anew")
             assert (
                 refused_with(calls(channel, bearer("token-of-ann"))[0])[0] is grpc.StatusCode.UNAUTHENTICATED
             )
             assert model_name(channel, bearer("another-token")) == "tiny"
             tokens.write_text("no token here\n")
             server.signal(signal.SIGHUP)
-            wait_for(lambda: "what is in use stays" in server.log())
+            wait_for_log(server, "what is in use stays")
             assert model_name(channel, bearer("another-token")) == "tiny"
             assert "line 1" in server.log()
             assert "no token here" not in server.log()
@@ -219,11 +220,11 @@ class TestTls:
         renewed = authority.sign("renewed")
         pair.certificate.write_bytes(renewed.certificate.read_bytes())
         server.signal(signal.SIGHUP)  # the key is still the old one
-        wait_for(lambda: "what is in use stays" in server.log())
+        wait_for_log(server, "what is in use stays")
         assert ssl.get_server_certificate(address_of(server)) == before
         pair.key.write_bytes(renewed.key.read_bytes())
         server.signal(signal.SIGHUP)
-        wait_for(lambda: "certificates: read anew" in server.log())
+        wait_for_log(server, "certificates: read anew")
         assert (
             ssl.get_server_certificate(address_of(server)).strip() == renewed.certificate.read_text().strip()
         )
@@ -285,7 +286,7 @@ class TestLimits:
         with grpc.insecure_channel(server.address) as channel, contextlib.ExitStack() as peers:
             assert model_name(channel) == "tiny"
             crowd = [peers.enter_context(greeted(address_of(server))) for _ in range(40)]
-            wait_for(lambda: len(closed_by_peer(crowd)) >= 32)
+            wait_for(lambda: len(closed_by_peer(crowd)) >= 32, "32 of the crowd to be turned away")
             assert len(closed_by_peer(crowd)) < 40
             assert model_name(channel) == "tiny"
         with grpc.insecure_channel(server.address, (("grpc.use_local_subchannel_pool", 1),)) as fresh:
@@ -302,7 +303,7 @@ class TestLimits:
         with grpc.insecure_channel(server.address) as channel, contextlib.ExitStack() as peers:
             assert model_name(channel) == "tiny"
             crowd = [peers.enter_context(greeted(address_of(server))) for _ in range(300)]
-            wait_for(lambda: len(closed_by_peer(crowd)) > 100)
+            wait_for(lambda: len(closed_by_peer(crowd)) > 100, "100 of the crowd to be turned away")
             stub: Any = pb_grpc.SynthesizerStub(channel)
             asked = pb.GetFileRequest(name="timbre_map.json")
             assert b"".join(reply.data for reply in stub.GetFile(asked, timeout=PATIENCE_SECONDS))
@@ -393,8 +394,5 @@ def address_of(server: ServerProcess) -> tuple[str, int]:
     return host, int(port)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
+def wait_for_log(server: ServerProcess, text: str) -> None:
+    wait_for(lambda: text in server.log(), f"{text!r} in the log", seen=server.log)

@@ -14,22 +14,11 @@ from typing import Any
 
 import pytest
 
-from timbrel_bundle.providers import CUDA, obstacle
+from timbrel_bundle.runtime import CUDA, obstacle
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "data" / "tiny_bundle"
-SCRIPTS = (
-    "decode",
-    "profile",
-    "precision",
-    "codec",
-    "serve",
-    "gpu",
-    "render_speed",
-    "library",
-    "explore",
-    "explorer_latency",
-)
+SCRIPTS = ("decode", "profile", "codec", "serve", "gpu", "library", "explore", "reload")
 
 
 def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -60,10 +49,11 @@ def test_help_teaches_by_example(script: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_decode_compares_all_sides() -> None:
     found = figures(
         "decode",
-        *("--quick", "--shapes", "tiny", "--batches", "1", "2", "--positions", "50"),
+        *("--quick", "--shapes", "bundle", "--batches", "1", "2", "--positions", "50"),
         *("--bundle", str(BUNDLE), "--stream-seconds", "1"),
     )
     for name in ("vs_best_torch", "vs_concat", "vs_best_torch_8bit", "roofline"):
@@ -78,17 +68,9 @@ def test_profile_names_every_node_and_the_bound() -> None:
     found = figures("profile", "--quick", "--bundle", str(BUNDLE), "--batches", "1", "2", "--position", "20")
     assert set(found["roofline"]) == {"1", "2"}
     for batch in found["batches"].values():
-        assert 0 < batch["roofline"] < 1.2
+        assert batch["roofline"] > 0
         assert batch["nodes"]["GroupQueryAttention"] == 2  # of two layers
         assert batch["nodes"]["TopK"] == 1
-
-
-def test_precision_compares_with_the_first() -> None:
-    found = figures("precision", "--notes", "3", "--bundle", str(BUNDLE), "--precisions", "fp32", "int8")
-    fp32, int8 = (found["precisions"][name] for name in ("fp32", "int8"))
-    assert fp32["mean_kl"] < 1e-6 < int8["mean_kl"] < 0.01
-    assert (fp32["same_codes"], fp32["n_tokens"]) == (100.0, int8["n_tokens"])
-    assert 0 <= int8["in_tune"] <= 100
 
 
 def test_profile_refuses_a_position_beyond_the_cache() -> None:
@@ -106,16 +88,19 @@ def test_codec_reports_real_time_by_chunk() -> None:
         assert all(factor > 0 for factor in by_batch.values())
 
 
-def test_serve_measures_a_real_server_beside_the_bare_engine() -> None:
+def test_serve_measures_a_real_server_beside_the_bare_engine_and_a_client() -> None:
     found = figures(
         "serve",
         *("--quick", "--bundle", str(BUNDLE), "--seconds", "0.5", "--rounds", "1", "--clients", "1"),
+        *("--concurrency", "1", "4"),
     )
-    assert 0 < found["server_over_engine"] < 3
-    assert found["idle_first_chunk_over_compute"] > 0.5
+    assert found["server_over_engine"] > 0
+    assert found["idle_first_chunk_over_compute"] > 0
     latencies = found["first_chunk_ms"]
     assert 0 < latencies["p50"] <= latencies["p95"] <= latencies["p99"]
     assert found["notes_per_second"] > 0
+    assert [each["concurrency"] for each in found["rendered"]["results"]] == [1, 4]
+    assert all(each["notes_per_second"] > 0 for each in found["rendered"]["results"])
 
 
 @pytest.mark.slow
@@ -136,3 +121,11 @@ def test_the_gpu_benchmark_says_that_there_is_no_gpu() -> None:
     lines = [line for line in done.stdout.splitlines() if line.startswith("no GPU here: ")]
     assert len(lines) == 1
     assert json.loads(done.stdout.splitlines()[-1])["gpu"] is False
+
+
+def test_explore_measures_the_bridge() -> None:
+    found = figures("explore", "--quick", "--bundle", str(BUNDLE), "--parts", "bridge", "--rounds", "2")
+    for sound in ("preview_first", "preview_last", "live_first"):
+        assert set(found[sound]) == {"direct_ms", "bridged_ms", "added_ms", "ratio"}
+        assert found[sound]["bridged_ms"] > 0
+    assert set(found["bars_met"]) == {"bridged_preview_first_ms", "bridged_live_first_ms"}

@@ -15,7 +15,7 @@ import soundfile
 from requirements_gate import require_module
 from server_process import ServerProcess
 
-from timbrel.library.pitch import find_trackers
+from timbrel.library.render.pitch import find_trackers
 
 DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "default"
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import timbrel
-from timbrel.transport import Transport
+from timbrel.aio.transport import Transport
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -89,26 +91,29 @@ def test_the_server_describes_itself(client: timbrel.Client, tiny_bundle: Path) 
     assert all(np.hypot(*instrument.timbre) <= 1.0 for instrument in client.timbre_map())
 
 
+async def answers(address: str, ask: Callable[[Transport], AsyncIterator[Any]]) -> list[Any]:
+    """What a bare transport gets, without what the client checks."""
+    transport = Transport(address, None)
+    try:
+        return [reply async for reply in ask(transport)]
+    finally:
+        await transport.close()
+
+
 def test_the_server_refuses_what_the_client_would_have(server_address: str) -> None:
-    transport = Transport(server_address, None)
     request = pb.GenerateRequest(timbre=pb.Timbre(x=0.9, y=0.9), pitch=12, velocity=0, seconds=-1.0)
     with pytest.raises(timbrel.InvalidRequestError) as caught:
-        list(transport.generate(request, 10.0))
+        asyncio.run(answers(server_address, lambda transport: transport.generate(request, 10.0)))
     assert {field.field for field in caught.value.fields} == {"timbre", "pitch", "velocity", "seconds"}
-    transport.close()
 
 
 def test_a_bundle_that_is_not_the_servers_is_a_mismatch(server_address: str) -> None:
-    transport = Transport(server_address, None)
     request = pb.GenerateRequest(timbre=pb.Timbre(x=0.1, y=0.1), pitch=60, bundle_hash="0" * 64)
     with pytest.raises(timbrel.BundleMismatchError):
-        list(transport.generate(request, 10.0))
-    transport.close()
+        asyncio.run(answers(server_address, lambda transport: transport.generate(request, 10.0)))
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "manifest.json", "../secret", ""])
 def test_the_model_cannot_be_fetched(server_address: str, name: str) -> None:
-    transport = Transport(server_address, None)
     with pytest.raises((timbrel.NotFoundError, timbrel.InvalidRequestError)):
-        list(transport.get_file(name, 0, 10.0))
-    transport.close()
+        asyncio.run(answers(server_address, lambda transport: transport.get_file(name, 0, 10.0)))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from in_process_server import PATIENCE_SECONDS, serving
+from waiting import wait_for
 
 import timbrel
 from timbrel_server.app import App
@@ -36,10 +37,9 @@ class ServerThread:
             await self._stop.wait()
 
     def wait_until(self, happened: Callable[[App], bool]) -> None:
-        patience = time.monotonic() + PATIENCE_SECONDS
-        while not happened(self.app):
-            assert time.monotonic() < patience
-            time.sleep(0.005)
+        wait_for(
+            lambda: happened(self.app), "the server to come to a state", seen=lambda: n_occupied(self.app)
+        )
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -65,18 +65,24 @@ def n_occupied(app: App) -> int:
     return app.engine.n_occupied
 
 
-def slow_steps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Makes every step take a while; returns where the times of the steps will be."""
-    times: list[float] = []
-    step = Runner.step
+def steps_until_cancelled(app: App, monkeypatch: pytest.MonkeyPatch, n_steps: int) -> list[int]:
+    """Has the engine stand still after so many steps until a note is cancelled; returns a count of steps."""
+    made: list[int] = []
+    cancelled = threading.Event()
+    step, cancel = Runner.step, type(app.engine).cancel
 
-    def slow(self: Runner, rows: object) -> list[list[int]]:
-        times.append(time.monotonic())
-        time.sleep(0.02)
+    def stepping(self: Runner, rows: object) -> list[list[int]]:
+        made.append(1)
+        assert len(made) <= n_steps or cancelled.wait(PATIENCE_SECONDS)
         return step(self, rows)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Runner, "step", slow)
-    return times
+    def cancelling(*arguments: Any) -> None:
+        cancel(*arguments)
+        cancelled.set()
+
+    monkeypatch.setattr(Runner, "step", stepping)
+    monkeypatch.setattr(type(app.engine), "cancel", cancelling)
+    return made
 
 
 def test_a_stream_is_the_note_that_generate_gives(client: timbrel.Client) -> None:
@@ -93,15 +99,15 @@ def test_who_stops_listening_frees_the_slot(
     client: timbrel.Client, server: ServerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.prepare()
-    times = slow_steps(monkeypatch)
     for leave in (lambda chunks: chunks.close(), lambda chunks: None):
-        chunks = client.stream("Violin", seconds=2.4, seed=1)
-        next(chunks)
-        leave(chunks)  # type: ignore[no-untyped-call]
-        del chunks
-        server.wait_until(lambda app: n_occupied(app) == 0)
-        assert len(times) < 60, "the note, of 123 steps, was written on"
-        times.clear()
+        with monkeypatch.context() as patched:
+            steps = steps_until_cancelled(server.app, patched, 30)
+            chunks = client.stream("Violin", seconds=2.4, seed=1)
+            next(chunks)
+            leave(chunks)  # type: ignore[no-untyped-call]
+            del chunks
+            server.wait_until(lambda app: n_occupied(app) == 0)
+            assert len(steps) <= 30 + 2, "the note, of 123 steps, was written on"
 
 
 def test_a_bad_stream_is_refused_at_once(client: timbrel.Client) -> None:

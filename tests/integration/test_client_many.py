@@ -19,6 +19,7 @@ import pytest
 from background_server import BackgroundServer
 from cut_proxy import CutProxy
 from server_process import ServerProcess
+from waiting import wait_for, wait_for_async
 
 import timbrel
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -403,8 +404,9 @@ def test_closing_the_client_ends_the_wait_for_an_absent_server(server_address: s
         client = timbrel.AsyncClient(address, timeout=20)
         await client.prepare()
         proxy.go_down()
+        n_before = proxy.n_turned_away
         waiting = asyncio.create_task(client.generate("Violin"))
-        await asyncio.sleep(0.1)
+        await wait_for_async(lambda: proxy.n_turned_away > n_before, "the client to look for the server")
         await client.close()
         with pytest.raises(RuntimeError, match="closed"):
             await waiting
@@ -416,8 +418,9 @@ def test_closing_the_client_ends_the_wait_for_an_absent_server(server_address: s
         client.prepare()
         client.point("Violin")
         proxy.go_down()
+        n_before = proxy.n_turned_away
         waiting = threads.submit(client.generate, "Violin")
-        time.sleep(0.1)
+        wait_for(lambda: proxy.n_turned_away > n_before, "the client to look for the server")
         client.close()
         with pytest.raises(RuntimeError, match="closed"):
             waiting.result()

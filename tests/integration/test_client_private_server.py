@@ -8,11 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for
 
 import timbrel
 from timbrel.private_server import PrivateServer
@@ -34,11 +34,8 @@ def is_running(pid: int) -> bool:
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text() if Path("/proc").is_dir() else True
 
 
-def wait_until_gone(pid: int, seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not is_running(pid)
+def wait_until_gone(pid: int) -> bool:
+    return wait_for(lambda: not is_running(pid), f"the end of process {pid}")
 
 
 def test_a_client_without_an_address_starts_a_server_that_ends_with_it(
@@ -145,10 +142,7 @@ def test_an_event_loop_that_ends_meanwhile_leaves_no_server(
         assert not asking.done()  # and asyncio.run cancels it
 
     asyncio.run(main())
-    deadline = time.monotonic() + 30.0
-    while not started:  # it was not to be stopped
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: started, "the server, which was not to be stopped")
     assert wait_until_gone(started[0].pid)
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
-import time
+import weakref
 from pathlib import Path
 
 import pytest
 from background_server import BackgroundServer
 from server_process import server_environment
+from waiting import wait_for
 
 import timbrel
 
@@ -177,18 +179,69 @@ def test_ctrl_c_ends_the_program_and_its_private_server(tiny_bundle: Path, scrip
         assert program.wait(PATIENCE_SECONDS) in (-signal.SIGINT, 130), errors
     assert errors.splitlines()[-1] == "KeyboardInterrupt", errors
     assert "Exception ignored" not in errors and "never retrieved" not in errors, errors
-    assert not is_running(server)
+    wait_until_gone(server)
 
 
-def is_running(pid: int) -> bool:
-    deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
+def wait_until_gone(pid: int) -> None:
+    def is_gone() -> bool:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            return False
-        time.sleep(0.05)
-    return True
+            return True
+        return False
+
+    wait_for(is_gone, f"the end of process {pid}")
+
+
+LEFT_OPEN = """
+import sys, threading, time, timbrel
+client = timbrel.Client(sys.argv[1])
+client.prepare()
+def render():
+    while True:
+        client.generate("Violin", seconds=2.0)
+match sys.argv[2]:
+    case "many":
+        left = client.generate_many([timbrel.NoteRequest("Violin", seconds=2.0)] * 20)
+        next(left)
+    case "stream":
+        left = client.stream("Violin", seconds=2.0)
+        next(left)
+    case "play":
+        player = client.play()
+        next(player.note_on("Violin"))
+    case "thread":
+        threading.Thread(target=render, daemon=True).start()
+        time.sleep(0.2)
+print("end")
+"""
+
+
+@pytest.mark.parametrize("left", ["nothing", "many", "stream", "play", "thread"])
+def test_a_program_ends_in_silence_whatever_it_leaves_open(server_address: str, left: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, server_address, left],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        env=server_environment(TIMBREL_CACHE=os.environ["TIMBREL_CACHE"]),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_a_client_that_nobody_holds_any_more_lets_go_of_its_connection(server_address: str) -> None:
+    client = timbrel.Client(server_address)
+    client.generate("Violin", seconds=0.2)
+    list(client.generate_many([timbrel.NoteRequest("Violin", seconds=0.2)] * 2))
+    connection = weakref.ref(client._connection)
+    del client
+
+    def is_gone() -> bool:
+        gc.collect()
+        return connection() is None
+
+    wait_for(is_gone, "the connection to be let go of")
 
 
 def test_the_blocking_client_works_within_a_running_event_loop(server_address: str) -> None:
@@ -234,7 +287,7 @@ def test_an_asynchronous_client_starts_a_server_that_ends_with_it(tiny_bundle: P
             assert private is not None
             return private.pid
 
-    assert not is_running(asyncio.run(main()))
+    wait_until_gone(asyncio.run(main()))
 
 
 def test_an_event_loop_plays_live(tiny_bundle: Path) -> None:

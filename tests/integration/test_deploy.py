@@ -70,8 +70,8 @@ class TestDockerfiles:
         assert json.loads(found["ENTRYPOINT"]) == ["timbrel", "serve"]
 
     def test_every_variable_is_an_option(self, file: Path) -> None:
-        from timbrel_server.settings.config import ServerConfig
-        from timbrel_server.settings.options import options_of
+        from timbrel_server.config import ServerConfig
+        from timbrel_server.options import options_of
 
         known = {option.variable for option in options_of(ServerConfig)}
         ours = {name for name in environment_of(file) if name.startswith("TIMBREL_")}
@@ -125,7 +125,7 @@ def test_the_build_steps_find_all_they_ask_for(file: Path, context: Path, tmp_pa
         assert done.returncode == 0, done.stderr
     if file.name == "cpu.Dockerfile":
         checked(f"{home}/bin/timbrel", "serve", "--help")
-        checked(f"{home}/bin/python", "-c", "from timbrel_server.watching import metrics, tracing")
+        checked(f"{home}/bin/python", "-c", "from timbrel_server.observability import metrics, tracing")
 
 
 def test_the_compose_file_is_one() -> None:
@@ -163,13 +163,14 @@ def test_the_pods_options_are_ones() -> None:
     import argparse
 
     from timbrel_server.cli import command
-    from timbrel_server.settings.config_sources import gather
+    from timbrel_server.config import ServerConfig
+    from timbrel_server.options import gather
 
     [container] = deployment()["spec"]["template"]["spec"]["containers"]
     parser = argparse.ArgumentParser(allow_abbrev=False)
     command.configure(parser)
     variables = environment_of(DEPLOY / "docker" / "cpu.Dockerfile")
-    config = gather(parser.parse_args(container["args"]), variables).config
+    config = gather(parser.parse_args(container["args"]), ServerConfig, variables).config
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert (config.port, config.metrics_port) == (ports["grpc"], ports["metrics"])
     assert not config.is_loopback

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,17 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from hostile_messages import METHODS
 from in_process_server import run, serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.api import codec_decoding, service
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.served_bundles import codec_decoding
+from timbrel_server.served_bundles.served_bundle import frame_rate
+from timbrel_server.synthesizer import service
 
 SECRET = "/opt/models/decoder.layers.3.weight is not finite"
 METHOD = {method.path.rpartition("/")[2]: method for method in METHODS}
@@ -195,22 +201,36 @@ class TestSaidBack:
 
 
 class TestOverload:
-    def test_a_deadline_that_cannot_be_met_is_refused_at_once(self, tiny_bundle: Path) -> None:
+    def test_a_deadline_that_cannot_be_met_is_refused_at_once(
+        self, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        n_steps, all_are_asked = itertools.count(), threading.Event()
+        step = Runner.step
+
+        def stepping(runner: Runner, rows: Any) -> list[list[int]]:
+            """How long a step takes is known after some; then the queue is to stay as it is."""
+            assert next(n_steps) < 20 or all_are_asked.wait(60.0)
+            return step(runner, rows)
+
         async def test(app: Any, stub: Any, channel: Any) -> None:
+            monkeypatch.setattr(Runner, "step", stepping)
             ahead = [stub.Generate(note(seed, seconds=2.4)) for seed in range(80)]
-            while not app.engine.step_seconds or app.engine.n_waiting < 60:
-                await asyncio.sleep(0.001)
-            seconds = app.engine.frames_waiting * app.engine.step_seconds / 3
+            [engine] = app.engine.engines
+            await wait_for_async(lambda: engine.step_seconds and app.engine.n_waiting == 79, "a queue")
+            n_frames = app.engine.n_waiting * round(2.4 * frame_rate(app._bundles.find().manifest))
+            seconds = n_frames * engine.step_seconds / 3
             hasty = stub.Generate(note(seconds=2.4), timeout=seconds)
             status = await status_of(hasty)
             assert status.code == code_pb2.RESOURCE_EXHAUSTED
             detail = error_details_pb2.RetryInfo()
             assert status.details[0].Unpack(detail)
             assert detail.retry_delay.ToNanoseconds() > 0
-            patient = stub.Generate(note(seconds=0.1), timeout=60.0)
-            assert [reply async for reply in patient][-1].finish_reason
+            patient = stub.Generate(note(seconds=0.1), timeout=3600.0)
+            await wait_for_async(lambda: app.engine.n_waiting == 80, "the patient one to be taken on")
             for call in ahead:
                 call.cancel()
+            all_are_asked.set()
+            assert [reply async for reply in patient][-1].finish_reason
 
         served(tiny_bundle, test, n_slots=1)
 
@@ -233,8 +253,7 @@ class TestOverload:
             async with grpc.aio.insecure_channel(app.address) as other:
                 assert isinstance(pb_grpc.SynthesizerStub(other), pb_grpc.SynthesizerStub)
                 greedy = [asyncio.create_task(ask("greedy", seed)) for seed in range(70)]
-                while app.engine.n_waiting < 40:
-                    await asyncio.sleep(0.001)
+                await wait_for_async(lambda: app.engine.n_waiting >= 40, "a queue")
                 n_before = len(order)
                 modest = [asyncio.create_task(ask("modest", seed)) for seed in range(5)]
                 await asyncio.gather(*greedy, *modest)

@@ -11,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ import pytest
 from certificates import Authority
 from explorer import open_page, require_explore
 from server_process import ServerProcess, server_environment
+from waiting import wait_for
 
 from timbrel.cli import main
 
@@ -61,11 +61,14 @@ class ExplorerProcess:
             return error.code, json.load(error)
 
     def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not wanted(found := self.get(path)[1]):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.1)
-        return found
+        found: list[Any] = []
+
+        def is_there() -> bool:
+            found[:] = [self.get(path)[1]]
+            return wanted(found[0])
+
+        wait_for(is_there, f"another answer of {path}", seen=lambda: found)
+        return found[0]
 
     def end(self, number: int) -> tuple[int, str, str]:
         """Exit status, the rest of the output, and the errors."""

@@ -16,6 +16,7 @@ import pytest
 import soundfile
 from explorer import Answer, Explorer, exploring, require_explore
 from in_process_server import run, serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel.client import Client
 from timbrel_server.app import App
@@ -158,11 +159,9 @@ def test_a_download_that_is_given_up_frees_its_slot(tiny_bundle: Path) -> None:
             await page.until(lambda: page.sound[1])
             _, writer = await asyncio.open_connection("127.0.0.1", explorer.port)
             writer.write(f"GET /api/note.wav?{NOTE_QUERY} HTTP/1.1\r\nHost: {explorer.host}\r\n\r\n".encode())
-            while not engine.n_waiting:
-                await asyncio.sleep(0.002)
+            await wait_for_async(lambda: engine.n_waiting, "the note to wait")
             writer.close()
-            while engine.n_waiting:
-                await asyncio.sleep(0.002)
+            await wait_for_async(lambda: not engine.n_waiting, "the note to be gone")
             assert engine.n_occupied == 1
 
     explore(tiny_bundle, test, n_slots=1)
@@ -182,8 +181,10 @@ def test_a_busy_server_is_told_of_with_when_to_come_again(tiny_bundle: Path) -> 
         async with explorer.page() as page:
             for note_id in (1, 2):
                 await page.on(note_id, lead=0.05)
-                while app.engine is None or app.engine.n_occupied + app.engine.n_waiting < note_id:
-                    await asyncio.sleep(0.002)
+                await wait_for_async(
+                    lambda n=note_id: app.engine.n_occupied + app.engine.n_waiting == n,  # type: ignore[misc, union-attr]
+                    "the note to be taken on",
+                )
             answer = await explorer.ask(f"/api/note.wav?{NOTE_QUERY}")
             assert answer.error[:2] == (503, "overloaded")
             assert int(answer.headers["retry-after"]) >= 1
@@ -245,7 +246,7 @@ def test_what_is_no_recording_is_refused_in_one_line(tiny_bundle: Path) -> None:
 def test_a_recording_that_is_too_large_is_not_held(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timbrel.explore.locating.MAX_BYTES", 2**20)
+    monkeypatch.setattr("timbrel.explore.app.MAX_RECORDING_BYTES", 2**20)
 
     async def test(app: App, explorer: Explorer) -> None:
         status, code, message = (await explorer.ask("/api/locate", "POST", bytes(2**20 + 1))).error
@@ -258,7 +259,7 @@ def test_a_recording_that_is_too_large_is_not_held(
 def test_a_recording_that_does_not_arrive_is_not_waited_for(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timbrel.explore.locating.UPLOAD_SECONDS", 0.1)
+    monkeypatch.setattr("timbrel.explore.app.UPLOAD_SECONDS", 0.1)
 
     async def test(app: App, explorer: Explorer) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", explorer.port)
@@ -277,9 +278,9 @@ def test_hours_of_silence_in_a_small_file_are_not_unpacked(tiny_bundle: Path) ->
     assert len(content) < 2**20
 
     async def test(app: App, explorer: Explorer) -> None:
-        from timbrel.explore.recording import MAX_SECONDS, decode_recording
+        from timbrel.explore.parameters import MAX_RECORDING_SECONDS, decode_recording
 
-        assert len(decode_recording(content)[0]) == MAX_SECONDS * 8000
+        assert len(decode_recording(content)[0]) == MAX_RECORDING_SECONDS * 8000
         assert (await explorer.ask("/api/locate", "POST", content)).status == 200
 
     explore(tiny_bundle, test)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from explorer import Explorer, exploring, require_explore
 from in_process_server import serving, wait_until_idle
+from waiting import wait_for_async
 
-from timbrel.explore import instrument_job
+from timbrel.explore import instruments
 from timbrel.library import verify_library
 from timbrel_server.app import App
 
@@ -58,7 +59,7 @@ async def state(explorer: Explorer, job: str) -> Any:
 async def until(explorer: Explorer, job: str, *states: str) -> list[Any]:
     """All that was told of the job up to one of these states."""
     told = [await state(explorer, job)]
-    while told[-1]["state"] not in states:
+    while told[-1]["state"] not in states:  # the answers themselves are what is returned
         assert told[-1]["state"] not in ("failed", "cancelled"), told[-1]
         await asyncio.sleep(0.02)
         told.append(await state(explorer, job))
@@ -126,8 +127,7 @@ def test_one_is_built_at_a_time_and_each_can_be_cancelled(
             first, second = [(await order(explorer, format="flac"))["id"] for _ in range(2)]
             third = await explorer.ask("/api/instruments", "POST", json.dumps(SMALL))
             assert third.error[:2] == (503, "overloaded")
-            while not workers():
-                await asyncio.sleep(0.02)
+            await wait_for_async(workers, "the process that builds")
             assert (await state(explorer, first))["state"] == "rendering"
             assert (await state(explorer, second))["state"] == "waiting"
             for job in (second, first):
@@ -148,8 +148,7 @@ def test_one_is_built_at_a_time_and_each_can_be_cancelled(
 def test_what_is_being_built_ends_with_the_explorer(tiny_bundle: Path, tmp_path: Path) -> None:
     async def test(app: App, explorer: Explorer) -> None:
         await order(explorer, pitches="36-96", seconds=2.4)
-        while not workers():
-            await asyncio.sleep(0.02)
+        await wait_for_async(workers, "the process that builds")
 
     explore(tiny_bundle, test)
     assert not workers()
@@ -205,7 +204,7 @@ def test_a_build_that_fails_says_why(tiny_bundle: Path, monkeypatch: pytest.Monk
 def test_a_worker_that_talks_nonsense_fails_its_own_job_alone(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = instrument_job._start_worker
+    start = instruments._start_worker
 
     async def start_babbler() -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -217,7 +216,7 @@ def test_a_worker_that_talks_nonsense_fails_its_own_job_alone(
 
     async def test(app: App, explorer: Explorer) -> None:
         for worker, ends in ((start_babbler, "failed"), (start, "rendering")):
-            monkeypatch.setattr(instrument_job, "_start_worker", worker)
+            monkeypatch.setattr(instruments, "_start_worker", worker)
             job = (await order(explorer))["id"]
             async with asyncio.timeout(20):
                 while (told := await state(explorer, job))["state"] != ends:

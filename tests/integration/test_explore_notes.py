@@ -13,10 +13,11 @@ import pytest
 from explorer import Explorer, Page, exploring, open_page, require_explore
 from in_process_server import run, serving, wait_until_idle
 from server_process import ServerProcess
+from waiting import wait_for_async
 
-from timbrel.aio.transport import AsyncTransport
+from timbrel.aio.transport import Transport
 from timbrel.client import Client
-from timbrel.explore.outbox import Outbox
+from timbrel.explore.messages import SendBuffer
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.app import App
 
@@ -61,14 +62,14 @@ def test_a_note_is_what_the_server_sent_bit_by_bit_and_what_a_client_decodes(
 ) -> None:
     monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path))
     sent: list[bytes] = []
-    generate = AsyncTransport.generate
+    generate = Transport.generate
 
-    async def overheard(self: AsyncTransport, *arguments: Any) -> AsyncIterator[pb.GenerateResponse]:
+    async def overheard(self: Transport, *arguments: Any) -> AsyncIterator[pb.GenerateResponse]:
         async for reply in generate(self, *arguments):
             sent.append(reply.audio)
             yield reply
 
-    monkeypatch.setattr(AsyncTransport, "generate", overheard)
+    monkeypatch.setattr(Transport, "generate", overheard)
 
     def by_client(address: str) -> np.ndarray[Any, Any]:
         with Client(address) as client:
@@ -153,12 +154,10 @@ def test_an_ended_hover_is_cancelled_at_the_server(tiny_bundle: Path) -> None:
         await page.until(lambda: page.sound[1])
         for note_id in (2, 3):
             await page.on(note_id, live=note_id == 2)  # one of each kind, both behind the first
-        while engine.n_waiting < 2:
-            await asyncio.sleep(0.002)
+        await wait_for_async(lambda: engine.n_waiting == 2, "both notes to wait")
         await page.say("cancel", id=2)
         await page.say("cancel", id=3)
-        while engine.n_waiting:
-            await asyncio.sleep(0.002)
+        await wait_for_async(lambda: engine.n_waiting == 0, "both notes to be gone")
         assert engine.n_occupied == 1 and not page.has("end")
         await page.say("cancel", id=1)
         await wait_until_idle(app)
@@ -305,29 +304,30 @@ def test_a_page_has_only_so_many_notes(tiny_bundle: Path) -> None:
 def test_a_page_that_does_not_read_costs_no_memory_and_no_slots(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outboxes: list[Outbox] = []
+    buffers: list[SendBuffer] = []
 
-    class SmallOutbox(Outbox):
+    class SmallBuffer(SendBuffer):
         def __init__(self) -> None:
             super().__init__(max_bytes=100_000, patience_seconds=0.3)
             self.most = 0
-            outboxes.append(self)
+            buffers.append(self)
 
         def put_at_once(self, frame: str | bytes) -> None:
             super().put_at_once(frame)
             self.most = max(self.most, self.n_bytes)
 
-    monkeypatch.setattr("timbrel.explore.session.Outbox", SmallOutbox)
+    monkeypatch.setattr("timbrel.explore.session.SendBuffer", SmallBuffer)
 
     async def test(app: App, explorer: Explorer) -> None:
         async with explorer.page(max_queue=1) as page:
             page._task.cancel()  # it reads no more
             for note_id in range(1, 61):
                 await page.on(note_id, live=note_id % 2 == 0, lead=60.0)
-            while not any("does not take" in str(each) for each in _waiting(outboxes)):
-                await asyncio.sleep(0.01)
+            await wait_for_async(
+                lambda: any("does not take" in str(each) for each in _waiting(buffers)), "the refusal"
+            )
             await wait_until_idle(app)
-            assert outboxes[0].most < 150_000
+            assert buffers[0].most < 150_000
             resumed = Page(page.socket)
             await resumed.told("error", code="overloaded")
             await resumed.on(99, live=False, seconds=0.2)
@@ -341,7 +341,7 @@ def test_a_page_that_only_talks_is_let_go(tiny_bundle: Path, monkeypatch: pytest
     from websockets.exceptions import ConnectionClosed
 
     monkeypatch.setattr(
-        "timbrel.explore.session.Outbox", lambda: Outbox(max_bytes=100_000, patience_seconds=0.3)
+        "timbrel.explore.session.SendBuffer", lambda: SendBuffer(max_bytes=100_000, patience_seconds=0.3)
     )
 
     async def talk(page: Page) -> None:
@@ -359,10 +359,8 @@ def test_a_page_that_only_talks_is_let_go(tiny_bundle: Path, monkeypatch: pytest
             assert n_sessions()
             talking = asyncio.create_task(talk(page))
             try:
-                async with asyncio.timeout(20):
-                    while n_sessions():
-                        await asyncio.sleep(0.01)
-                    await wait_until_idle(app)
+                await wait_for_async(lambda: not n_sessions(), "the session to end", seen=n_sessions)
+                await wait_until_idle(app)
             finally:
                 page.socket.transport.abort()
                 await talking
@@ -370,8 +368,8 @@ def test_a_page_that_only_talks_is_let_go(tiny_bundle: Path, monkeypatch: pytest
     explore(tiny_bundle, test)
 
 
-def _waiting(outboxes: list[Any]) -> list[str | bytes]:
-    return [frame for outbox in outboxes for frame in outbox._frames]
+def _waiting(buffers: list[Any]) -> list[str | bytes]:
+    return [frame for buffer in buffers for frame in buffer._frames]
 
 
 def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(tiny_bundle: Path) -> None:

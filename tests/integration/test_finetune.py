@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from server_process import ServerProcess
+from waiting import wait_for
 
 import timbrel
 from timbrel.cli import main
@@ -124,9 +124,7 @@ def test_a_killed_run_goes_on_to_the_same_model(
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     checkpoint = tmp_path / "mine.partial" / "checkpoint.pt"
-    deadline = time.monotonic() + START_TIMEOUT_SECONDS
-    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for(lambda: checkpoint.exists() or process.poll() is not None, "the first checkpoint", seconds=120.0)
     process.kill()
     assert process.wait() == -signal.SIGKILL and checkpoint.exists() and not (tmp_path / "mine").exists()
     assert main(given) == 0

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.watching.logs import REQUEST_ID_KEY
+from timbrel_server.rpc.call_context import REQUEST_ID_KEY
 
 TESTS = Path(__file__).resolve().parents[1]
 PATIENCE_SECONDS = 60.0
@@ -55,7 +55,12 @@ def unharmed(server: BackgroundServer, caplog: pytest.LogCaptureFixture) -> Iter
         assert list(stub.Generate(NOTE, timeout=PATIENCE_SECONDS))[-1].finish_reason
     server.wait_until_idle()
     assert "internal error" not in caplog.text
-    assert "Traceback" not in caplog.text
+    # gRPC's core may find a call gone that it was about to answer, and logs so itself.
+    assert not [
+        each
+        for each in caplog.records
+        if each.exc_info and "ExecuteBatchError raised in core" not in each.getMessage()
+    ]
 
 
 class Tally:

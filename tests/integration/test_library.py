@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -23,14 +22,24 @@ import pytest
 import soundfile
 from requirements_gate import require_module, require_system
 from server_process import ServerProcess, server_environment
+from waiting import wait_for
 
 import timbrel
-from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Writer, build_library, verify_library
-from timbrel.library.folder import LibraryFolder
-from timbrel.library.manifest import ManifestRow, read_rows, write_rows
-from timbrel.library.riff import SampleFacts, wav_bytes
-from timbrel.library.source import ClientSource
-from timbrel.library.voice import NamedPoint, name_voices
+from timbrel.library import (
+    BuildOptions,
+    LibraryJob,
+    ModelIdentity,
+    SamplingSettings,
+    build_library,
+    verify_library,
+)
+from timbrel.library.finish.instrument_files import Region
+from timbrel.library.finish.manifest import ManifestRow, read_rows, write_rows
+from timbrel.library.finish.sample_files import wav_bytes
+from timbrel.library.plan.folder import LibraryFolder
+from timbrel.library.plan.voice import NamedPoint, name_voices
+from timbrel.library.render.source import ClientSource
+from timbrel.library.render.worker_pool import Urgency, WorkerPool
 from timbrel.pitch import frequency
 from timbrel_bundle.files import sha256_file
 
@@ -227,7 +236,7 @@ def test_two_jobs_on_one_folder(library: Path, run: Run) -> None:
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import timbrel.library.store as store
+    import timbrel.library.render.store as store
 
     real, written = store.write_later, []
 
@@ -248,9 +257,9 @@ def test_a_full_disk_is_told_and_nothing_is_lost(run: Run, monkeypatch: pytest.M
 
 
 def test_a_disk_that_fills_up_while_finishing_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import timbrel.library.finish as finish
+    import timbrel.library.finish.finisher as finisher
 
-    real, written = finish.write_later, []
+    real, written = finisher.write_later, []
 
     def write(path: Path, content: bytes) -> None:
         if len(written) >= 3:  # several threads write
@@ -259,7 +268,7 @@ def test_a_disk_that_fills_up_while_finishing_is_told(run: Run, monkeypatch: pyt
         written.append(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(finish, "write_later", write)
+        patch.setattr(finisher, "write_later", write)
         status, out, error = run("library", *SMALL, "--out", "lib")
     assert (status, out) == (2, "") and error.count("\n") == 1
     assert "no space is left on the disk of lib; what was rendered is kept" in error
@@ -293,21 +302,25 @@ def small_job(client: timbrel.Client, **changes: Any) -> LibraryJob:
     model, known = client.model(), client.timbre_map()
     default = model.default_sampling
     job = LibraryJob(
-        writer=Writer.of(model),
+        writer=ModelIdentity.of(model),
         voices=name_voices([NamedPoint.find("Violin", known), NamedPoint.find("Flute", known)], known),
         pitches=tuple(range(60, 90, 2)),
         velocities=(100,),
         round_robins=1,
         seconds=1.0,
-        sampling=SamplingChoice(default.temperature, default.top_k, default.top_p),
+        sampling=SamplingSettings(default.temperature, default.top_k, default.top_p),
         tries=1,
     )
     return replace(job, **changes)
 
 
-def test_an_instrument_is_finished_while_the_next_is_rendered(server_address: str) -> None:
-    measured, finished = Path("lib/.timbrel/measured.log"), Path("lib/.timbrel/finished/Violin.jsonl")
-    seen: list[bool] = []
+def test_an_instrument_is_finished_while_the_next_is_rendered(
+    server_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = Path("lib/.timbrel/finished/Violin.jsonl")
+    pools: list[WorkerPool] = []
+    enter = WorkerPool.__enter__
+    monkeypatch.setattr(WorkerPool, "__enter__", lambda pool: pools.append(pool) or enter(pool))
 
     class Watched(ClientSource):
         """Holds back the second instrument's notes: the first until the first instrument's are measured, the
@@ -315,26 +328,16 @@ def test_an_instrument_is_finished_while_the_next_is_rendered(server_address: st
 
         def render(self, orders: Iterable[Any]) -> Generator[Any, None, None]:
             for number, reply in enumerate(super().render(orders)):
-                if number == 2:
-                    wait_for(lambda: measured.exists() and measured.read_bytes().count(b"\n") == 2)
-                    time.sleep(0.2)
+                if number == 2:  # the one thread that measures has done what it was given before
+                    pools[0].submit(Urgency.MEASURE, list).result()
                 if number == 3:
-                    seen.append(wait_for(finished.exists))
+                    wait_for(finished.exists, "the first instrument to be finished")
                 yield reply
 
     with timbrel.Client(server_address) as client:
         job = small_job(client, pitches=(60, 72))
-        build_library(client, job, "lib", BuildOptions(), Watched(client, n_in_flight=1))
-    assert seen == [True]
+        build_library(client, job, "lib", BuildOptions(n_threads=1), Watched(client, n_in_flight=1))
     assert [row.instrument_str for row in rows_of(Path("lib"))] == ["Violin"] * 2 + ["Flute"] * 2
-
-
-def wait_for(condition: Callable[[], bool]) -> bool:
-    """Up to thirty seconds; what it came to."""
-    deadline = time.monotonic() + 30.0
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> None:
@@ -345,11 +348,9 @@ def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> Non
         job = small_job(client)
 
         def replace_server() -> None:
-            while len(list(Path("lib").rglob("*.npz"))) < 5:
-                time.sleep(0.005)
+            wait_for(lambda: len(list(Path("lib").rglob("*.npz"))) >= 5, "five notes")
             server.process.kill()
             server.process.wait()
-            time.sleep(1.0)
             start_server("--port", str(port))
 
         thread = threading.Thread(target=replace_server)
@@ -364,7 +365,7 @@ def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> Non
 
 def test_a_server_that_stays_away_ends_the_job_in_one_line(start_server: StartServer) -> None:
     server = start_server("--slots", "1")
-    with timbrel.Client(server.address, timeout=5) as client:
+    with timbrel.Client(server.address, timeout=1) as client:
         job = small_job(client)
         client.prepare()
         server.process.kill()
@@ -384,7 +385,7 @@ def put_sound(folder: Path, index: int, audio: np.ndarray) -> None:
     """Another sound in a sample's place, which the manifest agrees with but for what is heard."""
     row = rows_of(folder)[index]
     loop = None if row.loop_start is None or row.loop_end is None else (row.loop_start, row.loop_end)
-    content = wav_bytes(audio.astype(np.float32), row.sample_rate, SampleFacts(row.pitch, loop=loop))
+    content = wav_bytes(audio.astype(np.float32), row.sample_rate, Region("", row.pitch, loop=loop))
     (folder / row.file).write_bytes(content)
     change_row(folder, index, sha256=hashlib.sha256(content).hexdigest(), n_samples=len(audio))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from library_kills import TIMBREL, KilledJob, check_kills
 from note_proxy import NoteProxy
 from requirements_gate import require_system
 from server_process import ServerProcess, server_environment
+from waiting import wait_for
 
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.config import default_bundle_path
 
 StartServer = Callable[..., ServerProcess]
 
@@ -34,7 +34,7 @@ def timbrel(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
             env=environment,
             cwd=tmp_path,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=options.pop("stderr", subprocess.PIPE),
             text=True,
             **options,
         )
@@ -49,11 +49,8 @@ def notes_in(folder: Path) -> int:
     return len(list(folder.rglob("*.npz")))
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.005)
+def wait_for_notes(folder: Path, count: int) -> None:
+    wait_for(lambda: notes_in(folder) >= count, f"{count} notes", seen=lambda: notes_in(folder))
 
 
 def test_five_kills_change_nothing_and_ask_for_nothing_twice(
@@ -84,7 +81,7 @@ def test_one_of_two_servers_goes_for_good_and_the_other_does_all(
     staying, leaving = start_server("--slots", "1"), start_server("--slots", "1")
     servers = f"{leaving.address},{staying.address}"
     process = timbrel(*JOB, "--out", "lib", "--timeout", "2", servers=servers)
-    wait_for(lambda: notes_in(tmp_path / "lib") >= 6)
+    wait_for_notes(tmp_path / "lib", 6)
     leaving.process.kill()
     out, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
@@ -98,13 +95,16 @@ def test_a_server_that_is_away_for_a_while_costs_no_note(
 ) -> None:
     server = start_server("--slots", "1")
     proxy = NoteProxy(server.address)
-    process = timbrel(*JOB, "--out", "lib", "--timeout", "2", servers=proxy.address)
-    wait_for(lambda: notes_in(tmp_path / "lib") >= 5)
+    errors = tmp_path / "errors"
+    with errors.open("w") as stderr:
+        process = timbrel(*JOB, "--out", "lib", "--timeout", "2", servers=proxy.address, stderr=stderr)
+    wait_for_notes(tmp_path / "lib", 5)
     proxy.close()
-    time.sleep(3.0)
+    wait_for(lambda: "waiting for it" in errors.read_text(), "the job to notice", seen=errors.read_text)
     kept = notes_in(tmp_path / "lib")
     with NoteProxy(server.address, proxy.port):
-        out, error = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=120)
+    error = errors.read_text()
     assert process.returncode == 0, error
     assert 5 <= kept < 30 and json.loads(out)["n_rendered"] == 30
     said = [line for line in error.splitlines() if line.startswith("timbrel: ")]
@@ -160,7 +160,7 @@ def test_a_disk_that_fills_up(server_address: str, tmp_path: Path) -> None:
 def test_two_processes_on_one_folder(start_server: StartServer, timbrel: Timbrel, tmp_path: Path) -> None:
     server = start_server("--slots", "1")
     first = timbrel(*JOB, "--out", "lib", servers=server.address)
-    wait_for(lambda: notes_in(tmp_path / "lib") >= 1)
+    wait_for_notes(tmp_path / "lib", 1)
     second = timbrel(*JOB, "--out", "lib", servers=server.address)
     out, error = second.communicate(timeout=60)
     assert (second.returncode, out, error.count("\n")) == (2, "", 1)

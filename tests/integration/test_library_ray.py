@@ -15,12 +15,11 @@ from requirements_gate import require_module
 
 import timbrel
 from timbrel.cli import main
-from timbrel.library import LibraryJob, OtherJobError, SamplingChoice, Writer, build_library
-from timbrel.library.key import codes_hash
-from timbrel.library.manifest import ManifestRow, read_rows
-from timbrel.library.scale import build_shards
-from timbrel.library.scale.build import ray_session
-from timbrel.library.voice import NamedPoint, name_voices
+from timbrel.library import LibraryJob, ModelIdentity, OtherJobError, SamplingSettings, build_library
+from timbrel.library.finish.distributed import build_shards, ray_session
+from timbrel.library.finish.manifest import ManifestRow, read_rows
+from timbrel.library.plan.notes import codes_hash
+from timbrel.library.plan.voice import NamedPoint, name_voices
 
 BUCKET = "notes"
 
@@ -67,13 +66,13 @@ def job(ray: Any, server_address: str) -> LibraryJob:
         model, known = client.model(), client.timbre_map()
     default = model.default_sampling
     return LibraryJob(
-        writer=Writer.of(model),
+        writer=ModelIdentity.of(model),
         voices=name_voices([NamedPoint.find(name, known) for name in ("Violin", "Flute")], known),
         pitches=tuple(range(60, 90, 2)),
         velocities=(90,),
         round_robins=1,
         seconds=0.3,
-        sampling=SamplingChoice(default.temperature, default.top_k, default.top_p),
+        sampling=SamplingSettings(default.temperature, default.top_k, default.top_p),
         tries=2,
         seed=2,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -16,12 +15,13 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess
+from waiting import wait_for
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
 PATIENCE_SECONDS = 60.0
-DASHBOARD = Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "timbrel.json"
+DASHBOARD = Path(__file__).resolve().parents[2] / "server" / "deploy" / "grafana" / "timbrel.json"
 SERVICE = "timbrel.v1.Synthesizer"
 
 StartServer = Callable[..., ServerProcess]
@@ -57,11 +57,8 @@ def value(server: ServerProcess, name: str, **labels: str) -> float:
     )
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
+def wait_until(server: ServerProcess, condition: Callable[[], bool]) -> None:
+    wait_for(condition, "a figure to be reached", seen=lambda: get(server, "/metrics")[1])
 
 
 def handled(server: ServerProcess, code: str, method: str = "Generate") -> float:
@@ -75,9 +72,9 @@ def test_what_is_counted(start_server: StartServer) -> None:
     with grpc.insecure_channel(server.address) as channel:
         stub: Any = pb_grpc.SynthesizerStub(channel)
         assert len(list(stub.Generate(note(), timeout=PATIENCE_SECONDS))) > 1
-        wait_for(lambda: handled(server, "OK") == 1)
+        wait_until(server, lambda: handled(server, "OK") == 1)
         assert value(server, "timbrel_frames_total", bundle="tiny") == 120
-        wait_for(lambda: value(server, "timbrel_notes_finished_total") == 1)
+        wait_until(server, lambda: value(server, "timbrel_notes_finished_total") == 1)
         assert value(server, "timbrel_step_seconds_count") >= 120
         assert value(server, "timbrel_batch_notes_sum") == value(server, "timbrel_batch_notes_count")
         assert value(server, "timbrel_first_chunk_seconds_count") == 1
@@ -88,16 +85,16 @@ def test_what_is_counted(start_server: StartServer) -> None:
         outcomes = [outcome(call) for call in refused]
         n_refused = outcomes.count(grpc.StatusCode.RESOURCE_EXHAUSTED)
         assert n_refused > 0
-        wait_for(lambda: handled(server, "ResourceExhausted") == n_refused)
-        wait_for(lambda: value(server, "timbrel_notes_refused_total") == n_refused)
+        wait_until(server, lambda: handled(server, "ResourceExhausted") == n_refused)
+        wait_until(server, lambda: value(server, "timbrel_notes_refused_total") == n_refused)
 
         gone = stub.Generate(note(), timeout=PATIENCE_SECONDS)
         gone.initial_metadata()
         gone.cancel()
-        wait_for(lambda: handled(server, "Cancelled") == 1)
-        wait_for(lambda: value(server, "timbrel_notes_cancelled_total") == 1)
+        wait_until(server, lambda: handled(server, "Cancelled") == 1)
+        wait_until(server, lambda: value(server, "timbrel_notes_cancelled_total") == 1)
         assert outcome(stub.Generate(note(pitch=999))) is grpc.StatusCode.INVALID_ARGUMENT
-        wait_for(lambda: handled(server, "InvalidArgument") == 1)
+        wait_until(server, lambda: handled(server, "InvalidArgument") == 1)
         # The queue is short, so no deadline is refused at once: this one passes while the note is written.
         late = outcome(stub.Generate(note(), timeout=0.004))  # its steps take three times as long or more
         assert late in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -108,7 +105,7 @@ def test_what_is_counted(start_server: StartServer) -> None:
         assert info["provider"] == "CPUExecutionProvider"
         model = stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS)
         assert info["bundle_hash"] == model.manifest.bundle_hash
-        wait_for(lambda: value(server, "timbrel_slots_active") == 0)
+        wait_until(server, lambda: value(server, "timbrel_slots_active") == 0)
         assert value(server, "timbrel_queue_notes") == 0
 
 
@@ -144,7 +141,7 @@ def test_probes_tell_life_from_readiness(start_server: StartServer) -> None:
         for stream in streams:
             stream.initial_metadata()
         server.signal(signal.SIGTERM)
-        wait_for(lambda: get(server, "/readyz")[0] == 503)
+        wait_for(lambda: get(server, "/readyz")[0] == 503, "the server not to be ready")
         assert get(server, "/livez")[0] == 200  # it drains: no reason to kill it
         server.signal(signal.SIGTERM)
     assert server.wait() == 0

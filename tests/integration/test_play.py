@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 from google.rpc import code_pb2
 from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.api.play import MAX_LIVE_NOTES
-from timbrel_server.serving.bundle_source import BundleSource
-from timbrel_server.stop_signal import StopSignal
+from timbrel_server.config import BundleSource
+from timbrel_server.engine.scheduler import FrameClock
+from timbrel_server.signals import StopSignal
+from timbrel_server.synthesizer.play import MAX_LIVE_NOTES
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
 UNHURRIED = 60.0
@@ -61,6 +63,9 @@ class Keyboard:
         """Half-closes, and hears what there is to hear."""
         await self.call.done_writing()
         await self._listening
+
+    def n_frames(self, note_id: int) -> int:
+        return sum(reply.codes.n_frames for reply in self.replies[note_id])
 
     def codes(self, note_id: int) -> bytes:
         return b"".join(reply.codes.data for reply in self.replies[note_id])
@@ -133,18 +138,20 @@ def test_a_note_that_was_played_is_the_note_of_its_hold(tiny_bundle: Path) -> No
     played(tiny_bundle, test)
 
 
-def test_a_live_note_keeps_to_real_time(tiny_bundle: Path) -> None:
+def test_a_live_note_keeps_to_real_time(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever plays live would otherwise let go of a key whose note has been written to its end."""
+    ticks = [0]
+    monkeypatch.setattr(FrameClock, "tick", property(lambda clock: ticks[0]))
 
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
-        await keyboard.on(1, lead=0.1)
-        await keyboard.until(lambda: keyboard.replies[1])
-        started = asyncio.get_running_loop().time()
-        await asyncio.sleep(0.5)
+        lead, n_flushing = 10, 3  # frames ahead of real time; steps until a frame's last codebook is written
+        await keyboard.on(1, lead=lead / 50)
+        for tick in (0, 25, 26):
+            ticks[0] = tick
+            await keyboard.until(lambda n=lead + tick: keyboard.n_frames(1) == n)  # type: ignore[misc]
         await keyboard.off(1)
         await keyboard.close()
-        lasted = asyncio.get_running_loop().time() - started
-        assert keyboard.last(1).held_seconds < lasted + 0.3
+        assert round(keyboard.last(1).held_seconds * 50) == lead + 26 + n_flushing
 
     played(tiny_bundle, test)
 
@@ -219,8 +226,7 @@ def test_a_cancelled_note_ends_at_once(tiny_bundle: Path) -> None:
         await keyboard.cancel(1)
         await keyboard.until(lambda: 1 in keyboard.errors)
         assert keyboard.errors[1].code == code_pb2.CANCELLED
-        while app.engine.n_occupied > 1:
-            await asyncio.sleep(0.005)
+        await wait_for_async(lambda: app.engine.n_occupied <= 1, "its slot to be free")
         await keyboard.close()
         assert not keyboard.finished(1) and keyboard.finished(2)
 
@@ -309,17 +315,17 @@ def test_a_note_keeps_to_the_bundle_that_it_was_asked_of(
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
         await keyboard.call.initial_metadata()
         loop = asyncio.get_running_loop()
-        old = app._shelf.find()
-        new = app._setup.open(BundleSource(tiny_bundle, old.name))
+        old = app._bundles.find()
+        new = app._loader.open(BundleSource(tiny_bundle, old.name))
         new.manifest.bundle_hash = "another"
         new.attach(old.engine, old.sessions)
-        find = app._shelf.find
+        find = app._bundles.find
 
         def find_and_switch(*names: str) -> Any:
-            loop.call_soon(app._shelf.replace, new)
+            loop.call_soon(app._bundles.replace, new)
             return find(*names)
 
-        monkeypatch.setattr(app._shelf, "find", find_and_switch)
+        monkeypatch.setattr(app._bundles, "find", find_and_switch)
         await keyboard.on(1, audio=pb.AUDIO_FORMAT_FLOAT32, seconds=2.4)
         while find() is old:
             await asyncio.sleep(0)
@@ -338,12 +344,11 @@ def test_a_note_keeps_to_the_bundle_that_it_was_asked_of(
 
 def test_a_stream_that_breaks_off_lets_go_of_its_bundle(tiny_bundle: Path) -> None:
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
-        served = app._shelf.find()
+        served = app._bundles.find()
         for note_id in range(8):
             await keyboard.on(note_id, audio=pb.AUDIO_FORMAT_FLOAT32, seconds=2.4)
         await keyboard.until(lambda: keyboard.replies)
         keyboard.call.cancel()
-        while served.in_use:
-            await asyncio.sleep(0.005)
+        await wait_for_async(lambda: not served.in_use, "the bundle to be let go of")
 
     played(tiny_bundle, test)

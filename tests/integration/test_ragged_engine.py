@@ -9,9 +9,10 @@ import pytest
 from ragged_notes import Player, alone, check_crowd, frame_rate, start_engine, start_pool
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.engine.engine import Engine
-from timbrel_server.engine.request import NoteRequest, SamplingSettings
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_bundle.request_fields import SamplingSettings
+from timbrel_server.config import default_bundle_path
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.request import NoteRequest
 
 LIVELY = SamplingSettings(temperature=1.0, top_k=256, top_p=1.0)
 
@@ -22,7 +23,7 @@ def bundle(tiny_bundle: Path) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def solo(bundle: Bundle) -> Iterator[Engine]:
+def solo(bundle: Bundle) -> Iterator[EnginePool]:
     """An engine that writes one note after another."""
     engine = start_engine(bundle, n_slots=1)
     yield engine
@@ -30,13 +31,13 @@ def solo(bundle: Bundle) -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize("n_requests", [120, pytest.param(1000, marks=pytest.mark.acceptance)])
-def test_ragged_requests_are_each_as_alone(bundle: Bundle, solo: Engine, n_requests: int) -> None:
+def test_ragged_requests_are_each_as_alone(bundle: Bundle, solo: EnginePool, n_requests: int) -> None:
     crowd = start_engine(bundle, n_slots=8)
     check_crowd(bundle, crowd, solo, n_requests)
     crowd.stop()
 
 
-def test_so_they_are_behind_a_pool_of_engines(bundle: Bundle, solo: Engine) -> None:
+def test_so_they_are_behind_a_pool_of_engines(bundle: Bundle, solo: EnginePool) -> None:
     crowd = start_pool(bundle, n_slots=3, n_engines=3)
     check_crowd(bundle, crowd, solo, 60)
     crowd.stop()
@@ -53,7 +54,7 @@ def test_ragged_requests_to_the_default_bundle_are_each_as_alone() -> None:
 
 @pytest.mark.parametrize("n_frames", [0, 1, 2, 7, 30, 60])
 def test_a_note_that_is_released_is_the_note_of_that_hold(
-    bundle: Bundle, solo: Engine, n_frames: int
+    bundle: Bundle, solo: EnginePool, n_frames: int
 ) -> None:
     """Held for as long as the bundle allows, unless released: the same codes as one asked for so."""
     longest = int(bundle.manifest.ranges.seconds_max * frame_rate(bundle))
@@ -62,9 +63,9 @@ def test_a_note_that_is_released_is_the_note_of_that_hold(
         player = Player(solo, wanted, releases_after=n_frames)
         player.play()
         assert player.gone.wait(60)
-        assert player.ticket is not None and player.last is not None
-        held = player.ticket.held_frames
+        assert player.handle is not None and player.last is not None
+        held = player.handle.held_frames
         assert max(n_frames, 1) <= held <= longest
         assert (player.frames, player.last.finish) == alone(solo, wanted, held)
-        solo.release(player.ticket)  # after the end: of no consequence
-        assert player.ticket.held_frames == held
+        solo.release(player.handle)  # after the end: of no consequence
+        assert player.handle.held_frames == held

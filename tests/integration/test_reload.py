@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import logging
 import os
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from in_process_server import run, serving
 from server_process import ServerProcess
+from waiting import wait_for, wait_for_async
 
 from timbrel_bundle.manifest import bundle_hash, load_manifest, save_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+from timbrel_server.decoder.runner import Runner
 
 PATIENCE_SECONDS = 60.0
-N_RELOADS = 10
+N_RELOADS = 4
 
 StartServer = Callable[..., ServerProcess]
 
@@ -63,14 +67,7 @@ def turn(link: Path, folder: Path) -> None:
 
 
 def wait_for_log(server: ServerProcess, text: str) -> None:
-    wait_for(lambda: text in server.log())
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
+    wait_for(lambda: text in server.log(), f"{text!r} in the log", seen=server.log)
 
 
 def test_requests_name_their_bundle(start_server: StartServer, tiny_bundle: Path, renewed: Path) -> None:
@@ -120,8 +117,7 @@ def test_a_bundle_is_switched_under_load(
         turn(link, renewed)
         server.signal(signal.SIGHUP)
         renewed_hash = load_manifest(renewed / "manifest.json").bundle_hash
-        while served_hash(stub) != renewed_hash:
-            time.sleep(0.02)
+        wait_for(lambda: served_hash(stub) == renewed_hash, "the renewed bundle", seen=server.log)
         wait_for_log(server, "is freed")
         over.set()
         for asker in askers:
@@ -165,21 +161,30 @@ def test_a_broken_bundle_leaves_the_old_one(
 
 
 def test_what_was_replaced_is_freed(
-    start_server: StartServer, tiny_bundle: Path, renewed: Path, tmp_path: Path
+    tiny_bundle: Path, renewed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     link = tmp_path / "current"
     link.symlink_to(tiny_bundle)
-    server = start_server(bundle=link)
-    resident = []
-    for index in range(N_RELOADS):
-        turn(link, (renewed, tiny_bundle)[index % 2])
-        server.signal(signal.SIGHUP)
-        wait_for(lambda n_freed=index + 1: server.log().count("is freed") == n_freed)
-        resident.append(resident_bytes(server))
-    # One that something still looked at is freed with the next.
-    assert min(resident[-3:]) < min(resident[:3]) + 5e6, resident
+
+    async def test() -> None:
+        async with serving(link) as (app, _, _channel):
+            n_before = n_runners()
+            for index in range(N_RELOADS):
+                turn(link, (renewed, tiny_bundle)[index % 2])
+                await app._reloader.reload()
+                await wait_for_async(
+                    lambda n=index + 1: caplog.text.count("is freed") == n,  # type: ignore[misc]
+                    "what was replaced to be freed",
+                    seen=lambda: caplog.text,
+                )
+            # One that something still looked at is freed with the next.
+            assert n_runners() <= n_before + 1
+
+    run(test)
 
 
-def resident_bytes(server: ServerProcess) -> int:
-    pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+def n_runners() -> int:
+    """How many are in memory, each with the sessions and caches of a bundle."""
+    gc.collect()
+    return sum(type(each) is Runner for each in gc.get_objects())

@@ -14,14 +14,15 @@ import numpy.typing as npt
 import pytest
 import soundfile
 from in_process_server import run, serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.api.codec_decoding import CodecDecoding
-from timbrel_server.api.note_replies import AUDIO_CHUNK_BYTES
+from timbrel_server.config import default_bundle_path
 from timbrel_server.errors import OverloadedError, UnavailableError
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.served_bundles.codec_decoding import CodecDecoding
+from timbrel_server.synthesizer.note_stream import AUDIO_CHUNK_BYTES
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
 TOLERANCE = 1e-4
@@ -145,8 +146,8 @@ def test_a_caller_that_leaves_gives_its_place_up(tiny_bundle: Path) -> None:
                 await call.read()
                 call.cancel()
             await wait_until_idle(app)
-            while app._shelf.find().decoding.n_streams:
-                await asyncio.sleep(0.005)
+            decoding = app._bundles.find().decoding
+            await wait_for_async(lambda: not decoding.n_streams, "the places to be free")
 
     run(test)
 

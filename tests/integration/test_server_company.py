@@ -21,12 +21,11 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.app import App
+from timbrel_server.config import BundleSource, ServerConfig
 from timbrel_server.decoder.runner import Runner
-from timbrel_server.serving.bundle_source import BundleSource
-from timbrel_server.serving.engine_setup import EngineSetup, open_bundles
-from timbrel_server.serving.shelf import Shelf
-from timbrel_server.settings.config import ServerConfig
-from timbrel_server.stop_signal import StopSignal
+from timbrel_server.served_bundles.engine_loader import EngineLoader, open_bundles
+from timbrel_server.served_bundles.served_bundle import BundleRegistry
+from timbrel_server.signals import StopSignal
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
 
@@ -139,14 +138,14 @@ def test_a_dead_engine_is_unavailable_and_not_serving(
 def test_an_unforeseen_error_is_internal_with_an_id_that_is_in_the_log(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(self: Shelf, *arguments: str) -> None:
+    def broken(self: BundleRegistry, *arguments: str) -> None:
         raise KeyError("a secret of ours")
 
     ids: list[str] = []
 
     async def test() -> None:
         async with serving(tiny_bundle) as (_, stub, _channel):
-            monkeypatch.setattr(Shelf, "find", broken)
+            monkeypatch.setattr(BundleRegistry, "find", broken)
             for call in (stub.Generate(request(1)), stub.GetModel(pb.GetModelRequest())):
                 assert await call.code() is grpc.StatusCode.INTERNAL
                 assert "secret" not in await call.details()
@@ -168,14 +167,14 @@ def test_calls_are_unavailable_until_warm(tiny_bundle: Path, monkeypatch: pytest
         loop = asyncio.get_running_loop()
         loading = asyncio.Event()
         go_on = asyncio.Event()
-        load = EngineSetup.load
+        load = EngineLoader.load
 
-        def slow_load(setup: EngineSetup, bundle: Bundle) -> Any:
+        def slow_load(setup: EngineLoader, bundle: Bundle) -> Any:
             loop.call_soon_threadsafe(loading.set)
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(PATIENCE_SECONDS)
             return load(setup, bundle)
 
-        monkeypatch.setattr(EngineSetup, "load", slow_load)
+        monkeypatch.setattr(EngineLoader, "load", slow_load)
         config = ServerConfig(bundles=(BundleSource(tiny_bundle),), port=0, n_threads=1)
         app = App(config, open_bundles(config))
         starting = asyncio.create_task(app.start())

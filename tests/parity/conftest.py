@@ -18,7 +18,7 @@ from torch import nn
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.runtime import session_options
 from timbrel_export import exporter
-from timbrel_export.graph_decoder import GraphDecoder
+from timbrel_export.parity import GraphDecoder
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
@@ -40,7 +40,7 @@ class Tiny:
     codec: TimbrelNotes
     timbre_encoder: TimbreEncoder
     notes: list[SampleNote]
-    """What its notes should sound like, more or less: made-up codes of different lengths."""
+    """Notes that it should write, more or less: made-up codes of different lengths."""
 
     def decoder(self, graph: str) -> GraphDecoder:
         """Runs one of the decode graphs."""

@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 import torch
 
-from timbrel_export.cache_scales import HEADROOM, LARGEST, find_cache_scales
+from timbrel_export.sample_note import HEADROOM, LARGEST, find_cache_scales
 
 
 def test_the_largest_number_of_each_channel_fits_with_headroom(tiny: Any) -> None:

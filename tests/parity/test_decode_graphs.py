@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from reference_draw import reference
 
 from timbrel_bundle.randomness import uniforms_batch
-from timbrel_export.decoder_graph import cache_names
-from timbrel_export.graph_decoder import GraphDecoder
+from timbrel_export.interface import cache_names
+from timbrel_export.parity import GraphDecoder
+from timbrel_training.model.sampling import Sampling
 from timbrel_training.oracle import OracleNote, generate
 from timbrel_training.tokens.delay import gate_steps
 
@@ -47,7 +48,7 @@ def write(
         options: dict[str, Any] = {}
         if seeds is not None:
             uniforms = uniforms_batch(seeds, [step] * len(seeds), layout.n_codebooks)
-            options = {"uniforms": uniforms, "temperature": 1.0, "top_k": 200, "top_p": 0.97}
+            options = {"uniforms": uniforms, "sampling": Sampling(1.0, 200, 0.97)}
         position = np.full(len(asked), step, dtype=np.int32)
         tokens, _ = decoder.step(read, gates[:, step], position, **options)
         drawn.append(tokens)
@@ -58,7 +59,7 @@ def write(
 
 
 def meant(note: OracleNote) -> NDArray[np.bool_]:
-    """Where the oracle's tokens [S, K] stand for a frame, or for the note's end."""
+    """Marks the oracle's tokens [S, K] that stand for a frame, or for the note's end."""
     step, codebook = np.indices(note.tokens.shape)
     frame = step - codebook
     return (frame >= 0) & (frame < len(note.codes))
@@ -95,7 +96,7 @@ def test_sampled_notes_are_the_oracles(tiny: Any, graph: str) -> None:
     drawn = write(tiny.decoder(graph), ASKED, seeds)
     for row, asked in enumerate(ASKED):
         uniforms = np.stack([uniforms_batch([seeds[row]], [step], 4)[0] for step in range(140)])
-        note = generate(tiny.model, *asked, uniforms=uniforms, temperature=1.0, top_k=200, top_p=0.97)
+        note = generate(tiny.model, *asked, uniforms=uniforms, sampling=Sampling(1.0, 200, 0.97))
         n_steps = min(len(note.tokens), 70)
         assert (drawn[row, :n_steps] == note.tokens[:n_steps])[meant(note)[:n_steps]].all()
 
@@ -123,9 +124,7 @@ def test_the_draw_in_the_graph_is_the_references(tiny: Any, graph: str, temperat
             np.ones(len(ASKED), dtype=np.int64),
             np.full(len(ASKED), step, dtype=np.int32),
             uniforms=uniforms,
-            temperature=temperature,
-            top_k=12,
-            top_p=0.9,
+            sampling=Sampling(temperature, 12, 0.9),
         )
         for row, q in np.ndindex(*tokens.shape):
             expected, margin = reference(logits[row, q], uniforms[row, q], temperature, 12, 0.9)

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.quantization import source_of
+from timbrel_bundle.weights import source_of
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -24,6 +24,8 @@ from timbrel_training.model import ModelConfig, NoteTransformer
 
 Export = Callable[..., pb.Manifest]
 Alter = Callable[[Path], None]
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -216,11 +218,12 @@ def test_parts_that_do_not_belong_together_are_refused(export: Export, tiny: Any
 
 
 @pytest.mark.slow
-def test_graphs_made_anew_carry_no_weights(export: Export, tiny: Any, tmp_path: Path) -> None:
+def test_graphs_made_anew_carry_no_weights_and_no_paths(export: Export, tiny: Any, tmp_path: Path) -> None:
     export()
     folder = tmp_path / "bundle"
     stated: dict[str, set[str]] = {}
     for path in folder.glob("*.onnx"):
+        assert str(ROOT).encode() not in path.read_bytes()
         for tensor in onnx.load(path, load_external_data=False).graph.initializer:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 location = next(entry.value for entry in tensor.external_data if entry.key == "location")

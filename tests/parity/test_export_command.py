@@ -15,13 +15,14 @@ from safetensors.torch import save_file
 
 from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
-from timbrel_export.git import git_revision
+from timbrel_export.bundle_folder import git_revision
 from timbrel_training.checkpoint import save_weights
-from timbrel_training.codec.timbrel_notes.train import codec_hash
+from timbrel_training.codec.interface import codec_hash
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.map import MapPoint, TimbreMap, write_map
-from timbrel_training.token_table import TokenTable
-from timbrel_training.tokens.store import TokenHeader, TokenStore, TokenStoreWriter
+from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.store_writer import TokenStoreWriter
+from timbrel_training.tokens.table import TokenTable
 
 
 @pytest.fixture

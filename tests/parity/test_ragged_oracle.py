@@ -27,12 +27,12 @@ from recording_runner import RecordedNote, RecordingRunner
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.finetune.base import Base
+from timbrel_server.config import default_bundle_path
 from timbrel_server.decoder.sessions import open_sessions
-from timbrel_server.engine.engine import Engine
-from timbrel_server.settings.config import default_bundle_path
+from timbrel_server.engine.engine_pool import EnginePool
 
 MAX_LOGIT_DIFFERENCE = 1e-3
-"""Of what was drawn, in fp32."""
+"""The tolerance of what was drawn, in fp32."""
 MAX_MEAN_KL = 0.01
 """Nats per token, in lower precisions."""
 MAX_SHARE_OF_OTHER_DRAWS = 1e-3
@@ -41,7 +41,7 @@ MAX_SHARE_OF_OTHER_DRAWS = 1e-3
 
 @dataclass
 class Travels:
-    """What the notes that were compared went through."""
+    """Counts what the notes that were compared went through."""
 
     batch_sizes: set[int] = field(default_factory=set)
     n_moved: int = 0
@@ -71,7 +71,7 @@ class Crowd:
 
     bundle: Bundle
     runner: RecordingRunner
-    engine: Engine
+    engine: EnginePool
     comparison: OracleComparison
     travels: Travels = field(default_factory=Travels)
 
@@ -107,7 +107,7 @@ def start_crowd() -> Iterator[Callable[..., Crowd]]:
     """`start_crowd(folder, n_slots, precision)`; its engine ends with the test, without a trace."""
     torch.set_num_threads(1)
     threads_before = set(threading.enumerate())
-    engines: list[Engine] = []
+    engines: list[EnginePool] = []
 
     def start(folder: Path, n_slots: int, precision: str = "fp32") -> Crowd:
         base = Base.open(folder)
@@ -188,9 +188,9 @@ def test_an_engine_keeps_nothing_of_notes_that_are_over(
     n_finished = sum(player.finished for player in play_together(rng, players, crowd.engine))
     check_empty(crowd.engine)
     assert 40 < n_finished < 80
-    assert (crowd.engine.n_room, crowd.engine.n_frames_left) == (4, 0)
+    assert (crowd.engine.n_occupied, crowd.engine.engines[0].n_frames_left) == (0, 0)
     assert crowd.runner.memory == memory_before
-    tickets = [weakref.ref(player.ticket) for player in players if player.ticket is not None]
+    tickets = [weakref.ref(player.handle) for player in players if player.handle is not None]
     assert len(tickets) == 80
     del players
     gc.collect()

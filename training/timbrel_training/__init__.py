@@ -1,1 +1,1 @@
-"""Notes to codes to a trained model: data sources, codec, timbre space, note transformer, their training."""
+"""Trains the model that writes notes: note sources, codecs, the timbre space, the note transformer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ FORMAT_VERSION = 1
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a training state of tensors and plain data, so that `path` is never half-written."""
-    _replace(path, lambda temporary: torch.save({"format_version": FORMAT_VERSION, **state}, temporary))
+    """Writes a training state of tensors and plain data, so that `path` is never half-written."""
+    replace_file(path, lambda temporary: torch.save({"format_version": FORMAT_VERSION, **state}, temporary))
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote, onto the CPU.
+    """Reads what `save_checkpoint` wrote, onto the CPU.
 
     Raises:
         CheckpointError: the file is missing, damaged or of another version.
@@ -42,19 +42,19 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def save_weights(folder: Path, name: str, model: nn.Module, description: Mapping[str, Any]) -> None:
-    """Write `name`.safetensors (the state dict under its PyTorch names) and `name`.json (what it is).
+    """Writes `name`.safetensors (the state dict under its PyTorch names) and `name`.json (what it is).
 
     `description` must be plain JSON: config fields, figures reached, where the data came from.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()}
     text = json.dumps(description, indent=2) + "\n"
-    _replace(folder / f"{name}.safetensors", lambda path: safetensors.torch.save_file(tensors, path))
-    _replace(folder / f"{name}.json", lambda path: Path(path).write_text(text, encoding="utf-8"))
+    replace_file(folder / f"{name}.safetensors", lambda path: safetensors.torch.save_file(tensors, path))
+    replace_file(folder / f"{name}.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def load_description(folder: Path, name: str) -> dict[str, Any]:
-    """The JSON object beside the weights `name` in `folder`.
+    """Returns the JSON object beside the weights `name` in `folder`.
 
     Raises:
         CheckpointError: missing or damaged.
@@ -72,7 +72,7 @@ def load_description(folder: Path, name: str) -> dict[str, Any]:
 
 
 def load_weights(folder: Path, name: str, model: nn.Module) -> None:
-    """Fill `model` with `name`.safetensors in `folder`.
+    """Fills `model` with `name`.safetensors in `folder`.
 
     Raises:
         CheckpointError: missing, damaged or of other names or shapes.
@@ -86,8 +86,8 @@ def load_weights(folder: Path, name: str, model: nn.Module) -> None:
         raise CheckpointError(f"{path}: does not fit the model ({str(error).splitlines()[0]})") from error
 
 
-def _replace(path: Path, write: Any) -> None:
-    """Call `write` with a temporary path beside `path`, then rename it into place."""
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Calls `write` with a temporary path beside `path`, then renames it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

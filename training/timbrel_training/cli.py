@@ -26,24 +26,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from importlib.metadata import entry_points
-from types import ModuleType
 from typing import Any
 
-STAGES = {
-    "notes": "timbrel_training.notes.command",
-    "codec": "timbrel_training.codec.command",
-    "tokens": "timbrel_training.tokens.command",
-    "refine": "timbrel_training.codec.refine_command",
-    "timbre": "timbrel_training.timbre.command",
-    "model": "timbrel_training.note_training.command",
-}
-"""Stage, in order, and the module with its `help`, `configure(parser)` and `run(args)`."""
-
 STAGE_GROUP = "timbrel.train_stages"
-"""Entry points of the stages that go on from a finished bundle, modules like those above: they live in
-`timbrel_posttraining`, since training itself opens no bundle."""
+"""Entry points of the stages that go on from a finished bundle, modules that have what a stage has. They live
+in `timbrel_posttraining`, since training itself opens no bundle."""
 LATER_STAGES = ("hearing", "evaluate", "card", "compare-codecs", "finetune")
 """The order in which `--help` lists these; any other stage comes after them, by name."""
 FROM_BUNDLE = "--from-bundle"
@@ -98,10 +86,11 @@ class _FineTune(argparse.Action):
         self._choose(parser, namespace, ["finetune", FROM_BUNDLE, *(values or ())])
 
 
-def _stages() -> Iterator[tuple[str, ModuleType]]:
-    """Every stage, by name: training's own, then those of other packages."""
-    for name, path in STAGES.items():
-        yield name, import_module(path)
+def _stages() -> Iterator[tuple[str, Any]]:
+    """Returns every stage, by name: training's own, then those of other packages."""
+    from timbrel_training.stages import STAGES  # imports torch, which `timbrel --help` need not wait for
+
+    yield from STAGES.items()
     later = {point.name: point.load() for point in entry_points(group=STAGE_GROUP)}
     known = [name for name in LATER_STAGES if name in later]
     yield from ((name, later[name]) for name in (*known, *sorted(later.keys() - set(known))))

@@ -14,21 +14,24 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from timbrel_training.codec.timbrel_notes.refine import RefiningConfig
-from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig
+from timbrel_training.codec import registry
 from timbrel_training.errors import ConfigError
-from timbrel_training.finetune_config import FineTuneConfig
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.note_training.config import NoteTrainingConfig
+from timbrel_training.note_training.train import NoteTrainingConfig
 from timbrel_training.notes.config import NotesConfig
+from timbrel_training.posttraining_config import FineTuneConfig, TimbreFinetuneConfig
 from timbrel_training.settings import build, override
-from timbrel_training.timbre.config import TimbreTrainingConfig
-from timbrel_training.timbre_finetune_config import HearingConfig
+from timbrel_training.timbre.model import TimbreTrainingConfig
 
 NAMED = ("tiny", "cpu", "gpu")
 """Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200."""
 PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 3}
-"""Of the model, until the token store is known: those of the timbrel-notes codec."""
+"""The model's codebooks until the token store is known: those of the timbrel-notes codec."""
+
+
+@dataclass(frozen=True)
+class NoRefining:
+    """The section `refine` of a codec that has no such stage: it may hold nothing."""
 
 
 @dataclass(frozen=True)
@@ -36,25 +39,25 @@ class Config:
     """A section per stage; each field of each section says what it is and why."""
 
     notes: NotesConfig = field(default_factory=NotesConfig)
-    """Which notes to train on."""
-    codec: CodecTrainingConfig = field(default_factory=CodecTrainingConfig)
-    """The timbrel-notes codec and its training."""
-    refine: RefiningConfig = field(default_factory=RefiningConfig)
-    """The codec's decoder, trained on once its codes are fixed."""
+    """The notes to train on."""
+    codec: Any = field(default_factory=registry.DEFAULT.config)
+    """The codec and its training: the config class of its design, which `codec.id` names in a TOML file."""
+    refine: Any = field(default_factory=registry.DEFAULT.refine_config or NoRefining)
+    """The codec's decoder, trained on once its codes are fixed: likewise."""
     timbre: TimbreTrainingConfig = field(default_factory=TimbreTrainingConfig)
     """Stage 1: the timbre map."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(**PLACEHOLDERS))
     """Sizes of the note transformer. Codebooks and their size are the token store's, whatever stands here."""
     note_training: NoteTrainingConfig = field(default_factory=NoteTrainingConfig)
     """Stage 2: training of the note transformer."""
-    hearing: HearingConfig = field(default_factory=HearingConfig)
+    hearing: TimbreFinetuneConfig = field(default_factory=TimbreFinetuneConfig)
     """The timbre encoder's second training, on what `locate` hears."""
     finetune: FineTuneConfig = field(default_factory=FineTuneConfig)
     """Fine-tuning of a bundle on further samples."""
 
 
 def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
-    """The named config, or that of a TOML file, with `section.field=value` overrides.
+    """Returns the named config, or that of a TOML file, with `section.field=value` overrides.
 
     Raises:
         ConfigError: no such config, damaged TOML, an unknown field or a value that is not allowed.
@@ -74,8 +77,18 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
     for assignment in overrides:
         override(table, assignment)
     try:
-        return build(Config, table)
+        return build(Config, table, types=_codec_sections(table))
     except ConfigError:
         raise
     except ValueError as error:  # a section's own checks
         raise ConfigError(f"{name}: {error}") from error
+
+
+def _codec_sections(table: dict[str, Any]) -> dict[str, type[Any]]:
+    """Returns the classes of the sections that the codec's design decides, and takes `codec.id` out."""
+    for section in ("codec", "refine"):
+        table.setdefault(section, {})
+    codec = table["codec"]
+    id = codec.pop("id", registry.DEFAULT.id) if isinstance(codec, dict) else registry.DEFAULT.id
+    design = registry.design_named(id)
+    return {"codec": design.config, "refine": design.refine_config or NoRefining}

@@ -1,4 +1,4 @@
-"""What can go wrong in training, told in one line each.
+"""The errors of training; each tells in one line what went wrong.
 
 TrainingError (ValueError)
 ├── ConfigError       a config file or an override that cannot be used

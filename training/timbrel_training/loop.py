@@ -21,30 +21,27 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from timbrel_training.checkpoint import load_checkpoint, save_checkpoint
-from timbrel_training.ema import Ema
 from timbrel_training.errors import CheckpointError, ConfigError, DivergedError
-from timbrel_training.precision import FLOAT32, autocast, check_precision
-from timbrel_training.schedule import learning_rate
+from timbrel_training.optimization import FLOAT32, Ema, autocast, check_precision, learning_rate
 from timbrel_training.settings import check_at_least
 
 MAX_BAD_STEPS = 50
 """Steps in a row with gradients that are not finite before a run is given up."""
 
-Batch = TypeVar("Batch")
-BatchT = TypeVar("BatchT", contravariant=True)
+BatchT = TypeVar("BatchT")
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """How long and how fast to train; the same fields for every stage."""
+    """The length and speed of a training; every stage has the same fields."""
 
     n_steps: int = 1000
     """Optimizer steps of the whole run; the cosine ends here."""
@@ -89,18 +86,13 @@ class LoopConfig:
         check_at_least(self, n_steps=1, shards=1, validate_every=1, checkpoint_every=1, log_every=1)
 
 
-class LossFunction(Protocol[BatchT]):
-    """A training loss: called under autocast, in training mode."""
-
-    def __call__(self, batch: BatchT, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """The scalar to minimise, and scalars to log."""
-
-
+LossFunction = Callable[[BatchT], tuple[Tensor, Mapping[str, Tensor | float]]]
+"""Called under autocast, in training mode: gives the scalar to minimise, and scalars to log."""
 Validate = Callable[[nn.Module], Mapping[str, float]]
 """Called with the averaged model in eval mode, without gradients; its scalars are logged and kept."""
 
 
-class Loop(Generic[Batch]):
+class Loop(Generic[BatchT]):
     """Trains `model` in place.
 
     Args:
@@ -119,8 +111,8 @@ class Loop(Generic[Batch]):
         self,
         config: LoopConfig,
         model: nn.Module,
-        loss_fn: LossFunction[Batch],
-        batch_fn: Callable[[int], Batch],
+        loss_fn: LossFunction[BatchT],
+        batch_fn: Callable[[int], BatchT],
         out_dir: Path,
         *,
         validate: Validate | None = None,
@@ -147,20 +139,20 @@ class Loop(Generic[Batch]):
 
     @property
     def checkpoint_path(self) -> Path:
-        """Where the resumable state lives."""
+        """The file of the resumable state."""
         return self.out_dir / "checkpoint.pt"
 
     @property
     def finished(self) -> bool:
-        """Whether all steps were taken; a sitting may also end at `max_minutes` or a signal."""
+        """True once all steps were taken; a sitting may also end at `max_minutes` or a signal."""
         return self.step >= self.config.n_steps
 
     def stop(self) -> None:
-        """End the sitting after the step in progress, with a checkpoint."""
+        """Ends the sitting after the step in progress, with a checkpoint."""
         self._stop.set()
 
     def run(self) -> None:
-        """Train to the end of the run or of the sitting, resuming where a checkpoint left off.
+        """Trains to the end of the run or of the sitting, resuming where a checkpoint left off.
 
         Raises:
             CheckpointError: the checkpoint in `out_dir` was made by another config.
@@ -213,11 +205,11 @@ class Loop(Generic[Batch]):
         if saved_at != self.step:
             self._save()
 
-    def _batches_of(self, step: int) -> list[Batch]:
+    def _batches_of(self, step: int) -> list[BatchT]:
         shards = self.config.shards
         return [self.batch_fn(step * shards + shard) for shard in range(shards)]
 
-    def _take_step(self, batches: list[Batch]) -> dict[str, float]:
+    def _take_step(self, batches: list[BatchT]) -> dict[str, float]:
         config = self.config
         rate = learning_rate(
             self.step,
@@ -243,15 +235,15 @@ class Loop(Generic[Batch]):
         scalars = {key: float(torch.as_tensor(value).detach()) for key, value in logged.items()}
         return {"loss": float(loss.detach()), **scalars, "gradient_norm": norm, "learning_rate": rate}
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+    def _loss(self, batch: BatchT) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         with autocast(self.device, self.config.precision):
             return self.loss_fn(batch)
 
-    def _backward_in_threads(self, batches: list[Batch]) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+    def _backward_in_threads(self, batches: list[BatchT]) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Leaves the batches' mean gradient in the parameters; returns the mean loss and scalars."""
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-        def work(batch: Batch) -> tuple[Tensor, Mapping[str, Tensor | float], tuple[Tensor | None, ...]]:
+        def work(batch: BatchT) -> tuple[Tensor, Mapping[str, Tensor | float], tuple[Tensor | None, ...]]:
             loss, logged = self._loss(batch)
             return loss.detach(), logged, torch.autograd.grad(loss, trained, allow_unused=True)
 
@@ -310,7 +302,7 @@ class Loop(Generic[Batch]):
 
 
 def batch_seed(seed: int, step: int) -> int:
-    """A seed for the batch of a step: splitmix64 of (seed, step), 63 bits."""
+    """Returns a seed for the batch of a step: splitmix64 of (seed, step), 63 bits."""
     mask = (1 << 64) - 1
     value = ((seed & mask) * 0x9E3779B97F4A7C15 + (step & mask) + 0x632BE59BD9B4E019) & mask
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -319,7 +311,7 @@ def batch_seed(seed: int, step: int) -> int:
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` (a GPU where there is one), `cpu` or `cuda`.
+    """Returns the device named `auto` (a GPU where there is one), `cpu` or `cuda`.
 
     Raises:
         ConfigError: another name, or no GPU to be had.
@@ -344,7 +336,7 @@ def _optimizer(model: nn.Module, config: LoopConfig, device: torch.device) -> to
 
 
 def _resumable(config: LoopConfig) -> dict[str, Any]:
-    """The fields that a resumed run must share with the interrupted one."""
+    """Returns the fields that a resumed run must share with the interrupted one."""
     free = ("max_minutes", "prefetch", "validate_every", "checkpoint_every", "log_every")
     return {key: value for key, value in dataclasses.asdict(config).items() if key not in free}
 
@@ -358,7 +350,7 @@ def _first_difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> 
 
 @contextmanager
 def _ahead(make: Callable[[int], Made], first: int, last: int, prefetch: bool) -> Iterator[Iterator[Made]]:
-    """What `make` makes of first .. last - 1; with `prefetch`, one is made ahead in a thread."""
+    """Yields an iterator of `make`'s results for first .. last - 1; `prefetch` makes one ahead."""
     if not prefetch:
         yield (make(step) for step in range(first, last))
         return
@@ -377,8 +369,8 @@ def _ahead(make: Callable[[int], Made], first: int, last: int, prefetch: bool) -
 
 @contextmanager
 def _side_by_side(shards: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads for the shards, one core each. With several, this thread keeps to one core too: the teams of
-    threads behind large operations wait by spinning, and would fight the shards for their cores."""
+    """Yields threads for the shards, one core each. With several, this one keeps to one core too: the teams
+    of threads behind large operations wait by spinning, and would fight the shards for their cores."""
     n_threads = torch.get_num_threads()
     if shards > 1:
         torch.set_num_threads(1)
@@ -390,14 +382,14 @@ def _side_by_side(shards: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def _prepare_shard() -> None:
-    """Settings that each thread has for itself."""
+    """Sets what each thread has for itself."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
 
 
 @contextmanager
 def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM end the sitting at the next step; a second one breaks off at once."""
+    """Lets SIGINT and SIGTERM end the sitting at the next step; a second one breaks off at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The slow, obvious decoding that everything faster must agree with.
+"""The slow, obvious decoding: everything faster must agree with it.
 
 It keeps no cache: every step runs the whole sequence again.
 """
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from timbrel_training.model.sampling import MAX_TOP_K, sample
+from timbrel_training.model.sampling import GREEDY, Sampling, sample
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.tokens.delay import gate_steps, remove_delay
 
@@ -23,7 +23,7 @@ class OracleNote:
 
     codes: NDArray[np.uint16]  # [n_frames, K]
     truncated: bool
-    """Whether the cap ended it rather than the model."""
+    """True if the cap ended it rather than the model."""
     inputs: NDArray[np.int64]  # [S, K], tokens read by each step
     tokens: NDArray[np.int64]  # [S, K], tokens drawn by each step, meaningless where no frame is behind them
     gate: NDArray[np.int64]  # [S]
@@ -40,9 +40,7 @@ def generate(
     held_frames: int,
     *,
     uniforms: NDArray[np.float32] | None = None,
-    temperature: float = 0.0,
-    top_k: int = MAX_TOP_K,
-    top_p: float = 1.0,
+    sampling: Sampling = GREEDY,
     max_frames: int | None = None,
 ) -> OracleNote:
     """Writes one note.
@@ -54,15 +52,13 @@ def generate(
         velocity: MIDI velocity, 1..127.
         held_frames: frames for which the key is held.
         uniforms: float32 [steps, K] in (0, 1), one per step and codebook; needed unless temperature is 0.
-        temperature: 0 always takes the most likely token.
-        top_k: how many of the most likely tokens are kept.
-        top_p: the probability mass kept.
+        sampling: how tokens are drawn.
         max_frames: cap on the note's frames, at most the model's own (the default).
 
     Raises:
         ValueError: temperature is above 0 and there are no uniforms.
     """
-    if uniforms is None and temperature > 0:
+    if uniforms is None and sampling.temperature > 0:
         raise ValueError("uniforms are needed where temperature is above 0")
     layout = model.config.layout
     n_codebooks = layout.n_codebooks
@@ -77,7 +73,7 @@ def generate(
         logits = model(
             *condition, torch.from_numpy(np.stack(inputs))[None], torch.from_numpy(gate[None, : step + 1])
         )
-        tokens = _draw(logits[:, -1], uniforms, step, temperature, top_k, top_p)
+        tokens = _draw(logits[:, -1], uniforms, step, sampling)
         drawn.append(tokens)
         if n_frames is None and tokens[0] == layout.eos_id:
             n_frames = step
@@ -92,47 +88,24 @@ def generate(
             elif n_frames is not None and step - q >= n_frames:
                 read[q] = layout.eos_id
         inputs.append(read)
-    codes = layout.to_codes(remove_delay(np.stack(drawn), n_frames), pitch)
-    return _note(codes, inputs, drawn, gate, logits[0], truncated=n_frames == cap)
+    written = np.stack(drawn)
+    best = logits[0].topk(2, dim=2).values
+    return OracleNote(
+        codes=layout.to_codes(remove_delay(written, n_frames), pitch),
+        truncated=n_frames == cap,
+        inputs=np.stack(inputs),
+        tokens=written,
+        gate=gate[: len(drawn)],
+        logits=logits[0].numpy(),
+        margins=(best[:, :, 0] - best[:, :, 1]).numpy(),
+    )
 
 
 def _draw(
-    logits: Tensor,
-    uniforms: NDArray[np.float32] | None,
-    step: int,
-    temperature: float,
-    top_k: int,
-    top_p: float,
+    logits: Tensor, uniforms: NDArray[np.float32] | None, step: int, sampling: Sampling
 ) -> NDArray[np.int64]:
-    """Tokens int64 [K] from logits [1, K, V]."""
+    """Draws tokens int64 [K] from logits [1, K, V]."""
     if uniforms is None:
         return logits[0].argmax(dim=1).numpy()
-    return sample(
-        logits,
-        torch.from_numpy(uniforms[step : step + 1]),
-        torch.tensor([temperature]),
-        torch.tensor([top_k]),
-        torch.tensor([top_p]),
-    )[0].numpy()
-
-
-def _note(
-    codes: NDArray[np.uint16],
-    inputs: list[NDArray[np.int64]],
-    drawn: list[NDArray[np.int64]],
-    gate: NDArray[np.int64],
-    logits: Tensor,
-    *,
-    truncated: bool,
-) -> OracleNote:
-    tokens = np.stack(drawn)
-    best = logits.topk(2, dim=2).values
-    return OracleNote(
-        codes=codes,
-        truncated=truncated,
-        inputs=np.stack(inputs),
-        tokens=tokens,
-        gate=gate[: len(drawn)],
-        logits=logits.numpy(),
-        margins=(best[:, :, 0] - best[:, :, 1]).numpy(),
-    )
+    uniform = torch.from_numpy(uniforms[step : step + 1])
+    return sample(logits, uniform, *sampling.rows(1))[0].numpy()

@@ -1,4 +1,4 @@
-"""Tables (of a TOML file) to frozen dataclasses, with an error that names the field."""
+"""Turns tables (of a TOML file) into frozen dataclasses, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ T = TypeVar("T")
 Table = dict[str, Any]
 
 
-def build(cls: type[T], table: Mapping[str, Any], where: str = "") -> T:
-    """An instance of the dataclass `cls`; fields that the table lacks keep their defaults.
+def build(
+    cls: type[T], table: Mapping[str, Any], where: str = "", types: Mapping[str, type[Any]] | None = None
+) -> T:
+    """Makes an instance of the dataclass `cls`; fields that the table lacks keep their defaults.
 
     Args:
         cls: a dataclass of numbers, strings, booleans, tuples of those, literals, and dataclasses.
         table: as tomllib reads it.
         where: the table's dotted name, for messages.
+        types: the classes of fields that are annotated as Any, by name.
 
     Raises:
         ConfigError: an unknown field, or a value of the wrong type.
     """
-    hints = typing.get_type_hints(cls)
+    hints = {**typing.get_type_hints(cls), **(types or {})}
     names = [field.name for field in dataclasses.fields(typing.cast(Any, cls)) if field.init]
     values = {}
     for key, value in table.items():
@@ -75,7 +78,7 @@ def check_shares(config: object, *names: str) -> None:
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
-    """`value` as the type `hint`, or a ConfigError."""
+    """Returns `value` as the type `hint`, or raises a ConfigError."""
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         return build(typing.cast(type, hint), value, where)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

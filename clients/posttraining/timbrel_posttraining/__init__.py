@@ -1,1 +1,1 @@
-"""What goes on from a finished bundle: it is judged, described, compared and fine-tuned."""
+"""Work that goes on from a finished bundle: it is judged, described, compared and fine-tuned."""

@@ -7,15 +7,14 @@ with timbrel.Client() as client:
     note.save("note.wav")
 """
 
-import timbrel.fork_support  # noqa: F401  # isort: split
+import timbrel.forks  # noqa: F401  # isort: split
 from timbrel.aio.client import AsyncClient
 from timbrel.aio.player import AsyncPlayedNote, AsyncPlayer
 from timbrel.client import Client
-from timbrel.core.instrument import Instrument
 from timbrel.core.location import Location, Neighbour
 from timbrel.core.model import DataSource, Model, SamplingDefaults
-from timbrel.core.path import morph, path
 from timbrel.core.request import NoteRequest
+from timbrel.core.timbre import Instrument, morph, path
 from timbrel.errors import (
     AuthenticationError,
     BundleMismatchError,
@@ -32,7 +31,7 @@ from timbrel.errors import (
 )
 from timbrel.note import Note
 from timbrel.player import PlayedNote, Player
-from timbrel.security import Security
+from timbrel.settings import Security
 
 __all__ = [
     "AsyncClient",

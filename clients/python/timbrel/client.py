@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-from collections.abc import Generator, Iterable, Iterator
-from types import TracebackType
-from typing import Any, Literal, overload
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.audio.stream import Audio, decode_as_it_comes
-from timbrel.batch_run import BatchRun
-from timbrel.connection import Connection
-from timbrel.core.instrument import Instrument, instrument_from_pb
-from timbrel.core.location import Location, location_from_pb
-from timbrel.core.model import Model, model_from_pb
-from timbrel.core.recording import locate_request
-from timbrel.core.reply import NoteAssembler, WrittenNote
-from timbrel.core.request import NoteRequest, request_to_pb
-from timbrel.errors import FieldViolation, InvalidRequestError, TimbrelError
-from timbrel.finished_note import finished_note
-from timbrel.many import OnError, check_many, handed_out, make_batch, size_of
+from timbrel.aio.client import N_NEAREST, AsyncClient, OnError, check_many, size_of
+from timbrel.core.location import Location
+from timbrel.core.model import Model
+from timbrel.core.reply import Audio, StreamDecoder
+from timbrel.core.request import NoteRequest
+from timbrel.core.timbre import Instrument
+from timbrel.errors import TimbrelError
 from timbrel.note import Note
 from timbrel.player import Player
 from timbrel.progress import bar
-from timbrel.security import Security
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS as DEFAULT_TIMEOUT_SECONDS
-from timbrel.settings import ClientSettings
-from timbrel.transport import Transport
+from timbrel.settings import Security
+from timbrel.threads import ThreadedIterator, loop_thread
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-N_NEAREST = 5
-"""Instruments that `Client.locate` names where it is not told how many."""
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 class Client:
@@ -72,16 +64,16 @@ class Client:
         progress: bool = False,
         security: Security | None = None,
     ) -> None:
-        settings = ClientSettings.resolve(server, token, timeout, bundle, security, os.environ)
-        self._connection = Connection(settings, show_progress=progress)
+        self._client = AsyncClient(
+            server, token, timeout, bundle=bundle, progress=progress, security=security
+        )
+        self._connection = self._client._connection
 
     def __enter__(self) -> Client:
-        self._connection.open()
+        self._run(self._connection.open)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -93,14 +85,15 @@ class Client:
         >>> len(note.audio) == round(note.duration * note.sample_rate)
         True
         """
-        self._connection.close()
+        if self._connection.guard.is_at_home:  # else all of it is the parent's
+            loop_thread().run(self._connection.close)
 
     def generate(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
-        seconds: float = 2.0,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
+        seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
         temperature: float | None = None,
@@ -128,14 +121,17 @@ class Client:
             InvalidRequestError: naming every field that is out of range; nothing was sent.
             MissingExtraError: no ONNX runtime is installed to decode with (raised by `Note.audio`).
         """
-        request = self._placed(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p).seeded()
-        manifest = self._connection.model().manifest
-        message = request_to_pb(request, manifest)
-        decoder = self._connection.decoder()
-        written = self._connection.call(
-            lambda transport, timeout: _write(transport, manifest, message, timeout)
+        return self._run(
+            self._client.generate,
+            timbre,
+            pitch,
+            velocity,
+            seconds,
+            seed,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
         )
-        return finished_note(request, written, manifest.codec.sample_rate, decoder)
 
     @overload
     def generate_many(
@@ -217,9 +213,8 @@ class Client:
             UnavailableError: the server went away and did not come back in that time.
         """
         check_many(on_error, max_in_flight)
-        return self._generate_many(
-            iter(requests), size_of(requests), ordered, progress, on_error, max_in_flight
-        )
+        read = requests if isinstance(requests, list | tuple) else ThreadedIterator(iter(requests))
+        return self._generate_many(read, progress, size_of(requests), ordered, on_error, max_in_flight)
 
     def decode(self, codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
         """Turns a note's codes into its sound: what `Note.audio` does, for codes that were kept.
@@ -238,14 +233,14 @@ class Client:
             MissingExtraError: no ONNX runtime is installed.
             ValueError: the codes have another shape or type, or one is out of range.
         """
-        return self._connection.decoder()(codes)
+        return self._run(self._connection.decoder)(codes)
 
     def stream(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
-        seconds: float = 2.0,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
+        seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
         temperature: float | None = None,
@@ -268,18 +263,8 @@ class Client:
         Raises:
             MissingExtraError: no ONNX runtime is installed to decode with.
         """
-        message = self._make_message(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
-        assembler = NoteAssembler(self._connection.model().manifest)
-        stream = self._connection.decoder().stream()
-        first, replies = self._connection.call(
-            lambda transport, timeout: _opened(transport.generate(message, timeout))
-        )
-
-        def chunks() -> Iterator[Audio]:
-            with contextlib.closing(replies):
-                yield from decode_as_it_comes(itertools.chain(first, replies), assembler, stream)
-
-        return chunks()
+        fields = (timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        return _decoded(*self._run(self._client._open_stream, *fields))
 
     def play(self, lead_seconds: float | None = None) -> Player:
         """Opens an instrument to be played live: keys go down and up while notes sound.
@@ -297,10 +282,7 @@ class Client:
         Raises:
             MissingExtraError: no ONNX runtime is installed to decode with.
         """
-        decoder = self._connection.decoder()
-        decoder.stream()  # loaded now, not with the first note
-        manifest = self._connection.model().manifest
-        return Player(self._connection.open().play, self._make_message, manifest, decoder, lead_seconds)
+        return Player(self._run, self._client.play(lead_seconds))
 
     def locate(
         self,
@@ -328,12 +310,7 @@ class Client:
             InvalidRequestError: a field is out of range, or the audio is silent, too short, not finite or of
                 another shape; nothing was sent.
         """
-        if n_nearest < 0:
-            raise InvalidRequestError.of([FieldViolation("n_nearest", f"must be 0 or more, got {n_nearest}")])
-        manifest = self._connection.model().manifest
-        request = locate_request(audio, sample_rate, pitch, manifest)
-        reply = self._connection.call(lambda transport, timeout: transport.locate(request, timeout))
-        return location_from_pb(reply, manifest.bundle_hash, n_nearest)
+        return self._run(self._client.locate, audio, sample_rate, pitch, n_nearest=n_nearest)
 
     def point(self, timbre: tuple[float, float] | str) -> tuple[float, float]:
         """The point (x, y) of the timbre map of an instrument, whatever the case of its name.
@@ -350,16 +327,16 @@ class Client:
         Raises:
             InvalidRequestError: there is no such instrument; the message suggests the nearest names.
         """
-        return self._connection.point(timbre)
+        return self._run(self._client.point, timbre)
 
     def model(self) -> Model:
-        """What the server serves, and what runs it. Asked once and then remembered.
+        """Describes what the server serves, and what runs it. Asked once and then remembered.
 
         >>> model = client.model()
         >>> model.sample_rate > 0, model.n_codebooks > 0, model.precision
         (True, True, 'fp32')
         """
-        return model_from_pb(self._connection.model())
+        return self._run(self._client.model)
 
     def timbre_map(self) -> tuple[Instrument, ...]:
         """The named points of the timbre map. Asked once and then remembered.
@@ -367,7 +344,7 @@ class Client:
         >>> [instrument.family for instrument in client.timbre_map() if instrument.name == "Violin"]
         ['Strings']
         """
-        return tuple(instrument_from_pb(point) for point in self._connection.timbre_map().points)
+        return self._run(self._client.timbre_map)
 
     def instruments(self) -> tuple[str, ...]:
         """The names that `generate` takes for a timbre.
@@ -375,74 +352,49 @@ class Client:
         >>> "Violin" in client.instruments()
         True
         """
-        return tuple(point.instrument for point in self._connection.timbre_map().points)
+        return self._run(self._client.instruments)
 
     def prepare(self) -> None:
         """Does now what the first note would otherwise wait for: asks for the model, fetches the codec.
 
         >>> client.prepare()
         """
-        self._connection.decoder()
+        self._run(self._client.prepare)
 
-    def _placed(
+    def _run(
         self,
-        timbre: tuple[float, float] | str,
-        pitch: int,
-        velocity: int,
-        seconds: float,
-        seed: int | None,
-        temperature: float | None,
-        top_k: int | None,
-        top_p: float | None,
-    ) -> NoteRequest:
-        """Raises InvalidRequestError where the timbre is an unknown name."""
-        point = self._connection.point(timbre)
-        return NoteRequest(point, pitch, velocity, seconds, seed, temperature, top_k, top_p)
-
-    def _make_message(self, *fields: Any) -> pb.GenerateRequest:
-        """The arguments are those of `_placed`. Raises InvalidRequestError, naming every bad field."""
-        return request_to_pb(self._placed(*fields).seeded(), self._connection.model().manifest)
+        ask: Callable[_Arguments, Coroutine[Any, Any, _Result]],
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
+    ) -> _Result:
+        """Runs a method of the asynchronous client in the loop of all blocking ones."""
+        self._connection.guard.check()
+        return loop_thread().run(ask, *args, **kwargs)
 
     def _generate_many(
         self,
-        requests: Iterator[NoteRequest],
-        n_requests: int | None,
-        ordered: bool,
+        requests: Sequence[NoteRequest] | ThreadedIterator[NoteRequest],
         progress: bool,
-        on_error: OnError,
-        max_in_flight: int | None,
+        n_requests: int | None,
+        *options: Any,
     ) -> Generator[Any, None, None]:
-        connection = self._connection
-        model, timbre_map, decoder = connection.model(), connection.timbre_map(), connection.decoder()
-        batch = make_batch(model, timbre_map, connection.patience(), max_in_flight, ordered)
-        results = BatchRun(connection.open, batch, requests).results()
-        sample_rate = model.manifest.codec.sample_rate
-
-        def make_note(request: NoteRequest, written: WrittenNote) -> Note:
-            return finished_note(request, written, sample_rate, decoder)
-
-        with contextlib.closing(results), bar("notes", n_requests, "note", shown=progress) as shown:
-            for result in results:
+        self._connection.guard.check()
+        notes = loop_thread().iterate(self._client._generate_many(requests, False, *options))
+        with closing(notes), bar("notes", n_requests, "note", shown=progress) as shown:
+            for note in notes:
                 shown.update(1)
-                yield handed_out(result, ordered, on_error, make_note)
+                yield note
+        if isinstance(requests, ThreadedIterator) and requests.failure is not None:
+            raise requests.failure
 
 
-def _write(
-    transport: Transport, manifest: pb.Manifest, message: pb.GenerateRequest, timeout: float | None
-) -> WrittenNote:
-    assembler = NoteAssembler(manifest)
-    for reply in transport.generate(message, timeout):
-        assembler.feed(reply)
-    return assembler.finish()
-
-
-def _opened(
-    replies: Generator[pb.GenerateResponse, None, None],
-) -> tuple[Iterable[pb.GenerateResponse], Generator[pb.GenerateResponse, None, None]]:
-    """The replies up to the first codes, waited for, and the rest: until then the call can be made again."""
-    first: list[pb.GenerateResponse] = []
-    for reply in replies:
-        first.append(reply)
-        if reply.codes.n_frames or reply.finish_reason:
-            break
-    return first, replies
+def _decoded(
+    replies: AsyncGenerator[pb.GenerateResponse, None], decoder: StreamDecoder
+) -> Generator[Audio, None, None]:
+    """The audio of each reply, none of it empty, decoded by who iterates."""
+    with closing(loop_thread().iterate(replies)) as received:
+        for reply in received:
+            if len(audio := decoder.push(reply)):
+                yield audio
+    if len(rest := decoder.finish()):
+        yield rest

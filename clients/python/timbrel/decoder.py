@@ -15,7 +15,7 @@ from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
 
 CODEC_FILES = (CODEC_DECODER, CODEC_WEIGHTS)
-"""What decoding needs of a bundle."""
+"""The files of a bundle that decoding needs."""
 
 EXTRA = "cpu"
 """Brings an ONNX runtime; so does `gpu`, for those who know that they want it."""
@@ -27,8 +27,10 @@ class Decoder:
     The codec is loaded with the first note, so that codes can be had where no ONNX runtime is installed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, n_threads: int = 0) -> None:
+        """`n_threads` decode a note; 0 lets onnxruntime take one per core."""
         self._folder = folder
+        self._n_threads = n_threads
         self._lock = threading.Lock()
         self._codec: CodecDecoder | None = None
 
@@ -41,17 +43,18 @@ class Decoder:
         """
         if len(codes) == 0:
             return np.zeros(0, dtype=np.float32)
-        return self._load().decode(codes)
+        return self.load().decode(codes)
 
     def stream(self) -> CodecStream:
         """A stream for one note, to be fed codes as they come; errors are those of a call."""
-        return self._load().stream()
+        return self.load().stream()
 
-    def _load(self) -> CodecDecoder:
+    def load(self) -> CodecDecoder:
+        """Loads the codec unless it is loaded; errors are those of a call."""
         with self._lock:
             if self._codec is None:
                 try:
-                    self._codec = CodecDecoder(Bundle.open(self._folder))
+                    self._codec = CodecDecoder(Bundle.open(self._folder), self._n_threads)
                 except ImportError as error:
                     raise MissingExtraError("decoding a note into sound", EXTRA) from error
                 except BundleError as error:

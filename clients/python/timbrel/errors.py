@@ -13,7 +13,7 @@
     └── MissingExtraError        an optional part of timbrel is not installed; `extra` names it
 
 Parts that do more than ask a server add their own: `library` (LockedError, OtherJobError, DiskFullError),
-`audio.speaker` (SpeakerError). Each message is one line that can be shown to a user as it stands.
+`audio` (SpeakerError). Each message is one line that can be shown to a user as it stands.
 """
 
 from __future__ import annotations
@@ -66,6 +66,11 @@ class InvalidRequestError(TimbrelError):
     def of(cls, fields: Sequence[FieldViolation]) -> InvalidRequestError:
         """The error whose message is made of the fields' own."""
         return cls("; ".join(f"{name}: {description}" for name, description in fields), fields)
+
+
+def refusal(field: str, description: str) -> InvalidRequestError:
+    """The error to raise for one field that is out of range."""
+    return InvalidRequestError.of([FieldViolation(field, description)])
 
 
 class NotFoundError(TimbrelError):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import queue
-import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from typing import Any
 
-from timbrel.audio.stream import Audio, decode_as_it_comes
-from timbrel.core.faults import error_from_status
-from timbrel.core.reply import NoteAssembler
-from timbrel.decoder import Decoder
-from timbrel.errors import TimbrelError, UnavailableError
-from timbrel.transport import PlayCall
-from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream
+from timbrel.core.reply import Audio, StreamDecoder
+from timbrel.core.request import NoteRequest
+from timbrel.errors import TimbrelError
+from timbrel.threads import loop_thread
 
-MakeRequest = Callable[..., pb.GenerateRequest]
-"""Takes the arguments of `Client.generate`."""
+Run = Callable[..., Any]
+"""Runs an asynchronous function, with its arguments, to its end."""
 
 
 class PlayedNote:
@@ -36,13 +32,17 @@ class PlayedNote:
     """
 
     def __init__(
-        self, note_id: int, send: Callable[[pb.PlayRequest], None], manifest: pb.Manifest, decoder: Decoder
+        self,
+        stream: PlayStream,
+        listener: NoteInbox,
+        replies: queue.SimpleQueue[Heard],
+        decoder: StreamDecoder,
     ) -> None:
         """Use `Player.note_on`."""
-        self._id = note_id
-        self._send = send
-        self._replies: queue.SimpleQueue[pb.GenerateResponse | TimbrelError] = queue.SimpleQueue()
-        self._audio = decode_as_it_comes(self._read(), NoteAssembler(manifest), decoder.stream())
+        self._stream = stream
+        self._listener = listener
+        self._replies = replies
+        self._audio = self._decoded(decoder)
         self.seed: int | None = None
         """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
@@ -57,27 +57,26 @@ class PlayedNote:
 
     def off(self) -> None:
         """The key goes up; the release follows. Harmless where it is up, or where the note has ended."""
-        self._send(pb.PlayRequest(id=self._id, note_off=pb.NoteOff()))
+        loop_thread().call_soon(lambda: self._stream.note_off(self._listener))
 
     def cancel(self) -> None:
         """Ends the note at once. Harmless where it has ended."""
-        self._send(pb.PlayRequest(id=self._id, cancel=pb.NoteCancel()))
+        loop_thread().call_soon(lambda: self._stream.cancel(self._listener))
 
-    def _take(self, reply: pb.GenerateResponse | TimbrelError) -> None:
-        """The player's side of it: what comes next."""
-        self._replies.put(reply)
-
-    def _read(self) -> Iterator[pb.GenerateResponse]:
-        while True:
+    def _decoded(self, decoder: StreamDecoder) -> Iterator[Audio]:
+        finished = False
+        while not finished:
             reply = self._replies.get()
             if isinstance(reply, TimbrelError):
                 raise reply
             if reply.HasField("header"):
                 self.seed = reply.header.seed
-            yield reply
-            if reply.finish_reason:
+            if len(audio := decoder.push(reply)):
+                yield audio
+            if finished := bool(reply.finish_reason):
                 self.held_seconds = reply.held_seconds
-                return
+        if len(rest := decoder.finish()):
+            yield rest
 
 
 class Player:
@@ -92,44 +91,23 @@ class Player:
     which can be read afterwards; after an exception it ends every note at once.
     """
 
-    def __init__(
-        self,
-        open_call: Callable[[Iterator[pb.PlayRequest]], PlayCall],
-        make_request: MakeRequest,
-        manifest: pb.Manifest,
-        decoder: Decoder,
-        lead_seconds: float | None,
-    ) -> None:
+    def __init__(self, run: Run, player: AsyncPlayer) -> None:
         """Use `Client.play`."""
-        self._make_request = make_request
-        self._manifest = manifest
-        self._decoder = decoder
-        self._lead_seconds = lead_seconds
-        self._requests: queue.SimpleQueue[pb.PlayRequest | None] = queue.SimpleQueue()
-        self._ids = itertools.count(1)
-        self._lock = threading.Lock()  # guards the next two
-        self._live: dict[int, PlayedNote] = {}
-        self._end: TimbrelError | None = None  # why no note can be played any more
-        self._call = open_call(iter(self._requests.get, None))
-        self._reader = threading.Thread(target=self._listen, name="timbrel-player", daemon=True)
-        self._reader.start()
+        self._run = run
+        self._player = player
+        run(player.__aenter__)
 
     def __enter__(self) -> Player:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._call.cancel()
-        self._requests.put(None)
-        self._reader.join()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._run(self._player.__aexit__, kind, error, trace)
 
     def note_on(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
         seconds: float | None = None,
         seed: int | None = None,
         *,
@@ -145,42 +123,8 @@ class Player:
             InvalidRequestError: naming every field that is out of range; nothing was sent.
             TimbrelError: what ended the stream, if it has ended.
         """
-        longest = self._manifest.ranges.seconds_max if seconds is None else seconds
-        wanted = self._make_request(timbre, pitch, velocity, longest, seed, temperature, top_k, top_p)
-        note = PlayedNote(note_id := next(self._ids), self._requests.put, self._manifest, self._decoder)
-        with self._lock:
-            if self._end is not None:
-                raise self._end
-            self._live[note_id] = note
-        note_on = pb.NoteOn(note=wanted, lead_seconds=self._lead_seconds)
-        self._requests.put(pb.PlayRequest(id=note_id, note_on=note_on))
-        return note
-
-    def _listen(self) -> None:
-        """The reader's thread."""
-        end: TimbrelError = UnavailableError("the player is closed")
-        try:
-            for response in self._call:
-                self._hand_out(response)
-        except TimbrelError as error:
-            end = error
-        with self._lock:
-            self._end = end
-            cut_off = list(self._live.values())
-        for note in cut_off:
-            note._take(end)
-
-    def _hand_out(self, response: pb.PlayResponse) -> None:
-        event = response.WhichOneof("event")
-        with self._lock:
-            note = self._live.get(response.id)
-        if note is None or event == "refusal":  # concerns nobody: every note here has its own id
-            return
-        if event == "reply":
-            note._take(response.reply)
-        else:
-            error = response.error
-            note._take(error_from_status(error.code, error.message, error.SerializeToString()))
-        if event == "error" or response.reply.finish_reason:
-            with self._lock:
-                del self._live[response.id]
+        replies: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        listener = NoteInbox(replies.put)
+        wanted = (timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        decoder = self._run(self._player._begin, listener, *wanted)
+        return PlayedNote(self._player._open_stream, listener, replies, decoder)

@@ -15,11 +15,10 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
-from timbrel.core.address import TOKEN_VARIABLE
 from timbrel.errors import MissingExtraError, UnavailableError
+from timbrel.settings import TOKEN_VARIABLE
 
 BUNDLE_VARIABLE = "TIMBREL_BUNDLE"
 """Environment variable that names the bundle folder a private server serves."""
@@ -51,7 +50,7 @@ class PrivateServer:
         if importlib.util.find_spec(_SERVER_MODULE) is None:
             raise _missing_extra()
         self.token = secrets.token_urlsafe(32)
-        """What the server asks its callers for."""
+        """The server asks its callers for it."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = self._start(bundle, options)
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -66,9 +65,7 @@ class PrivateServer:
     def __enter__(self) -> PrivateServer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -1,17 +1,132 @@
-"""What a client was told, by its arguments and by the environment."""
+"""Settings of a client, by its arguments and the environment: where the server is, how to speak with it."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from timbrel.core.address import TOKEN_VARIABLE, Address, find_server, parse_address
-from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel.security import Security
+from timbrel.errors import InvalidRequestError, refusal
+
+SERVER_VARIABLE = "TIMBREL_SERVER"
+"""Environment variable that names the server, HOST:PORT."""
+
+TOKEN_VARIABLE = "TIMBREL_TOKEN"
+"""Environment variable that holds the token the server asks for."""
+
+DEFAULT_PORT = 50051
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(?P<port>\d{1,5}))?")
+
+CA_VARIABLE = "TIMBREL_CA"
+"""Environment variable: file of the authorities that servers are trusted by; `system`: the usual ones."""
+
+CERTIFICATE_VARIABLE = "TIMBREL_CERT"
+"""Environment variable: file of the certificate that shows who is calling, PEM."""
+
+KEY_VARIABLE = "TIMBREL_KEY"
+"""Environment variable: file of its private key, PEM."""
+
+INSECURE_VARIABLE = "TIMBREL_INSECURE"
+"""Environment variable: 1 lets a token travel unencrypted."""
+
+SYSTEM = "system"
 
 DEFAULT_TIMEOUT_SECONDS = 120.0
 """A note takes a second or so; a busy server's queue and a slow processor are given time."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A server's host and TCP port."""
+
+    host: str
+    """Name or number; an IPv6 address stands in brackets."""
+
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is this machine's own, as far as its name tells."""
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return self.host == "localhost" or self.host.endswith(".localhost")
+
+
+def parse_address(text: str) -> Address:
+    """Reads "HOST:PORT" or "HOST", which means port 50051.
+
+    Raises:
+        InvalidRequestError: it is neither.
+    """
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None:
+        raise _bad_address(text, "expected HOST:PORT, for example localhost:50051")
+    port = int(match["port"]) if match["port"] else DEFAULT_PORT
+    if not 1 <= port <= 65535:
+        raise _bad_address(text, "the port must be 1..65535")
+    return Address(match["host"], port)
+
+
+def find_server(server: str | None, environment: Mapping[str, str]) -> Address | None:
+    """The address asked for: the argument, else TIMBREL_SERVER, else None, which means a private server.
+
+    Raises:
+        InvalidRequestError: the address makes no sense.
+    """
+    text = server if server is not None else environment.get(SERVER_VARIABLE, "").strip() or None
+    return None if text is None else parse_address(text)
+
+
+def _bad_address(text: str, reason: str) -> InvalidRequestError:
+    return refusal("server", f"{reason}, got {text!r}")
+
+
+@dataclass(frozen=True)
+class Security:
+    """How a connection is encrypted; without `ca` and `certificate` it is not.
+
+    >>> timbrel.Client("synth.example:443", token="s3cret", security=timbrel.Security(ca="system"))
+    <timbrel.client.Client object at 0x...>
+    """
+
+    ca: str | Path | None = None
+    """File of the authorities that servers are trusted by, PEM; "system" for the usual ones."""
+
+    certificate: str | Path | None = None
+    """File of the certificate that shows who is calling, PEM: for servers that ask for one (mutual TLS)."""
+
+    key: str | Path | None = None
+    """File of its private key, PEM."""
+
+    insecure: bool = False
+    """Let a token travel unencrypted, though not on the loopback: where the network itself can be trusted."""
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise refusal("certificate", "goes with a key: give both or none")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Security:
+        """Reads TIMBREL_CA, TIMBREL_CERT, TIMBREL_KEY and TIMBREL_INSECURE."""
+        return cls(
+            environment.get(CA_VARIABLE) or None,
+            environment.get(CERTIFICATE_VARIABLE) or None,
+            environment.get(KEY_VARIABLE) or None,
+            environment.get(INSECURE_VARIABLE, "").lower() in ("1", "true", "yes"),
+        )
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether connections are."""
+        return self.ca is not None or self.certificate is not None
 
 
 @dataclass(frozen=True)
@@ -22,7 +137,7 @@ class ClientSettings:
     """None: a private server."""
 
     token: str | None = field(repr=False)
-    """What the server asks its callers for."""
+    """Sent to a server that asks its callers for one."""
 
     timeout: float | None
     """Seconds allowed for one call, its retries included; None for no bound."""
@@ -48,9 +163,9 @@ class ClientSettings:
             InvalidRequestError: one of them makes no sense, or two contradict one another.
         """
         if timeout is not None and not timeout > 0:
-            raise _refusal("timeout", f"must be above 0 seconds, got {timeout}")
+            raise refusal("timeout", f"must be above 0 seconds, got {timeout}")
         if server is not None and bundle is not None:
-            raise _refusal("bundle", f"the server {server} serves its own")
+            raise refusal("bundle", f"the server {server} serves its own")
         return cls(
             None if bundle is not None else find_server(server, environment),
             token if token is not None else environment.get(TOKEN_VARIABLE),
@@ -59,10 +174,6 @@ class ClientSettings:
             bundle,
         )
 
-    def at(self, address: str, token: str) -> ClientSettings:
-        """These, for a private server, which is on the loopback: nothing needs to be encrypted there."""
-        return replace(self, address=parse_address(address), token=token, security=Security())
-
-
-def _refusal(field: str, description: str) -> InvalidRequestError:
-    return InvalidRequestError.of([FieldViolation(field, description)])
+    def at(self, address: str, token: str | None, security: Security) -> ClientSettings:
+        """The same for a server at another address."""
+        return replace(self, address=parse_address(address), token=token, security=security)

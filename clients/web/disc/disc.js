@@ -1,9 +1,10 @@
 // The map of timbres: what is on it, and what happens where it is touched.
 
+import { Emitter } from "../browser.js";
 import { intoDisc, round } from "../state.js";
-import { paintField } from "./field.js";
 import { Gestures } from "./gestures.js";
-import { paintLife, paintStill } from "./paint.js";
+import { makeGround } from "./ground.js";
+import { paintMoving, paintStill } from "./paint.js";
 import { View } from "./view.js";
 
 const DWELL = 140; // milliseconds that the pointer rests before a preview
@@ -15,7 +16,7 @@ const TRAIL_TIME = 2600; // milliseconds that a path can be seen
 const KEY_STEP = 0.02;
 
 /** Events: `moved` {x, y}, for whoever reads out where that is. */
-export class Disc extends EventTarget {
+export class Disc extends Emitter {
   #dwell = 0;
   #previewAt = null;
   #lastStep = { left: 0, top: 0, time: 0 };
@@ -41,8 +42,11 @@ export class Disc extends EventTarget {
     this.hover = null;
     this.located = null;
     this.level = 0;
-    this.#follow();
-    new Gestures(canvas, this.#hands());
+    for (const type of ["focus", "blur"]) canvas.addEventListener(type, () => this.redraw());
+    state.addEventListener("change", () => this.redraw());
+    new ResizeObserver(() => this.#resize()).observe(canvas);
+    this.#resize();
+    new Gestures(canvas, this);
     this.recolour();
   }
 
@@ -50,13 +54,13 @@ export class Disc extends EventTarget {
   recolour() {
     this.ink = this.theme.ink();
     for (const point of this.points) point.colour = this.palette[point.family].hue[this.theme.shade];
-    this.#ground();
+    this.#makeGround();
   }
 
   /** Shows these families only. */
   filter(families) {
     for (const point of this.points) point.shown = families.has(point.family);
-    this.#ground();
+    this.#makeGround();
   }
 
   /** The instruments nearest to a point, the nearest first: [{point, distance}]. */
@@ -80,9 +84,14 @@ export class Disc extends EventTarget {
     this.#animate();
   }
 
-  zoom(factor) {
-    const [left, top] = this.view.toScreen(this.state.get("x"), this.state.get("y"));
-    this.view.zoomAt(left, top, factor);
+  /** Zooms around a place on the canvas, or around the marker. */
+  zoom(factor, place = this.view.toScreen(this.state.get("x"), this.state.get("y"))) {
+    this.view.zoomAt(...place, factor);
+    this.redraw();
+  }
+
+  pan(dx, dy) {
+    this.view.panBy(dx, dy);
     this.redraw();
   }
 
@@ -118,23 +127,7 @@ export class Disc extends EventTarget {
     return best;
   }
 
-  #hands() {
-    return {
-      hover: (left, top) => this.#hovered(left, top),
-      leave: () => this.#left(),
-      press: (left, top) => this.#pressed(left, top),
-      drag: (left, top) => this.#dragged(left, top),
-      release: () => this.#released(),
-      abandon: () => this.player.takeBack(),
-      zoom: (left, top, factor) => (left === null ? this.zoom(factor) : this.#zoomed(left, top, factor)),
-      pan: (dx, dy) => this.#panned(dx, dy),
-      move: (dx, dy) => this.#stepped(dx, dy),
-      play: (down) => this.#played(down),
-      home: () => this.home(),
-    };
-  }
-
-  #hovered(left, top) {
+  hovered(left, top) {
     if (this.#previewAt && Math.hypot(left - this.#previewAt[0], top - this.#previewAt[1]) > STAY) {
       this.player.endPreview();
       this.#previewAt = null;
@@ -155,7 +148,7 @@ export class Disc extends EventTarget {
     this.redraw();
   }
 
-  #left() {
+  left() {
     clearTimeout(this.#dwell);
     this.#previewAt = null;
     this.player.endPreview();
@@ -163,7 +156,7 @@ export class Disc extends EventTarget {
     this.redraw();
   }
 
-  #pressed(left, top) {
+  pressed(left, top) {
     clearTimeout(this.#dwell);
     const place = this.pointAt(left, top);
     this.#dragging = place !== null;
@@ -172,12 +165,12 @@ export class Disc extends EventTarget {
     this.#previewAt = null;
     this.state.set({ x: place.x, y: place.y });
     this.player.strike();
-    this.trail = [this.#crumb(place, true)];
+    this.trail = [this.#trailPoint(place, true)];
     this.#lastStep = { left, top, time: performance.now(), first: true };
     this.#announce();
   }
 
-  #dragged(left, top) {
+  dragged(left, top) {
     if (!this.#dragging) return;
     const [x, y] = this.view.toWorld(left, top);
     const [inX, inY] = intoDisc(x, y);
@@ -186,7 +179,7 @@ export class Disc extends EventTarget {
     const far = Math.hypot(left - last.left, top - last.top) >= STEP_PIXELS;
     const strikes = far && performance.now() - last.time >= STEP_TIME;
     this.state.set({ x: place.x, y: place.y });
-    this.trail.push(this.#crumb(place, strikes));
+    this.trail.push(this.#trailPoint(place, strikes));
     if (this.trail.length > 400) this.trail.shift();
     if (!strikes) return this.redraw();
     if (last.first && !this.player.holds) this.player.takeBack();
@@ -194,7 +187,7 @@ export class Disc extends EventTarget {
     this.#lastStep = { left, top, time: performance.now(), first: false };
   }
 
-  #released() {
+  released() {
     if (!this.#dragging) return;
     this.#dragging = false;
     this.player.letGo();
@@ -202,34 +195,30 @@ export class Disc extends EventTarget {
     this.#announce();
   }
 
-  #zoomed(left, top, factor) {
-    this.view.zoomAt(left, top, factor);
-    this.redraw();
-  }
-
-  #panned(dx, dy) {
-    this.view.panBy(dx, dy);
-    this.redraw();
-  }
-
-  #stepped(dx, dy) {
+  /** Moves the marker by so many steps. */
+  moveBy(dx, dy) {
     const step = KEY_STEP / this.view.zoom ** 0.7;
     const { x, y } = this.state.values;
     this.goTo(x + dx * step, y + dy * step);
     this.#announce();
   }
 
-  #played(down) {
+  /** The key on the map goes down or up. */
+  key(down) {
     if (down) this.player.strike();
     else if (this.player.holds) this.player.letGo();
   }
 
-  #announce() {
-    const { x, y } = this.state.values;
-    this.dispatchEvent(new CustomEvent("moved", { detail: { x, y } }));
+  /** A press turned out to be the beginning of something else. */
+  abandoned() {
+    this.player.takeBack();
   }
 
-  #crumb({ x, y }, struck) {
+  #announce() {
+    this.emit("moved", this.state.values);
+  }
+
+  #trailPoint({ x, y }, struck) {
     return { x, y, struck, time: performance.now(), strength: 1 };
   }
 
@@ -240,18 +229,9 @@ export class Disc extends EventTarget {
     order.forEach((point, index) => (point.rank = index));
   }
 
-  #ground() {
-    const shown = this.points.filter((point) => point.shown);
-    this.field = paintField(shown, this.theme.shade === "dark" ? 0.34 : 0.34);
+  #makeGround() {
+    this.ground = makeGround(this.points.filter(({ shown }) => shown));
     this.redraw();
-  }
-
-  #follow() {
-    this.state.addEventListener("change", () => this.redraw());
-    this.canvas.addEventListener("focus", () => this.redraw());
-    this.canvas.addEventListener("blur", () => this.redraw());
-    new ResizeObserver(() => this.#resize()).observe(this.canvas);
-    this.#resize();
   }
 
   #resize() {
@@ -271,14 +251,14 @@ export class Disc extends EventTarget {
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.#age();
     const scene = this.#scene();
-    if (this.#stale) this.#paintStill(scene, ratio);
+    if (this.#stale) this.#drawStill(scene, ratio);
     this.context.clearRect(0, 0, this.view.width, this.view.height);
     this.context.drawImage(this.#still, 0, 0, this.view.width, this.view.height);
-    paintLife(this.context, this.view, scene, this.ink);
+    paintMoving(this.context, this.view, scene, this.ink);
     if (this.trail.length > 1 && !this.#dragging) this.#animate();
   }
 
-  #paintStill(scene, ratio) {
+  #drawStill(scene, ratio) {
     this.#still.width = this.canvas.width;
     this.#still.height = this.canvas.height;
     const context = this.#still.getContext("2d");
@@ -294,27 +274,22 @@ export class Disc extends EventTarget {
   #age() {
     if (this.#dragging) return;
     const now = performance.now();
-    for (const crumb of this.trail) {
-      const left = 1 - (now - crumb.time) / TRAIL_TIME;
-      crumb.strength = this.still() ? Number(left > 0) : Math.max(0, left);
+    for (const point of this.trail) {
+      const left = 1 - (now - point.time) / TRAIL_TIME;
+      point.strength = this.still() ? Number(left > 0) : Math.max(0, left);
     }
     this.trail = this.trail.filter(({ strength }) => strength > 0);
   }
 
   #scene() {
     const { x, y, a, b } = this.state.values;
-    const flags = [];
-    if (a) flags.push({ x: a[0], y: a[1], letter: "A" });
-    if (b) flags.push({ x: b[0], y: b[1], letter: "B" });
-    if (this.located) flags.push({ ...this.located, letter: "♪" });
-    const near = this.hover?.instrument ?? this.#at(x, y);
-    const { points, field, trail, hover, level } = this;
+    const flag = (letter, place) => (place ? [{ x: place[0], y: place[1], letter }] : []);
+    const { located } = this;
+    const flags = [...flag("A", a), ...flag("B", b), ...flag("♪", located && [located.x, located.y])];
+    const [nearest] = this.nearest(x, y, 1);
+    const near = this.hover?.instrument ?? (nearest?.distance < 0.001 ? nearest.point : null);
+    const { points, ground, trail, hover, level } = this;
     const focused = this.canvas.matches(":focus-visible");
-    return { points, field, trail, hover, level, flags, near, marker: { x, y }, focused };
-  }
-
-  #at(x, y) {
-    const [first] = this.nearest(x, y, 1);
-    return first && first.distance < 0.001 ? first.point : null;
+    return { points, ground, trail, hover, level, flags, near, marker: { x, y }, focused };
   }
 }

@@ -1,27 +1,23 @@
-// What fingers and the mouse do on the map: hover, click, a path, pan, pinch, wheel, keys.
+// Gestures of fingers, mouse and keys on the map: hover, click, a path, pan, pinch, wheel, keys.
 
 const SLOP = 8; // CSS pixels before a press becomes a drag
 const WHEEL_STEP = 0.0016;
 
-/**
- * Tells `hands` of it, all places in CSS pixels on the canvas:
- * hover(left, top), leave(), press(left, top), drag(left, top), release(), abandon(), zoom(left, top, factor),
- * pan(dx, dy), move(dx, dy) in steps, play(down), home().
- */
+/** Tells the disc of them, all places in CSS pixels on its canvas. */
 export class Gestures {
   #pointers = new Map();
   #mode = null; // press | drag | pan | pinch
   #from = [0, 0];
   #pinch = null;
 
-  constructor(element, hands) {
+  constructor(element, disc) {
     this.element = element;
-    this.hands = hands;
+    this.disc = disc;
     element.addEventListener("pointerdown", (event) => this.#down(event));
     element.addEventListener("pointermove", (event) => this.#moved(event));
     element.addEventListener("pointerup", (event) => this.#up(event));
     element.addEventListener("pointercancel", (event) => this.#up(event, true));
-    element.addEventListener("pointerleave", () => hands.leave());
+    element.addEventListener("pointerleave", () => disc.left());
     element.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     element.addEventListener("contextmenu", (event) => event.preventDefault());
     element.addEventListener("keydown", (event) => this.#key(event));
@@ -38,7 +34,7 @@ export class Gestures {
     if (event.isTrusted) this.element.setPointerCapture(event.pointerId);
     this.#pointers.set(event.pointerId, place);
     if (this.#pointers.size === 2) {
-      if (this.#mode !== "pan") this.hands.abandon();
+      if (this.#mode !== "pan") this.disc.abandoned();
       this.#mode = "pinch";
       this.#pinch = this.#span();
       return;
@@ -47,33 +43,33 @@ export class Gestures {
     this.#from = place;
     const pans = event.button === 1 || event.button === 2 || event.shiftKey;
     this.#mode = pans ? "pan" : "press";
-    if (!pans) this.hands.press(...place, event);
+    if (!pans) this.disc.pressed(...place);
   }
 
   #moved(event) {
     const place = this.#place(event);
     const before = this.#pointers.get(event.pointerId);
     if (!before) {
-      if (event.pointerType !== "touch") this.hands.hover(...place);
+      if (event.pointerType !== "touch") this.disc.hovered(...place);
       return;
     }
     this.#pointers.set(event.pointerId, place);
     if (this.#mode === "pinch") this.#pinched();
-    else if (this.#mode === "pan") this.hands.pan(place[0] - before[0], place[1] - before[1]);
+    else if (this.#mode === "pan") this.disc.pan(place[0] - before[0], place[1] - before[1]);
     else this.#dragged(place);
   }
 
   #dragged(place) {
     const far = Math.hypot(place[0] - this.#from[0], place[1] - this.#from[1]);
     if (this.#mode === "press" && far > SLOP) this.#mode = "drag";
-    if (this.#mode === "drag") this.hands.drag(...place);
+    if (this.#mode === "drag") this.disc.dragged(...place);
   }
 
   #up(event, lost = false) {
     if (!this.#pointers.delete(event.pointerId)) return;
     if (this.#mode === "press" || this.#mode === "drag") {
-      if (lost) this.hands.abandon();
-      else this.hands.release();
+      if (lost) this.disc.abandoned();
+      else this.disc.released();
     }
     if (this.#pointers.size === 0 || this.#mode !== "pinch") this.#mode = null;
   }
@@ -86,8 +82,8 @@ export class Gestures {
   #pinched() {
     if (this.#pointers.size < 2) return;
     const now = this.#span();
-    this.hands.pan(now.left - this.#pinch.left, now.top - this.#pinch.top);
-    this.hands.zoom(now.left, now.top, now.distance / this.#pinch.distance);
+    this.disc.pan(now.left - this.#pinch.left, now.top - this.#pinch.top);
+    this.disc.zoom(now.distance / this.#pinch.distance, [now.left, now.top]);
     this.#pinch = now;
   }
 
@@ -95,24 +91,24 @@ export class Gestures {
     event.preventDefault();
     const pixels = event.deltaMode === 1 ? event.deltaY * 16 : event.deltaY;
     const speed = event.ctrlKey ? 5 : 1; // a trackpad's pinch comes as small steps with ctrl
-    this.hands.zoom(...this.#place(event), Math.exp(-pixels * WHEEL_STEP * speed));
+    this.disc.zoom(Math.exp(-pixels * WHEEL_STEP * speed), this.#place(event));
   }
 
   #key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const size = event.shiftKey ? 5 : 1;
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
-    if (step) this.hands.move(step[0] * size, step[1] * size);
-    else if (event.key === "Enter" || event.key === " ") event.repeat || this.hands.play(true);
-    else if (event.key === "+" || event.key === "=") this.hands.zoom(null, null, 1.3);
-    else if (event.key === "-") this.hands.zoom(null, null, 1 / 1.3);
-    else if (event.key === "0" || event.key === "Home") this.hands.home();
+    if (step) this.disc.moveBy(step[0] * size, step[1] * size);
+    else if (event.key === "Enter" || event.key === " ") event.repeat || this.disc.key(true);
+    else if (event.key === "+" || event.key === "=") this.disc.zoom(1.3);
+    else if (event.key === "-") this.disc.zoom(1 / 1.3);
+    else if (event.key === "0" || event.key === "Home") this.disc.home();
     else return;
     event.preventDefault();
     event.stopPropagation();
   }
 
   #keyUp(event) {
-    if (event.key === "Enter" || event.key === " ") this.hands.play(false);
+    if (event.key === "Enter" || event.key === " ") this.disc.key(false);
   }
 }

@@ -1,8 +1,8 @@
 // How the map looks: all drawing on its canvas, nothing else.
 
-import { traceShape } from "../palette.js";
-import { placeLabels } from "./labels.js";
+import { traceShape } from "../families.js";
 
+const GAP = 8; // CSS pixels between a point and its name
 const TURN = 2 * Math.PI;
 const FONT = 'system-ui, -apple-system, "Segoe UI", Inter, Roboto, sans-serif';
 
@@ -15,31 +15,24 @@ export function paintStill(context, view, scene, ink) {
 }
 
 /** Draws what lives, over it: the trail, flags, the pointer, the marker with its level. */
-export function paintLife(context, view, scene, ink) {
+export function paintMoving(context, view, scene, ink) {
   paintTrail(context, view, scene, ink);
   paintFlags(context, view, scene, ink);
   paintHover(context, view, scene, ink);
   paintMarker(context, view, scene, ink);
 }
 
-function paintGround(context, view, { field }, ink) {
+function paintGround(context, view, { ground }, ink) {
   const [left, top] = view.toScreen(0, 0);
   const radius = view.scale;
   context.save();
-  context.beginPath();
-  context.arc(left, top, radius, 0, TURN);
+  circle(context, left, top, radius);
   context.fillStyle = ink.disc;
   context.fill();
   context.clip();
   context.imageSmoothingQuality = "high";
-  if (field) context.drawImage(field, left - radius, top - radius, 2 * radius, 2 * radius);
-  context.strokeStyle = ink.grid;
-  context.lineWidth = 1;
-  for (const part of [0.25, 0.5, 0.75]) {
-    context.beginPath();
-    context.arc(left, top, radius * part, 0, TURN);
-    context.stroke();
-  }
+  if (ground) context.drawImage(ground, left - radius, top - radius, 2 * radius, 2 * radius);
+  for (const part of [0.25, 0.5, 0.75]) ring(context, left, top, radius * part, 1, ink.grid);
   context.beginPath();
   context.moveTo(left - radius, top);
   context.lineTo(left + radius, top);
@@ -52,11 +45,7 @@ function paintGround(context, view, { field }, ink) {
 function paintRim(context, view, ink) {
   const [left, top] = view.toScreen(0, 0);
   const radius = view.scale;
-  context.lineWidth = 1;
-  context.strokeStyle = ink.rim;
-  context.beginPath();
-  context.arc(left, top, radius, 0, TURN);
-  context.stroke();
+  ring(context, left, top, radius, 1, ink.rim);
   const reach = Math.min(7, view.margin * 0.45);
   context.beginPath();
   for (let tick = 0; tick < 120; tick++) {
@@ -87,15 +76,14 @@ function paintTrail(context, view, { trail }, ink) {
     if (!struck) continue;
     context.globalAlpha = 0.9 * strength;
     context.fillStyle = ink.accent;
-    context.beginPath();
-    context.arc(...view.toScreen(x, y), 3, 0, TURN);
+    circle(context, ...view.toScreen(x, y), 3);
     context.fill();
   }
   context.globalAlpha = 1;
 }
 
 /** How large a point is drawn, in CSS pixels. */
-export function pointRadius(view) {
+function pointRadius(view) {
   const small = Math.min(view.width, view.height) < 480;
   return (small ? 4.2 : 5) * view.zoom ** 0.22;
 }
@@ -145,6 +133,47 @@ function paintLabels(context, view, { points, near, marker, flags }, ink) {
   }
 }
 
+/**
+ * Places names without overlap, the first of the list first.
+ *
+ * items: {text, left, top, width, radius}; returns those that fit, each with {x, y, align}.
+ */
+function placeLabels(items, { width, height, lineHeight }, obstacles) {
+  const taken = [...obstacles];
+  const placed = [];
+  for (const item of items) {
+    const box = candidates(item, lineHeight).find((place) => fits(place, width, height, taken, item));
+    if (!box) continue;
+    taken.push(box);
+    placed.push({ ...item, x: box.textX, y: box.textY, align: box.align });
+  }
+  return placed;
+}
+
+function candidates({ left, top, width, radius }, lineHeight) {
+  const away = radius + GAP / 2;
+  const half = lineHeight / 2;
+  const beside = { top: top - half, bottom: top + half, textY: top };
+  const over = { left: left - width / 2, right: left + width / 2, textX: left, align: "center" };
+  return [
+    { ...beside, left: left + away, right: left + away + width, textX: left + away, align: "left" },
+    { ...beside, left: left - away - width, right: left - away, textX: left - away, align: "right" },
+    { ...over, top: top - away - lineHeight, bottom: top - away, textY: top - away - half },
+    { ...over, top: top + away, bottom: top + away + lineHeight, textY: top + away + half },
+  ];
+}
+
+function fits(box, width, height, taken, item) {
+  if (box.left < 2 || box.right > width - 2 || box.top < 2 || box.bottom > height - 2) return false;
+  return taken.every((other) => other.of === item.key || apart(box, other));
+}
+
+function apart(one, other) {
+  return (
+    one.right + 3 < other.left || other.right + 3 < one.left || one.bottom < other.top || other.bottom < one.top
+  );
+}
+
 function box(of, left, top, reach) {
   return { of, left: left - reach, right: left + reach, top: top - reach, bottom: top + reach };
 }
@@ -171,8 +200,7 @@ function paintFlags(context, view, { flags }, ink) {
     context.fill();
     context.fillStyle = ink.disc;
     context.fillText(letter, left, top - 17.5);
-    context.beginPath();
-    context.arc(left, top, 2.5, 0, TURN);
+    circle(context, left, top, 2.5);
     context.fillStyle = ink.text;
     context.fill();
   }
@@ -180,13 +208,8 @@ function paintFlags(context, view, { flags }, ink) {
 
 function paintHover(context, view, { hover }, ink) {
   if (!hover) return;
-  const [left, top] = view.toScreen(hover.x, hover.y);
-  context.beginPath();
-  context.arc(left, top, 12, 0, TURN);
-  context.strokeStyle = ink.text;
-  context.globalAlpha = 0.4 + 0.4 * (hover.previewing ? 1 : 0);
-  context.lineWidth = 1.5;
-  context.stroke();
+  context.globalAlpha = hover.previewing ? 0.8 : 0.4;
+  ring(context, ...view.toScreen(hover.x, hover.y), 12, 1.5, ink.text);
   context.globalAlpha = 1;
 }
 
@@ -198,30 +221,28 @@ function paintMarker(context, view, { marker, level, focused }, ink) {
     glow.addColorStop(0, ink.glow);
     glow.addColorStop(1, ink.clear);
     context.fillStyle = glow;
-    context.beginPath();
-    context.arc(left, top, reach, 0, TURN);
+    circle(context, left, top, reach);
     context.fill();
   }
-  context.lineWidth = 5;
-  context.strokeStyle = ink.halo;
-  ring(context, left, top, 10);
-  context.lineWidth = 2.25;
-  context.strokeStyle = ink.accent;
-  ring(context, left, top, 10);
+  ring(context, left, top, 10, 5, ink.halo);
+  ring(context, left, top, 10, 2.25, ink.accent);
+  circle(context, left, top, 2.5);
   context.fillStyle = ink.accent;
-  context.beginPath();
-  context.arc(left, top, 2.5, 0, TURN);
   context.fill();
   if (!focused) return;
-  context.lineWidth = 2;
-  context.strokeStyle = ink.text;
   context.setLineDash([4, 3]);
-  ring(context, left, top, 16);
+  ring(context, left, top, 16, 2, ink.text);
   context.setLineDash([]);
 }
 
-function ring(context, left, top, radius) {
+function ring(context, left, top, radius, width, colour) {
+  circle(context, left, top, radius);
+  context.lineWidth = width;
+  context.strokeStyle = colour;
+  context.stroke();
+}
+
+function circle(context, left, top, radius) {
   context.beginPath();
   context.arc(left, top, radius, 0, TURN);
-  context.stroke();
 }

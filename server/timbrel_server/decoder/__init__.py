@@ -1,1 +1,1 @@
-"""The decode graphs, and the memory that they work in."""
+"""The decode graphs, run by onnxruntime, and the memory that they work in."""

@@ -1,4 +1,4 @@
-"""Runs the decode graph, the condition encoder's before it: the only module that does.
+"""The runner of the decode graph, and of the condition encoder's before it: the only module that runs them.
 
 The keys and values of every slot stand in arenas whose addresses are bound to the graphs once, one binding
 for each batch size. A step writes its new position in place; the condition encoder writes what the decoder
@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from timbrel_bundle.layout import state_output
 from timbrel_bundle.randomness import uniforms_batch
+from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.decoder.arena import Arena
-from timbrel_server.decoder.host_tensors import HostInput, HostOutput
-from timbrel_server.decoder.memory import HOST
+from timbrel_server.decoder.memory import HOST, Arena, HostInput, HostOutput
 from timbrel_server.decoder.sessions import DecoderSessions, run_options
 from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest
@@ -32,7 +31,10 @@ ARENA_TYPES: Mapping[str, type[np.number]] = {
     "tensor(float16)": np.float16,
     "tensor(int8)": np.int8,
 }
-"""What caches and memories may be, by onnxruntime's name."""
+"""The types that caches and memories may have, by onnxruntime's name."""
+
+SAMPLING_TYPES: Mapping[type, type[np.number]] = {int: np.int64, float: np.float32}
+"""The types of the decode graph's inputs for sampling, by the kind of the request's field."""
 
 NEVER_CAPTURED = -1
 """The graph id of runs that CUDA graphs have nothing to do with."""
@@ -80,15 +82,14 @@ class Runner:
             value.upload(1)
         self._sessions.condition_encoder.run_with_iobinding(self._condition_bindings[row])
         self.note_uniforms[row] = self._make_uniforms(request.seed)
-        self._temperature.array[row] = request.sampling.temperature
-        self._top_k.array[row] = request.sampling.top_k
-        self._top_p.array[row] = request.sampling.top_p
+        for name, value in self._sampling.items():
+            value.array[row] = getattr(request.sampling, name)
 
     def move(self, source: int, target: int) -> None:
         """Copies a running note to another row."""
         for arena in (*self._caches.values(), *self._memories.values()):
             arena.copy_row(source, target)
-        for array in (self.note_uniforms, *(value.array for value in self._sampling)):
+        for array in (self.note_uniforms, *(value.array for value in self._sampling.values())):
             array[target] = array[source]
 
     def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
@@ -117,7 +118,7 @@ class Runner:
         return drawn
 
     def _where(self, numbers: Sequence[int]) -> slice | npt.NDArray[np.intp]:
-        """What these rows are as an index: nearly always the first ones, and a slice takes half the time."""
+        """Makes an index of these rows: nearly always the first ones, and a slice takes half the time."""
         n_first = len(numbers)
         return slice(n_first) if numbers == self._first_rows[:n_first] else np.array(numbers)
 
@@ -138,15 +139,17 @@ class Runner:
         self._gate = HostInput("gate", (n,), np.int64, memory)
         self._positions = HostInput("seqlens_k", (n,), np.int32, memory)
         self._uniforms = HostInput("uniforms", (n, k), np.float32, memory)
-        self._temperature = HostInput("temperature", (n,), np.float32, memory)
-        self._top_k = HostInput("top_k", (n,), np.int64, memory)
-        self._top_p = HostInput("top_p", (n,), np.float32, memory)
-        self._top_k.array[:] = 1
-        self._top_p.array[:] = 1.0
+        self._sampling: dict[str, HostInput] = {}
+        """The inputs that a note is drawn with from its first step to its last."""
+        for field in SAMPLING_FIELDS:
+            value = self._sampling[field.name] = HostInput(
+                field.name, (n,), SAMPLING_TYPES[field.kind], memory
+            )
+            value.array[:] = field.high if field.above_low else field.low  # rows that hold no note draw, too
         self.note_uniforms: npt.NDArray[np.float32] = np.zeros(
             (n, self._model.max_positions, k), dtype=np.float32
         )
-        """What each slot's note draws with, step by step."""
+        """The uniforms that each slot's note draws with, step by step."""
         self._next_tokens = HostOutput("next_tokens", (n, k), np.int64, memory)
         sessions = self._sessions
         memories = {output.name for output in sessions.condition_encoder.get_outputs()}
@@ -157,7 +160,7 @@ class Runner:
         )
 
     def _arenas(self, ports: Iterable[Any]) -> dict[str, Arena]:
-        """An arena for each of these inputs of the decode graph, by name; the graph says of what shape."""
+        """Makes an arena for each of these inputs of the decode graph, by name; the graph gives the shape."""
         memory = self._sessions.memory
         return {
             port.name: Arena(self._n_slots, tuple(port.shape[1:]), memory, ARENA_TYPES[port.type])
@@ -165,18 +168,13 @@ class Runner:
         }
 
     def _make_uniforms(self, seed: int) -> npt.NDArray[np.float32]:
-        """A whole note's, [max_positions, K]: made at each step they would take 40 microseconds of it."""
+        """Makes a whole note's, [max_positions, K]: made at each step they would take 40 µs of it."""
         steps = np.arange(self._model.max_positions, dtype=np.uint64)
         return uniforms_batch(np.full(len(steps), seed, dtype=np.uint64), steps, self._codec.n_codebooks)
 
     @property
-    def _sampling(self) -> Sequence[HostInput]:
-        """What a note is drawn with from its first step to its last."""
-        return (self._temperature, self._top_k, self._top_p)
-
-    @property
     def _step_inputs(self) -> Iterable[HostInput]:
-        return (self._tokens, self._gate, self._positions, self._uniforms, *self._sampling)
+        return (self._tokens, self._gate, self._positions, self._uniforms, *self._sampling.values())
 
     def _bind_condition_encoder(self, row: int) -> Any:
         binding = self._sessions.condition_encoder.io_binding()
@@ -199,14 +197,14 @@ class Runner:
         return binding
 
     def _warm_up(self) -> None:
-        """Runs what will be run, often enough for CUDA graphs to be captured."""
+        """Runs everything once, or often enough for CUDA graphs to be captured."""
         for size in self.buckets:
             for _ in range(WARM_UP_RUNS if self._sessions.captures else 1):
                 self._run(size, self._run_options[size])
         self.admit(0, NoteRequest((0.0, 0.0), pitch=60, velocity=100, held_frames=1, seed=0))
 
     def _find_agreeing(self, sizes: Sequence[int]) -> Sequence[int]:
-        """The batch sizes that give every row the very logits that the largest gives its first.
+        """Finds the batch sizes that give every row the very logits that the largest gives its first.
 
         Kernels may add up in another order at another size; where they do, a note's codes would depend on its
         company.
@@ -227,7 +225,7 @@ class Runner:
         return agreeing
 
     def _probe(self, n_rows: int) -> npt.NDArray[np.float32]:
-        """Logits [n_rows, K, V] of a step that finds the same numbers in every row, and leaves the same."""
+        """Returns logits [n_rows, K, V] of a step that finds the same in every row, and leaves it."""
         self._tokens.array[:] = self._model.bos_id
         self._positions.array[:] = self._model.max_positions // 2
         self._uniforms.array[:] = 0.5
@@ -239,7 +237,7 @@ class Runner:
 
 
 def bucket_sizes(n_slots: int, *, finely: bool = False) -> Sequence[int]:
-    """Powers of two below the number of slots, then that number.
+    """Returns powers of two below the number of slots, then that number.
 
     Finely: every size up to 16, and seven more between each two powers of two from there on. So next to no
     row is run for nothing, where a step takes the longer the more rows it has.

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError, ProviderError
-from timbrel_bundle.layout import (
-    CONDITION_ENCODER,
-    CONDITION_ENCODER_HALF,
-    DECODER_STEP,
-    DECODER_STEP_HALF,
-    DECODER_STEP_INT8,
-    DECODER_STEP_PORTABLE,
+from timbrel_bundle.runtime import (
+    CPU,
+    CUDA,
+    Provider,
+    load_runtime,
+    provider_in_use,
+    resolve_provider,
+    session_options,
 )
-from timbrel_bundle.providers import CPU, CUDA, Provider, provider_in_use, resolve_provider
-from timbrel_bundle.runtime import load_runtime, session_options
 from timbrel_server.decoder.memory import HOST, Memory
 
 _log = logging.getLogger(__name__)
@@ -27,16 +27,16 @@ FP32, FP16, INT8 = "fp32", "fp16", "int8"
 AUTO = "auto"
 
 PRECISIONS = (AUTO, FP32, FP16, INT8)
-"""What the decoder's arithmetic may be asked to be. AUTO is a provider's first in DECODER_GRAPHS."""
+"""The precisions that the decoder's arithmetic may have. AUTO is a provider's first in DECODER_GRAPHS."""
 
 DECODER_GRAPHS: Mapping[str, Mapping[str, Sequence[str]]] = {
     CPU: {
-        FP32: (DECODER_STEP, DECODER_STEP_PORTABLE),
-        INT8: (DECODER_STEP_INT8,),
-        FP16: (DECODER_STEP_HALF,),
+        FP32: (layout.DECODER_STEP, layout.DECODER_STEP_PORTABLE),
+        INT8: (layout.DECODER_STEP_INT8,),
+        FP16: (layout.DECODER_STEP_HALF,),
     },
     # GroupQueryAttention on CUDA knows fp16 and bf16 only.
-    CUDA: {FP16: (DECODER_STEP_HALF,), FP32: (DECODER_STEP_PORTABLE,)},
+    CUDA: {FP16: (layout.DECODER_STEP_HALF,), FP32: (layout.DECODER_STEP_PORTABLE,)},
 }
 """Decode graphs by provider and precision, best first."""
 
@@ -46,13 +46,13 @@ CAPTURES: Mapping[str, Sequence[bool]] = {CPU: (False,), CUDA: (True, False)}
 
 @dataclass(frozen=True)
 class DecoderSessions:
-    """Ready to run."""
+    """The graphs, ready to run."""
 
     provider: str
     """The one really in use, in onnxruntime's name."""
 
     precision: str
-    """Of the decoder's arithmetic: one of PRECISIONS, never AUTO."""
+    """The precision of the decoder's arithmetic: one of PRECISIONS, never AUTO."""
 
     decoder_graph: str
     """File name of the decode graph in use."""
@@ -68,7 +68,7 @@ class DecoderSessions:
 
     @property
     def memory(self) -> Memory:
-        """What the graphs work in."""
+        """The memory that the graphs work in."""
         return Memory("cuda", self.device_id) if self.provider == CUDA else HOST
 
 
@@ -114,7 +114,7 @@ def _open(
 ) -> DecoderSessions:
     decoder = _session(bundle, graph, _with_options(providers, device_id, captures), n_threads)
     # One run a note, of three positions: not worth a second pool of threads.
-    condition_graph = CONDITION_ENCODER_HALF if precision == FP16 else CONDITION_ENCODER
+    condition_graph = layout.CONDITION_ENCODER_HALF if precision == FP16 else layout.CONDITION_ENCODER
     condition_encoder = _session(bundle, condition_graph, _with_options(providers, device_id, False), 1)
     return DecoderSessions(
         providers[0],
@@ -128,13 +128,14 @@ def _open(
 
 
 def _with_options(providers: Sequence[str], device_id: int, captures: bool) -> list[Provider]:
-    """The same providers; CUDA with what it is to be told."""
+    """Adds to CUDA, among these providers, what it is to be told."""
     options = {"device_id": str(device_id), "enable_cuda_graph": str(int(captures))}
     return [(name, options) if name == CUDA else name for name in providers]
 
 
 def run_options(graph_id: int | None = None) -> Any:
-    """Of a run that is captured as the CUDA graph of this number, then replayed; None: of any other run.
+    """Makes the options of a run that is captured as the CUDA graph of this number, then replayed; None: of
+    any other run.
 
     A step of few rows is bound by its launches, and a captured graph is one launch.
 

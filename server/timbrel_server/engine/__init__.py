@@ -1,1 +1,1 @@
-"""Writes many notes at once, a step at a time: queue, slots, steps. It knows neither gRPC nor ONNX."""
+"""The engine writes many notes at once, a step at a time. It knows neither gRPC nor ONNX."""

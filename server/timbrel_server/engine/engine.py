@@ -9,31 +9,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from timbrel_server.engine.chunker import Chunker
-from timbrel_server.engine.metronome import Metronome
-from timbrel_server.engine.observer import EngineObserver
-from timbrel_server.engine.outbox import Outbox
+from timbrel_server.engine.delivery import DeliveryCoalescer, Post
 from timbrel_server.engine.progress import TokenLayout
-from timbrel_server.engine.request import NoteRequest
-from timbrel_server.engine.scheduler import Move, QueueFull, Scheduler
+from timbrel_server.engine.request import Delivery, EngineObserver, NoteRequest, RequestHandle
+from timbrel_server.engine.request_queue import RequestQueue
+from timbrel_server.engine.scheduler import FrameClock, Move, Scheduler
 from timbrel_server.engine.slots import Slot
-from timbrel_server.engine.ticket import Delivery, Ticket
-from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.errors import UnavailableError
 
 _log = logging.getLogger(__name__)
-
-SHORTEST_RETRY_SECONDS = 0.05
-LONGEST_RETRY_SECONDS = 10.0
-
-NOTICEABLE_WAIT_SECONDS = 0.1
-"""A note that waited longer for its slot came late."""
 
 UNTIMED_FRAME_RATE = 1e6
 """So many frames a second that no note ever waits for its tick."""
 
 
 class StepRow(NamedTuple):
-    """What one row of a step reads."""
+    """The input of one row of a step."""
 
     row: int
     position: int
@@ -43,7 +34,7 @@ class StepRow(NamedTuple):
 
 
 class StepRunner(Protocol):
-    """What runs the graphs. All but the attributes is called on the engine's thread only."""
+    """Runs the graphs. All but the attributes is called on the engine's thread only."""
 
     buckets: Sequence[int]
     """Batch sizes that can be run, rising; the last is the number of slots."""
@@ -60,49 +51,40 @@ class StepRunner(Protocol):
         """Moves these rows on by one position; returns the tokens [K] that each drew, in the order given."""
 
 
-Post = Callable[[Sequence[tuple[Ticket, Delivery]]], None]
-"""Hands out deliveries, in order, without blocking; called on the engine's thread, or on that of `fail`."""
-
-
 class Engine:
-    """Accepts requests from any thread, and writes their notes on its own.
+    """Takes requests out of the queue that it shares with others, and writes their notes on its own thread.
 
-    Requests join, are released and leave between steps. Notes that are played live move on with the metronome
-    and wait between its ticks, while all others are written as fast as it goes. Once the thread has died or
-    been stopped, requests in hand get UnavailableError and new ones are refused with it.
+    Requests join, are released and leave between steps. Notes that are played live move on with the clock of
+    frames and wait between its ticks, while all others are written as fast as it goes. Once the thread has
+    died or been stopped, requests in hand get UnavailableError, and no further ones are taken.
     """
 
     def __init__(
         self,
         runner: StepRunner,
         layout: TokenLayout,
-        queue_capacity: int,
+        queue: RequestQueue,
         post: Post,
         on_death: Callable[[], None] = lambda: None,
         *,
-        metronome: Metronome | None = None,
-        on_room: Callable[[], None] = lambda: None,
+        frame_clock: FrameClock | None = None,
         observer: EngineObserver | None = None,
     ) -> None:
         """
         Args:
-            queue_capacity: requests that may wait for a slot.
             on_death: called on the engine's thread when it ends by an error.
-            metronome: what notes with `lead_frames` keep to; without one, they too run as fast as it goes.
-            on_room: called on the engine's thread after each step that leaves slots free.
-            observer: told of admissions and steps.
+            frame_clock: times notes with `lead_frames`; without one, they too run as fast as it goes.
+            observer: is told of admissions and steps.
         """
         self._observer = observer or EngineObserver()
         self._runner = runner
-        self._metronome = metronome or Metronome(UNTIMED_FRAME_RATE)
-        self._on_room = on_room
-        self._scheduler = Scheduler(layout, runner.buckets, queue_capacity, compacts=runner.can_move)
+        self._clock = frame_clock or FrameClock(UNTIMED_FRAME_RATE)
+        self._scheduler = Scheduler(layout, runner.buckets, queue, compacts=runner.can_move)
         self._post = post
         self._on_death = on_death
-        self._changed = threading.Condition()  # guards the scheduler and all below
-        self._chunkers: dict[Ticket, Chunker] = {}
-        self._outbox = Outbox()
-        self._refusal: str | None = None  # why nothing is accepted any more
+        self._changed = queue.changed  # guards the scheduler and all below
+        self._deliveries = DeliveryCoalescer()
+        self._end: str | None = None  # why nothing is written any more
         self._step_seconds = 0.0  # running mean
         self._n_steps = 0
         self._stepping = False
@@ -120,18 +102,6 @@ class Engine:
             return self._scheduler.n_occupied
 
     @property
-    def n_waiting(self) -> int:
-        """Requests that have no slot yet."""
-        with self._changed:
-            return self._scheduler.n_waiting
-
-    @property
-    def n_room(self) -> int:
-        """Further requests that would have a slot from the next step on."""
-        with self._changed:
-            return 0 if self._refusal is not None else self._scheduler.n_room
-
-    @property
     def n_frames_left(self) -> int:
         """Frames that the notes in hand will go on for, at least: until their keys go up."""
         with self._changed:
@@ -139,7 +109,7 @@ class Engine:
 
     @property
     def step_seconds(self) -> float:
-        """Of a step, lately. 0 before the first."""
+        """The time that a step has taken lately. 0 before the first."""
         return self._step_seconds
 
     @property
@@ -154,63 +124,36 @@ class Engine:
     def stop(self, timeout_seconds: float | None = None) -> None:
         """Gives up what is in hand and ends the thread; it has ended when this returns, but for a timeout."""
         with self._changed:
-            self._refusal = self._refusal or "the server is shutting down"
-            self._changed.notify()
+            self._end = self._end or "the server is shutting down"
+            self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
     def fail(self, reason: str) -> None:
         """Gives up what is in hand, though a step that is being taken may never end. From any thread."""
-        self._give_up(reason)
-
-    def submit(self, request: NoteRequest, receive: Callable[[Delivery], None]) -> Ticket:
-        """Accepts a request; its deliveries go to `receive`, by way of `post`.
-
-        Raises:
-            OverloadedError: the queue is full.
-            UnavailableError: the engine has stopped.
-        """
-        ticket = Ticket(request, receive)
-        self.accept(ticket)
-        return ticket
-
-    def accept(self, ticket: Ticket) -> None:
-        """Takes a ticket that was made elsewhere; errors are those of `submit`."""
         with self._changed:
-            if self._refusal is not None:
-                raise UnavailableError(self._refusal)
-            try:
-                self._scheduler.enqueue(ticket)
-            except QueueFull:
-                waiting = self._scheduler.n_waiting
-                raise OverloadedError(
-                    f"{waiting} requests are waiting already", self.seconds_to_room(ticket.request)
-                ) from None
-            self._chunkers[ticket] = _chunker_of(ticket)
-            self._changed.notify()
+            self._end = reason
+            given_up = self._scheduler.close()
+            written = self._deliveries.take()
+            self._changed.notify_all()  # what waits is for others now
+        if written or given_up:
+            errors = [(handle, Delivery(error=UnavailableError(reason))) for handle in given_up]
+            self._post([*written, *errors])
 
-    def release(self, ticket: Ticket) -> None:
+    def release(self, handle: RequestHandle) -> None:
         """The key goes up: the gate of every frame that no step has begun yet is closed.
 
-        The note has then exactly the codes of a request for `ticket.held_frames`. A key that is up already,
-        or whose note has ended, is let be; a note that still waits for its slot is held as shortly as may be.
+        The note has then exactly the codes of a request for `handle.held_frames`. A key that is up already,
+        or whose note has ended, is let be.
         """
         with self._changed:
-            self._scheduler.release(ticket)
-            self._changed.notify()
+            self._scheduler.release(handle)
 
-    def cancel(self, ticket: Ticket) -> None:
-        """Gives a request up: nothing more is delivered from the next step on. Finished ones are let be."""
+    def cancel(self, handle: RequestHandle) -> None:
+        """Gives a note up: nothing more is delivered from the next step on. Finished ones are let be."""
         with self._changed:
-            self._scheduler.cancel(ticket)
-            self._chunkers.pop(ticket, None)
-            self._outbox.drop(ticket)
-            self._changed.notify()
-
-    def seconds_to_room(self, request: NoteRequest) -> float:
-        """When a place in the queue should be free, if the notes ahead are about as long as this one."""
-        seconds = self._step_seconds * request.held_frames / self.n_slots
-        return min(max(seconds, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)
+            self._scheduler.cancel(handle)
+            self._deliveries.drop(handle)
 
     def step(self) -> None:
         """Moves every running note that is due on by one frame position."""
@@ -224,26 +167,22 @@ class Engine:
             self._stepping = False
 
     def _admit(self) -> tuple[list[Slot], list[StepRow]]:
-        """The slots that are to move on, by row, and what the step reads."""
+        """Returns the slots that are to move on, by row, and what the step reads."""
         with self._changed:
-            tick = self._metronome.tick
+            tick = self._clock.tick
             admission = self._scheduler.admit(tick)
             active = self._scheduler.active
             due = [slot for slot in active if slot.is_due(tick)]
             for slot in due:
                 slot.begin_step()
             rows = [_step_row(slot) for slot in active] if due else []
-            begun = [(slot.row, slot.ticket.request) for slot in admission.begun]
+            begun = [(slot.row, slot.handle.request) for slot in admission.begun]
             for slot in admission.begun:
-                self._note_wait(slot.ticket)
+                waited = slot.handle.waited_seconds = time.monotonic() - slot.handle.submitted
+                self._deliveries.begin(slot.handle)
+                self._observer.admitted(waited)
         self._prepare(begun, admission.moves)
         return due, rows
-
-    def _note_wait(self, ticket: Ticket) -> None:
-        waited = ticket.waited_seconds = time.monotonic() - ticket.submitted
-        if waited > NOTICEABLE_WAIT_SECONDS:
-            self._chunkers[ticket].note_came_late()
-        self._observer.admitted(waited)
 
     def _prepare(self, begun: Sequence[tuple[int, NoteRequest]], moves: Sequence[Move]) -> None:
         for row, request in begun:
@@ -252,7 +191,7 @@ class Engine:
             self._runner.move(move.source, move.target)
 
     def _run(self, rows: Sequence[StepRow]) -> dict[int, list[int]]:
-        """Tokens [K] by row.
+        """Returns tokens [K] by row.
 
         Notes that are not due run along, and what they draw is dropped: their next step does the same again
         at the same position, to the same effect. Left out, they would lose what their cache holds.
@@ -270,27 +209,12 @@ class Engine:
         with self._changed:
             for slot in due:
                 if slot.active:
-                    self._advance(slot, drawn[slot.row])
-            goes_on = self._scheduler.has_work(self._metronome.tick)
-            deliveries = self._outbox.take(again_in_seconds=self._step_seconds if goes_on else math.inf)
-            has_room = self._scheduler.n_room > 0
+                    frame = slot.advance(drawn[slot.row])
+                    self._deliveries.add(slot.handle, frame, slot.finish)
+            goes_on = self._scheduler.has_work(self._clock.tick)
+            deliveries = self._deliveries.take(again_in_seconds=self._step_seconds if goes_on else math.inf)
         if deliveries:
             self._post(deliveries)
-        if has_room:
-            self._on_room()
-
-    def _advance(self, slot: Slot, tokens: Sequence[int]) -> None:
-        """Puts what there is to deliver of this slot's note into the outbox, after a step that drew these."""
-        ticket = slot.ticket
-        chunker = self._chunkers[ticket]
-        urgent = chunker.is_urgent
-        frame = slot.advance(tokens)
-        frames = chunker.add(frame) if frame is not None else ()
-        if slot.finish is not None:
-            del self._chunkers[ticket]
-            self._outbox.put(ticket, Delivery([*frames, *chunker.flush()], slot.finish), urgent=urgent)
-        elif frames:
-            self._outbox.put(ticket, Delivery(frames), urgent=urgent)
 
     def _main(self) -> None:
         try:
@@ -298,37 +222,20 @@ class Engine:
                 self.step()
         except BaseException:
             _log.exception("the engine has died")
-            self._give_up("the engine has died")
+            self.fail("the engine has died")
             self._on_death()
         else:
-            self._give_up("the server is shutting down")
+            self.fail("the server is shutting down")
 
     def _wait_for_work(self) -> bool:
         """Sleeps until there is something to do; returns False once it is time to end."""
         with self._changed:
-            while self._refusal is None and not self._scheduler.has_work(self._metronome.tick):
+            while self._end is None and not self._scheduler.has_work(self._clock.tick):
                 # Only notes that wait for their tick are here, if any.
-                self._changed.wait(self._metronome.seconds_to_next if self._scheduler.n_occupied else None)
-            return self._refusal is None
-
-    def _give_up(self, reason: str) -> None:
-        with self._changed:
-            self._refusal = reason
-            given_up = self._scheduler.drain()
-            self._scheduler.admit()  # frees the slots
-            self._chunkers.clear()
-            written = self._outbox.take()
-        if written or given_up:
-            errors = [(ticket, Delivery(error=UnavailableError(reason))) for ticket in given_up]
-            self._post([*written, *errors])
-
-
-def _chunker_of(ticket: Ticket) -> Chunker:
-    if ticket.whole:
-        return Chunker.of_whole_notes()
-    return Chunker() if ticket.request.lead_frames is None else Chunker.of_live_notes()
+                self._changed.wait(self._clock.seconds_to_next if self._scheduler.n_occupied else None)
+            return self._end is None
 
 
 def _step_row(slot: Slot) -> StepRow:
     progress = slot.progress
-    return StepRow(slot.row, progress.position, progress.tokens, progress.position < slot.ticket.held_frames)
+    return StepRow(slot.row, progress.position, progress.tokens, progress.position < slot.handle.held_frames)

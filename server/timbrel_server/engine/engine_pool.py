@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
-from timbrel_server.engine.engine import (
-    LONGEST_RETRY_SECONDS,
-    SHORTEST_RETRY_SECONDS,
-    Engine,
-    Post,
-    StepRunner,
-)
-from timbrel_server.engine.fair_queue import FairQueue
-from timbrel_server.engine.metronome import Metronome
-from timbrel_server.engine.observer import EngineObserver
+from timbrel_server.engine.delivery import Post
+from timbrel_server.engine.engine import Engine, StepRunner
 from timbrel_server.engine.progress import TokenLayout
-from timbrel_server.engine.queue_limits import QueueFull, QueueLimits
-from timbrel_server.engine.request import NoteRequest
-from timbrel_server.engine.ticket import Delivery, Ticket
+from timbrel_server.engine.request import Delivery, EngineObserver, NoteRequest, RequestHandle
+from timbrel_server.engine.request_queue import QueueFull, RequestQueue
+from timbrel_server.engine.scheduler import FrameClock
 from timbrel_server.errors import OverloadedError, UnavailableError
+
+SHORTEST_RETRY_SECONDS = 0.05
+LONGEST_RETRY_SECONDS = 10.0
 
 
 class EnginePool:
-    """Accepts requests from any thread: each goes to the engine with the most free slots, and waits here
-    while there is none. Those who ask take turns, and what cannot be written in time is refused at once.
+    """Accepts requests from any thread into the queue that its engines take them from: the one with the most
+    free slots comes first. Callers take turns, and what cannot be written in time is refused at once.
 
-    One engine for each device; where one of several dies, its notes fail and the others go on.
+    One engine for each device; where one of several dies, its notes fail and the others go on. Once the last
+    has died, or the pool was stopped, requests in hand get UnavailableError, and new ones are refused so.
     """
 
     def __init__(
@@ -37,7 +32,7 @@ class EnginePool:
         post: Post,
         on_death: Callable[[], None] = lambda: None,
         *,
-        metronome: Metronome | None = None,
+        frame_clock: FrameClock | None = None,
         queue_frames: int | None = None,
         observer: EngineObserver | None = None,
     ) -> None:
@@ -50,29 +45,26 @@ class EnginePool:
                 the longest notes would be.
             post: as the engines call it, each on its own thread.
             on_death: called once the last engine has died.
-            metronome: what live notes keep to.
-            observer: told how requests and engines fare.
+            frame_clock: times live notes.
+            observer: is told how requests and engines fare.
         """
         self._observer = observer or EngineObserver()
         most_frames = queue_frames or max(1, queue_capacity * layout.max_frames * 3 // 4)
-        self._limits = QueueLimits(queue_capacity, most_frames)
+        self._queue = RequestQueue(queue_capacity, most_frames)
+        self._changed = self._queue.changed  # guards what follows
         self._n_flushing = layout.n_codebooks - 1  # steps that a note needs beyond one per frame
         self._post = post
         self._on_death = on_death
-        # Taken before an engine's own lock, never within it. Guards what follows.
-        self._lock = threading.RLock()
-        self._waiting = FairQueue()
         self._refusal: str | None = None  # why nothing is accepted any more
         self._n_living = len(runners)
-        self._engines = [
+        self.engines = [
             Engine(
                 runner,
                 layout,
-                queue_capacity=runner.buckets[-1],  # filled no further than it has slots
-                post=post,
-                on_death=self._bury,
-                metronome=metronome,
-                on_room=self._fill,
+                self._queue,
+                post,
+                self._engine_died,
+                frame_clock=frame_clock,
                 observer=self._observer,
             )
             for runner in runners
@@ -81,18 +73,18 @@ class EnginePool:
     @property
     def n_slots(self) -> int:
         """Notes that can be written at once."""
-        return sum(engine.n_slots for engine in self._engines)
+        return sum(engine.n_slots for engine in self.engines)
 
     @property
     def n_occupied(self) -> int:
         """Slots in use."""
-        return sum(engine.n_occupied for engine in self._engines)
+        return sum(engine.n_occupied for engine in self.engines)
 
     @property
     def n_waiting(self) -> int:
         """Requests that have no slot yet."""
-        with self._lock:
-            return len(self._waiting) + sum(engine.n_waiting for engine in self._engines)
+        with self._changed:
+            return len(self._queue)
 
     @property
     def is_accepting(self) -> bool:
@@ -100,46 +92,29 @@ class EnginePool:
         return self._refusal is None
 
     @property
-    def frames_waiting(self) -> int:
-        """Frames of work that have no slot yet: as many as keys are held for."""
-        with self._lock:
-            return self._waiting.n_frames
-
-    @property
-    def step_seconds(self) -> float:
-        """Of a step, lately, on the fastest engine. 0 before the first."""
-        return min(engine.step_seconds for engine in self._engines)
+    def steps_in_progress(self) -> Sequence[int | None]:
+        """`Engine.step_in_progress` of each."""
+        return [engine.step_in_progress for engine in self.engines]
 
     def start(self) -> None:
         """Starts the engines' threads."""
-        for engine in self._engines:
+        for engine in self.engines:
             engine.start()
-
-    @property
-    def steps_in_progress(self) -> Sequence[int | None]:
-        """As `Engine.step_in_progress`, of each."""
-        return [engine.step_in_progress for engine in self._engines]
 
     def stop(self, timeout_seconds: float | None = None) -> None:
         """Gives up what is in hand and ends the threads; they have ended when this returns, or time is up."""
         self._refuse("the server is shutting down")
-        for engine in self._engines:
+        for engine in self.engines:
             engine.stop(timeout_seconds)
 
     def fail(self, reason: str) -> None:
         """Gives up what is in hand, though a step may never end; nothing more is accepted."""
         self._refuse(reason)
-        for engine in self._engines:
+        for engine in self.engines:
             engine.fail(reason)
 
-    def submit(self, request: NoteRequest, receive: Callable[[Delivery], None]) -> Ticket:
-        """As `Engine.submit`, from nobody in particular."""
-        ticket = Ticket(request, receive)
-        self.accept(ticket)
-        return ticket
-
-    def accept(self, ticket: Ticket, seconds_left: float | None = None) -> None:
-        """Takes a request on.
+    def accept(self, handle: RequestHandle, seconds_left: float | None = None) -> None:
+        """Takes a request on; its deliveries go to `handle.receive`, by way of `post`.
 
         Args:
             seconds_left: until it is of no use any more; None where there is no such time.
@@ -148,77 +123,67 @@ class EnginePool:
             OverloadedError: the queue is full, or the note cannot be written in time.
             UnavailableError: the engines have stopped.
         """
-        with self._lock:
+        with self._changed:
             if self._refusal is not None:
                 raise UnavailableError(self._refusal)
             if seconds_left is not None:
-                self._check_time(ticket, seconds_left)
+                self._check_time(handle, seconds_left)
             try:
-                self._limits.enter(ticket)
+                self._queue.put(handle)
             except QueueFull as full:
-                if not ticket.origin.patient:
+                if not handle.client.patient:
                     self._observer.refused()
-                seconds = min(engine.seconds_to_room(ticket.request) for engine in self._engines)
-                raise OverloadedError(str(full), seconds) from None
-            ticket.receive = self._observer.follow(ticket.receive)
-            self._waiting.append(ticket)
-            self._fill()
+                raise OverloadedError(str(full), self._seconds_to_place(handle.request)) from None
+            self._observer.accepted(handle)
+            self._changed.notify_all()
 
-    def release(self, ticket: Ticket) -> None:
-        """As `Engine.release`."""
-        with self._lock:
-            if ticket in self._waiting:
-                ticket.release(0)
+    def release(self, handle: RequestHandle) -> None:
+        """The key goes up, as of `Engine.release`; a note that still waits for its slot is held as shortly as
+        may be."""
+        with self._changed:
+            if handle in self._queue:
+                handle.release(0)
             else:
-                for engine in self._engines:
-                    engine.release(ticket)
+                for engine in self.engines:
+                    engine.release(handle)
+                self._changed.notify_all()
 
-    def cancel(self, ticket: Ticket) -> None:
-        """As `Engine.cancel`."""
-        self._observer.cancelled(ticket.receive)
-        with self._lock:
-            if ticket in self._waiting:
-                self._waiting.remove(ticket)
-                self._limits.leave(ticket)
+    def cancel(self, handle: RequestHandle) -> None:
+        """Gives a request up: it leaves the queue at once, or its slot as of `Engine.cancel`."""
+        self._observer.cancelled(handle)
+        with self._changed:
+            if handle in self._queue:
+                self._queue.remove(handle)
             else:
-                for engine in self._engines:
-                    engine.cancel(ticket)
+                for engine in self.engines:
+                    engine.cancel(handle)
+                self._changed.notify_all()
 
-    def _fill(self) -> None:
-        """Hands out what waits to those that have room."""
-        if not self._waiting:  # so that an engine that has nothing to gain does not wait for the lock
-            return
-        with self._lock:
-            while self._waiting:
-                engine = max(self._engines, key=lambda each: each.n_room)
-                if engine.n_room == 0:
-                    return
-                ticket = self._waiting.popleft()
-                try:
-                    engine.accept(ticket)
-                except UnavailableError:  # it has just died, and has room no more
-                    self._waiting.appendleft(ticket)
-                else:
-                    self._limits.leave(ticket)
+    def _seconds_to_place(self, request: NoteRequest) -> float:
+        """Guesses when a place in the queue is free: the notes ahead should be about as long as this one."""
+        return _retry_seconds(
+            min(engine.step_seconds * request.held_frames / engine.n_slots for engine in self.engines)
+        )
 
-    def _check_time(self, ticket: Ticket, seconds_left: float) -> None:
+    def _check_time(self, handle: RequestHandle, seconds_left: float) -> None:
         """Raises OverloadedError where the key goes up too late for what has its turn before."""
-        if any(engine.n_room for engine in self._engines):
+        if self._queue.n_free > 0:
             return  # it is the caller's own haste, and no better later: the deadline itself will tell
-        n_running = sum(engine.n_frames_left for engine in self._engines)
-        n_ahead = n_running + self._waiting.frames_ahead(ticket.origin.caller)
-        wait = n_ahead / self.n_slots * self.step_seconds
-        own = (ticket.request.held_frames + self._n_flushing) * self.step_seconds
+        n_running = sum(engine.n_frames_left for engine in self.engines)
+        n_ahead = n_running + self._queue.frames_ahead(handle.client.caller)
+        step_seconds = min(engine.step_seconds for engine in self.engines)
+        wait = n_ahead / self.n_slots * step_seconds
+        own = (handle.request.held_frames + self._n_flushing) * step_seconds
         if wait + own > seconds_left:
             self._observer.refused()
             raise OverloadedError(
                 f"this note needs about {wait + own:.3g} seconds, {wait:.3g} of them waiting;"
                 f" its deadline leaves {max(0.0, seconds_left):.3g}",
-                min(max(wait + own - seconds_left, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS),
+                _retry_seconds(wait + own - seconds_left),
             )
 
-    def _bury(self) -> None:
-        with self._lock:
+    def _engine_died(self) -> None:
+        with self._changed:
             self._n_living -= 1
             if self._n_living > 0:
                 return
@@ -226,10 +191,12 @@ class EnginePool:
         self._on_death()
 
     def _refuse(self, reason: str) -> None:
-        with self._lock:
+        with self._changed:
             self._refusal = self._refusal or reason
-            given_up = self._waiting.drain()
-            for ticket in given_up:
-                self._limits.leave(ticket)
+            given_up = self._queue.drain()
         if given_up:
-            self._post([(ticket, Delivery(error=UnavailableError(reason))) for ticket in given_up])
+            self._post([(handle, Delivery(error=UnavailableError(reason))) for handle in given_up])
+
+
+def _retry_seconds(seconds: float) -> float:
+    return min(max(seconds, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)

@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from timbrel_server.engine.ticket import Finish, Frame
+from timbrel_server.engine.request import Finish, Frame
 
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """What the decoder's tokens mean."""
+    """Tells what the decoder's tokens mean."""
 
     n_codebooks: int
     """K."""
@@ -41,13 +41,13 @@ class TokenLayout:
         return self.max_frames + self.n_codebooks - 1
 
     def code(self, token: int, pitch: int) -> int:
-        """The code that a token of codebook 0 stands for."""
+        """Returns the code that a token of codebook 0 stands for."""
         code = token + self.codes_per_semitone * pitch - self.code_offset
         return min(max(code, 0), self.bos_id - 1)
 
 
 class NoteProgress:
-    """How far a note has come: takes the tokens that each step draws, gives those that the next one reads and
+    """Follows a note: takes the tokens that each step draws, gives those that the next one reads and
     the codes of finished frames."""
 
     def __init__(self, layout: TokenLayout, pitch: int) -> None:
@@ -94,7 +94,7 @@ class NoteProgress:
             self._n_frames, self.finish = step + 1, Finish.CAP
 
     def _next_token(self, frame: int, token: int) -> int:
-        """What a codebook reads that has just drawn this token for this frame."""
+        """Returns what a codebook reads that has just drawn this token for this frame."""
         if frame < 0:
             return self._layout.bos_id
         return self._layout.eos_id if self._is_past_end(frame) else token

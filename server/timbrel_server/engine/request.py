@@ -1,30 +1,16 @@
-"""What is asked for, checked and in the engine's own units: a note, or the place of a recording."""
+"""Requests for notes: in the engine's own units, their handles, and what is delivered of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
+from timbrel_bundle.request_fields import DEFAULT_SAMPLING, SamplingSettings
 
-
-@dataclass(frozen=True)
-class SamplingSettings:
-    """How each token is drawn."""
-
-    temperature: float
-    """Softmax temperature; 0 always takes the most likely token."""
-
-    top_k: int
-    """Only the k most likely tokens are drawn from, 1..256."""
-
-    top_p: float
-    """Only the smallest set of tokens whose probabilities reach p is drawn from, in (0, 1]."""
-
-
-DEFAULT_SAMPLING = SamplingSettings(temperature=1.0, top_k=256, top_p=0.95)
-"""Where the caller leaves it open. A cooler draw repeats the likeliest code, so that plucked notes never
-decay; a draw without `top_p` takes unlikely codes now and then, which are heard as jumps."""
+Frame = tuple[int, ...]
+"""One code per codebook."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +33,7 @@ class NoteRequest:
     """0..2^64-1."""
 
     sampling: SamplingSettings = DEFAULT_SAMPLING
+    """Every field of it is set."""
 
     least_held_frames: int = 1
     """A key that is released earlier goes up after so many frames. At least 1."""
@@ -56,14 +43,102 @@ class NoteRequest:
     can no longer be released. None writes as fast as it goes."""
 
 
-@dataclass(frozen=True, eq=False)
-class LocateRequest:
-    """A recording to be found on the timbre map. Whether there is a note in it is not known yet."""
+@dataclass(frozen=True)
+class ClientKey:
+    """The key by which waiting requests take turns."""
 
-    audio: npt.NDArray[np.float32]  # [samples], at least 1
+    caller: str = ""
+    """The name of whoever asks: callers take turns."""
 
-    sample_rate: int
-    """Hz."""
+    call: Hashable = field(default_factory=object)
+    """The call it came with: a caller's calls take turns. By default each request is a call of its own."""
 
-    pitch: float | None
-    """MIDI note number, fractions allowed; None where it is not known."""
+    patient: bool = False
+    """Whether it would rather wait than be refused: what holds it back is the flow control of its stream."""
+
+
+class Finish(enum.Enum):
+    """The reason for which a note ended."""
+
+    EOS = enum.auto()
+    """The model ended it."""
+
+    CAP = enum.auto()
+    """It reached the bundle's cap and was cut there."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The next frames of a note. The last delivery of a note has `finish` or `error` set."""
+
+    frames: Sequence[Frame] = ()
+    finish: Finish | None = None
+    error: Exception | None = None
+
+
+class RequestHandle:
+    """An accepted request, and when its key goes up. Each is itself alone: two for equal requests differ."""
+
+    def __init__(
+        self,
+        request: NoteRequest,
+        receive: Callable[[Delivery], None],
+        client: ClientKey | None = None,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """
+        Args:
+            receive: takes each delivery, on whatever thread the engine's `post` calls it; must not block.
+            client: says whose turn it takes while it waits; by default nobody's in particular.
+            whole: whether all frames come in one delivery.
+        """
+        self.request = request
+        self.receive = receive
+        self.client = client if client is not None else ClientKey()
+        self.whole = whole
+        self.submitted = time.monotonic()
+        self.waited_seconds: float | None = None
+        """From then until it had a slot; None as long as it waits."""
+        self._held_frames = request.held_frames
+
+    @property
+    def held_frames(self) -> int:
+        """Frames for which the key is held, as far as is known by now. Final once the note has ended: then a
+        request for so many gives the very same codes."""
+        return self._held_frames
+
+    def release(self, n_begun: int) -> None:
+        """The key goes up: the first frame that nobody has begun to write is the first released one.
+
+        A note is held for `least_held_frames` at least, and a key that is up already stays up.
+
+        Args:
+            n_begun: frames whose gate the decoder has read.
+        """
+        self._held_frames = min(self._held_frames, max(n_begun, self.request.least_held_frames))
+
+
+class EngineObserver:
+    """Is told of what happens, from the engine's threads and from the event loop; must not block.
+
+    This one ignores it all.
+    """
+
+    def accepted(self, handle: RequestHandle) -> None:
+        """A request is accepted."""
+
+    def delivered(self, handle: RequestHandle, delivery: Delivery) -> None:
+        """The reader of a request has got a delivery."""
+
+    def cancelled(self, handle: RequestHandle) -> None:
+        """A request is wanted no more; it may have ended."""
+
+    def refused(self) -> None:
+        """A request found no place, or no time."""
+
+    def admitted(self, waited_seconds: float) -> None:
+        """A request got its slot."""
+
+    def stepped(self, seconds: float, n_notes: int) -> None:
+        """So many notes moved on by a step."""

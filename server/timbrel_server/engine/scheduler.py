@@ -1,18 +1,45 @@
-"""Which note stands in which row: no tensors, no I/O, no threads."""
+"""The scheduler: which note stands in which row, and when it moves on. No tensors, no I/O, no threads."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from timbrel_server.engine.progress import TokenLayout
+from timbrel_server.engine.request import RequestHandle
+from timbrel_server.engine.request_queue import RequestQueue
 from timbrel_server.engine.slots import Slot, SlotState
-from timbrel_server.engine.ticket import Ticket
 
 
-class QueueFull(Exception):
-    """As many requests wait as may."""
+class FrameClock:
+    """Counts frames of real time since some moment in the past: its ticks say when frames of live notes are
+    due.
+
+    One count for all notes, so that those that are played live move on in one step, however many they are and
+    whenever each began.
+    """
+
+    def __init__(self, frame_rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """
+        Args:
+            frame_rate: frames per second.
+            clock: seconds since some moment in the past, never falling.
+        """
+        self._frame_rate = frame_rate
+        self._clock = clock
+
+    @property
+    def tick(self) -> int:
+        """Whole frames gone by."""
+        return math.floor(self._clock() * self._frame_rate)
+
+    @property
+    def seconds_to_next(self) -> float:
+        """Seconds until the next tick; above 0."""
+        now = self._clock()
+        return max((math.floor(now * self._frame_rate) + 1) / self._frame_rate - now, 1e-4)
 
 
 @dataclass(frozen=True)
@@ -25,7 +52,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Admission:
-    """What changed in the batch between two steps, in the order to carry it out."""
+    """The changes of the batch between two steps, in the order to carry them out."""
 
     begun: Sequence[Slot]
     """Slots whose note begins with this step."""
@@ -34,32 +61,27 @@ class Admission:
 
 
 class Scheduler:
-    """First come, first served, into the lowest free row.
+    """Takes requests out of the queue, each into the lowest free row.
 
     The batch is run at the smallest bucket that reaches its highest occupied row. Where notes that left have
     made room for a smaller one, the highest are moved down into the gaps.
     """
 
     def __init__(
-        self, layout: TokenLayout, buckets: Sequence[int], queue_capacity: int, *, compacts: bool = True
+        self, layout: TokenLayout, buckets: Sequence[int], queue: RequestQueue, *, compacts: bool = True
     ) -> None:
         """
         Args:
             buckets: batch sizes that can be run, rising; the last is the number of slots.
-            queue_capacity: requests that may wait for a slot.
+            queue: holds what waits, for this scheduler and others; its lock guards this one, too.
             compacts: whether notes may be moved between rows.
         """
         self._layout = layout
         self._buckets = tuple(buckets)
-        self._capacity = queue_capacity
+        self._queue = queue
         self._compacts = compacts
         self._slots = [Slot(row) for row in range(self._buckets[-1])]  # by row
-        self._waiting: deque[Ticket] = deque()
-
-    @property
-    def n_waiting(self) -> int:
-        """Requests that have no slot yet."""
-        return len(self._waiting)
+        queue.join(self)
 
     @property
     def active(self) -> list[Slot]:
@@ -72,79 +94,57 @@ class Scheduler:
         return sum(slot.state is not SlotState.FREE for slot in self._slots)
 
     @property
-    def n_room(self) -> int:
-        """Further requests that would have a slot from the next admission on."""
-        n_active = sum([slot.active for slot in self._slots])
-        return max(0, len(self._slots) - n_active - len(self._waiting))
+    def n_free(self) -> int:
+        """Requests that would have a slot from the next admission on."""
+        return len(self._slots) - sum([slot.active for slot in self._slots])
 
     @property
     def n_frames_left(self) -> int:
-        """Frames until the keys of all notes in hand go up, waiting ones included."""
-        running = sum(max(0, slot.ticket.held_frames - slot.progress.position) for slot in self.active)
-        return running + sum(ticket.held_frames for ticket in self._waiting)
+        """Frames until the keys of all running notes go up."""
+        return sum(max(0, slot.handle.held_frames - slot.progress.position) for slot in self.active)
 
     def has_work(self, tick: int) -> bool:
         """Whether there is anything to admit, run or free at this tick."""
-        return any(self._wants_step(slot, tick) for slot in self._slots)
+        is_waited_for = self._queue.has_for(self)
+        return any(
+            slot.is_due(tick) if slot.active else is_waited_for or slot.state is SlotState.DONE
+            for slot in self._slots
+        )
 
-    def enqueue(self, ticket: Ticket) -> None:
-        """Puts a request at the end of the queue. Raises QueueFull."""
-        if len(self._waiting) >= self._capacity:
-            raise QueueFull
-        self._waiting.append(ticket)
-
-    def cancel(self, ticket: Ticket) -> None:
-        """Drops a request: from the queue at once, from its slot with the next admission.
-
-        One that has ended already is let be.
-        """
-        if ticket in self._waiting:
-            self._waiting.remove(ticket)
-            return
+    def cancel(self, handle: RequestHandle) -> None:
+        """Drops a note from its slot, with the next admission. One that has ended already is let be."""
         for slot in self._slots:
-            if slot.state is not SlotState.FREE and slot.ticket is ticket:
+            if slot.active and slot.handle is handle:
                 slot.abandon()
 
-    def release(self, ticket: Ticket) -> None:
-        """Its key goes up with the next step. One that waits has its key up as early as may be; one that has
-        ended is let be."""
-        if ticket in self._waiting:
-            ticket.release(0)
-            return
+    def release(self, handle: RequestHandle) -> None:
+        """The key of a note goes up with the next step. One that has ended is let be."""
         for slot in self._slots:
-            if slot.active and slot.ticket is ticket:
+            if slot.active and slot.handle is handle:
                 slot.release()
 
     def admit(self, tick: int = 0) -> Admission:
         """Frees the slots that are done, fills them from the queue, closes gaps."""
-        for slot in self._slots:
-            if slot.state is SlotState.DONE:
-                slot.vacate()
-        return Admission(begun=self._fill(tick), moves=self._close_gaps())
-
-    def drain(self) -> list[Ticket]:
-        """Gives up every request, waiting or running, and returns them."""
-        running = [slot.ticket for slot in self.active]
-        for slot in self._slots:
-            slot.abandon()
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        return running + waiting
-
-    def _wants_step(self, slot: Slot, tick: int) -> bool:
-        if slot.state is SlotState.FREE:
-            return bool(self._waiting)
-        return slot.state is SlotState.DONE or slot.is_due(tick)
-
-    def _fill(self, tick: int) -> list[Slot]:
         begun = []
         for slot in self._slots:
-            if not self._waiting:
-                break
-            if slot.state is SlotState.FREE:
-                slot.occupy(self._waiting.popleft(), self._layout, tick)
+            if slot.active:
+                continue
+            if slot.state is SlotState.DONE:
+                slot.vacate()
+            if self._queue.has_for(self):
+                slot.occupy(self._queue.take(), self._layout, tick)
                 begun.append(slot)
-        return begun
+        return Admission(begun, moves=self._close_gaps())
+
+    def close(self) -> list[RequestHandle]:
+        """Gives up every running note, and returns them; no more is taken."""
+        self._queue.leave(self)
+        running = [slot.handle for slot in self.active]
+        for slot in self._slots:
+            slot.abandon()
+            if slot.state is SlotState.DONE:
+                slot.vacate()
+        return running
 
     def _close_gaps(self) -> list[Move]:
         """Moves the highest notes down, as long as that lets a smaller bucket do."""

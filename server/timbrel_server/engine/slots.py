@@ -6,11 +6,11 @@ import enum
 from collections.abc import Sequence
 
 from timbrel_server.engine.progress import NoteProgress, TokenLayout
-from timbrel_server.engine.ticket import Finish, Frame, Ticket
+from timbrel_server.engine.request import Finish, Frame, RequestHandle
 
 
 class SlotState(enum.Enum):
-    """What a slot is doing."""
+    """The states of a slot."""
 
     FREE = enum.auto()
     """It holds no note."""
@@ -41,22 +41,22 @@ class Slot:
         self.state = SlotState.FREE
         self.active = False
         """Whether the next step moves this slot's note on. Asked for often, so it is no property."""
-        self._ticket: Ticket | None = None
+        self._handle: RequestHandle | None = None
         self._progress: NoteProgress | None = None
         self._n_begun = 0  # steps that are being run or have been
         self._lead_frames: int | None = None
         self._first_tick = 0
 
     @property
-    def ticket(self) -> Ticket:
-        """Whose note it is. Raises RuntimeError for a free slot, as do the next two."""
-        if self._ticket is None:
+    def handle(self) -> RequestHandle:
+        """The request of the note. Raises RuntimeError for a free slot, as do the next two."""
+        if self._handle is None:
             raise RuntimeError(f"slot {self.row} holds no note")
-        return self._ticket
+        return self._handle
 
     @property
     def progress(self) -> NoteProgress:
-        """How far the note has come."""
+        """The note's progress."""
         if self._progress is None:
             raise RuntimeError(f"slot {self.row} holds no note")
         return self._progress
@@ -64,11 +64,11 @@ class Slot:
     @property
     def held(self) -> bool:
         """The gate of the frame that codebook 0 predicts next."""
-        return self.progress.position < self.ticket.held_frames
+        return self.progress.position < self.handle.held_frames
 
     @property
     def finish(self) -> Finish | None:
-        """Why the note ended, once every frame is complete."""
+        """The reason for which the note ended, once every frame is complete."""
         return self._progress.finish if self._progress and self._progress.complete else None
 
     def is_due(self, tick: int) -> bool:
@@ -77,13 +77,13 @@ class Slot:
         lead = self._lead_frames
         return lead is None or self.progress.position < tick - self._first_tick + lead or not self.held
 
-    def occupy(self, ticket: Ticket, layout: TokenLayout, tick: int = 0) -> None:
+    def occupy(self, handle: RequestHandle, layout: TokenLayout, tick: int = 0) -> None:
         """Begins a note, in the frame of real time that `tick` counts."""
         self._become(SlotState.WRITING)
-        self._ticket = ticket
-        self._progress = NoteProgress(layout, ticket.request.pitch)
+        self._handle = handle
+        self._progress = NoteProgress(layout, handle.request.pitch)
         self._n_begun = 0
-        self._lead_frames = ticket.request.lead_frames
+        self._lead_frames = handle.request.lead_frames
         self._first_tick = tick
 
     def begin_step(self) -> None:
@@ -108,12 +108,12 @@ class Slot:
     def release(self) -> None:
         """The key goes up: from the next step on, if one is being run."""
         if self.active:
-            self.ticket.release(self._n_begun)
+            self.handle.release(self._n_begun)
 
     def vacate(self) -> None:
         """Makes room for the next note."""
         self._become(SlotState.FREE)
-        self._ticket = None
+        self._handle = None
         self._progress = None
 
     def _become(self, state: SlotState) -> None:

@@ -12,15 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from benchmarks.harness.helper_process import answer
-from benchmarks.harness.sessions import open_at
+from benchmarks.harness.our_step import open_at
+from benchmarks.harness.processes import answer
 from benchmarks.harness.streams import Deliveries, random_note
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_server.api.convert import token_layout
 from timbrel_server.decoder.runner import Runner
-from timbrel_server.engine.engine import Engine, StepRow
-from timbrel_server.engine.ticket import Delivery
+from timbrel_server.engine.engine import StepRow
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.request import Delivery, RequestHandle
+from timbrel_server.served_bundles.served_bundle import token_layout
 
 
 class BareEngine:
@@ -40,11 +41,12 @@ class BareEngine:
 
     def saturate(self, seconds: float, shortest: float, longest: float) -> dict[str, float]:
         """Frames per second with twice as many notes asked for as there are slots, always."""
-        engine = Engine(self._runner, token_layout(self._manifest), 4 * self._n_slots, self._post)
+        engine = EnginePool([self._runner], token_layout(self._manifest), 4 * self._n_slots, self._post)
         stopping = threading.Event()
 
         def ask() -> None:
-            engine.submit(random_note(self._manifest, self._random, shortest, longest), receive)
+            note = random_note(self._manifest, self._random, shortest, longest)
+            engine.accept(RequestHandle(note, receive))
 
         def receive(delivery: Delivery) -> None:
             self._n_frames += len(delivery.frames)

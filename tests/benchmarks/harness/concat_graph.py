@@ -18,12 +18,14 @@ from torch import Tensor, nn
 
 from timbrel_bundle.runtime import session_options
 from timbrel_export.early_draw import sample_early
+from timbrel_export.interface import SAMPLING_INPUTS
 from timbrel_export.onnx_export import export_program
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV, attend_one, split_heads
 from timbrel_training.model.config import N_CONDITION_POSITIONS
+from timbrel_training.model.sampling import Sampling
 
-OPSET = 20
+DRAWN_WITH = Sampling(top_p=0.95)
 
 
 class ConcatGraph(nn.Module):
@@ -42,15 +44,13 @@ class ConcatGraph(nn.Module):
         past: list[Tensor],
         memories: list[Tensor],
         uniforms: Tensor,
-        temperature: Tensor,
-        top_k: Tensor,
-        top_p: Tensor,
+        sampling: list[Tensor],
     ) -> tuple[Tensor, ...]:
         """next_tokens [B, K], then the present keys and values of every layer."""
         logits, present = self.model.step(
             tokens, gate, position, _pairs(past), _pairs(memories), self.attention
         )
-        drawn = sample_early(logits, uniforms, temperature, top_k, top_p)
+        drawn = sample_early(logits, uniforms, *sampling)
         return drawn, *(tensor for cache in present for tensor in cache)
 
 
@@ -113,7 +113,7 @@ class BoundStep:
         given: list[npt.NDArray[Any]] = [
             *(tokens, np.ones(n, np.int64), np.full(n, position, np.int32)),
             *(*past, *memories, uniforms),
-            *(np.ones(n, np.float32), np.full(n, 256, np.int64), np.full(n, 0.95, np.float32)),
+            *(tensor.numpy() for tensor in DRAWN_WITH.rows(n)),
         ]
         self._given = given  # bound by address
         self._binding = session.io_binding()
@@ -148,9 +148,7 @@ def _export(graph: ConcatGraph, path: Path) -> None:
         [torch.zeros(rows, heads, length, width) for _ in range(2 * n_layers)],
         [torch.zeros(rows, heads, N_CONDITION_POSITIONS, width) for _ in range(2 * n_layers)],
         torch.full((rows, config.n_codebooks), 0.5),
-        torch.ones(rows),
-        torch.full((rows,), 10, dtype=torch.int64),
-        torch.ones(rows),
+        list(Sampling().rows(rows)),
     )
     batch, past = {0: torch.export.Dim("batch")}, torch.export.Dim("past")
     caches = [{**batch, 2: past}] * (2 * n_layers)
@@ -162,11 +160,10 @@ def _export(graph: ConcatGraph, path: Path) -> None:
             *("tokens", "gate", "position"),
             *(f"past_{name}" for name in names),
             *(f"cross_{name}" for name in names),
-            *("uniforms", "temperature", "top_k", "top_p"),
+            *("uniforms", *SAMPLING_INPUTS),
         ],
         output_names=["next_tokens", *(f"present_{name}" for name in names)],
-        dynamic_shapes=(batch, batch, batch, caches, [batch] * (2 * n_layers), batch, batch, batch, batch),
-        opset_version=OPSET,
+        dynamic_shapes=(batch, batch, batch, caches, [batch] * (2 * n_layers), batch, [batch] * 3),
     )
     program.optimize()
     program.save(str(path))

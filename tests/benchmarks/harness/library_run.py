@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.harness.helper_process import answer
+from benchmarks.harness.processes import answer
 
 from timbrel.client import Client
-from timbrel.library import LibraryJob, SamplingChoice, Writer, build_library
-from timbrel.library.plan import NoteOrder
-from timbrel.library.source import ClientSource, NoteSource
-from timbrel.library.store import RawNote
-from timbrel.library.voice import NamedPoint, name_voices
+from timbrel.library import LibraryJob, ModelIdentity, SamplingSettings, build_library
+from timbrel.library.plan.notes import NoteOrder
+from timbrel.library.plan.voice import NamedPoint, name_voices
+from timbrel.library.render.source import ClientSource, NoteSource
+from timbrel.library.render.store import RawNote
 
 Name = TypeVar("Name")
 
@@ -88,13 +88,13 @@ class LibraryRun:
         n_voices = min(len(known), max(1, round(n_notes / len(pitches))))
         default = model.default_sampling
         return LibraryJob(
-            writer=Writer.of(model),
+            writer=ModelIdentity.of(model),
             voices=name_voices([NamedPoint.find(each.name, known) for each in known[:n_voices]], known),
             pitches=pitches,
             velocities=(80,),
             round_robins=max(1, round(n_notes / len(pitches) / n_voices)),
             seconds=seconds,
-            sampling=SamplingChoice(default.temperature, default.top_k, default.top_p),
+            sampling=SamplingSettings(default.temperature, default.top_k, default.top_p),
             seed=seed,
             tries=1,
         )

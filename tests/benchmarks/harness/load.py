@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 import numpy as np
-from benchmarks.harness.helper_process import answer
+from benchmarks.harness.processes import answer
 from benchmarks.harness.streams import BUFFER_SECONDS
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -24,10 +24,10 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
 @dataclass
 class Tally:
-    """What came of the notes that were asked for."""
+    """Counts what became of the notes that were asked for."""
 
     first_chunk_ms: list[float] = field(default_factory=list)
-    """From the moment a note was to be asked for, whether or not the asking was in time."""
+    """Times from the moment a note was to be asked for, whether or not the asking was in time."""
     n_notes: int = 0
     n_refused: int = 0
     n_frames: int = 0
@@ -46,7 +46,7 @@ class Window:
 
     @classmethod
     def after_warm_up(cls, seconds: float) -> Window:
-        """So many seconds, from a fifth of them on."""
+        """A window of so many seconds, after a fifth of them."""
         start = time.perf_counter() + 0.2 * seconds
         return cls(start, start + seconds)
 
@@ -121,7 +121,7 @@ class Load:
     async def saturate(
         self, tally: Tally, n_at_once: int, seconds: float, shortest: float, longest: float
     ) -> dict[str, Any]:
-        """As many notes at once as are asked for, always: frames that came in the last `seconds`."""
+        """Keeps as many notes at once asked for, always: frames that came in the last `seconds`."""
         window = Window.after_warm_up(seconds)
 
         async def ask_again() -> None:

@@ -23,17 +23,16 @@ from timbrel_bundle.layout import (
     MODEL_WEIGHTS,
 )
 from timbrel_bundle.manifest import save_manifest
-from timbrel_export.cache_scales import find_cache_scales
-from timbrel_export.condition_graph import export_condition_encoder
-from timbrel_export.decoder_graph import (
+from timbrel_export.bundle_folder import describe_bundle, describe_model
+from timbrel_export.early_draw import N_EARLY
+from timbrel_export.model_graphs import (
+    export_condition_encoder,
     export_decoder_step,
     export_decoder_step_int8,
     export_decoder_step_portable,
 )
-from timbrel_export.early_draw import N_EARLY
-from timbrel_export.manifest import describe_bundle, describe_model
-from timbrel_export.sample_note import SampleNote
-from timbrel_export.weights import round_to_half, save_weights
+from timbrel_export.onnx_export import round_to_half, save_weights
+from timbrel_export.sample_note import SampleNote, find_cache_scales
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig, NoteTransformer
 
@@ -77,7 +76,7 @@ TINY = ModelConfig(
     n_decoder_layers=2,
     max_frames=120,
 )
-"""To try the benchmarks themselves on."""
+"""The benchmarks themselves are tried on it."""
 
 SHAPES = {"shipped": SHIPPED, "large": LARGE, "tiny": TINY}
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import timbrel_server.__main__
-import timbrel_server.serving.engine_setup
+import timbrel_server.served_bundles.engine_loader
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.decoder.sessions import DecoderSessions
 from timbrel_server.engine.engine import StepRow
@@ -38,5 +38,5 @@ class NullRunner:
 
 
 if __name__ == "__main__":
-    vars(timbrel_server.serving.engine_setup)["Runner"] = NullRunner
+    vars(timbrel_server.served_bundles.engine_loader)["Runner"] = NullRunner
     sys.exit(timbrel_server.__main__.main())

@@ -1,4 +1,4 @@
-"""How many listeners can be kept supplied: notes one after another, each played as it is written.
+"""Finds how many listeners can be kept supplied: notes one after another, each played as it is written.
 
 A stream asks for a note, begins to play it 300 ms later, and asks for the next when that one ends. A chunk of
 audio is late where it comes after the moment at which its first sample is to be played.
@@ -18,27 +18,26 @@ import numpy as np
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecChunk, CodecDecoder, CodecStream, decode_together
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.api.convert import token_layout
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import DecoderSessions
-from timbrel_server.engine.engine import Engine
-from timbrel_server.engine.request import NoteRequest
-from timbrel_server.engine.ticket import Delivery, Ticket
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.request import Delivery, NoteRequest, RequestHandle
+from timbrel_server.served_bundles.served_bundle import token_layout
 
 BUFFER_SECONDS = 0.3
-"""Between asking for a note and playing its first sample."""
+"""The time between asking for a note and playing its first sample."""
 
 QUEUE_CAPACITY = 1_000_000
-"""Of the engine: a trial that asks for too much is to end with late chunks, not with refusals."""
+"""The engine's queue: a trial that asks for too much is to end with late chunks, not with refusals."""
 
-Deliveries = Sequence[tuple[Ticket, Delivery]]
+Deliveries = Sequence[tuple[RequestHandle, Delivery]]
 Hear = Callable[[int, bool], None]
 """Told how many samples have become ready, and whether the note is over."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What so many streams at once came to."""
+    """The result of keeping so many streams at once."""
 
     n_streams: int
     seconds: float
@@ -49,11 +48,11 @@ class Trial:
     worst_lateness: float
     """Seconds by which the worst chunk came after its time; negative: so much before it."""
     first_chunk_ms: tuple[float, ...] = ()
-    """Of every note, from the asking to the first chunk."""
+    """The times of all notes from the asking to the first chunk."""
 
     @property
     def is_good(self) -> bool:
-        """Whether every chunk came, and in time."""
+        """Tells whether every chunk came, and in time."""
         return self.n_chunks > 0 and self.n_late == 0 and self.n_unfinished == 0
 
 
@@ -87,9 +86,9 @@ class AudioDecoder:
 
     def _main(self) -> None:
         while (deliveries := self._inbox.get()) is not None:
-            for ticket, delivery in deliveries:
+            for handle, delivery in deliveries:
                 if delivery.error is None:  # the engine gives up what is unheard when it is stopped
-                    ticket.receive(delivery)
+                    handle.receive(delivery)
             # A note is never twice among a step's deliveries.
             waiting, self._chunks = self._chunks, []
             ready = decode_together([chunk for chunk, _ in waiting])
@@ -98,18 +97,18 @@ class AudioDecoder:
 
 
 class CodesOnly:
-    """In the place of AudioDecoder: counts what the codes would be as audio, at once."""
+    """Stands in the place of AudioDecoder and counts what the codes would be as audio, at once."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._hop_length = bundle.manifest.codec.hop_length
 
     def post(self, deliveries: Deliveries) -> None:
         """The engine's `post`."""
-        for ticket, delivery in deliveries:
-            ticket.receive(delivery)
+        for handle, delivery in deliveries:
+            handle.receive(delivery)
 
     def listen(self, hear: Hear) -> Callable[[Delivery], None]:
-        """As AudioDecoder's."""
+        """Listens as AudioDecoder does."""
 
         def receive(delivery: Delivery) -> None:
             if delivery.error is None:
@@ -131,7 +130,7 @@ class Player:
         self._manifest = bundle.manifest
         self.listening = listening
         runner = Runner(sessions, bundle.manifest, n_slots)
-        self._engine = Engine(runner, token_layout(bundle.manifest), QUEUE_CAPACITY, listening.post)
+        self._engine = EnginePool([runner], token_layout(bundle.manifest), QUEUE_CAPACITY, listening.post)
         self._engine.start()
         self.random = np.random.default_rng(0)
 
@@ -142,7 +141,7 @@ class Player:
 
     def ask(self, request: NoteRequest, hear: Hear) -> None:
         """Asks for a note; `hear` is called on the listening thread."""
-        self._engine.submit(request, self.listening.listen(hear))
+        self._engine.accept(RequestHandle(request, self.listening.listen(hear)))
 
     def random_note(self, shortest: float = 1.0, longest: float = 3.0) -> NoteRequest:
         """A note anywhere on the map, held for a time between the two, in seconds."""

@@ -14,7 +14,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to measure, and by which clock."""
+    """The length of a measurement, and its clock."""
 
     n_runs: int = 7
     run_seconds: float = 0.05
@@ -45,7 +45,7 @@ class Times:
         return statistics.median(self.runs[name])
 
     def ratio(self, name: str, to: str) -> float:
-        """How many times as long as `to` the work `name` took: the median of the rounds' own ratios."""
+        """Tells how many times as long as `to` the work `name` took: the median of the rounds' ratios."""
         pairs = zip(self.runs[name], self.runs[to], strict=True)
         return statistics.median(ours / theirs for ours, theirs in pairs)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from timbrel_export.early_draw import FirstLook, look_again, look_early
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV, attend_one, merge_heads, split_heads
+from timbrel_training.model.sampling import Sampling
 
 
 class TorchStep:
@@ -43,7 +44,7 @@ class TorchStep:
         self._attend = _attend_fused if fused else _attend_plainly
         self._module = _Step(model, self._attend)
         self._run: Any = torch.compile(self._module, dynamic=False) if compiled else self._module
-        self._sampling = (torch.ones(n_rows), torch.full((n_rows,), 256), torch.full((n_rows,), 0.95))
+        self._sampling = Sampling(top_p=0.95).rows(n_rows)
         self._memories: list[KV] = []
         self._model = model
 
@@ -81,7 +82,7 @@ def allow_recompiling(n_shapes: int) -> None:
 
 
 def compiler_missing() -> str | None:
-    """Why torch.compile cannot be used here, or None."""
+    """Tells why torch.compile cannot be used here; None where it can."""
     if any(shutil.which(name) for name in ("g++", "clang++", "c++")):
         return None
     return "torch.compile is left out: it needs a C++ compiler, and there is none (apt-get install g++)"
@@ -101,9 +102,7 @@ class _Step(nn.Module):
         caches: list[KV],
         memories: list[KV],
         uniforms: Tensor,
-        temperature: Tensor,
-        top_k: Tensor,
-        top_p: Tensor,
+        *sampling: Tensor,
     ) -> FirstLook:
         def attention(query: Tensor, key: Tensor, value: Tensor, cache: KV, _: Tensor) -> tuple[Tensor, KV]:
             for past, new in zip(cache, (key, value), strict=True):
@@ -113,7 +112,7 @@ class _Step(nn.Module):
 
         positions = torch.full((tokens.shape[0],), position, dtype=torch.int32)
         logits, _ = self.model.step(tokens, gate, positions, caches, memories, attention)
-        return look_early(logits, uniforms, temperature, top_k, top_p)
+        return look_early(logits, uniforms, *sampling)
 
 
 def _attend_plainly(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""What `soak.py` sets on a server: more notes than it can write, abuse, and eyes on its health and memory."""
+"""The load of `soak.py`: more notes than a server can write, abuse, and watches on its health and memory."""

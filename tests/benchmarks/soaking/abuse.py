@@ -1,4 +1,4 @@
-"""Callers that mean no good, or know no better."""
+"""Abuse: callers that mean no good, or know no better."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Abuse:
         self._random = random.Random(seed)
 
     async def run(self, calls_per_second: float) -> None:
-        """All kinds at once."""
+        """Runs all kinds at once."""
         async with asyncio.TaskGroup() as kinds:
             kinds.create_task(self._repeat(calls_per_second, self._hostile_call))
             kinds.create_task(self._repeat(calls_per_second / 10, self._raw_connection))
@@ -98,7 +98,7 @@ class Abuse:
         """A process that asks for notes and is killed while they sound."""
         self._tally.killed_clients += 1
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "benchmarks.soaking.doomed_client", self._address
+            sys.executable, "-m", "benchmarks.soaking.callers", "ask_on", self._address
         )
         try:
             await asyncio.sleep(self._random.uniform(1.0, 3.0))

@@ -1,56 +1,31 @@
-"""The server that is soaked: its process, its memory, and what it counts itself."""
+"""The server that is soaked: its process, its memory, what it counts itself, and the time of day it sees."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import re
 import signal
+import statistics
 import subprocess
-import tempfile
 import urllib.request
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.harness.pinning import start_pinned
+from benchmarks.harness.processes import BenchServer
 
-READY = re.compile(r"timbrel ready on (?P<address>\S+:\d+) .*metrics=(?P<metrics>\S+:\d+)")
+JUMPS = ("+1d", "-1d", "+0")
 
 
-class SoakedServer:
-    """`timbrel serve` with metrics, ready when this returns. Its log is kept."""
-
-    def __init__(
-        self, bundle: Path, cores: Collection[int], *options: str, environment: Mapping[str, str]
-    ) -> None:
-        """
-        Raises:
-            SystemExit: it does not start; what it had to say of that is told.
-        """
-        self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed by close()
-        own = ("--bundle", str(bundle), "--port", "0", "--metrics-port", "0", "--exit-with-parent")
-        self._process = start_pinned(
-            ["-m", "timbrel_server", *own, *options], cores, stderr=self._log, changes=environment
-        )
-        assert self._process.stdout is not None
-        match = READY.match(line := self._process.stdout.readline())
-        if match is None:
-            self._process.kill()
-            raise SystemExit(f"the server does not start: {line.strip()} {self.log().strip()}")
-        self.address = match["address"]
-        self._metrics = match["metrics"]
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
+class SoakedServer(BenchServer):
+    """`timbrel serve` with metrics, ready when this returns."""
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not ended."""
+        """Tells whether the process has not ended."""
         return self._process.poll() is None
 
     def resident_bytes(self) -> int:
-        """Memory that it has."""
+        """The memory that it has."""
         pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="utf-8").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -64,11 +39,6 @@ class SoakedServer:
         """Has it read its files anew."""
         self._process.send_signal(signal.SIGHUP)
 
-    def log(self) -> str:
-        """What it wrote to the standard error."""
-        self._log.seek(0)
-        return self._log.read()
-
     def end(self) -> int:
         """Asks it to end; returns its exit status, negative where it had to be killed."""
         if self.is_running:
@@ -78,3 +48,72 @@ class SoakedServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return -self._process.wait()
+
+
+class MemoryWatch:
+    """Notes a server's memory once a second."""
+
+    def __init__(self, resident_bytes: Callable[[], int]) -> None:
+        self._resident_bytes = resident_bytes
+        self._noted: list[int] = []
+
+    async def run(self) -> None:
+        """Notes it until cancelled."""
+        while True:
+            self._noted.append(self._resident_bytes())
+            await asyncio.sleep(1.0)
+
+    def growth(self) -> tuple[float, float]:
+        """The growth of the last minute's median over that of minute 3: the share, and bytes.
+
+        Where there are no four minutes: of the last quarter over the second.
+        """
+        n = len(self._noted)
+        early, late = (
+            (self._noted[120:180], self._noted[-60:])
+            if n >= 240
+            else (self._noted[n // 4 : n // 2], self._noted[-(-3 * n // 4) :])
+        )
+        if not early or not late:
+            return 0.0, 0.0
+        before, after = statistics.median(early), statistics.median(late)
+        return after / before - 1.0, after - before
+
+
+class WallClock:
+    """The time of day as a server sees it, set while it runs; the clocks that merely count on go right.
+
+    It wants Debian's libfaketime.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "clock"
+        self.n_jumps = 0
+        self._set("+0")
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that have a process see it. Raises SystemExit where the library is not installed."""
+        libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+        if not libraries:
+            raise SystemExit("--clock-jumps needs libfaketime (apt-get install libfaketime)")
+        return {
+            "LD_PRELOAD": str(libraries[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_DONT_RESET": "1",
+        }
+
+    async def jump(self, every_seconds: float) -> None:
+        """A day on, two back, and right again; until cancelled."""
+        while True:
+            for offset in JUMPS:
+                await asyncio.sleep(every_seconds)
+                self._set(offset)
+                self.n_jumps += 1
+
+    def _set(self, offset: str) -> None:
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(f"{offset}\n", encoding="utf-8")
+        temporary.replace(self._file)

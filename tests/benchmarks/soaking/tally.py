@@ -1,4 +1,4 @@
-"""What became of every call."""
+"""Counts of what became of every call."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from google.rpc import error_details_pb2, status_pb2
 DETAILS_KEY = "grpc-status-details-bin"
 
 FAULTS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
-"""What a handler of the server's must never answer."""
+"""A handler of the server's must never answer these."""
 
 
 FROM_THE_CALLERS_OWN_GRPC = "Internal error from Core"
-"""What grpc.aio raises where it writes to a call that the server has ended already."""
+"""grpc.aio raises this where it writes to a call that the server has ended already."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Tally:
     """That answered nothing any more."""
 
     examples: Counter[str] = field(default_factory=Counter)
-    """What was counted as wrong."""
+    """Examples of what was counted as wrong."""
 
     @property
     def accepted(self) -> int:
@@ -105,7 +105,7 @@ class Tally:
 
 
 def has_retry_info(error: grpc.aio.AioRpcError) -> bool:
-    """Whether a status says when to come back."""
+    """Tells whether a status says when to come back."""
     metadata: Any = error.trailing_metadata() or ()
     details = next((value for key, value in metadata if key == DETAILS_KEY), b"")
     status = status_pb2.Status.FromString(details if isinstance(details, bytes) else b"")

@@ -145,7 +145,7 @@ class BundleFolder:
         return Bundle.open(self.path, verify)
 
     def expected_audio(self, codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """What the decoder's graph stands for: [T * hop], without delay."""
+        """The audio that the decoder's graph stands for: [T * hop], without delay."""
         ramp = 1e-3 * codes.astype(np.float64).sum(axis=1).cumsum()
         return (codes.astype(np.float64) @ self.head.astype(np.float64) + ramp[:, None]).reshape(-1)
 

@@ -1,4 +1,4 @@
-"""What a graph declares is read as the onnx package reads it."""
+"""A graph's declarations are read as the onnx package reads them."""
 
 from __future__ import annotations
 

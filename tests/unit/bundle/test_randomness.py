@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timbrel_bundle.randomness import MAX_SEED, uniforms, uniforms_batch
+from timbrel_bundle.randomness import MAX_SEED, uniforms_batch
 
 
 def _splitmix(z: int) -> int:
@@ -26,7 +26,7 @@ def _expected(seed: int, step: int, codebook: int) -> float:
 
 @pytest.mark.parametrize(("seed", "step"), [(0, 0), (1, 0), (0, 1), (123456789, 700), (MAX_SEED, MAX_SEED)])
 def test_they_never_change(seed: int, step: int) -> None:
-    values = uniforms(seed, step, 8)
+    (values,) = uniforms_batch([seed], [step], 8)
     assert values.dtype == np.float32
     assert values.tolist() == [_expected(seed, step, codebook) for codebook in range(8)]
 
@@ -35,7 +35,7 @@ def test_a_row_is_the_same_in_any_batch() -> None:
     seeds, steps = [7, 2**63, 0, 7], [3, 0, 900, 4]
     batch = uniforms_batch(seeds, steps, 5)
     for row, seed, step in zip(batch, seeds, steps, strict=True):
-        np.testing.assert_array_equal(row, uniforms(seed, step, 5))
+        np.testing.assert_array_equal(row, uniforms_batch([seed], [step], 5)[0])
 
 
 def test_they_lie_inside_and_are_spread_evenly() -> None:
@@ -56,4 +56,4 @@ def test_neighbouring_seeds_steps_and_codebooks_are_unrelated() -> None:
 @pytest.mark.parametrize("seed", [-1, 2**64])
 def test_a_seed_out_of_range_is_refused(seed: int) -> None:
     with pytest.raises(OverflowError):
-        uniforms(seed, 0, 4)
+        uniforms_batch([seed], [0], 4)

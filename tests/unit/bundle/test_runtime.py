@@ -1,17 +1,29 @@
-"""Without an ONNX runtime everything imports, and decoding names the extra that brings one."""
+"""Everything imports without an ONNX runtime; with one, CUDA is promised only where it works."""
 
 from __future__ import annotations
 
 import pkgutil
 import subprocess
 import sys
-from types import ModuleType
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
+import onnx
 import pytest
 
 import timbrel_bundle
-from timbrel_bundle.errors import RuntimeMissingError
-from timbrel_bundle.runtime import load_runtime
+from timbrel_bundle import runtime
+from timbrel_bundle.errors import ProviderError, RuntimeMissingError
+from timbrel_bundle.runtime import (
+    CPU,
+    CUDA,
+    PROBE_GRAPH,
+    load_runtime,
+    provider_in_use,
+    resolve_provider,
+    session_options,
+)
 
 MODULES = [f"timbrel_bundle.{module.name}" for module in pkgutil.iter_modules(timbrel_bundle.__path__)]
 
@@ -33,3 +45,89 @@ def test_a_missing_runtime_names_the_extras(
     message = "onnxruntime is not installed: pip install 'timbrel[cpu]', or 'timbrel[gpu]' for an NVIDIA GPU"
     assert str(error.value) == message
     assert isinstance(error.value, ValueError) and isinstance(error.value, ImportError)
+
+
+NO_DRIVER = RuntimeError("CUDA failure 35: driver too old\nand much more")
+
+
+@pytest.fixture(autouse=True)
+def fresh_probe() -> Iterator[None]:
+    runtime.obstacle.cache_clear()
+    yield
+    runtime.obstacle.cache_clear()
+
+
+def _pretend(monkeypatch: pytest.MonkeyPatch, available: list[str], used: list[str] | Exception) -> None:
+    """An onnxruntime that lists `available` and whose sessions run on `used`."""
+
+    def make_session(*_: Any, **__: Any) -> Any:
+        if isinstance(used, Exception):
+            raise used
+        return SimpleNamespace(get_providers=lambda: used)
+
+    options = load_runtime().SessionOptions
+    fake = SimpleNamespace(
+        get_available_providers=lambda: available, InferenceSession=make_session, SessionOptions=options
+    )
+    monkeypatch.setattr(runtime, "load_runtime", lambda: fake)
+
+
+@pytest.mark.parametrize("name", ["cpu", "CPU", " cpu "])
+def test_the_cpu_is_always_there(name: str) -> None:
+    assert resolve_provider(name) == [CPU]
+
+
+@pytest.mark.parametrize(
+    ("available", "used", "expected"),
+    [
+        ([CPU], [CPU], [CPU]),
+        ([CUDA, CPU], [CPU], [CPU]),  # a GPU build on a machine without one
+        ([CUDA, CPU], NO_DRIVER, [CPU]),
+        ([CUDA, CPU], [CUDA, CPU], [CUDA, CPU]),
+    ],
+)
+def test_auto_takes_what_works(
+    monkeypatch: pytest.MonkeyPatch, available: list[str], used: Any, expected: list[str]
+) -> None:
+    _pretend(monkeypatch, available, used)
+    assert resolve_provider("auto") == expected
+
+
+@pytest.mark.parametrize(
+    ("available", "used", "fault"),
+    [
+        ([CPU], [CPU], "is built without it"),
+        ([CUDA, CPU], [CPU], "no device or driver"),
+        ([CUDA, CPU], NO_DRIVER, "CUDA failure 35: driver too old"),
+    ],
+)
+def test_cuda_asked_for_in_vain_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, available: list[str], used: Any, fault: str
+) -> None:
+    _pretend(monkeypatch, available, used)
+    with pytest.raises(ProviderError) as error:
+        resolve_provider("cuda")
+    assert "provider 'cuda' cannot be used here: " in str(error.value)
+    assert fault in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_cuda_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend(monkeypatch, [CUDA, CPU], [CUDA, CPU])
+    assert resolve_provider("cuda") == [CUDA, CPU]
+
+
+@pytest.mark.parametrize("name", ["tpu", "", "CPUExecutionProvider"])
+def test_an_unknown_name_lists_what_is_allowed(name: str) -> None:
+    with pytest.raises(ProviderError) as error:
+        resolve_provider(name)
+    assert str(error.value) == f"unknown provider {name!r}; allowed: auto, cpu, cuda"
+
+
+def test_the_provider_in_use_is_the_sessions_own() -> None:
+    session = load_runtime().InferenceSession(PROBE_GRAPH, session_options(1), providers=[CPU])
+    assert provider_in_use(session) == CPU
+
+
+def test_the_probe_is_a_sound_graph() -> None:
+    onnx.checker.check_model(onnx.load_from_string(PROBE_GRAPH))

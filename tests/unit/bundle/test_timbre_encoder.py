@@ -1,9 +1,11 @@
-"""A recording to its point, on the tiny bundle's real graphs."""
+"""Recordings are brought to one form or refused in one line, and located on the tiny bundle's real graphs."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +15,12 @@ import soxr
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.errors import AudioError
-from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_bundle.timbre_encoder import PEAK, TimbreEncoder, fold, prepare_recording
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 RATE = 16_000
+MAX_SECONDS = 2.0
+SPEC = pb.CodecSpec(sample_rate=RATE)
 NEAR = 0.02
 """On the map, where the three notes lie ten times as far apart, at least."""
 
@@ -81,3 +86,85 @@ def test_what_is_no_note_is_refused(encoder: TimbreEncoder, notes: list[npt.NDAr
         encoder.locate(notes[0], 0)
     with pytest.raises(ValueError, match="is not a MIDI note number"):
         encoder.locate(notes[0], RATE, 200.0)
+
+
+def note(seconds: float = 1.0, rate: int = RATE) -> npt.NDArray[np.float32]:
+    """A decaying tone that starts at once."""
+    t = np.arange(int(seconds * rate)) / rate
+    return (0.5 * np.sin(2 * np.pi * 440 * t + 1.0) * np.exp(-2 * t)).astype(np.float32)
+
+
+def prepare(audio: npt.NDArray[Any], rate: int = RATE) -> npt.NDArray[np.float32]:
+    return prepare_recording(audio, rate, SPEC, MAX_SECONDS)
+
+
+def test_a_bare_note_is_only_scaled() -> None:
+    prepared = prepare(note())
+    assert prepared.dtype == np.float32
+    np.testing.assert_allclose(prepared, note() * PEAK / np.abs(note()).max(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("gain", [1e-3, 0.25, 4.0, 1e30])
+def test_level_does_not_count(gain: float) -> None:
+    np.testing.assert_allclose(prepare(note() * np.float32(gain)), prepare(note()), rtol=1e-4)
+
+
+def test_integer_samples_are_samples() -> None:
+    np.testing.assert_allclose(prepare((note() * 32767).astype(np.int16)), prepare(note()), atol=1e-5)
+
+
+def test_silence_around_is_cut_off_but_for_a_few_milliseconds() -> None:
+    room = np.random.default_rng(0).normal(0, 1e-4, 2 * RATE).astype(np.float32)
+    room[RATE // 2 : RATE // 2 + RATE] += note()
+    prepared = prepare(room)
+    lead = round(0.005 * RATE)
+    assert 0 <= len(prepared) - len(note()) - lead <= round(0.01 * RATE)
+    np.testing.assert_allclose(prepared[lead:][: len(note())], prepare(note()), atol=2e-4)
+
+
+def test_what_is_prepared_stays_as_it_is() -> None:
+    once = prepare(np.pad(note(3.0, 44_100), (20_000, 9_000)), 44_100)
+    np.testing.assert_allclose(prepare(once), once, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [8000, 44_100, 96_000])
+def test_long_recordings_are_cut_and_resampled(rate: int) -> None:
+    t = np.arange(5 * rate) / rate
+    prepared = prepare(np.sin(2 * np.pi * 440 * t).astype(np.float32), rate)
+    assert len(prepared) == MAX_SECONDS * RATE
+    assert np.abs(np.fft.rfft(prepared)).argmax() == 440 * MAX_SECONDS
+
+
+def test_stereo_is_folded_to_its_mean() -> None:
+    np.testing.assert_allclose(fold(np.stack([note(), 0.5 * note()], axis=1)), 0.75 * note(), rtol=1e-6)
+
+
+def test_channels_that_cancel_leave_the_louder_one() -> None:
+    np.testing.assert_array_equal(fold(np.stack([-0.9 * note(), note()], axis=1)), note())
+
+
+@pytest.mark.parametrize(
+    ("audio", "message"),
+    [
+        (np.zeros(0, np.float32), "the audio is empty"),
+        (np.zeros((0, 2), np.float32), "the audio is empty"),
+        (np.zeros(RATE, np.float32), "the audio is silent"),
+        (note() * np.float32(1e-4), "the audio is silent"),
+        (note()[:500], r"0\.031 s of sound; 0\.05 s at least"),
+        (np.pad(note()[:300], (0, RATE)), r"0\.029 s of sound; 0\.05 s at least"),
+        (np.append(note(), np.float32(np.nan)), "not numbers"),
+        (np.append(note(), np.float32(np.inf)), "not numbers"),
+        (note().astype(np.float64) * 1e300, "not numbers"),
+        (np.zeros((2, RATE), np.float32), r"shape \[2, 16000\].*\[samples, channels\]"),
+        (np.zeros((RATE, 0), np.float32), r"shape \[16000, 0\]"),
+        (np.zeros((2, 2, 2), np.float32), r"shape \[2, 2, 2\]"),
+        (np.float32(0.5), r"shape \[\]"),
+        (note().astype(complex), "audio of type complex"),
+        (np.array(["a", "b"]), "audio of type <U1"),
+    ],
+)
+def test_what_holds_no_note_is_refused_in_one_line(audio: Any, message: str) -> None:
+    with warnings.catch_warnings(), pytest.raises(AudioError, match=message) as caught:
+        warnings.simplefilter("error")
+        prepare(audio)
+    assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ import pytest
 
 import timbrel.cli.dispatch as dispatch
 from timbrel.cli import Command, main
-from timbrel.cli.parser import Parser, join_negative_values
+from timbrel.cli.options import Parser, join_negative_values
 from timbrel.errors import NotFoundError
 
 

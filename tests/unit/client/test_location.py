@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from timbrel.core.location import location_from_pb
-from timbrel.core.recording import locate_request
+from timbrel.core.location import locate_request, location_from_pb
 from timbrel.errors import BundleMismatchError, InvalidRequestError, ServerError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 

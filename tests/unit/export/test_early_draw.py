@@ -23,7 +23,7 @@ def make_uniforms() -> Tensor:
 
 
 def settled_share(certainty: float, top_k: int, top_p: float) -> float:
-    """Of the draws, how many the early candidates settle."""
+    """The share of the draws that the early candidates settle."""
     probability = distribution(make_logits(certainty), torch.ones(200))
     last, nucleus = torch.full((200, 1, 1), top_k - 1), torch.full((200, 1, 1), top_p)
     _, settled = choose(probability, make_uniforms()[:, :, None], last, nucleus, N_EARLY)

@@ -8,17 +8,15 @@ from pathlib import Path
 import pytest
 
 from timbrel_server.cli import command
-from timbrel_server.serving.bundle_source import BundleSource
-from timbrel_server.settings.config import ServerConfig, default_bundle_path, is_loopback
-from timbrel_server.settings.config_sources import SourcedConfig, gather
-from timbrel_server.settings.options import ConfigError, options_of
+from timbrel_server.config import BundleSource, ServerConfig, default_bundle_path, is_loopback
+from timbrel_server.options import ConfigError, SourcedConfig, gather, options_of
 
 
 def sourced(*arguments: str, file: str | None = None, **environment: str) -> SourcedConfig:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     command.configure(parser)
     options = ["--config", file] if file is not None else []
-    return gather(parser.parse_args([*options, *arguments]), environment)
+    return gather(parser.parse_args([*options, *arguments]), ServerConfig, environment)
 
 
 def config_of(*arguments: str, file: str | None = None, **environment: str) -> ServerConfig:

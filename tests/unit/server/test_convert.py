@@ -7,8 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from timbrel_bundle.request_fields import DEFAULT_SAMPLING, SamplingSettings
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.api.convert import (
+from timbrel_server.errors import InvalidRequestError
+from timbrel_server.rpc.handlers import parse
+from timbrel_server.synthesizer.convert import (
     MAX_AUDIO_BYTES,
     codes_to_pb,
     held_seconds,
@@ -16,10 +19,7 @@ from timbrel_server.api.convert import (
     locate_request_from_pb,
     location_to_pb,
     note_request_from_pb,
-    parse,
 )
-from timbrel_server.engine.request import DEFAULT_SAMPLING, SamplingSettings
-from timbrel_server.errors import InvalidRequestError
 
 MANIFEST = pb.Manifest(
     codec=pb.CodecSpec(sample_rate=16_000, hop_length=320, n_codebooks=4),

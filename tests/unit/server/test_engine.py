@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from waiting import wait_for
 
-from timbrel_server.engine import outbox
-from timbrel_server.engine.engine import Engine, StepRow
-from timbrel_server.engine.metronome import Metronome
+from timbrel_server.engine import delivery as engine_delivery
+from timbrel_server.engine.engine import StepRow
+from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.progress import TokenLayout
-from timbrel_server.engine.request import NoteRequest
-from timbrel_server.engine.ticket import Delivery, Finish, Frame, Ticket
+from timbrel_server.engine.request import Delivery, Finish, Frame, NoteRequest, RequestHandle
+from timbrel_server.engine.scheduler import FrameClock
 from timbrel_server.errors import OverloadedError, UnavailableError
 
 SIZE, BOS, EOS = 10, 10, 11
@@ -79,9 +80,9 @@ class Listener:
                 return frames, delivery
 
 
-def hand_out(deliveries: Sequence[tuple[Ticket, Delivery]]) -> None:
-    for ticket, delivery in deliveries:
-        ticket.receive(delivery)
+def hand_out(deliveries: Sequence[tuple[RequestHandle, Delivery]]) -> None:
+    for handle, delivery in deliveries:
+        handle.receive(delivery)
 
 
 def request(seed: int, held_frames: int = 10) -> NoteRequest:
@@ -92,6 +93,30 @@ def expected(seed: int, n_frames: int) -> list[Frame]:
     return [((seed + t) % SIZE,) * N_CODEBOOKS for t in range(n_frames)]
 
 
+class Engine(EnginePool):
+    """The only engine of a pool."""
+
+    def __init__(
+        self,
+        runner: CountingRunner,
+        queue_capacity: int,
+        post: Callable[[Sequence[tuple[RequestHandle, Delivery]]], None] = hand_out,
+        on_death: Callable[[], None] = lambda: None,
+        frame_clock: FrameClock | None = None,
+    ) -> None:
+        super().__init__([runner], LAYOUT, queue_capacity, post, on_death, frame_clock=frame_clock)
+
+    def submit(self, request: NoteRequest, receive: Callable[[Delivery], None]) -> RequestHandle:
+        handle = RequestHandle(request, receive)
+        self.accept(handle)
+        return handle
+
+    def step(self) -> None:
+        """Takes a step by hand."""
+        [engine] = self.engines
+        engine.step()
+
+
 @pytest.fixture
 def runner() -> CountingRunner:
     return CountingRunner()
@@ -99,7 +124,7 @@ def runner() -> CountingRunner:
 
 @pytest.fixture
 def engine(runner: CountingRunner) -> Iterator[Engine]:
-    made = Engine(runner, LAYOUT, queue_capacity=4, post=hand_out)
+    made = Engine(runner, 4)
     made.start()
     yield made
     runner.gate.set()
@@ -108,12 +133,11 @@ def engine(runner: CountingRunner) -> Iterator[Engine]:
 
 def wait_until_idle(engine: Engine) -> None:
     """The slot of a note is freed by the step after its last."""
-    idle = threading.Event()
-    for _ in range(1000):
-        if engine.n_occupied == 0 and engine.n_waiting == 0:
-            return
-        idle.wait(0.01)
-    raise AssertionError(f"{engine.n_occupied} slots are in use, {engine.n_waiting} requests wait")
+    wait_for(
+        lambda: engine.n_occupied == engine.n_waiting == 0,
+        "every slot to be free",
+        seen=lambda: f"{engine.n_occupied} in use, {engine.n_waiting} requests wait",
+    )
 
 
 def test_writes_a_note(engine: Engine) -> None:
@@ -155,22 +179,22 @@ def test_a_request_joins_between_steps(engine: Engine, runner: CountingRunner) -
 
 def test_the_key_can_go_up_while_a_note_sounds(engine: Engine, runner: CountingRunner) -> None:
     listener = Listener()
-    tickets: list[Ticket] = []
-    runner.during[4] = lambda: engine.release(tickets[0])
+    handles: list[RequestHandle] = []
+    runner.during[4] = lambda: engine.release(handles[0])
     runner.gate.clear()
-    tickets.append(engine.submit(request(seed=1, held_frames=50), listener.receive))
+    handles.append(engine.submit(request(seed=1, held_frames=50), listener.receive))
     runner.gate.set()
     assert listener.whole()[0] == expected(1, 5)  # frame 4 was being written
-    assert tickets[0].held_frames == 5
-    engine.release(tickets[0])
+    assert handles[0].held_frames == 5
+    engine.release(handles[0])
     wait_until_idle(engine)
 
 
 def test_a_key_that_goes_up_before_its_note_has_a_slot(engine: Engine, runner: CountingRunner) -> None:
     runner.gate.clear()
     listeners = [Listener() for _ in range(4)]
-    tickets = [engine.submit(request(seed, 30), each.receive) for seed, each in enumerate(listeners)]
-    engine.release(tickets[3])
+    handles = [engine.submit(request(seed, 30), each.receive) for seed, each in enumerate(listeners)]
+    engine.release(handles[3])
     runner.gate.set()
     assert [len(listener.whole()[0]) for listener in listeners] == [30, 30, 30, 1]
 
@@ -210,11 +234,9 @@ class LiveEngine:
 
     def __init__(self, runner: CountingRunner) -> None:
         self.clock = Clock()
-        self.engine = Engine(
-            runner, LAYOUT, queue_capacity=4, post=hand_out, metronome=Metronome(10.0, self.clock)
-        )
+        self.engine = Engine(runner, 4, frame_clock=FrameClock(10.0, self.clock))
 
-    def play(self, listener: Listener, seed: int, lead_frames: int | None = None) -> Ticket:
+    def play(self, listener: Listener, seed: int, lead_frames: int | None = None) -> RequestHandle:
         wanted = NoteRequest((0.0, 0.0), 60, 100, held_frames=50, seed=seed, lead_frames=lead_frames)
         return self.engine.submit(wanted, listener.receive)
 
@@ -225,17 +247,17 @@ class LiveEngine:
 
 def test_a_live_note_keeps_to_real_time_until_its_key_is_up(runner: CountingRunner) -> None:
     live, listener = LiveEngine(runner), Listener()
-    ticket = live.play(listener, seed=3, lead_frames=4)
+    handle = live.play(listener, seed=3, lead_frames=4)
     live.steps(20)
     assert len(runner.steps) == 4
     live.clock.now += 0.3
     live.steps(20)
     assert len(runner.steps) == 7
-    live.engine.release(ticket)
+    live.engine.release(handle)
     live.steps(20)
     frames, last = listener.whole()
     assert (frames, last.finish) == (expected(3, 7), Finish.EOS)
-    assert ticket.held_frames == 7
+    assert handle.held_frames == 7
 
 
 def test_live_notes_move_on_in_the_same_steps(runner: CountingRunner) -> None:
@@ -253,33 +275,33 @@ def test_live_notes_move_on_in_the_same_steps(runner: CountingRunner) -> None:
 
 def test_a_live_note_is_the_same_in_hurried_company(runner: CountingRunner) -> None:
     live, slow, fast = LiveEngine(runner), Listener(), Listener()
-    ticket = live.play(slow, seed=1, lead_frames=2)
+    handle = live.play(slow, seed=1, lead_frames=2)
     live.play(fast, seed=2)
     live.steps(60)
     assert fast.whole()[0] == expected(2, 50)
     live.clock.now += 0.5
     live.steps(5)
-    live.engine.release(ticket)
+    live.engine.release(handle)
     live.steps(10)
     assert slow.whole()[0] == expected(1, 7)
     assert live.engine.n_occupied == 0
 
 
 def test_a_thread_that_waits_for_a_tick_hears_the_release(runner: CountingRunner) -> None:
-    engine = Engine(runner, LAYOUT, queue_capacity=4, post=hand_out, metronome=Metronome(0.01))
+    engine = Engine(runner, 4, frame_clock=FrameClock(0.01))
     engine.start()
     listener = Listener()
     held = NoteRequest((0.0, 0.0), 60, 100, held_frames=50, seed=1, lead_frames=3)
-    ticket = engine.submit(held, listener.receive)
+    handle = engine.submit(held, listener.receive)
     listener.next()  # frame 0 is complete: three steps have been taken, and the next tick is 100 s away
-    engine.release(ticket)
+    engine.release(handle)
     assert len(listener.whole()[0]) == 2
     engine.stop()
 
 
 def test_a_note_comes_in_one_delivery_where_it_is_wanted_whole(engine: Engine) -> None:
     listener = Listener()
-    engine.accept(Ticket(request(1), listener.receive, whole=True))
+    engine.accept(RequestHandle(request(1), listener.receive, whole=True))
     delivery = listener.next()
     assert delivery.frames == expected(1, 10)
     assert delivery.finish is Finish.EOS
@@ -288,14 +310,16 @@ def test_a_note_comes_in_one_delivery_where_it_is_wanted_whole(engine: Engine) -
 def test_a_note_that_had_to_queue_comes_in_fewer_pieces(
     runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "LONGEST_HOLD_SECONDS", 0.0)
-    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out)
+    monkeypatch.setattr(engine_delivery, "LONGEST_HOLD_SECONDS", 0.0)
+    engine = Engine(runner, 8)
 
     def sizes(waited_seconds: float) -> list[int]:
         found: list[int] = []
-        ticket = Ticket(request(1, held_frames=58), lambda delivery: found.append(len(delivery.frames)))
-        ticket.submitted -= waited_seconds
-        engine.accept(ticket)
+        handle = RequestHandle(
+            request(1, held_frames=58), lambda delivery: found.append(len(delivery.frames))
+        )
+        handle.submitted -= waited_seconds
+        engine.accept(handle)
         while sum(found) < 58:
             engine.step()
         return found
@@ -307,13 +331,13 @@ def test_a_note_that_had_to_queue_comes_in_fewer_pieces(
 def test_after_the_first_frame_replies_wait_for_each_other_and_none_is_left(
     runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "LONGEST_HOLD_SECONDS", 3600.0)
+    monkeypatch.setattr(engine_delivery, "LONGEST_HOLD_SECONDS", 3600.0)
     posts: list[list[tuple[int, int, Finish | None]]] = []
 
-    def post(deliveries: Sequence[tuple[Ticket, Delivery]]) -> None:
+    def post(deliveries: Sequence[tuple[RequestHandle, Delivery]]) -> None:
         posts.append([(t.request.seed, len(each.frames), each.finish) for t, each in deliveries])
 
-    engine = Engine(runner, LAYOUT, queue_capacity=8, post=post)
+    engine = Engine(runner, 8, post)
     engine.submit(request(1, held_frames=10), lambda _: None)
     engine.step()
     engine.submit(request(2, held_frames=20), lambda _: None)
@@ -325,8 +349,8 @@ def test_after_the_first_frame_replies_wait_for_each_other_and_none_is_left(
 def test_what_waits_when_the_engine_dies_goes_out_before_the_error(
     runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "LONGEST_HOLD_SECONDS", 3600.0)
-    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out)
+    monkeypatch.setattr(engine_delivery, "LONGEST_HOLD_SECONDS", 3600.0)
+    engine = Engine(runner, 8)
     finished, running = Listener(), Listener()
     engine.submit(request(1, held_frames=5), finished.receive)
     engine.submit(request(2, held_frames=50), running.receive)
@@ -342,14 +366,14 @@ def test_what_waits_when_the_engine_dies_goes_out_before_the_error(
 def test_what_waits_of_a_cancelled_note_is_dropped(
     runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "LONGEST_HOLD_SECONDS", 3600.0)
-    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out)
+    monkeypatch.setattr(engine_delivery, "LONGEST_HOLD_SECONDS", 3600.0)
+    engine = Engine(runner, 8)
     listener, other = Listener(), Listener()
-    ticket = engine.submit(request(1, held_frames=50), listener.receive)
+    handle = engine.submit(request(1, held_frames=50), listener.receive)
     engine.submit(request(2, held_frames=50), other.receive)
     for _ in range(20):
         engine.step()
-    engine.cancel(ticket)
+    engine.cancel(handle)
     for _ in range(60):
         engine.step()
     assert other.whole()[0] == expected(2, 50)
@@ -359,9 +383,9 @@ def test_what_waits_of_a_cancelled_note_is_dropped(
 def test_cancelling_frees_the_slot_and_nothing_more_comes(engine: Engine, runner: CountingRunner) -> None:
     runner.gate.clear()
     listeners = [Listener() for _ in range(4)]
-    tickets = [engine.submit(request(seed), each.receive) for seed, each in enumerate(listeners)]
-    for ticket in tickets[:3]:
-        engine.cancel(ticket)
+    handles = [engine.submit(request(seed), each.receive) for seed, each in enumerate(listeners)]
+    for handle in handles[:3]:
+        engine.cancel(handle)
     runner.gate.set()
     assert listeners[3].whole()[0] == expected(3, 10)
     wait_until_idle(engine)
@@ -379,7 +403,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(engine: Engine, runner:
 
 def test_an_engine_that_dies_fails_its_requests_and_says_so(runner: CountingRunner) -> None:
     dead = threading.Event()
-    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out, on_death=dead.set)
+    engine = Engine(runner, 8, on_death=dead.set)
     runner.gate.clear()
     runner.failure = OSError("the device is gone")
     engine.start()
@@ -390,14 +414,14 @@ def test_an_engine_that_dies_fails_its_requests_and_says_so(runner: CountingRunn
     for listener in listeners:
         assert isinstance(listener.whole()[1].error, UnavailableError)
     assert dead.wait(PATIENCE_SECONDS)
-    assert engine.step_in_progress is None, "the watchdog would say that it has stalled as well"
+    assert engine.steps_in_progress == [None], "the watchdog would say that it has stalled as well"
     with pytest.raises(UnavailableError, match="died"):
         engine.submit(request(0), listeners[0].receive)
     engine.stop()
 
 
 def test_a_stopped_engine_gives_up_what_it_has(runner: CountingRunner) -> None:
-    engine = Engine(runner, LAYOUT, queue_capacity=8, post=hand_out)
+    engine = Engine(runner, 8)
     engine.start()
     runner.gate.clear()
     listener = Listener()

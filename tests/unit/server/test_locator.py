@@ -13,9 +13,8 @@ import pytest
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.timbre_encoder import TimbreEncoder
-from timbrel_server.api.locator import Locator
-from timbrel_server.engine.request import LocateRequest
 from timbrel_server.errors import InvalidRequestError, OverloadedError
+from timbrel_server.served_bundles.locator import LocateRequest, Locator
 
 RATE = 16_000
 CAPACITY = 3

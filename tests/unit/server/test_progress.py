@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from timbrel_server.engine.progress import NoteProgress, TokenLayout
-from timbrel_server.engine.ticket import Finish, Frame
+from timbrel_server.engine.request import Finish, Frame
 
 SIZE = 10
 BOS, EOS = SIZE, SIZE + 1

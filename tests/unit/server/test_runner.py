@@ -10,14 +10,14 @@ import pytest
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import ProviderError
 from timbrel_bundle.layout import DECODER_STEP, DECODER_STEP_PORTABLE
-from timbrel_bundle.providers import CPU, CUDA, obstacle
-from timbrel_server.api.convert import token_layout
+from timbrel_bundle.request_fields import SamplingSettings
+from timbrel_bundle.runtime import CPU, CUDA, obstacle
 from timbrel_server.decoder import sessions
 from timbrel_server.decoder.runner import Runner, bucket_sizes
 from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.progress import NoteProgress
-from timbrel_server.engine.request import NoteRequest, SamplingSettings
-from timbrel_server.engine.ticket import Frame
+from timbrel_server.engine.request import Frame, NoteRequest
+from timbrel_server.served_bundles.served_bundle import token_layout
 
 LIVELY = SamplingSettings(temperature=1.0, top_k=64, top_p=1.0)
 N_SLOTS = 5

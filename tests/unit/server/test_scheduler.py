@@ -1,4 +1,4 @@
-"""Which note stands in which row."""
+"""Which note stands in which row, and when it is due."""
 
 from __future__ import annotations
 
@@ -7,52 +7,50 @@ import random
 import pytest
 
 from timbrel_server.engine.progress import TokenLayout
-from timbrel_server.engine.request import NoteRequest
-from timbrel_server.engine.scheduler import Move, QueueFull, Scheduler
+from timbrel_server.engine.request import NoteRequest, RequestHandle
+from timbrel_server.engine.request_queue import RequestQueue
+from timbrel_server.engine.scheduler import FrameClock, Move, Scheduler
 from timbrel_server.engine.slots import Slot
-from timbrel_server.engine.ticket import Ticket
 
 EOS = 11
 LAYOUT = TokenLayout(n_codebooks=2, bos_id=10, eos_id=EOS, max_frames=50)
 BUCKETS = (1, 2, 4)
 
 
-def ticket(seed: int = 0) -> Ticket:
-    return Ticket(NoteRequest((0.0, 0.0), 60, 100, held_frames=3, seed=seed), lambda delivery: None)
+def handle(seed: int = 0) -> RequestHandle:
+    return RequestHandle(NoteRequest((0.0, 0.0), 60, 100, held_frames=3, seed=seed), lambda delivery: None)
 
 
-def scheduler(
-    *, waiting: int = 0, capacity: int = 10, compacts: bool = True
-) -> tuple[Scheduler, list[Ticket]]:
-    made = Scheduler(LAYOUT, BUCKETS, capacity, compacts=compacts)
-    tickets = [ticket(seed) for seed in range(waiting)]
-    for each in tickets:
-        made.enqueue(each)
-    return made, tickets
+def scheduler(*, waiting: int = 0, compacts: bool = True) -> tuple[Scheduler, RequestQueue]:
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000)
+    made = Scheduler(LAYOUT, BUCKETS, queue, compacts=compacts)
+    for seed in range(waiting):
+        queue.put(handle(seed))
+    return made, queue
 
 
 def rows(slots: list[Slot]) -> dict[int, int]:
     """Row -> seed of the note in it."""
-    return {slot.row: slot.ticket.request.seed for slot in slots}
+    return {slot.row: slot.handle.request.seed for slot in slots}
 
 
 def end(scheduler: Scheduler, *seeds: int) -> None:
     """Lets the notes of these seeds end, as if at once."""
     for slot in scheduler.active:
-        if slot.ticket.request.seed in seeds:
+        if slot.handle.request.seed in seeds:
             slot.advance([EOS, 0])
 
 
 def test_first_come_first_served_into_the_lowest_rows() -> None:
-    made, _ = scheduler(waiting=6)
+    made, queue = scheduler(waiting=6)
     assert rows(list(made.admit().begun)) == {0: 0, 1: 1, 2: 2, 3: 3}
-    assert made.n_waiting == 2
+    assert len(queue) == 2
 
 
 def test_a_note_joins_while_others_are_running() -> None:
-    made, _ = scheduler(waiting=2)
+    made, queue = scheduler(waiting=2)
     made.admit()
-    made.enqueue(ticket(seed=7))
+    queue.put(handle(seed=7))
     assert rows(list(made.admit().begun)) == {2: 7}
     assert rows(made.active) == {0: 0, 1: 1, 2: 7}
 
@@ -90,63 +88,51 @@ def test_nothing_moves_where_rows_cannot() -> None:
     assert rows(made.active) == {2: 2}
 
 
-def test_the_queue_is_bounded() -> None:
-    made, _ = scheduler(waiting=10)
-    with pytest.raises(QueueFull):
-        made.enqueue(ticket())
-    made.admit()
-    made.enqueue(ticket())
-
-
-def test_a_cancelled_request_leaves_the_queue_at_once() -> None:
-    made, tickets = scheduler(waiting=10)
-    made.cancel(tickets[4])
-    assert made.n_waiting == 9
-    made.enqueue(ticket())
-
-
 def test_a_cancelled_note_frees_its_slot_with_the_next_admission() -> None:
-    made, tickets = scheduler(waiting=2)
+    made, _ = scheduler(waiting=2)
     made.admit()
-    made.cancel(tickets[0])
+    made.cancel(made.active[0].handle)
     assert rows(made.active) == {1: 1}
     made.admit()
     assert made.n_occupied == 1
 
 
 def test_cancelling_what_has_ended_changes_nothing() -> None:
-    made, tickets = scheduler(waiting=1)
-    made.admit()
+    made, _ = scheduler(waiting=1)
+    [slot] = made.admit().begun
+    gone = slot.handle
     end(made, 0)
     made.admit()
-    made.cancel(tickets[0])
+    made.cancel(gone)
     assert not made.has_work(tick=0)
 
 
-def test_drain_gives_up_everything() -> None:
-    made, tickets = scheduler(waiting=6)
-    made.admit()
-    assert made.drain() == tickets
-    made.admit()
+def test_a_closed_scheduler_gives_up_what_runs_and_takes_no_more() -> None:
+    made, queue = scheduler(waiting=6)
+    running = [slot.handle for slot in made.admit().begun]
+    assert made.close() == running
+    assert made.n_occupied == 0
     assert not made.has_work(tick=0)
+    assert not made.admit().begun
+    assert len(queue) == 2
 
 
 def test_any_history_keeps_every_note_in_one_row_of_the_smallest_bucket() -> None:
     rng = random.Random(0)
-    made, _ = scheduler()
+    made, queue = scheduler()
     where: dict[int, int] = {}  # seed -> row, as told by the admissions
     for seed in range(400):
-        if made.n_waiting < 10 and rng.random() < 0.7:
-            made.enqueue(ticket(seed))
+        if len(queue) < 10 and rng.random() < 0.7:
+            queue.put(handle(seed))
         for slot in made.active:
             if rng.random() < 0.3:
-                where.pop(slot.ticket.request.seed)
+                where.pop(slot.handle.request.seed)
                 if rng.random() < 0.5:
                     slot.advance([EOS, 0])
                 else:
-                    made.cancel(slot.ticket)
+                    made.cancel(slot.handle)
         admission = made.admit()
-        where |= {slot.ticket.request.seed: slot.row for slot in admission.begun}
+        where |= {slot.handle.request.seed: slot.row for slot in admission.begun}
         for move in admission.moves:
             assert move.target not in where.values()
             where = {seed: move.target if row == move.source else row for seed, row in where.items()}
@@ -154,3 +140,18 @@ def test_any_history_keeps_every_note_in_one_row_of_the_smallest_bucket() -> Non
         n_active = len(where)
         smallest = next(bucket for bucket in BUCKETS if bucket >= n_active)
         assert all(row < smallest for row in where.values())
+
+
+@pytest.mark.parametrize(
+    ("now", "tick"), [(0.0, 0), (0.019, 0), (0.021, 1), (1.0, 50), (1e6 + 0.01, 50_000_000)]
+)
+def test_a_tick_is_a_frame_of_real_time(now: float, tick: int) -> None:
+    assert FrameClock(50.0, lambda: now).tick == tick
+
+
+@pytest.mark.parametrize("now", [0.0, 0.005, 0.0199999, 123.456, 1e6])
+def test_sleeping_until_the_next_tick_reaches_it_and_no_further(now: float) -> None:
+    clock = FrameClock(50.0, lambda: now)
+    later = FrameClock(50.0, lambda: now + clock.seconds_to_next + 1e-6)
+    assert 0 < clock.seconds_to_next <= 0.02 + 1e-9
+    assert later.tick == clock.tick + 1

@@ -5,24 +5,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
-from timbrel_training.codec import command as codec_command
-from timbrel_training.codec import refine_command
+from timbrel_training.codec.interface import codec_hash
+from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.refine import CodedSegments, refine_codec
-from timbrel_training.codec.timbrel_notes.train import codec_hash, load_codec
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError, ConfigError
-from timbrel_training.notes import command as notes_command
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
-from timbrel_training.tokens import command as tokens_command
+from timbrel_training.stages import STAGES
 from timbrel_training.tokens.store import TokenStore
 
 CONFIG = load_config("tiny").refine
@@ -36,19 +33,19 @@ class Stage(NamedTuple):
     tokens: Path
 
 
-def run(module: ModuleType, *words: object) -> int:
+def run(stage: str, *words: object) -> int:
     parser = argparse.ArgumentParser()
-    module.configure(parser)
-    return int(module.run(parser.parse_args([str(word) for word in words])))
+    STAGES[stage].configure(parser)
+    return int(STAGES[stage].run(parser.parse_args([str(word) for word in words])))
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     folder = tmp_path_factory.mktemp("stage")
     notes, codec, tokens = folder / "notes", folder / "codec", folder / "tokens.bin"
-    assert run(notes_command, "--config", "tiny", "--source", "synthetic", "--jobs", 1, "--out", notes) == 0
-    assert run(codec_command, "--config", "tiny", "--notes", notes, "--out", codec) == 0
-    assert run(tokens_command, "--notes", notes, "--codec", codec, "--out", tokens) == 0
+    assert run("notes", "--config", "tiny", "--source", "synthetic", "--jobs", 1, "--out", notes) == 0
+    assert run("codec", "--config", "tiny", "--notes", notes, "--out", codec) == 0
+    assert run("tokens", "--notes", notes, "--codec", codec, "--out", tokens) == 0
     return Stage(notes, codec, tokens)
 
 
@@ -58,10 +55,10 @@ def of(stage: Stage, codec: Path) -> tuple[object, ...]:
 
 def distance(codec: TimbrelNotes, stage: Stage) -> float:
     """Mean difference of log spectra of what the codec makes of the notes' codes, in nepers."""
-    library, tokens = AudioLibrary(stage.notes), TokenStore(stage.tokens)
+    library, tokens = NoteDataset(stage.notes), TokenStore(stage.tokens)
     found = []
     for number in range(0, len(library), max(1, len(library) // 8)):
-        codes = torch.from_numpy(tokens[number].codes.astype(np.int64))[None]
+        codes = torch.from_numpy(tokens.note(number).astype(np.int64))[None]
         made = codec.decode(codes)[0]
         source = torch.from_numpy(library.audio(number))[: len(made)]
         window = torch.hann_window(1024)
@@ -77,7 +74,7 @@ def test_the_same_codes_sound_more_like_the_notes(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps = ("--set", "refine.loop.n_steps=40", "--set", "refine.loop.ema_decay=0.8")
-    assert run(refine_command, *of(stage, stage.codec), *steps, "--out", tmp_path / "refined") == 0
+    assert run("refine", *of(stage, stage.codec), *steps, "--out", tmp_path / "refined") == 0
     assert "spectral" in capsys.readouterr().out
     before, after = load_codec(stage.codec), load_codec(tmp_path / "refined")
     assert distance(after, stage) < 0.9 * distance(before, stage)
@@ -89,14 +86,14 @@ def test_the_same_codes_sound_more_like_the_notes(
         == codec_hash(stage.codec)
         == TokenStore(stage.tokens).header.codec_hash
     )
-    again = run(refine_command, *of(stage, tmp_path / "refined"), "--out", tmp_path / "twice")
+    again = run("refine", *of(stage, tmp_path / "refined"), "--out", tmp_path / "twice")
     assert again == 0 and codec_hash(tmp_path / "twice") == codec_hash(stage.codec)
 
 
 def test_beside_a_discriminator(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is told to judge magnitudes; both sides are trained, and the codec is saved without it."""
     settings = ("--set", "refine.discriminator.phases=false", "--set", "refine.discriminator.channels=4")
-    assert run(refine_command, *of(stage, stage.codec), *settings, "--out", tmp_path / "refined") == 0
+    assert run("refine", *of(stage, stage.codec), *settings, "--out", tmp_path / "refined") == 0
     assert {"discriminator", "adversarial", "matching"} <= set(
         capsys.readouterr().out.replace(":", " ").split()
     )
@@ -114,7 +111,7 @@ def test_beside_a_discriminator(stage: Stage, tmp_path: Path, capsys: pytest.Cap
 def test_a_window_that_no_segment_fills_is_refused(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="windows: 16384, expected less than"):
         run(
-            refine_command,
+            "refine",
             *of(stage, stage.codec),
             "--set",
             "refine.discriminator.windows=[16384]",
@@ -126,11 +123,11 @@ def test_a_window_that_no_segment_fills_is_refused(stage: Stage, tmp_path: Path)
 
 def test_segments_are_the_codes_and_the_sound_of_one_place(stage: Stage) -> None:
     """What the codec makes of them is what it makes of the whole note there."""
-    codec, library, tokens = load_codec(stage.codec), AudioLibrary(stage.notes), TokenStore(stage.tokens)
+    codec, library, tokens = load_codec(stage.codec), NoteDataset(stage.notes), TokenStore(stage.tokens)
     config = dataclasses.replace(CONFIG, onset_share=0.0, segment_frames=8)
     note = int(np.argmax(tokens.n_frames))
     batch = CodedSegments(library, tokens, np.array([note]), config, codec).draw(3, torch.device("cpu"))
-    whole = tokens[note].codes.astype(np.int64)
+    whole = tokens.note(note).astype(np.int64)
     n_context = batch.codes.shape[1] - config.segment_frames
     piece = batch.codes[0].numpy()
     places = [at for at in range(len(whole) - len(piece) + 1) if (whole[at : at + len(piece)] == piece).all()]
@@ -149,7 +146,7 @@ def test_segments_are_the_codes_and_the_sound_of_one_place(stage: Stage) -> None
 
 
 def test_stopped_and_resumed_is_in_one_go(stage: Stage, tmp_path: Path) -> None:
-    notes, tokens = AudioLibrary(stage.notes), TokenStore(stage.tokens)
+    notes, tokens = NoteDataset(stage.notes), TokenStore(stage.tokens)
     loop = dataclasses.replace(CONFIG.loop, checkpoint_every=2, max_minutes=1e-6)
     stopping = dataclasses.replace(CONFIG, loop=loop)
     assert refine_codec(CONFIG, stage.codec, notes, tokens, tmp_path / "whole") is not None
@@ -166,16 +163,16 @@ def test_stopped_and_resumed_is_in_one_go(stage: Stage, tmp_path: Path) -> None:
 def test_codes_of_another_codec_or_of_other_notes_are_refused(stage: Stage, tmp_path: Path) -> None:
     other = tmp_path / "other"
     words = ("--config", "tiny", "--set", "codec.loop.seed=1", "--notes", stage.notes, "--out", other)
-    assert run(codec_command, *words) == 0
+    assert run("codec", *words) == 0
     with pytest.raises(CheckpointError, match="tokenise the notes with this one"):
-        run(refine_command, *of(stage, other), "--out", tmp_path / "out")
+        run("refine", *of(stage, other), "--out", tmp_path / "out")
     fewer = tmp_path / "fewer"
     draws = ("--set", "notes.n_draws=1")
     synthetic = ("--config", "tiny", "--source", "synthetic", "--jobs", 1, "--out", fewer)
-    assert run(notes_command, *synthetic, *draws) == 0
+    assert run("notes", *synthetic, *draws) == 0
     with pytest.raises(CheckpointError, match="tokenise them"):
-        run(refine_command, *of(stage._replace(notes=fewer), stage.codec), "--out", tmp_path / "out")
-    assert len(AudioLibrary(fewer).of_split(Split.TRAIN)) > 0
+        run("refine", *of(stage._replace(notes=fewer), stage.codec), "--out", tmp_path / "out")
+    assert len(NoteDataset(fewer).of_split(Split.TRAIN)) > 0
 
 
 @pytest.mark.parametrize(

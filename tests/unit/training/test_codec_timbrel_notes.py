@@ -5,28 +5,27 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
-from timbrel_training.codec import command as codec_command
+from timbrel_training.codec.interface import codec_hash
+from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.analysis import Analysis
-from timbrel_training.codec.timbrel_notes.fundamental import (
+from timbrel_training.codec.timbrel_notes.analysis import (
+    Analysis,
     code_to_fundamental,
     fundamental_to_code,
     midi_to_hertz,
 )
-from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
-from timbrel_training.codec.timbrel_notes.oscillator import Oscillator
-from timbrel_training.codec.timbrel_notes.train import codec_hash, load_codec, train_codec
+from timbrel_training.codec.timbrel_notes.objective import SpectralLoss
+from timbrel_training.codec.timbrel_notes.synthesis import Oscillator
+from timbrel_training.codec.timbrel_notes.train import train_codec
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
-from timbrel_training.notes import command as notes_command
-from timbrel_training.notes.library import AudioLibrary
-from timbrel_training.tokens import command as tokens_command
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.stages import STAGES
 from timbrel_training.tokens.store import TokenStore
 
 CONFIG = load_config("tiny").codec.codec
@@ -84,7 +83,7 @@ def test_a_stream_of_any_chunks_is_the_whole_note(codec: TimbrelNotes, chunks: l
     codes = torch.randint(0, CONFIG.codebook_size, (2, 23, CONFIG.n_codebooks))
     codes[:, :, 0] = torch.randint(100, 200, (2, 1))
     whole = codec.decode(codes)
-    state, pieces, start = codec.decoder.initial_state(2), [], 0
+    state, pieces, start = codec.initial_state(2), [], 0
     for length in [*chunks, 1]:
         chunk = codes[:, start : start + length]
         chunk = chunk if chunk.shape[1] else codec.silence().expand(2, 1, -1)
@@ -136,16 +135,16 @@ def test_the_spectral_loss_ignores_phase_and_grows_with_difference() -> None:
     assert shifted < 0.3 * quieter
 
 
-def run(module: ModuleType, *words: object) -> int:
+def run(stage: str, *words: object) -> int:
     parser = argparse.ArgumentParser()
-    module.configure(parser)
-    return int(module.run(parser.parse_args([str(word) for word in words])))
+    STAGES[stage].configure(parser)
+    return int(STAGES[stage].run(parser.parse_args([str(word) for word in words])))
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("library") / "notes"
-    assert run(notes_command, "--config", "tiny", "--source", "synthetic", "--jobs", 1, "--out", path) == 0
+    assert run("notes", "--config", "tiny", "--source", "synthetic", "--jobs", 1, "--out", path) == 0
     return path
 
 
@@ -153,25 +152,25 @@ def test_notes_to_codec_to_tokens_from_the_command_line(
     library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codec_dir, store_path = tmp_path / "codec", tmp_path / "tokens.bin"
-    assert run(codec_command, "--config", "tiny", "--notes", library, "--out", codec_dir) == 0
+    assert run("codec", "--config", "tiny", "--notes", library, "--out", codec_dir) == 0
     assert "spectral" in capsys.readouterr().out
-    assert run(tokens_command, "--notes", library, "--codec", codec_dir, "--out", store_path) == 0
-    store, notes = TokenStore(store_path), AudioLibrary(library)
+    assert run("tokens", "--notes", library, "--codec", codec_dir, "--out", store_path) == 0
+    store, notes = TokenStore(store_path), NoteDataset(library)
     assert len(store) == len(notes)
     assert store.header.codec_hash == codec_hash(codec_dir)
     assert store.header.n_codebooks == CONFIG.n_codebooks
     with pytest.raises(ValueError, match="exists already"):
-        run(tokens_command, "--notes", library, "--codec", codec_dir, "--out", store_path)
+        run("tokens", "--notes", library, "--codec", codec_dir, "--out", store_path)
 
 
 def test_an_unfinished_codec_is_named(library: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="train it first"):
-        run(tokens_command, "--notes", library, "--codec", tmp_path, "--out", tmp_path / "tokens.bin")
+        run("tokens", "--notes", library, "--codec", tmp_path, "--out", tmp_path / "tokens.bin")
 
 
 def test_training_stopped_and_resumed_is_training_in_one_go(library: Path, tmp_path: Path) -> None:
     config = load_config("tiny").codec
-    notes = AudioLibrary(library)
+    notes = NoteDataset(library)
     loop = dataclasses.replace(config.loop, checkpoint_every=2, max_minutes=1e-6)
     stopping = dataclasses.replace(config, loop=loop)
     assert train_codec(config, notes, tmp_path / "whole") is not None

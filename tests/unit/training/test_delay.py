@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timbrel_training.tokens.delay import IGNORED, apply_delay, collate, gate_steps, remove_delay
-from timbrel_training.tokens.layout import TokenLayout
+from timbrel_training.tokens.delay import (
+    IGNORED,
+    CodebookLayout,
+    apply_delay,
+    collate,
+    gate_steps,
+    remove_delay,
+)
 
-LAYOUT = TokenLayout(n_codebooks=3, codebook_size=10)
+LAYOUT = CodebookLayout(n_codebooks=3, codebook_size=10)
 BOS, EOS, __ = LAYOUT.bos_id, LAYOUT.eos_id, IGNORED
 CODES = np.array([[1, 2, 3], [4, 5, 6]], dtype=np.uint16)
 
@@ -35,7 +41,7 @@ def test_a_note_cut_at_the_cap_is_not_told_to_end() -> None:
 @pytest.mark.parametrize("n_codebooks", [1, 2, 5])
 @pytest.mark.parametrize("n_frames", [0, 1, 2, 7])
 def test_round_trip(n_codebooks: int, n_frames: int) -> None:
-    layout = TokenLayout(n_codebooks, 100)
+    layout = CodebookLayout(n_codebooks, 100)
     codes = np.random.default_rng(0).integers(0, 100, (n_frames, n_codebooks)).astype(np.uint16)
     inputs, targets = apply_delay(codes, layout)
     assert len(inputs) == len(targets) == layout.n_steps(n_frames)
@@ -50,7 +56,7 @@ def test_round_trip(n_codebooks: int, n_frames: int) -> None:
 
 
 def test_tokens_of_codebook_0_are_relative_to_the_pitch() -> None:
-    layout = TokenLayout(n_codebooks=2, codebook_size=100, codes_per_semitone=2, code_offset=2 * 40 + 50)
+    layout = CodebookLayout(n_codebooks=2, codebook_size=100, codes_per_semitone=2, code_offset=2 * 40 + 50)
     low, high = np.array([[40, 7], [41, 8]]), np.array([[64, 7], [65, 8]])  # the same note an octave apart
     assert layout.to_tokens(low, 60).tolist() == layout.to_tokens(high, 72).tolist() == [[50, 7], [51, 8]]
     for codes, pitch in ((low, 60), (high, 72)):
@@ -58,7 +64,7 @@ def test_tokens_of_codebook_0_are_relative_to_the_pitch() -> None:
 
 
 def test_a_code_too_far_from_the_pitch_asked_is_clamped() -> None:
-    layout = TokenLayout(n_codebooks=1, codebook_size=10, codes_per_semitone=1, code_offset=5)
+    layout = CodebookLayout(n_codebooks=1, codebook_size=10, codes_per_semitone=1, code_offset=5)
     assert layout.to_tokens(np.array([[9], [0]]), 3).tolist() == [[9], [2]]
     assert layout.to_codes(np.array([[9], [0]]), 9).tolist() == [[9], [4]]
 

@@ -9,9 +9,8 @@ from urllib.error import URLError
 import pytest
 import torch
 
-from timbrel_training.codec.encodec import CHECKPOINT, CodecWeightsError, EncodecCodec
+from timbrel_training.codec.encodec import CHECKPOINT, CodecWeightsError, EncodecCodec, import_encodec
 from timbrel_training.codec.interface import encode_note
-from timbrel_training.codec.torchaudio_stand_in import import_encodec
 
 torch.set_num_threads(1)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from timbrel_training.checkpoint import load_checkpoint, load_weights, save_weights
 from timbrel_training.errors import CheckpointError, ConfigError, DivergedError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed
-from timbrel_training.schedule import learning_rate
+from timbrel_training.optimization import learning_rate
 
 CONFIG = LoopConfig(n_steps=12, n_warmup=3, validate_every=4, checkpoint_every=5, log_every=2)
 

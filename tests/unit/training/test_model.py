@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from timbrel_training.model import ModelConfig, ModelConfigError, NoteTransformer, token_loss
-from timbrel_training.model.vocabulary import MASKED_LOGIT
-from timbrel_training.tokens.delay import IGNORED, Batch
+from timbrel_training.model import ModelConfig, ModelConfigError, NoteTransformer
+from timbrel_training.model.embeddings import MASKED_LOGIT
+from timbrel_training.note_training.loss import token_loss
+from timbrel_training.tokens.delay import IGNORED, TokenBatch
 
 CONFIG = ModelConfig(
     codebook_size=14,
@@ -144,7 +145,7 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_alone(variant: str) -> Non
     targets = torch.randint(0, CONFIG.codebook_size, read.shape)
     targets[:, ::2, 1] = IGNORED
     targets[1, 4:] = IGNORED
-    loss = token_loss(model, *given, Batch(read, targets, gate))
+    loss = token_loss(model, *given, TokenBatch(read, targets, gate))
     logits = model(*given, read, gate)
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 2), targets.flatten())
     torch.testing.assert_close(loss.mean, expected)
@@ -158,7 +159,7 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_alone(variant: str) -> Non
 def test_bfloat16_autocast_trains_as_float32_does(conditioning: str, n_kv_heads: int) -> None:
     model = build(conditioning=conditioning, n_kv_heads=n_kv_heads)
     given, (read, gate) = conditions(), tokens()
-    batch = Batch(read, torch.randint(0, CONFIG.codebook_size, read.shape), gate)
+    batch = TokenBatch(read, torch.randint(0, CONFIG.codebook_size, read.shape), gate)
     gradients = []
     for enabled in (False, True):
         model.zero_grad()

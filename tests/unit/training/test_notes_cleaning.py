@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from timbrel_training.notes.cleaning import Cleaner, Fault
-from timbrel_training.notes.draws import draw_note
-from timbrel_training.notes.envelope import fade_out, sounding_samples
-from timbrel_training.notes.mono import LEFT_FOLD, MEAN_FOLD, RIGHT_FOLD, choose_fold
-from timbrel_training.notes.note import Note
+from timbrel_training.notes.cleaning import Cleaner, NoteFault, audio_digest
+from timbrel_training.notes.note import Note, draw_note
+from timbrel_training.notes.recording import (
+    LEFT_FOLD,
+    MEAN_FOLD,
+    RIGHT_FOLD,
+    choose_fold,
+    fade_out,
+    sounding_samples,
+)
 
 RATE = 48_000
 TIME = np.arange(RATE) / RATE
@@ -24,34 +29,41 @@ def note(audio: NDArray[np.float32], instrument: str = "A", pitch: int = 60, cel
     return Note(audio, RATE, instrument, "F", pitch, 100, 1.0, "test", cell_digest=cell)
 
 
+def fault_of(cleaner: Cleaner, note: Note) -> NoteFault | None:
+    """Why a note is dropped, by itself or beside those that the cleaner has seen."""
+    return cleaner.audio_fault(note.audio) or cleaner.repeat_fault(
+        audio_digest(note.audio), note.instrument, note.pitch, note.cell_digest
+    )
+
+
 @pytest.mark.parametrize(
     ("audio", "fault"),
     [
         (tone(), None),
         (tone(level=0.0012), None),
-        (tone(level=0.0008), Fault.SILENT),
-        (np.zeros(0, np.float32), Fault.SILENT),
-        (tone(level=1.0), Fault.CLIPPED),
-        (np.full(100, np.nan, np.float32), Fault.NOT_FINITE),
+        (tone(level=0.0008), NoteFault.SILENT),
+        (np.zeros(0, np.float32), NoteFault.SILENT),
+        (tone(level=1.0), NoteFault.CLIPPED),
+        (np.full(100, np.nan, np.float32), NoteFault.NOT_FINITE),
     ],
 )
-def test_notes_that_teach_nothing_are_dropped(audio: NDArray[np.float32], fault: Fault | None) -> None:
-    assert Cleaner().fault(note(audio)) is fault
+def test_notes_that_teach_nothing_are_dropped(audio: NDArray[np.float32], fault: NoteFault | None) -> None:
+    assert fault_of(Cleaner(), note(audio)) is fault
 
 
 def test_a_copy_is_dropped_and_a_different_note_is_kept() -> None:
     cleaner = Cleaner()
-    assert cleaner.fault(note(tone())) is None
-    assert cleaner.fault(note(tone(), "B", 72)) is Fault.DUPLICATE
-    assert cleaner.fault(note(tone(level=0.49))) is None
+    assert fault_of(cleaner, note(tone())) is None
+    assert fault_of(cleaner, note(tone(), "B", 72)) is NoteFault.DUPLICATE
+    assert fault_of(cleaner, note(tone(level=0.49))) is None
 
 
 def test_one_sound_under_two_names_is_kept_once() -> None:
     cleaner = Cleaner()
-    assert cleaner.fault(note(tone(level=0.3), "Violin", cell=b"same")) is None
-    assert cleaner.fault(note(tone(level=0.4), "Violin", cell=b"same")) is None
-    assert cleaner.fault(note(tone(level=0.5), "Fiddle", cell=b"same")) is Fault.SAME_CELL
-    assert cleaner.fault(note(tone(level=0.6), "Fiddle", 61, cell=b"same")) is None
+    assert fault_of(cleaner, note(tone(level=0.3), "Violin", cell=b"same")) is None
+    assert fault_of(cleaner, note(tone(level=0.4), "Violin", cell=b"same")) is None
+    assert fault_of(cleaner, note(tone(level=0.5), "Fiddle", cell=b"same")) is NoteFault.SAME_CELL
+    assert fault_of(cleaner, note(tone(level=0.6), "Fiddle", 61, cell=b"same")) is None
 
 
 def test_stereo_is_averaged_unless_it_cancels() -> None:

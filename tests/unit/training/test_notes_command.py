@@ -10,22 +10,22 @@ import pytest
 import soundfile
 
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes import command
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.note import SourceError
 from timbrel_training.notes.split import Split
+from timbrel_training.stages import STAGES
 
 
 def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    command.configure(parser)
-    return command.run(parser.parse_args(arguments))
+    STAGES["notes"].configure(parser)
+    return STAGES["notes"].run(parser.parse_args(arguments))
 
 
 def test_synthetic_notes_become_a_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "notes"
     assert run("--config", "tiny", "--source", "synthetic", "--out", str(out), "--jobs", "1") == 0
-    library = AudioLibrary(out)
+    library = NoteDataset(out)
     assert library.sample_rate == 24_000 and library.licences == {"synthetic": "CC0-1.0"}
     printed = capsys.readouterr().out
     assert f"{len(library)} notes of 4 instruments" in printed and "dropped: " in printed
@@ -38,7 +38,7 @@ def test_a_folder_of_recordings_becomes_a_library(tmp_path: Path) -> None:
         soundfile.write(tmp_path / "Kora" / f"{pitch:03d}.wav", 0.3 * np.sin(pitch * 40 * time), 16_000)
     arguments = ("--config", "tiny", "--out", str(tmp_path / "out"), "--jobs", "1", "--licence", "CC-BY-4.0")
     assert run("--source", f"folder:{tmp_path / 'Kora'}", *arguments) == 0
-    library = AudioLibrary(tmp_path / "out")
+    library = NoteDataset(tmp_path / "out")
     assert library.instruments == ["Kora"] and list(library.pitch) == [60, 61]
     assert library.sample_rate == 24_000 and library.licences == {"folder": "CC-BY-4.0"}
 
@@ -63,7 +63,7 @@ def test_fields_can_be_overridden(tmp_path: Path) -> None:
     out = tmp_path / "notes"
     arguments = ("--config", "tiny", "--source", "synthetic", "--out", str(out), "--jobs", "1")
     assert run(*arguments, "--set", "notes.high_pitch=60", "--set", "notes.cell_fraction=0.0") == 0
-    library = AudioLibrary(out)
+    library = NoteDataset(out)
     assert set(library.pitch) == {60} and set(library.split) == {Split.TRAIN}
 
 

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from requirements_gate import find_soundfont, require_module, require_system
 
-from timbrel_training.notes.agreement import distance, reference_soundings
 from timbrel_training.notes.config import NotesConfig
-from timbrel_training.notes.fonts import plan_fonts
-from timbrel_training.notes.library import AudioLibrary, render_library
-from timbrel_training.notes.mixture import MixedSource
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.fonts import distance, plan_fonts, reference_soundings
 from timbrel_training.notes.note import SourceError
+from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.soundfont import SoundfontSource
-from timbrel_training.notes.sources import open_sources
+from timbrel_training.notes.sources import MixedSource, open_sources
 from timbrel_training.notes.synthetic import SyntheticSource
 
 PIANO, HARPSICHORD, TRUMPET, OBOE = 0, 6, 56, 68
@@ -39,8 +38,8 @@ def test_a_mixture_has_the_notes_of_all_its_sources(tmp_path: Path) -> None:
     assert [note.source for group in mixture.groups() for note in mixture.notes(group)] == [
         note.source for note in mixture
     ]
-    render_library(mixture, tmp_path / "notes", jobs=1)
-    library = AudioLibrary(tmp_path / "notes")
+    render_dataset(mixture, tmp_path / "notes", jobs=1)
+    library = NoteDataset(tmp_path / "notes")
     assert library.sources == ["synthetic", "other"]
     assert library.licences == {"synthetic": "CC0-1.0", "other": "MIT"}
     assert np.bincount(library.source).tolist() == [2, 4]

@@ -13,15 +13,14 @@ from requirements_gate import find_soundfont, require_module, require_system
 from timbrel_training.config import load_config
 from timbrel_training.notes import soundfont
 from timbrel_training.notes.cleaning import SILENCE_PEAK
-from timbrel_training.notes.draws import Draw
-from timbrel_training.notes.note import SourceError
-from timbrel_training.notes.programs import (
+from timbrel_training.notes.general_midi import (
     DROPPED_PROGRAMS,
     FAMILIES,
     MELODIC_PROGRAMS,
     PROGRAM_NAMES,
     family_of,
 )
+from timbrel_training.notes.note import Draw, SourceError
 from timbrel_training.notes.soundfont import SoundfontSource
 
 PIANO, ORGAN, VIOLIN, TRUMPET = 0, 20, 40, 56

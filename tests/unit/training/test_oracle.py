@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from timbrel_training.model import ModelConfig, NoteTransformer
+from timbrel_training.model.sampling import Sampling
 from timbrel_training.oracle import OracleNote, generate
 from timbrel_training.tokens.delay import apply_delay
 
@@ -49,7 +50,7 @@ def ending_at(model: NoteTransformer, step: int, uniforms: NDArray[np.float32]) 
 
     model.forward = forward  # type: ignore[method-assign]
     try:
-        return generate(model, *ASKED, uniforms=uniforms, temperature=1.0)
+        return generate(model, *ASKED, uniforms=uniforms, sampling=Sampling())
     finally:
         model.forward = original  # type: ignore[method-assign]
 
@@ -77,7 +78,7 @@ def test_the_cap_cuts_a_note_that_will_not_end(model: NoteTransformer) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_decoding_with_a_cache_gives_the_same_logits(model: NoteTransformer, temperature: float) -> None:
     uniforms = np.random.default_rng(1).random((30, 3), dtype=np.float32)
-    note = generate(model, *ASKED, uniforms=uniforms, temperature=temperature)
+    note = generate(model, *ASKED, uniforms=uniforms, sampling=Sampling(temperature))
     timbre, pitch, velocity, _ = ASKED
     condition = model.condition(torch.tensor([timbre]), torch.tensor([pitch]), torch.tensor([velocity]))
     memories, caches = model.cross_kv(condition), model.empty_caches(1)
@@ -98,10 +99,10 @@ def test_the_margin_is_between_the_best_two(model: NoteTransformer) -> None:
 def test_the_same_uniforms_give_the_same_note(model: NoteTransformer) -> None:
     rng = np.random.default_rng(2)
     first, other = rng.random((2, 30, 3), dtype=np.float32)
-    notes = [generate(model, *ASKED, uniforms=each, temperature=1.0) for each in (first, first, other)]
+    notes = [generate(model, *ASKED, uniforms=each, sampling=Sampling()) for each in (first, first, other)]
     assert notes[0].codes.tolist() == notes[1].codes.tolist() != notes[2].codes.tolist()
 
 
 def test_sampling_needs_uniforms(model: NoteTransformer) -> None:
     with pytest.raises(ValueError, match="uniforms"):
-        generate(model, *ASKED, temperature=1.0)
+        generate(model, *ASKED, sampling=Sampling())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timbrel_training.notes.programs import PROGRAM_NAMES
+from timbrel_training.notes.general_midi import PROGRAM_NAMES
 from timbrel_training.notes.split import Split, SplitRule
 
 PITCHES = range(36, 97)

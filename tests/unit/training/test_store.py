@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from timbrel_training.notes.split import Split
-from timbrel_training.tokens.store import StoreError, TokenHeader, TokenStore, TokenStoreWriter
+from timbrel_training.tokens.store import StoreError, TokenHeader, TokenStore
+from timbrel_training.tokens.store_writer import TokenStoreWriter
 
 HEADER = TokenHeader(
     "test-codec", "ab" * 32, sample_rate=24_000, hop_length=320, n_codebooks=3, codebook_size=16
@@ -54,11 +55,12 @@ def test_notes_come_back_as_they_were_written(tmp_path: Path) -> None:
         ("Instrument 1", "Brass"),
         ("Instrument 2", "Brass"),
     ]
-    for i, note in enumerate(store[i] for i in range(7)):
-        assert np.array_equal(note.codes, codes_of(i))
-        assert (note.instrument_id, note.pitch, note.velocity) == (i % 3, 40 + i, 1 + i)
-        assert (note.held_frames, note.cut, note.source) == (2 * i, i == 5, "test")
-    assert store[4].split is Split.HELD_OUT_CELL
+    for i in range(7):
+        assert np.array_equal(store.note(i), codes_of(i))
+        assert (store.instrument[i], store.pitch[i], store.velocity[i]) == (i % 3, 40 + i, 1 + i)
+        source = store.sources[store.index["source"][i]]
+        assert (store.held_frames[i], store.cut[i], source) == (2 * i, i == 5, "test")
+    assert store.split[4] == Split.HELD_OUT_CELL
     assert list(store.of_split(Split.HELD_OUT_CELL)) == [4]
 
 

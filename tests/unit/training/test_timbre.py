@@ -14,11 +14,12 @@ from timbrel_training.codec.interface import Codec
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.notes.split import Split
-from timbrel_training.timbre import TimbreEncoder, TimbreEncoderConfig, losses
-from timbrel_training.timbre.decoder import TimbreDecoder
+from timbrel_training.timbre import losses
+from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
 from timbrel_training.timbre.map import TimbreMap, measure, read_map
+from timbrel_training.timbre.model import TimbreDecoder
 from timbrel_training.timbre.train import load_encoder, train_timbre
-from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.table import TokenTable
 
 CONFIG = TimbreEncoderConfig(n_frames=20, patch_frames=5, width=16, n_layers=2, n_heads=2)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -13,16 +12,16 @@ from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
-from timbrel_training.note_training import command as model_command
-from timbrel_training.timbre import command as timbre_command
-from timbrel_training.token_table import TokenTable
-from timbrel_training.tokens.store import TokenHeader, TokenStore, TokenStoreWriter
+from timbrel_training.stages import STAGES
+from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.store_writer import TokenStoreWriter
+from timbrel_training.tokens.table import TokenTable
 
 
-def run(command: ModuleType, *arguments: str | Path) -> int:
+def run(stage: str, *arguments: str | Path) -> int:
     parser = argparse.ArgumentParser()
-    command.configure(parser)
-    return command.run(parser.parse_args(["--config", "tiny", *map(str, arguments)]))
+    STAGES[stage].configure(parser)
+    return STAGES[stage].run(parser.parse_args(["--config", "tiny", *map(str, arguments)]))
 
 
 @pytest.fixture
@@ -68,9 +67,9 @@ def test_from_tokens_to_a_model(
     tmp_path: Path, codec_dir: Path, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "timbre"
-    assert run(timbre_command, "--tokens", store, "--codec", codec_dir, "--out", out) == 0
+    assert run("timbre", "--tokens", store, "--codec", codec_dir, "--out", out) == 0
     assert "accuracy" in capsys.readouterr().out
-    assert run(model_command, "--tokens", store, "--timbre", out, "--out", tmp_path / "model") == 0
+    assert run("model", "--tokens", store, "--timbre", out, "--out", tmp_path / "model") == 0
     assert "held out" in capsys.readouterr().out
     assert {path.name for path in out.iterdir()} > {"map.png", "timbre_map.json", "note_timbres.npy"}
     assert (tmp_path / "model" / "model.safetensors").is_file()
@@ -79,11 +78,11 @@ def test_from_tokens_to_a_model(
 def test_mistakes_are_one_clear_error(tmp_path: Path, codec_dir: Path, store: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(TrainingError, match=r"nothing\.bin"):
-        run(timbre_command, "--tokens", tmp_path / "nothing.bin", "--codec", codec_dir, "--out", out)
+        run("timbre", "--tokens", tmp_path / "nothing.bin", "--codec", codec_dir, "--out", out)
     with pytest.raises(CheckpointError, match="train it first"):
-        run(timbre_command, "--tokens", store, "--codec", tmp_path / "nowhere", "--out", out)
+        run("timbre", "--tokens", store, "--codec", tmp_path / "nowhere", "--out", out)
     with pytest.raises(CheckpointError, match="train stage 1 first"):
-        run(model_command, "--tokens", store, "--timbre", tmp_path / "nowhere", "--out", out)
+        run("model", "--tokens", store, "--timbre", tmp_path / "nowhere", "--out", out)
     with pytest.raises(ConfigError, match="expected auto, cpu or cuda"):
-        run(model_command, "--tokens", store, "--timbre", out, "--out", out, "--device", "tpu")
+        run("model", "--tokens", store, "--timbre", out, "--out", out, "--device", "tpu")
     assert not out.exists()

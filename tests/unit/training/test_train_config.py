@@ -8,7 +8,7 @@ import pytest
 
 from timbrel_training.config import NAMED, load_config
 from timbrel_training.errors import ConfigError
-from timbrel_training.note_training.config import NoteTrainingConfig
+from timbrel_training.note_training.train import NoteTrainingConfig
 
 
 @pytest.mark.parametrize("name", NAMED)

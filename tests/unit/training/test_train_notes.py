@@ -12,19 +12,18 @@ import torch
 
 from timbrel_training.config import Config, load_config
 from timbrel_training.errors import CheckpointError, TrainingError
+from timbrel_training.generation import write_notes
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.model.loss import token_loss
+from timbrel_training.model.sampling import Sampling
 from timbrel_training.model.transformer import NoteTransformer
-from timbrel_training.note_training.conditions import TimbreConditions
-from timbrel_training.note_training.loss import training_loss
-from timbrel_training.note_training.plan import BatchPlan
+from timbrel_training.note_training.batches import BatchPlan, TimbreConditions
+from timbrel_training.note_training.loss import token_loss, training_loss
 from timbrel_training.note_training.train import NoteTrainer, load_model, train_notes
 from timbrel_training.notes.split import Split
 from timbrel_training.oracle import generate
 from timbrel_training.timbre.map import TimbreMap, write_map
-from timbrel_training.token_table import TokenTable
 from timbrel_training.tokens.delay import IGNORED
-from timbrel_training.writer import Sampling, write_notes
+from timbrel_training.tokens.table import TokenTable
 
 CPU = torch.device("cpu")
 
@@ -219,7 +218,7 @@ def test_notes_written_together_are_those_of_the_oracle() -> None:
         point = (float(timbre[row, 0]), float(timbre[row, 1]))
         expected = generate(model, point, int(pitch[row]), float(velocity[row]), int(held[row]))
         assert np.array_equal(codes, expected.codes)
-    drawn = [write_notes(model, timbre, pitch, velocity, held, Sampling(seed=seed)) for seed in (1, 1, 2)]
+    drawn = [write_notes(model, timbre, pitch, velocity, held, Sampling(), seed) for seed in (1, 1, 2)]
     assert all(np.array_equal(a, b) for a, b in zip(drawn[0], drawn[1], strict=True))
     assert any(not np.array_equal(a, b) for a, b in zip(drawn[0], drawn[2], strict=True))
 

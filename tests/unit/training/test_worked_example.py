@@ -20,11 +20,13 @@ from timbrel_training.model.attention import (
     split_heads,
 )
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.model.feed_forward import FeedForward
-from timbrel_training.model.layers import EncoderLayer
-from timbrel_training.model.positions import SinusoidalPositions, sinusoidal_table
-from timbrel_training.model.residual import Residual
-from timbrel_training.model.vocabulary import OutputHeads, TokenEmbedding
+from timbrel_training.model.embeddings import (
+    OutputHeads,
+    SinusoidalPositions,
+    TokenEmbedding,
+    sinusoidal_table,
+)
+from timbrel_training.model.layers import EncoderLayer, FeedForward, Residual
 
 EXAMPLE = json.loads((Path(__file__).parents[2] / "data" / "worked_example.json").read_text())
 CONFIG = ModelConfig(

@@ -19,14 +19,14 @@ from timbrel_training.settings import check_at_least
 LOUDNESS_POWER = 0.3
 """Magnitudes are raised to this power: otherwise only the loudest partials would be seen."""
 SLOPE = 0.2
-"""Of the leaky rectifier."""
+"""The leaky rectifier's slope below 0."""
 DILATIONS = (1, 2, 4)
-"""In frames, of the layers behind the first."""
+"""Dilations in frames of the layers behind the first."""
 
 MIN_WINDOW = 64
 """Samples: four layers quarter or halve the bins."""
 MIN_SECONDS = 0.1
-"""Of a judged piece: more than half the longest window."""
+"""Shortest piece to judge: more than half the longest window."""
 
 Judgement = tuple[Tensor, list[Tensor]]
 """Scores [B, 1, frames, bins], positive for what is taken to be real, and the features of each layer."""
@@ -34,21 +34,21 @@ Judgement = tuple[Tensor, list[Tensor]]
 
 @dataclass(frozen=True)
 class DiscriminatorConfig:
-    """Sizes of the discriminator, and how much the codec minds it."""
+    """The discriminator's sizes, and the weights of the codec's two losses."""
 
     windows: tuple[int, ...] = (2048, 1024, 512)
     """Samples of each resolution's window; the hop is a quarter of it."""
     channels: int = 16
-    """Of every layer; EnCodec has 32."""
+    """Channels of every layer; EnCodec has 32."""
     phases: bool = True
-    """Whether it sees complex spectra. Without, it judges magnitudes alone, as UnivNet's does (Jang et al.,
+    """True lets it see complex spectra. Without, it judges magnitudes alone, as UnivNet's does (Jang et al.,
     2021): for a codec whose sources have phases of their own, which no training could make equal."""
     piece_seconds: float = 0.4
     """Length of the piece of each segment that is judged."""
     adversarial_weight: float = 0.05
-    """Of the codec's wish to be taken for real, beside a spectral loss in nepers."""
+    """Weight of the codec's wish to be taken for real, beside a spectral loss in nepers."""
     matching_weight: float = 0.2
-    """Of the relative difference of features."""
+    """Weight of the relative difference of features."""
 
     def __post_init__(self) -> None:
         check_at_least(self, channels=1, piece_seconds=MIN_SECONDS, adversarial_weight=0, matching_weight=0)
@@ -88,7 +88,7 @@ class ScaleDiscriminator(nn.Module):
         return self.outlet(x), features
 
     def _spectrum(self, audio: Tensor) -> Tensor:
-        """Real and imaginary parts [B, 2, frames, bins], the magnitude compressed; or that alone."""
+        """Returns real and imaginary parts [B, 2, frames, bins], the magnitude compressed; or that alone."""
         spectrum = torch.stft(
             audio, self.size, self.size // 4, window=self.window, normalized=True, return_complex=True
         )
@@ -114,7 +114,7 @@ class Discriminator(nn.Module):
         return [scale(audio) for scale in self.scales]
 
     def losses(self, output: Tensor, target: Tensor) -> dict[str, Tensor]:
-        """Its own loss, and the codec's two, all minimised in one step.
+        """Returns its own loss and the codec's two, all to be minimised in one step.
 
         Gradients keep apart: its own loss sees the output detached, the codec's see its weights detached.
 
@@ -147,7 +147,7 @@ class Discriminator(nn.Module):
         }
 
     def weighted(self, losses: dict[str, Tensor]) -> Tensor:
-        """What a training step minimises of `losses`: a scalar."""
+        """Returns the weighted sum of `losses` that a training step minimises: a scalar."""
         return (
             losses["discriminator"]
             + self.config.adversarial_weight * losses["adversarial"]
@@ -155,7 +155,7 @@ class Discriminator(nn.Module):
         )
 
     def _piece(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The same random piece of both.
+        """Returns the same random piece of both.
 
         Raises:
             ConfigError: it is too short for the longest window.
@@ -173,5 +173,5 @@ class Discriminator(nn.Module):
 
 
 def _hinge(score: Tensor) -> Tensor:
-    """How far scores are from being surely positive."""
+    """Returns how far scores are from being surely positive."""
     return nn.functional.relu(1.0 - score.float()).mean()

@@ -5,23 +5,77 @@ After Défossez et al., "High Fidelity Neural Audio Compression", 2022.
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import sys
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 from urllib.error import URLError
 
 import torch
 from torch import Tensor
 
-from timbrel_training.codec.interface import Codec
-from timbrel_training.codec.torchaudio_stand_in import import_encodec
+from timbrel_training.checkpoint import load_weights, save_weights
+from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, CodecDesign, describe_folder
 from timbrel_training.errors import TrainingError
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.settings import check_at_least
 
 CHECKPOINT = "encodec_24khz-d7cc33bc.th"
 """Meta's file name; its tail begins the SHA-256 of its content."""
 URL = f"https://dl.fbaipublicfiles.com/encodec/v0/{CHECKPOINT}"
 MAX_CODEBOOKS = 32
+
+
+class TorchaudioStandIn(ModuleType):
+    """Stands for torchaudio while `encodec` is imported; whoever really uses it is told that it is missing.
+
+    The package imports it for file I/O and resampling only, which timbrel does with soundfile and soxr. The
+    registry's torchaudio is a CUDA build that does not load beside a CPU torch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("torchaudio", "Stand-in while encodec is imported.")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(f"torchaudio.{name} is missing: read and resample audio with soundfile and soxr")
+
+
+def import_encodec() -> ModuleType:
+    """Imports the `encodec` package, with its model and quantizer, where torchaudio cannot be imported too.
+
+    Afterwards the rest of the program sees torchaudio as missing, as it is.
+
+    Raises:
+        ImportError: the package is not installed; the message names the extra that brings it.
+    """
+    if (loaded := sys.modules.get("encodec")) is not None:
+        return loaded
+    needs_stand_in = not _torchaudio_usable()
+    if needs_stand_in:
+        sys.modules["torchaudio"] = TorchaudioStandIn()
+    try:
+        return importlib.import_module("encodec")
+    except ImportError as error:
+        raise ImportError(f"needs the package encodec: pip install 'timbrel[train]' ({error})") from error
+    finally:
+        if needs_stand_in:
+            del sys.modules["torchaudio"]
+
+
+def _torchaudio_usable() -> bool:
+    try:
+        importlib.import_module("torchaudio")
+    except (ImportError, OSError, RuntimeError, AttributeError):
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchaudio"]:
+            del sys.modules[name]
+        return False
+    return True
 
 
 class CodecWeightsError(TrainingError):
@@ -55,7 +109,7 @@ class EncodecCodec(Codec):
 
     @classmethod
     def pretrained(cls, weights: str | Path | None = None, n_codebooks: int = 8) -> EncodecCodec:
-        """The codec with Meta's weights, from a file or the folder that holds it, else downloaded and cached.
+        """Makes the codec with Meta's weights, from a file or its folder, else downloaded and cached.
 
         Raises:
             CodecWeightsError: the file is missing or not EnCodec's, or the download failed.
@@ -98,7 +152,7 @@ class EncodecCodec(Codec):
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The state dict in a local file, or in Meta's file in a local folder.
+    """Reads the state dict from a local file, or in Meta's file in a local folder.
 
     Raises:
         CodecWeightsError: there is none, or it cannot be read.
@@ -116,7 +170,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def download_weights() -> dict[str, Tensor]:
-    """The state dict from Meta's server, kept in torch.hub's cache.
+    """Returns the state dict from Meta's server, kept in torch.hub's cache.
 
     Raises:
         CodecWeightsError: the server cannot be reached or the file is damaged.
@@ -132,3 +186,44 @@ def download_weights() -> dict[str, Tensor]:
             "fetch that file by other means and give its path"
         ) from None
     return weights
+
+
+@dataclass(frozen=True)
+class EncodecConfig:
+    """The choice among Meta's weights; there is nothing to train."""
+
+    n_codebooks: int = 8
+    """Codebooks used, of 32: 8 are 6 kbit/s."""
+    weights: str = ""
+    """Meta's file, or the folder that holds it; "" for a download."""
+    device: str = "auto"
+    """It is ignored, and there since every codec's config has one."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, n_codebooks=1)
+
+
+def save_pretrained(config: EncodecConfig, notes: NoteDataset, out_dir: Path) -> EncodecCodec:
+    """Leaves the codec in `out_dir`, as training leaves one of another design. The notes are not needed.
+
+    Raises:
+        CodecWeightsError: see `EncodecCodec.pretrained`.
+    """
+    codec = EncodecCodec.pretrained(config.weights or None, config.n_codebooks)
+    description = {"id": DESIGN.id, "config": {"n_codebooks": config.n_codebooks}, "figures": {}}
+    save_weights(out_dir, WEIGHTS_NAME, codec, description)
+    return codec
+
+
+def load_codec(folder: Path) -> EncodecCodec:
+    """Returns the codec that `save_pretrained` left in `folder`.
+
+    Raises:
+        CheckpointError: none there, or damaged.
+    """
+    codec = EncodecCodec(**describe_folder(folder, DESIGN.id)["config"])
+    load_weights(folder, WEIGHTS_NAME, codec)
+    return codec
+
+
+DESIGN = CodecDesign("encodec_24khz", EncodecConfig, save_pretrained, load_codec)

@@ -1,7 +1,6 @@
 """Stage 2: the encoder-decoder Transformer that writes notes."""
 
 from timbrel_training.model.config import ModelConfig, ModelConfigError
-from timbrel_training.model.loss import TokenLoss, token_loss
 from timbrel_training.model.transformer import NoteTransformer
 
-__all__ = ["ModelConfig", "ModelConfigError", "NoteTransformer", "TokenLoss", "token_loss"]
+__all__ = ["ModelConfig", "ModelConfigError", "NoteTransformer"]

@@ -14,9 +14,9 @@ KV = tuple[Tensor, Tensor]
 """Keys and values, each [B, n_kv_heads, positions, head_dim]."""
 
 CachedAttention = Callable[[Tensor, Tensor, Tensor, KV, Tensor], tuple[Tensor, KV]]
-"""How one position per row attends to its cache.
+"""Lets one position per row attend to its cache.
 
-Takes query [B, 1, n_heads * head_dim], key and value [B, 1, n_kv_heads * head_dim], the cache, and the
+It takes query [B, 1, n_heads * head_dim], key and value [B, 1, n_kv_heads * head_dim], the cache, and the
 position int32 [B] where key and value belong; gives what was attended to, [B, 1, n_heads * head_dim], and the
 cache with key and value written.
 """
@@ -35,7 +35,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(self.sizes[0], config.d_model, bias=config.attention_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, S, d] -> [B, S, d]."""
+        """Maps [B, S, d] to [B, S, d]."""
         query, key, value = self.qkv(x).split(self.sizes, dim=2)
         attended = attend(
             split_heads(query, self.n_heads),
@@ -46,12 +46,12 @@ class SelfAttention(nn.Module):
         return self.out(merge_heads(attended))
 
     def project_memory(self, memory: Tensor) -> KV:
-        """Keys and values [B, n_kv_heads, E, head_dim] that `forward` gives the positions [B, E, d]."""
+        """Returns the keys and values [B, n_kv_heads, E, head_dim] that `forward` has for [B, E, d]."""
         _, key, value = self.qkv(memory).split(self.sizes, dim=2)
         return split_heads(key, self.n_kv_heads), split_heads(value, self.n_kv_heads)
 
     def step(self, x: Tensor, cache: KV, position: Tensor, attention: CachedAttention) -> tuple[Tensor, KV]:
-        """One position [B, 1, d] per row, `position` int32 [B] being how many its cache holds already."""
+        """Attends from one position [B, 1, d] per row; its cache holds `position` int32 [B] already."""
         query, key, value = self.qkv(x).split(self.sizes, dim=2)
         attended, cache = attention(query, key, value, cache, position)
         return self.out(attended), cache
@@ -69,41 +69,38 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(self.n_heads * head_dim, config.d_model, bias=config.attention_bias)
 
     def forward(self, x: Tensor, memory: KV) -> Tensor:
-        """[B, S, d], keys and values of the encoder's positions -> [B, S, d]."""
+        """Maps [B, S, d] to [B, S, d], given keys and values of the encoder's positions."""
         query = split_heads(self.query(x), self.n_heads)
         return self.out(merge_heads(attend(query, *memory, causal=False)))
 
     def step(self, x: Tensor, memory: KV) -> Tensor:
-        """The same for one position [B, 1, d], in the plainest operators."""
+        """Does the same for one position [B, 1, d], in the plainest operators."""
         return self.out(attend_one(self.query(x), *memory))
 
     def project_memory(self, memory: Tensor) -> KV:
-        """Keys and values [B, n_kv_heads, E, head_dim] of the encoder's output [B, E, d]."""
+        """Returns keys and values [B, n_kv_heads, E, head_dim] of the encoder's output [B, E, d]."""
         key, value = self.key_value(memory).chunk(2, dim=2)
         return split_heads(key, self.n_kv_heads), split_heads(value, self.n_kv_heads)
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
-    """[B, S, n_heads * head_dim] -> [B, n_heads, S, head_dim]."""
+    """Turns [B, S, n_heads * head_dim] into [B, n_heads, S, head_dim]."""
     return x.unflatten(2, (n_heads, -1)).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """[B, n_heads, S, head_dim] -> [B, S, n_heads * head_dim]."""
+    """Turns [B, n_heads, S, head_dim] into [B, S, n_heads * head_dim]."""
     return x.transpose(1, 2).flatten(2)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) -> Tensor:
-    """softmax(Q K^T / sqrt(head_dim)) V.
+    """Returns softmax(Q K^T / sqrt(head_dim)) V: [B, n_heads, S, head_dim].
 
     Args:
         query: [B, n_heads, S, head_dim].
         key: [B, n_kv_heads, E, head_dim].
         value: [B, n_kv_heads, E, head_dim].
         causal: whether position s sees positions 0 .. s only.
-
-    Returns:
-        [B, n_heads, S, head_dim].
     """
     group = query.shape[1] // key.shape[1]
     if group > 1:
@@ -114,7 +111,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) -> Tensor
 
 
 def _attend_explicitly(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) -> Tensor:
-    """Plain products: the fused kernel's backward is several times slower in bfloat16 on the CPU."""
+    """Takes plain products: the fused kernel's backward is several times slower in bfloat16 on the CPU."""
     n_queries, n_keys = query.shape[2], key.shape[2]
     mask = query.new_zeros(n_queries, n_keys)
     if causal:
@@ -127,16 +124,13 @@ def _attend_explicitly(query: Tensor, key: Tensor, value: Tensor, *, causal: boo
 
 
 def attend_one(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None) -> Tensor:
-    """`attend` for one position per row.
+    """Returns `attend` for one position per row: [B, 1, n_heads * head_dim].
 
     Args:
         query: [B, 1, n_heads * head_dim].
         key: [B, n_kv_heads, E, head_dim].
         value: [B, n_kv_heads, E, head_dim].
         visible: bool [B, E], the positions that a row may see; None: all.
-
-    Returns:
-        [B, 1, n_heads * head_dim].
     """
     grouped = query.unflatten(2, (key.shape[1], -1, key.shape[3]))[:, 0]  # [B, n_kv_heads, group, head_dim]
     scores = grouped @ key.transpose(2, 3) / math.sqrt(key.shape[3])
@@ -148,7 +142,7 @@ def attend_one(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None
 def attend_cached(
     query: Tensor, key: Tensor, value: Tensor, cache: KV, position: Tensor
 ) -> tuple[Tensor, KV]:
-    """The `CachedAttention` of plain PyTorch. It returns a new cache and leaves the one given alone."""
+    """Is the `CachedAttention` of plain PyTorch. It returns a new cache and leaves the one given alone."""
     n_kv_heads, n_positions = cache[0].shape[1:3]
     index = torch.arange(n_positions, device=query.device)
     here = (index == position[:, None])[:, None, :, None]  # [B, 1, P, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from timbrel_training.tokens.layout import TokenLayout
+from timbrel_training.tokens.delay import CodebookLayout
 
 N_CONDITION_POSITIONS = 3
 """Positions of the condition: timbre, pitch, velocity."""
@@ -26,9 +26,9 @@ class ModelConfig:
     n_codebooks: int
     """Codebooks of the codec: tokens predicted per step."""
     codes_per_semitone: int = 0
-    """Of codebook 0, where the codec codes the fundamental there; see TokenLayout."""
+    """Codes of codebook 0 per semitone, where it codes the fundamental; see CodebookLayout."""
     code_offset: int = 0
-    """Shifts codebook 0's tokens; see TokenLayout."""
+    """Shifts codebook 0's tokens; see CodebookLayout."""
     d_model: int = 256
     """Width of the residual stream."""
     n_heads: int = 4
@@ -52,31 +52,23 @@ class ModelConfig:
     norm: Literal["pre", "post"] = "pre"
     """LayerNorm before each block (trains without care) or after its residual (as in the 2017 paper)."""
     activation: Literal["gelu", "relu"] = "gelu"
-    """Between the two layers of a feed-forward block."""
+    """The function between the two layers of a feed-forward block."""
     dropout: float = 0.0
     """Share of each block's output dropped in training; attention weights are left alone, to stay fast."""
     conditioning: Literal["cross", "prefix"] = "cross"
-    """How the decoder sees the condition. `cross`: by a cross-attention in every layer (encoder-decoder).
-    `prefix`: as positions before the note's tokens in the same masked self-attention (decoder-only, as GPT);
-    its step copies the cache, which that of `cross` need not."""
+    """The decoder's way to the condition. `cross`, which ships: a cross-attention in every layer
+    (encoder-decoder). `prefix`, kept for comparison: positions before the note's tokens in the same masked
+    self-attention (decoder-only, as GPT); its step copies the cache, which that of `cross` need not."""
     head_dim: int | None = None
     """Width of one head; None: d_model / n_heads. The GroupQueryAttention kernel needs a multiple of 8."""
     attention_bias: bool = False
-    """Whether attention's projections have a bias."""
+    """True gives attention's projections a bias."""
     norm_eps: float = 1e-5
     """Added to LayerNorm's variance."""
 
     def __post_init__(self) -> None:
-        for field in (
-            "codebook_size",
-            "n_codebooks",
-            "d_model",
-            "n_heads",
-            "n_kv_heads",
-            "d_feed_forward",
-            "n_decoder_layers",
-            "max_frames",
-        ):
+        sizes = ("codebook_size", "n_codebooks", "d_model", "n_heads", "n_kv_heads", "d_feed_forward")
+        for field in (*sizes, "n_decoder_layers", "max_frames"):
             if getattr(self, field) < 1:
                 raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 1")
         if self.n_heads % self.n_kv_heads:
@@ -110,9 +102,9 @@ class ModelConfig:
             raise ModelConfigError(f"dropout is {self.dropout}; it must be in [0, 1)")
 
     @property
-    def layout(self) -> TokenLayout:
-        """How codes become tokens."""
-        return TokenLayout(
+    def layout(self) -> CodebookLayout:
+        """The token ids, and the way from codes to tokens."""
+        return CodebookLayout(
             n_codebooks=self.n_codebooks,
             codebook_size=self.codebook_size,
             codes_per_semitone=self.codes_per_semitone,

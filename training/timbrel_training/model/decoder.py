@@ -1,4 +1,7 @@
-"""Writes the note: tokens so far, gate and condition in, scores of the next tokens out."""
+"""The decoders, which write the note: tokens so far, gate and condition in, scores of the next tokens out.
+
+The encoder-decoder model ships; the decoder-only one is kept for comparison.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,16 @@ from torch import Tensor, nn
 
 from timbrel_training.model.attention import KV, CachedAttention, attend_cached
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.model.layers import DecoderLayer
-from timbrel_training.model.positions import LearnedPositions, SinusoidalPositions
-from timbrel_training.model.vocabulary import OutputHeads, TokenEmbedding
+from timbrel_training.model.embeddings import (
+    LearnedPositions,
+    OutputHeads,
+    SinusoidalPositions,
+    TokenEmbedding,
+)
+from timbrel_training.model.layers import CrossLayer, DecoderLayer, PrefixLayer
 
 
-class Decoder(nn.Module, ABC):
+class TransformerDecoder(nn.Module, ABC):
     """Token embeddings summed over codebooks, plus the gate's and the position's, through the layers."""
 
     layer_type: ClassVar[type[DecoderLayer]]
@@ -36,11 +43,11 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def memories(self, condition: Tensor) -> list[KV]:
-        """What each layer reads of the condition [B, 3, d]: keys and values [B, n_kv_heads, 3, head_dim]."""
+        """Returns each layer's keys and values [B, n_kv_heads, 3, head_dim] of the condition [B, 3, d]."""
 
     @abstractmethod
     def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
-        """[B, S, d], what the heads read.
+        """Returns [B, S, d], which the heads read.
 
         Args:
             tokens: int64 [B, S, K].
@@ -49,7 +56,7 @@ class Decoder(nn.Module, ABC):
         """
 
     def embed(self, tokens: Tensor, gate: Tensor) -> Tensor:
-        """[B, S, d] of tokens int64 [B, S, K] and gate int64 [B, S], from a note's first step on."""
+        """Returns [B, S, d] of tokens int64 [B, S, K] and gate int64 [B, S], from a note's first step on."""
         position = torch.arange(tokens.shape[1], device=tokens.device)
         return self.dropout(self._embed(tokens, gate, position))
 
@@ -62,7 +69,7 @@ class Decoder(nn.Module, ABC):
         memories: Sequence[KV],
         attention: CachedAttention = attend_cached,
     ) -> tuple[Tensor, list[KV]]:
-        """One step of every row.
+        """Runs one step of every row.
 
         Args:
             tokens: int64 [B, K], read by this step.
@@ -85,3 +92,42 @@ class Decoder(nn.Module, ABC):
 
     def _embed(self, tokens: Tensor, gate: Tensor, position: Tensor) -> Tensor:
         return self.tokens(tokens) + self.gate(gate) + self.positions(position)
+
+
+class CrossAttentionDecoder(TransformerDecoder):
+    """After Vaswani et al. (2017)."""
+
+    layer_type = CrossLayer
+
+    def memories(self, condition: Tensor) -> list[KV]:
+        layers = cast("Iterable[CrossLayer]", self.layers)
+        return [layer.cross_attention.project_memory(condition) for layer in layers]
+
+    def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
+        x = self.embed(tokens, gate)
+        for layer, memory in zip(self.layers, self.memories(condition), strict=True):
+            x = layer(x, memory)
+        return self.norm(x)
+
+
+class PrefixDecoder(TransformerDecoder):
+    """After GPT-2 (Radford et al., 2019).
+
+    One masked self-attention sees both, and each has positions of its own, numbered from 0. Nothing in the
+    prefix sees the tokens: its keys and values are made once a note, and caches hold the tokens' alone.
+    """
+
+    layer_type = PrefixLayer
+
+    def memories(self, condition: Tensor) -> list[KV]:
+        found = []
+        for layer in cast("Iterable[PrefixLayer]", self.layers):
+            found.append(layer.project_memory(condition))
+            condition = layer(condition)
+        return found
+
+    def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
+        x = torch.cat([condition, self.embed(tokens, gate)], dim=1)
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x[:, condition.shape[1] :])

@@ -1,4 +1,4 @@
-"""One layer of the encoder, one of either decoder."""
+"""The layers of the encoder and of both decoders, made of residual blocks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,41 @@ from torch import Tensor, nn
 
 from timbrel_training.model.attention import KV, CachedAttention, CrossAttention, SelfAttention
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.model.feed_forward import FeedForward
-from timbrel_training.model.residual import Residual
+
+
+class Residual(nn.Module):
+    """Stands on both sides of a block: `x = residual.join(x, block(residual.enter(x)))`.
+
+    Pre-norm: x + block(norm(x)). Post-norm (Vaswani et al., 2017): norm(x + block(x)).
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+        self.normalises_first = config.norm == "pre"
+
+    def enter(self, x: Tensor) -> Tensor:
+        """Returns the block's input."""
+        return self.norm(x) if self.normalises_first else x
+
+    def join(self, x: Tensor, change: Tensor) -> Tensor:
+        """Returns the residual stream behind the block."""
+        joined = x + self.dropout(change)
+        return joined if self.normalises_first else self.norm(joined)
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between them: [..., d] -> [..., d]."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.d_model, config.d_feed_forward)
+        self.down = nn.Linear(config.d_feed_forward, config.d_model)
+        self.activation = nn.GELU() if config.activation == "gelu" else nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.activation(self.up(x)))
 
 
 class EncoderLayer(nn.Module):
@@ -57,7 +90,7 @@ class CrossLayer(nn.Module):
     def step(
         self, x: Tensor, memory: KV, cache: KV, position: Tensor, attention: CachedAttention
     ) -> tuple[Tensor, KV]:
-        """`forward` for one position [B, 1, d] per row against its cache."""
+        """Does `forward` for one position [B, 1, d] per row against its cache."""
         attended, cache = self.self_attention.step(self.self_residual.enter(x), cache, position, attention)
         x = self.self_residual.join(x, attended)
         x = self.cross_residual.join(x, self.cross_attention.step(self.cross_residual.enter(x), memory))
@@ -73,13 +106,13 @@ class PrefixLayer(EncoderLayer):
         super().__init__(config, causal=True)
 
     def project_memory(self, prefix: Tensor) -> KV:
-        """Keys and values [B, n_kv_heads, E, head_dim] of the prefix [B, E, d] that enters this layer."""
+        """Returns keys and values [B, n_kv_heads, E, head_dim] of the prefix [B, E, d] entering it."""
         return self.self_attention.project_memory(self.self_residual.enter(prefix))
 
     def step(
         self, x: Tensor, memory: KV, cache: KV, position: Tensor, attention: CachedAttention
     ) -> tuple[Tensor, KV]:
-        """`forward` for one position [B, 1, d] per row: `memory` is the prefix, the cache what follows."""
+        """Does `forward` for one position [B, 1, d] per row; `memory` is the prefix."""
         n_prefix = memory[0].shape[2]
         prefixed = (torch.cat([memory[0], cache[0]], dim=2), torch.cat([memory[1], cache[1]], dim=2))
         attended, (keys, values) = self.self_attention.step(
@@ -93,4 +126,4 @@ class PrefixLayer(EncoderLayer):
 
 
 DecoderLayer = CrossLayer | PrefixLayer
-"""What a decoder is made of."""
+"""A layer of either decoder."""

@@ -1,6 +1,8 @@
-"""How the next token is drawn from its logits."""
+"""Draws the next token from its logits."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,6 +11,30 @@ MAX_TOP_K = 256
 """Most candidates that are ever considered."""
 COLDEST = 1e-4
 """Temperatures below this are replaced by it before dividing; 0 itself is handled apart."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The settings that a note's tokens are drawn with: `sample`'s parameters, in its order."""
+
+    temperature: float = 1.0
+    """The softmax's temperature; 0 takes the most likely token."""
+    top_k: int = MAX_TOP_K
+    """The most likely tokens kept, 1 .. MAX_TOP_K."""
+    top_p: float = 1.0
+    """The probability, in (0, 1], that the tokens kept have to reach together."""
+
+    def rows(self, n_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns these settings for each of `n_rows` notes, as `sample` takes them after the uniforms."""
+        return (
+            torch.full((n_rows,), self.temperature),
+            torch.full((n_rows,), self.top_k),
+            torch.full((n_rows,), self.top_p),
+        )
+
+
+GREEDY = Sampling(temperature=0.0)
+"""The settings that always take the most likely token."""
 
 
 def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
@@ -33,12 +59,12 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor,
 
 
 def distribution(logits: Tensor, temperature: Tensor) -> Tensor:
-    """Probabilities [B, K, V] of all tokens at temperature [B]."""
+    """Returns probabilities [B, K, V] of all tokens at temperature [B]."""
     return torch.softmax(logits / torch.clamp(temperature, min=COLDEST)[:, None, None], dim=2)
 
 
 def last_candidate(temperature: Tensor, top_k: Tensor) -> Tensor:
-    """int64 [B, 1, 1]: the last rank that top-k [B] allows; the first, at temperature 0."""
+    """Returns int64 [B, 1, 1]: the last rank that top-k [B] allows; the first, at temperature 0."""
     return torch.where(temperature == 0, 0, top_k - 1)[:, None, None]
 
 

@@ -6,9 +6,9 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,24 +17,45 @@ from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
 from timbrel_training.errors import CheckpointError
-from timbrel_training.loop import Loop, batch_seed
+from timbrel_training.loop import Loop, LoopConfig, batch_seed
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.model.loss import TokenLoss, token_loss
 from timbrel_training.model.transformer import NoteTransformer
-from timbrel_training.note_training.conditions import TimbreConditions
-from timbrel_training.note_training.config import NoteTrainingConfig
-from timbrel_training.note_training.loss import training_loss
-from timbrel_training.note_training.plan import BatchPlan, pack
+from timbrel_training.note_training.batches import BatchPlan, TimbreConditions, pack
+from timbrel_training.note_training.loss import TokenLoss, token_loss, training_loss
 from timbrel_training.notes.split import Split
-from timbrel_training.precision import autocast
+from timbrel_training.optimization import autocast
+from timbrel_training.settings import check_at_least, check_shares
 from timbrel_training.timbre.map import read_map
-from timbrel_training.token_table import TokenTable, require_training_notes
-from timbrel_training.tokens.delay import IGNORED, Batch, collate
+from timbrel_training.tokens.delay import IGNORED, TokenBatch, collate
+from timbrel_training.tokens.table import TokenTable, require_training_notes
 
 MODEL = "model"
 """Name of the latest averaged weights in a stage-2 folder."""
 BEST = "best"
 """Name of those that predicted held-out notes best so far: in time a few notes are learned by heart."""
+
+
+@dataclass(frozen=True)
+class NoteTrainingConfig:
+    """Stage 2: its schedule, its batches, and how notes are conditioned."""
+
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps and rates."""
+    batch_steps: int = 6144
+    """Decoder steps per batch, padding included: about 50 notes."""
+    centroid_share: float = 0.5
+    """Share of notes conditioned on their instrument's point; the others are on their own."""
+    noise_fraction: float = 0.25
+    """Standard deviation of the noise on points, as a share of the distance from the note's instrument to its
+    nearest neighbour; of the median of these distances at most."""
+    input_corruption: float = 0.0
+    """Share of input codes replaced by random ones: a model that writes reads its own mistakes."""
+    validation_notes: int = 400
+    """Held-out notes scored at each validation, and as many training notes beside them."""
+
+    def __post_init__(self) -> None:
+        check_shares(self, "centroid_share", "input_corruption")
+        check_at_least(self, batch_steps=1)
 
 
 @dataclass(frozen=True)
@@ -44,7 +65,7 @@ class NoteBatch:
     timbre: Tensor  # float32 [B, 2]
     pitch: Tensor  # int64 [B]
     velocity: Tensor  # float32 [B]
-    tokens: Batch
+    tokens: TokenBatch
 
 
 class NoteTrainer:
@@ -73,7 +94,7 @@ class NoteTrainer:
         self.plan = BatchPlan(self.n_steps[self.training_notes], config.batch_steps, config.loop.seed)
 
     def batch(self, step: int) -> NoteBatch:
-        """The training batch of a 0-based step."""
+        """Returns the training batch of a 0-based step."""
         notes = self.training_notes[self.plan.batch(step)]
         generator = np.random.default_rng(batch_seed(self.config.loop.seed + 1, step))
         points = self.conditions.draw(notes, self.config.centroid_share, generator)
@@ -83,7 +104,7 @@ class NoteTrainer:
         return batch
 
     def make_batch(self, notes: NDArray[np.int64], points: NDArray[np.float32]) -> NoteBatch:
-        """Notes [B] at points [B, 2] of the map."""
+        """Makes a batch of notes [B] at points [B, 2] of the map."""
         table = self.table
         tokens = collate(
             [self.layout.to_tokens(table.note(note), int(table.pitch[note])) for note in notes],
@@ -102,14 +123,14 @@ class NoteTrainer:
         )
 
     def loss(self, batch: NoteBatch, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Nats per token, each codebook counting alike, and each codebook's own."""
+        """Returns nats per token, each codebook counting alike, and each codebook's own."""
         scores = self._score(training_loss, self.model, batch)
         by_codebook = scores.nats / scores.n_targets.clamp(min=1)
         scalars = {f"codebook_{q}": value for q, value in enumerate(by_codebook.detach())}
         return by_codebook.mean(), {**scalars, "notes": float(len(batch.pitch))}
 
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """Nats per token on held-out cells, and on as many training notes, at their instruments' points."""
+        """Returns nats per token on held-out cells and as many training notes, at instruments' points."""
         held_out = self._sample(self.table.of_split(Split.HELD_OUT_CELL))
         figures = self._nats(average, held_out, "held_out") if len(held_out) else {}
         return {**figures, **self._nats(average, self._sample(self.training_notes), "training")}
@@ -130,14 +151,8 @@ class NoteTrainer:
         return figures
 
     def _score(self, loss: Callable[..., TokenLoss], model: nn.Module, batch: NoteBatch) -> TokenLoss:
-        to = self.device
-        return loss(
-            model,
-            batch.timbre.to(to),
-            batch.pitch.to(to),
-            batch.velocity.to(to),
-            batch.tokens.to(to),
-        )
+        inputs = (batch.timbre, batch.pitch, batch.velocity, batch.tokens)
+        return loss(model, *(each.to(self.device) for each in inputs))
 
     def _sample(self, notes: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.random.default_rng(0).permutation(notes)[: self.config.validation_notes]
@@ -172,10 +187,10 @@ def train_notes(
     chart, points = read_map(timbre_dir)
     conditions = TimbreConditions.from_map(chart, points, table, config.noise_fraction)
     trainer = NoteTrainer(config, model_config, table, conditions, device)
-    begun = None if init is None else start_from(init, trainer.model, table.codec_hash)
-    start = {} if begun is None else {"init": begun.sha256}
+    start, earlier_steps = {}, 0
+    if init is not None:
+        start["init"], earlier_steps = start_from(init, trainer.model, table.codec_hash)
     about = {**_about(model_config, table), "config": name, **start}
-    earlier_steps = 0 if begun is None else begun.steps
 
     def validate(average: nn.Module) -> dict[str, float]:
         figures = trainer.validate(average)
@@ -213,17 +228,8 @@ def train_notes(
     return loop
 
 
-class Start(NamedTuple):
-    """Where a run began that did not begin at random."""
-
-    sha256: str
-    """Of the weights' file, in hex."""
-    steps: int
-    """That those weights had behind them."""
-
-
-def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> Start:
-    """Gives `model` the weights of another stage-2 folder.
+def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[str, int]:
+    """Gives `model` the weights of another stage-2 folder; returns their SHA-256 in hex, and their steps.
 
     Raises:
         CheckpointError: there are none, they are damaged, or of a model or codes unlike these.
@@ -239,11 +245,11 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> Start:
         raise CheckpointError(f"{folder}: its model writes codes of another codec than the tokens are of")
     load_weights(folder, MODEL, model)
     sha256 = hashlib.sha256((folder / f"{MODEL}.safetensors").read_bytes()).hexdigest()
-    return Start(sha256, int(description.get("steps", 0)))
+    return sha256, int(description.get("steps", 0))
 
 
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
-    """The trained model of a stage-2 folder, in eval mode; `name` is MODEL or BEST.
+    """Returns the trained model of a stage-2 folder, in eval mode; `name` is MODEL or BEST.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
@@ -254,7 +260,7 @@ def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
 
 
 def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:
-    """What export needs to know of the data."""
+    """Returns what export needs to know of the data."""
     training = table.split == int(Split.TRAIN)
     held_seconds = table.held_frames[training] / table.frame_rate
     return {

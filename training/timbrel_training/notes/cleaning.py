@@ -1,4 +1,4 @@
-"""Which notes are fit to train on."""
+"""Drops the notes that are not fit to train on."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.notes.note import Note
-
 SILENCE_PEAK = 0.001
 """A note that never gets louder than this (-60 dB of full scale) counts as silent."""
 CLIP_PEAK = 0.9995
-"""At or above this peak a note counts as clipped."""
+"""A note with this peak or more counts as clipped."""
 DUPLICATE_STEP = 1e-4
 """Audio is rounded to this (-80 dB of full scale) before it is compared: copies that round alike are one."""
 
 
-class Fault(StrEnum):
-    """Why a note is dropped."""
+class NoteFault(StrEnum):
+    """A reason to drop a note."""
 
     NOT_FINITE = "not finite"
     SILENT = "silent"
@@ -38,32 +36,28 @@ class Cleaner:
     _seen: set[bytes] = field(default_factory=set, repr=False)
     _cells: dict[tuple[int, bytes], str] = field(default_factory=dict, repr=False)
 
-    def fault(self, note: Note) -> Fault | None:
-        """Why this note should be dropped, or None to keep it."""
-        return self.audio_fault(note.audio) or self.repeat_fault(
-            audio_digest(note.audio), note.instrument, note.pitch, note.cell_digest
-        )
-
-    def audio_fault(self, audio: NDArray[np.float32]) -> Fault | None:
-        """What is wrong with the audio [samples] by itself."""
+    def audio_fault(self, audio: NDArray[np.float32]) -> NoteFault | None:
+        """Returns what is wrong with the audio [samples] by itself."""
         if not np.isfinite(audio).all():
-            return Fault.NOT_FINITE
+            return NoteFault.NOT_FINITE
         peak = float(np.abs(audio).max(initial=0.0))
         if peak < self.silence_peak:
-            return Fault.SILENT
-        return Fault.CLIPPED if peak >= self.clip_peak else None
+            return NoteFault.SILENT
+        return NoteFault.CLIPPED if peak >= self.clip_peak else None
 
-    def repeat_fault(self, digest: bytes, instrument: str, pitch: int, cell_digest: bytes) -> Fault | None:
-        """Whether this sound has been seen before; if not, remembers it."""
+    def repeat_fault(
+        self, digest: bytes, instrument: str, pitch: int, cell_digest: bytes
+    ) -> NoteFault | None:
+        """Returns a fault if this sound has been seen before; if not, remembers it."""
         if cell_digest and self._cells.setdefault((pitch, cell_digest), instrument) != instrument:
-            return Fault.SAME_CELL
+            return NoteFault.SAME_CELL
         if digest in self._seen:
-            return Fault.DUPLICATE
+            return NoteFault.DUPLICATE
         self._seen.add(digest)
         return None
 
 
 def audio_digest(audio: NDArray[np.float32]) -> bytes:
-    """Sixteen bytes that are equal for two recordings [samples] that round to the same values."""
+    """Returns sixteen bytes that are equal for two recordings [samples] that round to the same values."""
     rounded = np.rint(audio / DUPLICATE_STEP).astype("<i4")
     return hashlib.sha256(rounded.tobytes()).digest()[:16]

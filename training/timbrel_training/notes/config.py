@@ -1,17 +1,17 @@
-"""Which notes to make."""
+"""The config section `notes`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes.programs import MELODIC_PROGRAMS
+from timbrel_training.notes.general_midi import MELODIC_PROGRAMS
 from timbrel_training.notes.split import SplitRule
 
 
 @dataclass(frozen=True)
 class NotesConfig:
-    """What a library holds. Sources of recordings use the sample rate and the held-out fields only."""
+    """The notes of a dataset. Sources of recordings use the sample rate and the held-out fields only."""
 
     sample_rate: int = 48_000
     """Hz. The codec is trained at this rate."""
@@ -58,5 +58,5 @@ class NotesConfig:
 
     @property
     def rule(self) -> SplitRule:
-        """What is held out."""
+        """The rule of what is held out."""
         return SplitRule(self.cell_fraction, self.instrument_fraction, self.held_out_instruments)

@@ -4,19 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from timbrel_training.notes.agreement import Soundings, distance, nearest, reference_soundings
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.notes.cleaning import SILENCE_PEAK
 from timbrel_training.notes.config import NotesConfig
-from timbrel_training.notes.programs import PROGRAM_NAMES
-from timbrel_training.notes.soundfont import SoundfontSource
+from timbrel_training.notes.general_midi import PROGRAM_NAMES
+from timbrel_training.notes.soundfont import BLOCK, FluidRenderer, SoundfontSource
+from timbrel_training.notes.spectrum import log_mel, log_mel_distance
 
+SAMPLE_RATE = 24_000
+GAIN = 0.8
+HELD_BLOCKS = 375
+RELEASE_BLOCKS = 150
+"""A reference sounding is held for 1 s and recorded for 0.4 s more."""
 MIN_HELD_OUT_DISTANCE = 4.0
 """An instrument held out whole should lie at least this many dB from every trained one, to be a test."""
+PITCHES = (40, 52, 64, 76, 88)
+VELOCITIES = (50, 100)
+
+Soundings = list[NDArray[np.float32] | None]
+"""Log-mel spectra [frames, bands] of one program's reference soundings; None where it is silent."""
+
+
+def reference_soundings(font: Path, programs: Iterable[int]) -> dict[int, Soundings]:
+    """Plays each program at five octaves and two velocities; programs that the font lacks are left out.
+
+    Raises:
+        SourceError: the font cannot be read, or FluidSynth is not installed.
+    """
+    renderer = FluidRenderer(font, SAMPLE_RATE, GAIN)
+    try:
+        return {
+            program: _soundings(renderer, program) for program in programs if renderer.has_program(program)
+        }
+    finally:
+        renderer.close()
+
+
+def distance(first: Soundings, second: Soundings) -> float:
+    """Returns the median log-mel distance in dB over the soundings that both have, or infinity."""
+    distances = [
+        log_mel_distance(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None
+    ]
+    return float(np.median(distances)) if distances else float("inf")
+
+
+def _soundings(renderer: FluidRenderer, program: int) -> Soundings:
+    renderer.select(program)
+    return [_sounding(renderer, pitch, velocity) for pitch in PITCHES for velocity in VELOCITIES]
+
+
+def _sounding(renderer: FluidRenderer, pitch: int, velocity: int) -> NDArray[np.float32] | None:
+    renderer.note_on(pitch, velocity)
+    held = renderer.read(HELD_BLOCKS * BLOCK)
+    renderer.note_off()
+    audio = np.concatenate([held, renderer.read(RELEASE_BLOCKS * BLOCK)], axis=1).mean(axis=0)
+    return log_mel(audio, SAMPLE_RATE) if float(np.abs(audio).max()) >= SILENCE_PEAK else None
 
 
 @dataclass(frozen=True)
 class FontPlan:
-    """Which draws of each program every font plays."""
+    """The draws of each program that every font plays."""
 
     draws: tuple[dict[int, range], ...]  # per font: program -> numbers of its draws
     report: tuple[str, ...]  # lines for people: what was left out, and how far held-out instruments lie
@@ -49,14 +100,13 @@ def _held_out_lines(
     held_out = [p for p in config.programs if PROGRAM_NAMES[p] in config.held_out_instruments]
     for program in held_out:
         found = [
-            nearest(heard[program], {p: heard_by[p] for p in played if p not in held_out and p != program})
+            (distance(heard[program], others[other]), other)
             for heard, own in zip(soundings, draws, strict=True)
             if program in own
-            for heard_by, played in zip(soundings, draws, strict=True)
+            for others, played in zip(soundings, draws, strict=True)
+            for other in played
+            if other not in held_out
         ]
-        closest = min(found, key=lambda neighbour: neighbour.distance)
-        line = (
-            f"held out whole: {PROGRAM_NAMES[program]}, {closest.distance:.1f} dB from "
-            f"{PROGRAM_NAMES[closest.program]}"
-        )
-        yield line if closest.distance >= MIN_HELD_OUT_DISTANCE else f"{line}: too close to be a test"
+        apart, closest = min(found, key=lambda pair: pair[0])
+        line = f"held out whole: {PROGRAM_NAMES[program]}, {apart:.1f} dB from {PROGRAM_NAMES[closest]}"
+        yield line if apart >= MIN_HELD_OUT_DISTANCE else f"{line}: too close to be a test"

@@ -1,7 +1,9 @@
-"""The note: one sounding of an instrument, and the interface of whatever can provide notes."""
+"""Repeatable draws: a note's velocity and hold follow from what it is, never from the order of work."""
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -50,34 +52,64 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """Short name, kept with every note."""
-        ...
 
     @property
     def licences(self) -> Mapping[str, str]:
         """Licence of the recordings by source name, for the manifest; "unknown" where nothing says."""
-        ...
 
     @property
     def sample_rate(self) -> int:
         """Rate in Hz that notes are wanted in; a note may come in another and is then resampled."""
-        ...
 
     def settings(self) -> Mapping[str, object]:
-        """All that the notes depend on, as JSON values: sources with equal settings give equal notes."""
-        ...
+        """Returns all that the notes depend on, as JSON values: equal settings give equal notes."""
 
     def groups(self) -> Sequence[str]:
-        """Names of the groups, in order."""
-        ...
+        """Returns the names of the groups, in order."""
 
     def notes(self, group: str) -> Iterator[Note]:
-        """The notes of one group, always the same ones in the same order."""
-        ...
+        """Yields the notes of one group, always the same ones in the same order."""
 
     def __len__(self) -> int:
-        """How many notes there are before cleaning."""
-        ...
+        """Returns how many notes there are before cleaning."""
 
     def __iter__(self) -> Iterator[Note]:
-        """All notes, group by group."""
-        ...
+        """Yields all notes, group by group."""
+
+
+class OneSource:
+    """The parts of a `Source` that follow from the others where all its recordings have one licence."""
+
+    name: str
+    licence: str
+
+    @property
+    def licences(self) -> Mapping[str, str]:
+        return {self.name: self.licence}
+
+    def __iter__(self: Source) -> Iterator[Note]:
+        for group in self.groups():
+            yield from self.notes(group)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The way one note of a cell is played."""
+
+    velocity: int  # 1..127
+    held_seconds: float
+    onset: float  # in [0, 1): how far into the time allowed for it the key goes down
+
+
+def unit_interval(*parts: object) -> float:
+    """Returns a number in [0, 1) that only depends on `parts`: the leading 53 bits of their SHA-256."""
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
+
+
+def draw_note(instrument: str, pitch: int, index: int, min_held: float = 0.1, max_held: float = 4.0) -> Draw:
+    """Draws number `index` of a cell: velocity and onset uniform, hold log-uniform in seconds."""
+    velocity = 1 + int(127 * unit_interval("velocity", instrument, pitch, index))
+    spread = unit_interval("held", instrument, pitch, index)
+    onset = unit_interval("onset", instrument, pitch, index)
+    return Draw(velocity, min_held * math.exp(spread * math.log(max_held / min_held)), onset)

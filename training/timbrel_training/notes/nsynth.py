@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from timbrel_training.notes.envelope import sounding_samples
-from timbrel_training.notes.note import Note, SourceError
-from timbrel_training.notes.recording import read_recording
+from timbrel_training.notes.note import Note, OneSource, SourceError
+from timbrel_training.notes.recording import read_recording, sounding_samples
 
 EXAMPLES_FILE = "examples.json"
 AUDIO_FOLDER = "audio"
@@ -33,7 +32,7 @@ FAMILIES = {
 """NSynth's families in the words of General MIDI, so that sources can be mixed."""
 
 
-class NSynthSource:
+class NSynthSource(OneSource):
     """All notes of one part (train, valid or test) of the data set; one group per instrument.
 
     Raises:
@@ -49,10 +48,6 @@ class NSynthSource:
         if not self._examples:
             raise SourceError(f"{self.folder / EXAMPLES_FILE}: lists no notes")
 
-    @property
-    def licences(self) -> Mapping[str, str]:
-        return {self.name: self.licence}
-
     def settings(self) -> Mapping[str, object]:
         examples = self.folder / EXAMPLES_FILE
         return {
@@ -66,10 +61,6 @@ class NSynthSource:
 
     def __len__(self) -> int:
         return len(self._examples)
-
-    def __iter__(self) -> Iterator[Note]:
-        for group in self.groups():
-            yield from self.notes(group)
 
     def notes(self, group: str) -> Iterator[Note]:
         for key in self._by_instrument[group]:

@@ -1,23 +1,90 @@
-"""Reading one recorded note from a sound file."""
+"""Reads recorded notes, folds them to mono, and finds where they sound and when their keys were let go.
+
+The level of a note in dB falls along straight lines: slowly while the key is held (not at all on an organ,
+steadily on a piano), then fast once it is let go. So the bend between two fitted lines is the release.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from timbrel_training.notes.envelope import DECAY, FLOOR
-from timbrel_training.notes.mono import choose_fold
 from timbrel_training.notes.note import SourceError
 
+DECAY = 1e-3
+"""A note has died away 60 dB below its own peak."""
+FLOOR = 1e-5
+"""Anything below this (-100 dB of full scale) is silence, whatever the note's peak."""
+BLOCK_SECONDS = 0.01
+ENDED_DB = -40.0
+"""A release is over where the level is below the peak by this: what follows may be the room's noise. A file
+that ends louder was cut off while the note still sounded."""
+RISEN_DB = -3.0
+"""The attack is over where the level first comes this near to its peak."""
+MIN_RELEASE_DB = 20.0
+"""A release takes the level down by at least this."""
+STEEPER = 3.0
+"""The level falls this many times faster in a release than before; a plain decay has no such bend."""
+MAX_LOSS_DB = 3.0
+"""The channels cancel where their sum is more than this below the louder one."""
 ONSET_LEAD_SECONDS = 0.002
 """Kept before the first sample that sounds, so as not to cut into an attack."""
 
 
+def sounding_samples(audio: NDArray[np.float32], sample_rate: int) -> int:
+    """Returns how many leading samples to keep: to the end of the last 10 ms that sound."""
+    block = max(1, int(sample_rate * BLOCK_SECONDS))
+    n_blocks = -(-len(audio) // block)
+    padded = np.zeros(n_blocks * block, np.float32)
+    padded[: len(audio)] = np.abs(audio)
+    peaks = padded.reshape(n_blocks, block).max(axis=1)
+    sounding = np.flatnonzero(peaks > max(FLOOR, DECAY * float(peaks.max(initial=0.0))))
+    return min(len(audio), (int(sounding[-1]) + 1) * block) if len(sounding) else 0
+
+
+def fade_out(audio: NDArray[np.float32], n_samples: int) -> NDArray[np.float32]:
+    """Returns a copy of audio [samples] whose last `n_samples` fade to zero along a raised cosine."""
+    n_samples = min(n_samples, len(audio))
+    faded = audio.copy()
+    ramp = 0.5 + 0.5 * np.cos(np.pi * np.arange(1, n_samples + 1) / n_samples)
+    faded[len(audio) - n_samples :] *= ramp.astype(np.float32)
+    return faded
+
+
+@dataclass(frozen=True)
+class MonoFold:
+    """Weights of the left and right channel. One fold serves all of a cell: its timbre must not jump."""
+
+    left: float
+    right: float
+
+    def __call__(self, stereo: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns mono audio [samples] of stereo audio [2, samples]."""
+        mono: NDArray[np.float32] = np.float32(self.left) * stereo[0] + np.float32(self.right) * stereo[1]
+        return mono
+
+
+MEAN_FOLD = MonoFold(0.5, 0.5)
+# One channel alone is scaled to the level at which two unrelated channels of its loudness would fold.
+LEFT_FOLD = MonoFold(0.5**0.5, 0.0)
+RIGHT_FOLD = MonoFold(0.0, 0.5**0.5)
+
+
+def choose_fold(stereo: NDArray[np.float32]) -> MonoFold:
+    """Returns the mean of both channels of [2, samples], or the louder one alone where they cancel."""
+    left, right = (float(np.sqrt(np.mean(np.square(channel, dtype=np.float64)))) for channel in stereo)
+    total = float(np.sqrt(np.mean(np.square(stereo.sum(axis=0), dtype=np.float64))))
+    if total >= max(left, right) * 10 ** (-MAX_LOSS_DB / 20):
+        return MEAN_FOLD
+    return LEFT_FOLD if left >= right else RIGHT_FOLD
+
+
 def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
-    """Mono audio [samples] and the sample rate in Hz of a WAV or FLAC file.
+    """Returns mono audio [samples] and the sample rate in Hz of a WAV or FLAC file.
 
     Raises:
         SourceError: the file is missing, corrupt, empty, or has more than two channels.
@@ -39,8 +106,67 @@ def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
 
 
 def trim_onset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-    """Audio [samples] without the silence before the sound begins."""
+    """Returns audio [samples] without the silence before the sound begins."""
     level = np.abs(audio)
     sounding = np.flatnonzero(level > max(FLOOR, DECAY * float(level.max(initial=0.0))))
     first = int(sounding[0]) if len(sounding) else 0
     return audio[max(0, first - int(ONSET_LEAD_SECONDS * sample_rate)) :]
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The time for which a recording's key was held."""
+
+    seconds: float  # from the first sample until the key is let go, or the sound has died away
+    cut: bool  # the note still sounds where the recording ends: how long it would last is unknown
+
+
+def find_hold(audio: NDArray[np.float32], sample_rate: int) -> Hold:
+    """Finds when the key was let go, judged by the level alone.
+
+    A sound that is cut off, or that dies away without a bend (plucked, struck), counts as held to its end.
+
+    Args:
+        audio: [samples], mono, from the onset on; silence may follow the sound.
+        sample_rate: samples per second.
+    """
+    seconds = sounding_samples(audio, sample_rate) / sample_rate
+    level = _level(audio, sample_rate)
+    if len(level) < 6:
+        return Hold(seconds, cut=False)
+    if level[-1] > ENDED_DB:
+        return Hold(seconds, cut=True)
+    start = int(np.flatnonzero(level > RISEN_DB)[0])
+    bend = _bend(level[start:])
+    return Hold(seconds if bend is None else min(seconds, (start + bend) * BLOCK_SECONDS), cut=False)
+
+
+def _level(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
+    """Returns the RMS level of each 10 ms block in dB below the loudest one, no lower than ENDED_DB."""
+    block = max(1, int(sample_rate * BLOCK_SECONDS))
+    blocks = audio[: len(audio) // block * block].reshape(-1, block).astype(np.float64)
+    power = np.square(blocks).mean(axis=1) + 1e-20
+    return np.maximum(10.0 * np.log10(power / power.max(initial=1e-20)), ENDED_DB)
+
+
+def _bend(level: NDArray[np.float64]) -> int | None:
+    """Finds the block from which on the level [blocks] falls to its end in a release, or None."""
+    level = level[: int(np.flatnonzero(level > ENDED_DB)[-1]) + 2]
+    candidates = range(2, len(level) - 1)
+    if not candidates:
+        return None
+    fits = [(_line(level[:at]), _line(level[at:])) for at in candidates]
+    best = int(np.argmin([before_error + after_error for (_, before_error), (_, after_error) in fits]))
+    (before, _), (after, _) = fits[best]
+    drop = float(level[candidates[best]] - level[-1])
+    if drop < MIN_RELEASE_DB or after > STEEPER * min(before, -MIN_RELEASE_DB / len(level)):
+        return None
+    return candidates[best]
+
+
+def _line(level: NDArray[np.float64]) -> tuple[float, float]:
+    """Returns slope (dB per block) and sum of squares of the least-squares line through levels [blocks]."""
+    time = np.arange(len(level)) - (len(level) - 1) / 2
+    centred = level - level.mean()
+    slope = float((time @ centred) / (time @ time)) if len(level) > 1 else 0.0
+    return slope, float(np.square(centred - slope * time).sum())

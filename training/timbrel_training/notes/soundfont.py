@@ -1,30 +1,38 @@
-"""Notes rendered from a soundfont, dry."""
+"""Renders notes from a soundfont, dry, by FluidSynth.
+
+`pyfluidsynth` reads blocks as dithered 16-bit integers; `fluid_synth_write_float` of the same library gives
+what the synthesizer really computed, bit for bit the same each time.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.notes.cleaning import audio_digest
-from timbrel_training.notes.draws import draw_note
-from timbrel_training.notes.envelope import DECAY, FLOOR, fade_out, sounding_samples
-from timbrel_training.notes.fluid import BLOCK, FluidRenderer
-from timbrel_training.notes.mono import MonoFold, choose_fold
-from timbrel_training.notes.note import Note, SourceError
-from timbrel_training.notes.programs import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
+from timbrel_training.notes.config import NotesConfig
+from timbrel_training.notes.general_midi import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
+from timbrel_training.notes.note import Note, OneSource, SourceError, draw_note
+from timbrel_training.notes.recording import DECAY, FLOOR, MonoFold, choose_fold, fade_out, sounding_samples
 
-PITCHES = range(33, 97)
-"""A1 to C7: more than five octaves."""
+BLOCK = 64
+"""FluidSynth computes in blocks of 64 samples and acts on a key at the start of one. As long as whole blocks
+are read, a key goes down, and up, at exactly the next sample read."""
+
+LOG_LEVELS = 5
+"""FluidSynth would print about every missing preset; what matters is raised as an error instead."""
+
+CHANNEL = 0
+BANK = 0
+PITCHES = range(NotesConfig.low_pitch, NotesConfig.high_pitch + 1)
 GAIN = 0.8
 """FluidSynth's gain. The loudest program of FluidR3 peaks at 0.87 with a gain of 1 at velocity 127."""
-MAX_SECONDS = 6.0
-"""Longest recording: a hold of 4 s and 2 s of release."""
-ONSET_SECONDS = 0.005
-"""The key goes down somewhere in the first 5 ms: attacks fall at different places within frames."""
 FADE_SECONDS = 0.02
 """A recording that is cut while it sounds fades over this much, so as not to click."""
 REFERENCE_VELOCITY = 100
@@ -34,7 +42,90 @@ CHUNK_BLOCKS = 150
 """The release is read in pieces of 0.2 s at 48 kHz until one of them is silent."""
 
 
-class SoundfontSource:
+class FluidRenderer:
+    """Plays one key at a time of one soundfont. Not picklable: each process opens its own."""
+
+    def __init__(self, font: Path, sample_rate: int, gain: float) -> None:
+        fluidsynth = _import_fluidsynth()
+        library = ctypes.CDLL(fluidsynth.lib)
+        for level in range(LOG_LEVELS):
+            library.fluid_set_log_function(level, None, None)
+        self._write_float = library.fluid_synth_write_float
+        channel = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)  # address, first sample, stride
+        self._write_float.argtypes = (ctypes.c_void_p, ctypes.c_int, *channel, *channel)
+        self._synth = fluidsynth.Synth(
+            gain=gain,
+            samplerate=float(sample_rate),
+            **{
+                "synth.reverb.active": 0,
+                "synth.chorus.active": 0,
+                "synth.dynamic-sample-loading": 1,
+                "synth.cpu-cores": 1,
+            },
+        )
+        self._font_id = self._synth.sfload(str(font))
+        if self._font_id < 0:
+            raise SourceError(f"{font}: not a soundfont that FluidSynth can load (.sf2 or .sf3)")
+        self._font = font
+        self._key: int | None = None
+
+    def select(self, program: int) -> None:
+        """Chooses the instrument of the next notes."""
+        self.silence()
+        if self._synth.program_select(CHANNEL, self._font_id, BANK, program) != 0:
+            raise SourceError(f"{self._font}: has no program {program} in bank {BANK}")
+
+    def has_program(self, program: int) -> bool:
+        """Returns whether the font has this program (bank 0)."""
+        return self._synth.sfpreset_name(self._font_id, BANK, program) is not None
+
+    def note_on(self, pitch: int, velocity: int) -> None:
+        """Puts the key down at the next sample that is read, with nothing else sounding."""
+        self.silence()
+        self._key = pitch
+        self._synth.noteon(CHANNEL, pitch, velocity)
+
+    def note_off(self) -> None:
+        """Lets the key go at the next sample that is read."""
+        if self._key is not None:
+            self._synth.noteoff(CHANNEL, self._key)
+
+    def silence(self) -> None:
+        """Ends all sound at once."""
+        self._synth.all_sounds_off(CHANNEL)
+        self.read(BLOCK)  # voices are freed as a block is computed
+
+    @property
+    def sounding(self) -> bool:
+        """True while any voice is alive."""
+        return bool(self._synth.get_active_voice_count() > 0)
+
+    def read(self, n_samples: int) -> NDArray[np.float32]:
+        """Returns the next samples: [2, n_samples], a multiple of 64."""
+        if n_samples % BLOCK:
+            raise ValueError(f"reads are whole blocks of {BLOCK} samples, got {n_samples}")
+        stereo = np.zeros((2, n_samples), np.float32)
+        left, right = stereo[0].ctypes.data, stereo[1].ctypes.data
+        self._write_float(self._synth.synth, n_samples, left, 0, 1, right, 0, 1)
+        return stereo
+
+    def close(self) -> None:
+        """Frees the synthesizer."""
+        self._synth.delete()
+
+
+def _import_fluidsynth() -> Any:
+    try:
+        import fluidsynth
+    except ImportError as error:
+        raise SourceError(
+            "rendering soundfonts needs FluidSynth: install the system package fluidsynth "
+            "and `pip install pyfluidsynth` (or timbrel[train])"
+        ) from error
+    return fluidsynth
+
+
+class SoundfontSource(OneSource):
     """Every program, pitch and draw of a .sf2 or .sf3 font; one group per program.
 
     Velocities are drawn over 1..127, holds over 0.1..4 s (log-uniform) and the onset over `onset_seconds`
@@ -52,15 +143,16 @@ class SoundfontSource:
         sample_rate: int = 48_000,
         programs: Iterable[int] = MELODIC_PROGRAMS,
         pitches: Iterable[int] = PITCHES,
-        n_draws: int = 4,
+        n_draws: int = NotesConfig.n_draws,
         draws: Mapping[int, range] | None = None,
-        onset_seconds: float = ONSET_SECONDS,
+        onset_seconds: float = NotesConfig.onset_seconds,
         gain: float = GAIN,
-        max_seconds: float = MAX_SECONDS,
+        max_seconds: float = NotesConfig.max_seconds,
         licence: str = "unknown",
     ) -> None:
         self.font = Path(font)
         check_font(self.font)
+        self.name = f"soundfont {self.font.name}"
         self.sample_rate = sample_rate
         self.programs = tuple(programs)
         self.pitches = tuple(pitches)
@@ -74,15 +166,6 @@ class SoundfontSource:
             if program in DROPPED_PROGRAMS:
                 name = PROGRAM_NAMES[program]
                 raise SourceError(f"program {program} ({name}) is dropped: {DROPPED_PROGRAMS[program]}")
-
-    @property
-    def name(self) -> str:
-        """What the font's notes are listed under."""
-        return f"soundfont {self.font.name}"
-
-    @property
-    def licences(self) -> Mapping[str, str]:
-        return {self.name: self.licence}
 
     def settings(self) -> Mapping[str, object]:
         return {
@@ -103,10 +186,6 @@ class SoundfontSource:
     def __len__(self) -> int:
         return len(self.pitches) * sum(len(draws) for draws in self.draws.values())
 
-    def __iter__(self) -> Iterator[Note]:
-        for group in self.groups():
-            yield from self.notes(group)
-
     def notes(self, group: str) -> Iterator[Note]:
         program = int(group)
         if not self._renderer.has_program(program):
@@ -125,7 +204,7 @@ class SoundfontSource:
         return {key: value for key, value in self.__dict__.items() if key != "_renderer"}
 
     def _reference(self, pitch: int) -> tuple[MonoFold, bytes]:
-        self._renderer.press(pitch, REFERENCE_VELOCITY)
+        self._renderer.note_on(pitch, REFERENCE_VELOCITY)
         stereo = self._renderer.read(REFERENCE_BLOCKS * BLOCK)
         silent = not np.any(np.abs(stereo) > FLOOR)
         return choose_fold(stereo), b"" if silent else audio_digest(stereo)
@@ -154,11 +233,11 @@ class SoundfontSource:
     def _record(
         self, pitch: int, velocity: int, held_samples: int, limit: int, fold: MonoFold
     ) -> tuple[NDArray[np.float32], bool]:
-        """Audio [samples] of one note, and whether it had to be cut at `limit` samples."""
+        """Returns audio [samples] of one note, and whether it had to be cut at `limit` samples."""
         limit = limit // BLOCK * BLOCK
-        self._renderer.press(pitch, velocity)
+        self._renderer.note_on(pitch, velocity)
         pieces = [fold(self._renderer.read(min(held_samples, limit)))]
-        self._renderer.let_go()
+        self._renderer.note_off()
         n_samples = len(pieces[0])
         peak = float(np.abs(pieces[0]).max())
         while n_samples < limit and self._renderer.sounding:

@@ -1,30 +1,69 @@
-"""Sources by name, as the command line gives them."""
+"""Opens sources by name, as the command line gives them; several are mixed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.fonts import plan_fonts
-from timbrel_training.notes.mixture import MixedSource
-from timbrel_training.notes.note import Source, SourceError
+from timbrel_training.notes.note import Note, Source, SourceError
 from timbrel_training.notes.nsynth import NSynthSource
 from timbrel_training.notes.soundfont import SoundfontSource
 from timbrel_training.notes.synthetic import SyntheticSource
 
+SEPARATOR = "/"
 FORMS = "soundfont:FILE, nsynth:FOLDER, folder:FOLDER or synthetic"
-
 FONT_LICENCES = {
-    "FluidR3_GM": "MIT",
-    "FluidR3_GS": "MIT",
-    "FluidR3Mono_GM": "MIT",
-    "MuseScore_General": "MIT",
-    "MuseScore_General_Full": "MIT",
-    "MuseScore_General_HQ": "MIT",
+    **dict.fromkeys(("FluidR3_GM", "FluidR3_GS", "FluidR3Mono_GM"), "MIT"),
+    **dict.fromkeys(("MuseScore_General", "MuseScore_General_Full", "MuseScore_General_HQ"), "MIT"),
 }
 """Licences of well-known fonts, by the stem of the file's name."""
+
+
+class MixedSource:
+    """The notes of all its sources, group by group.
+
+    Raises:
+        SourceError: no sources, or they want notes at different sample rates.
+    """
+
+    name = "mixture"
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        if not sources:
+            raise SourceError("a mixture needs at least one source")
+        if len({source.sample_rate for source in sources}) > 1:
+            raise SourceError("the sources of a mixture must agree in their sample rate")
+        self.sources = tuple(sources)
+        self.sample_rate = sources[0].sample_rate
+
+    @property
+    def licences(self) -> Mapping[str, str]:
+        """Licence of each source."""
+        return {name: licence for source in self.sources for name, licence in source.licences.items()}
+
+    def settings(self) -> Mapping[str, object]:
+        return {"sources": [{"name": source.name, **source.settings()} for source in self.sources]}
+
+    def groups(self) -> Sequence[str]:
+        return [
+            f"{number}{SEPARATOR}{group}"
+            for number, source in enumerate(self.sources)
+            for group in source.groups()
+        ]
+
+    def notes(self, group: str) -> Iterator[Note]:
+        number, _, own = group.partition(SEPARATOR)
+        return self.sources[int(number)].notes(own)
+
+    def __len__(self) -> int:
+        return sum(len(source) for source in self.sources)
+
+    def __iter__(self) -> Iterator[Note]:
+        for source in self.sources:
+            yield from source
 
 
 def open_sources(
@@ -33,7 +72,7 @@ def open_sources(
     licence: str | None = None,
     tell: Callable[[str], object] = print,
 ) -> Source:
-    """One source of all that the texts name, each one of FORMS.
+    """Opens one source of all that the texts name, each one of FORMS.
 
     Several soundfonts share the draws of each cell, where their programs of one name sound alike.
 
@@ -59,7 +98,7 @@ def open_sources(
 
 
 def open_source(text: str, config: NotesConfig, licence: str | None = None) -> Source:
-    """The source that `text` names: one of FORMS.
+    """Opens the source that `text` names: one of FORMS.
 
     Raises:
         SourceError: the text has none of these forms, or the source cannot be read.

@@ -1,4 +1,4 @@
-"""What is held out of training: decided by a hash of names alone, so that it never changes as data grows.
+"""Decides what is held out of training by a hash of names alone, so that it never changes as data grows.
 
 Cells are (instrument, pitch): all velocities, holds and sources of a cell fall together. The instrument's
 name counts and its source does not, so two fonts that derive from each other never straddle the border.
@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes.draws import unit_interval
+from timbrel_training.notes.note import unit_interval
 
 
 class Split(IntEnum):
-    """Which part a note belongs to."""
+    """The part that a note belongs to."""
 
     TRAIN = 0
     HELD_OUT_CELL = 1  # a pitch of an instrument that is trained at its other pitches
@@ -23,7 +23,7 @@ class Split(IntEnum):
 
 @dataclass(frozen=True)
 class SplitRule:
-    """How much is held out."""
+    """The shares and names that are held out."""
 
     cell_fraction: float = 0.08
     """About five of an instrument's 61 pitches: enough to measure, few enough not to be missed."""
@@ -41,7 +41,7 @@ class SplitRule:
                 raise ConfigError(f"{name} must be at least 0 and below 1, got {value}")
 
     def split_of(self, instrument: str, pitch: int) -> Split:
-        """The part that every note of this cell belongs to."""
+        """Returns the part that every note of this cell belongs to."""
         if instrument in self.instruments:
             return Split.HELD_OUT_INSTRUMENT
         if unit_interval(self.salt, "instrument", instrument) < self.instrument_fraction:
@@ -51,5 +51,5 @@ class SplitRule:
         return Split.TRAIN
 
     def to_json(self) -> dict[str, object]:
-        """The rule as JSON values."""
+        """Returns the rule as JSON values."""
         return {**asdict(self), "instruments": list(self.instruments)}

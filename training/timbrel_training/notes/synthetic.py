@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.notes.draws import draw_note, unit_interval
-from timbrel_training.notes.envelope import sounding_samples
-from timbrel_training.notes.note import Note
+from timbrel_training.notes.note import Note, OneSource, draw_note, unit_interval
+from timbrel_training.notes.recording import sounding_samples
 
 MAX_HARMONICS = 12
 PEAK = 0.5
@@ -20,7 +19,7 @@ TAIL_SECONDS = 0.3
 FAMILIES = ("Plucked", "Blown")
 
 
-class SyntheticSource:
+class SyntheticSource(OneSource):
     """Harmonic tones: plucked ones die away by themselves, blown ones sound until the key is let go.
 
     Each instrument has its own spectrum; velocity changes level and brightness. One group per instrument.
@@ -43,10 +42,6 @@ class SyntheticSource:
         self.sample_rate = sample_rate
         self.max_held = max_held
 
-    @property
-    def licences(self) -> Mapping[str, str]:
-        return {self.name: self.licence}
-
     def settings(self) -> Mapping[str, object]:
         return {
             "n_instruments": self.n_instruments,
@@ -61,10 +56,6 @@ class SyntheticSource:
 
     def __len__(self) -> int:
         return self.n_instruments * len(self.pitches) * self.n_draws
-
-    def __iter__(self) -> Iterator[Note]:
-        for group in self.groups():
-            yield from self.notes(group)
 
     def notes(self, group: str) -> Iterator[Note]:
         for pitch in self.pitches:
@@ -92,7 +83,7 @@ class SyntheticSource:
     def _tone(
         self, time: NDArray[np.float64], instrument: str, pitch: int, velocity: int
     ) -> NDArray[np.float64]:
-        """A steady tone [samples] at these times in seconds."""
+        """Returns a steady tone [samples] at these times in seconds."""
         frequency = 440.0 * 2.0 ** ((pitch - 69) / 12)
         n_harmonics = min(MAX_HARMONICS, int(0.45 * self.sample_rate / frequency))
         slope = 3.0 - 2.0 * velocity / 127  # a harder touch is brighter

@@ -1,5 +1,1 @@
-"""Stage 1: the timbre map. A variational encoder from codec latents to a point in the unit disc."""
-
-from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
-
-__all__ = ["TimbreEncoder", "TimbreEncoderConfig"]
+"""Stage 1: the timbre map. A variational encoder turns codec latents into a point in the unit disc."""

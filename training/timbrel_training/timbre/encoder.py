@@ -1,4 +1,4 @@
-"""Where on the map a note lies: codec latents in, a point in the unit disc out."""
+"""The timbre encoder: it takes codec latents and returns a point in the unit disc."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HIDDEN = -1e4
 class TimbreEncoderConfig:
     """Sizes and choices of `TimbreEncoder`."""
 
-    trunk: str = "patches"
-    """`patches`: a ViT over patches of frames with a [CLS] token; `strided`: convolutions, as in pGESAM."""
+    trunk: str = "strided"
+    """`strided`: convolutions, as in pGESAM; `patches`: a ViT over patches of frames with a [CLS] token."""
     n_frames: int = 150
     """Frames looked at, from the note's start; 3 s at 50 frames per second show attack and decay."""
     patch_frames: int = 5
@@ -62,7 +62,7 @@ class TimbreEncoder(nn.Module):
             self.head.bias.copy_(torch.tensor([0.0, 0.0, -4.0, -4.0]))
 
     def forward(self, latents: Tensor, n_frames: Tensor) -> Tensor:
-        """Points float32 [B, 2] in the unit disc.
+        """Returns points float32 [B, 2] in the unit disc.
 
         Args:
             latents: float32 [B, T, D], any T; what lies behind a note's frames is ignored.
@@ -71,7 +71,7 @@ class TimbreEncoder(nn.Module):
         return into_disc(self.distribution(latents, n_frames)[0])
 
     def distribution(self, latents: Tensor, n_frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and logarithm of the variance, [B, 2] each; the mean may lie outside the disc."""
+        """Returns mean and logarithm of the variance, [B, 2] each; the mean may lie outside the disc."""
         padding = latents.new_zeros(latents.shape[0], self.config.n_frames, self.latent_dim)
         fitted = torch.cat([latents, padding], dim=1)[:, : self.config.n_frames]
         mask = frame_mask(n_frames, self.config.n_frames)  # [B, F, 1]
@@ -80,7 +80,7 @@ class TimbreEncoder(nn.Module):
         return mean, log_variance.clamp(-10.0, 2.0)
 
     def normalise(self, latents: Tensor) -> Tensor:
-        """Latents with mean 0 and variance 1 over the training notes."""
+        """Returns latents with mean 0 and variance 1 over the training notes."""
         return (latents - self.mean) / self.deviation
 
 
@@ -99,7 +99,7 @@ class PatchTrunk(nn.Module):
         self.hidden_share = config.dropout
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x [B, F, D], mask [B, F, 1] of 0 and 1."""
+        """Takes x [B, F, D] and mask [B, F, 1] of 0 and 1."""
         batch = x.shape[0]
         frames = torch.cat([x, mask], dim=2)
         patches = frames.reshape(batch, -1, self.patch_frames * frames.shape[2])
@@ -129,7 +129,7 @@ class TrunkLayer(nn.Module):
         self.down = nn.Linear(2 * width, width)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        """bias: float32 [B, 1, 1, P], added to scores: 0, or HIDDEN for positions not to be attended to."""
+        """Adds bias, float32 [B, 1, 1, P], to scores: 0, or HIDDEN for positions not to be attended to."""
         heads = self.qkv(self.attention_norm(x)).unflatten(2, (3, self.n_heads, -1))
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # [B, n_heads, P, head_dim]
         # In plain products: the fused kernel's backward is slow on CPUs, most of all in bfloat16.
@@ -155,7 +155,7 @@ class StridedTrunk(nn.Module):
         self.out = nn.Linear(2 * config.width, config.width)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x [B, F, D], mask [B, F, 1] of 0 and 1."""
+        """Takes x [B, F, D] and mask [B, F, 1] of 0 and 1."""
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             mask = mask[:, ::2]
             convolved = convolution(x.transpose(1, 2)).transpose(1, 2)
@@ -165,11 +165,11 @@ class StridedTrunk(nn.Module):
 
 
 def frame_mask(n_frames: Tensor, length: int) -> Tensor:
-    """float32 [B, length, 1]: 1 for the frames that a note has, of which the first always counts."""
+    """Returns float32 [B, length, 1]: 1 for the frames that a note has; the first always counts."""
     steps = torch.arange(length, device=n_frames.device)
     return (steps[None, :] < n_frames.clamp(min=1)[:, None]).float()[:, :, None]
 
 
 def into_disc(points: Tensor) -> Tensor:
-    """Points [B, 2] outside the unit disc are moved to its rim."""
+    """Moves points [B, 2] that lie outside the unit disc to its rim."""
     return points / points.square().sum(dim=1, keepdim=True).clamp(min=1.0).sqrt()

@@ -1,4 +1,4 @@
-"""What shapes the map. After pGESAM, except where a docstring says otherwise."""
+"""The losses that shape the map. They follow pGESAM, except where a docstring says otherwise."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import torch
 from torch import Tensor, nn
 
 PRIOR_DEVIATION = 0.5
-"""Of the KL term's Gaussian, per coordinate: that of points spread evenly over the unit disc."""
+"""The KL term's Gaussian has this deviation per coordinate: that of points all over the unit disc."""
 
 
 def divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """KL of N(mean, variance), [B, 2] each, from N(0, PRIOR_DEVIATION^2), averaged over the batch."""
+    """Returns the mean KL of N(mean, variance), [B, 2] each, from N(0, PRIOR_DEVIATION^2)."""
     prior = PRIOR_DEVIATION**2
     ratio = log_variance.exp() / prior
     return 0.5 * (ratio + mean.square() / prior - 1.0 - ratio.log()).sum(dim=1).mean()
 
 
 def outside_disc(mean: Tensor) -> Tensor:
-    """max(|mean| - 1, 0), averaged: points [B, 2] belong into the unit disc."""
+    """Returns max(|mean| - 1, 0), averaged: points [B, 2] belong into the unit disc."""
     return (_length(mean) - 1.0).clamp(min=0.0).mean()
 
 
 def neighbours(mean: Tensor, instrument: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Attraction d^2 within an instrument and repulsion max(margin - d, 0)^2 between instruments.
+    """Returns attraction d^2 within an instrument and repulsion max(margin - d, 0)^2 between instruments.
 
     Args:
         mean: float32 [B, 2].
@@ -44,7 +44,7 @@ def neighbours(mean: Tensor, instrument: Tensor, margin: float) -> tuple[Tensor,
 
 
 def default_margin(n_instruments: int) -> float:
-    """How far apart instruments are pushed: as far as the disc has room (pGESAM's 0.25 fits some 70)."""
+    """Returns how far apart instruments are pushed: as far as the disc has room (0.25 fits some 70)."""
     return 1.6 / max(n_instruments, 1) ** 0.5
 
 
@@ -60,13 +60,13 @@ class Prototypes(nn.Module):
         self.deviation = deviation
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits [B, n_classes] of points [B, 2]: those of equal Gaussians around the prototypes."""
+        """Returns logits [B, n_classes] of points [B, 2]: those of equal Gaussians around the prototypes."""
         squares = (x[:, None] - self.points[None]).square().sum(dim=2)
         return -0.5 * squares / self.deviation**2
 
 
 class GradientReversal(torch.autograd.Function):
-    """The identity forwards, minus the gradient backwards (Ganin et al., 2016)."""
+    """Passes x forwards, and minus its gradient backwards (Ganin et al., 2016)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -87,12 +87,12 @@ class Adversary(nn.Module):
         )
 
     def forward(self, mean: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
-        """Squared error of pitch (in 2 octaves) and velocity (in 127ths), from points [B, 2]."""
+        """Returns the squared error of pitch (in 2 octaves) and velocity (in 127ths), from points [B, 2]."""
         found = self.layers(GradientReversal.apply(mean))
         wanted = torch.stack([(pitch.float() - 60.0) / 24.0, velocity.float() / 127.0 - 0.5], dim=1)
         return (found - wanted).square().mean()
 
 
 def _length(x: Tensor) -> Tensor:
-    """Euclidean length of [..., 2], with a gradient at 0 too."""
+    """Returns the Euclidean length of [..., 2], with a gradient at 0 too."""
     return (x.square().sum(dim=-1) + 1e-12).sqrt()

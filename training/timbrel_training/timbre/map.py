@@ -8,16 +8,16 @@ map.png            both drawn, where matplotlib is installed
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from timbrel_training.checkpoint import replace_file
 from timbrel_training.errors import CheckpointError
 from timbrel_training.notes.split import Split
-from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.table import TokenTable
 
 ENCODER = "timbre_encoder"
 """Name of the encoder's weights in a stage-1 folder."""
@@ -30,7 +30,7 @@ Points = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class MapPoint:
-    """Where an instrument lies: the fields of the TimbrePoint message."""
+    """An instrument's place: the fields of the TimbrePoint message."""
 
     instrument: str
     family: str
@@ -48,7 +48,7 @@ class TimbreMap:
 
     @classmethod
     def from_points(cls, points: Points, table: TokenTable) -> TimbreMap:
-        """Centroids of the training notes' points [N, 2]."""
+        """Takes the centroids of the training notes' points [N, 2]."""
         training = table.split == int(Split.TRAIN)
         found = []
         for index, (name, family) in enumerate(zip(table.instruments, table.families, strict=True)):
@@ -76,18 +76,18 @@ class TimbreMap:
         return _nearest(self.centroids) if len(self.points) > 1 else np.ones(len(self.points))
 
     def index_of(self, table: TokenTable) -> NDArray[np.int64]:
-        """int64 [M]: the point of each of the table's instruments, -1 where the map has none."""
+        """Returns int64 [M]: the point of each of the table's instruments, -1 where the map has none."""
         names = {point.instrument: index for index, point in enumerate(self.points)}
         return np.array([names.get(name, -1) for name in table.instruments], dtype=np.int64)
 
     def to_json(self) -> dict[str, object]:
-        """As the TimbreMap message is written in JSON."""
-        return {"points": [asdict(point) for point in self.points]}
+        """Returns the TimbreMap message in JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
 class MapFigures:
-    """How good a map is."""
+    """Figures of a map's quality."""
 
     accuracy: float  # share of held-out notes whose nearest centroid is their own instrument's
     training_accuracy: float  # the same of training notes
@@ -97,13 +97,9 @@ class MapFigures:
     separation: float  # spacing / spread
     pitch_correlation: float  # largest absolute correlation of a coordinate with pitch, within instruments
 
-    def scalars(self) -> dict[str, float]:
-        """For logs and JSON."""
-        return asdict(self)
-
 
 def measure(points: Points, table: TokenTable) -> MapFigures:
-    """Figures of note points [N, 2] against centroids of the training notes.
+    """Measures note points [N, 2] against centroids of the training notes.
 
     Spread and accuracy are of held-out cells, or of the training notes where nothing is held out.
     """
@@ -136,18 +132,14 @@ def measure(points: Points, table: TokenTable) -> MapFigures:
 
 def write_map(folder: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:
     """Writes timbre_map.json, note_timbres.npy and, where matplotlib is installed, map.png into `folder`."""
-    temporary = folder / f".{NOTES_FILE}.{os.getpid()}.tmp"
-    with temporary.open("wb") as file:
-        np.save(file, points.astype(np.float32))
-    os.replace(temporary, folder / NOTES_FILE)
-    temporary = folder / f".{MAP_FILE}.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(chart.to_json(), indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, folder / MAP_FILE)
+    text = json.dumps(chart.to_json(), indent=2) + "\n"
+    replace_file(folder / NOTES_FILE, lambda path: _save_array(path, points.astype(np.float32)))
+    replace_file(folder / MAP_FILE, lambda path: path.write_text(text, encoding="utf-8"))
     draw_map(folder / PICTURE_FILE, chart, points, table)
 
 
 def read_map(folder: Path) -> tuple[TimbreMap, Points]:
-    """The map and the notes' points of a stage-1 folder.
+    """Reads the map and the notes' points of a stage-1 folder.
 
     Raises:
         CheckpointError: missing or damaged files.
@@ -164,7 +156,7 @@ def read_map(folder: Path) -> tuple[TimbreMap, Points]:
 
 
 def draw_map(path: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:
-    """A picture of the map: notes as dots, instruments by name, one colour per family."""
+    """Draws a picture of the map: notes as dots, instruments by name, one colour per family."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -186,26 +178,29 @@ def draw_map(path: Path, chart: TimbreMap, points: Points, table: TokenTable) ->
         axes.plot([], [], "o", color=colours[family], label=family)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
     axes.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), title="timbre map")
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    figure.savefig(temporary, dpi=100, format="png")
-    os.replace(temporary, path)
+    replace_file(path, lambda temporary: figure.savefig(temporary, dpi=100, format="png"))
+
+
+def _save_array(path: Path, array: NDArray[np.float32]) -> None:
+    with path.open("wb") as file:  # by name, numpy would append .npy
+        np.save(file, array)
 
 
 def _into_disc(point: Points) -> tuple[float, float]:
-    """A point as two floats, moved to the unit disc's rim if it lies outside."""
+    """Returns a point as two floats, moved to the unit disc's rim if it lies outside."""
     radius = max(1.0, float(np.hypot(point[0], point[1])) * (1 + 1e-6))
     return float(point[0]) / radius, float(point[1]) / radius
 
 
 def _nearest(centroids: Points) -> NDArray[np.float64]:
-    """Distance of each centroid [C, 2] to its nearest neighbour."""
+    """Returns the distance of each centroid [C, 2] to its nearest neighbour."""
     distances = np.linalg.norm(centroids[:, None] - centroids[None], axis=2)
     np.fill_diagonal(distances, np.inf)
     return distances.min(axis=1)
 
 
 def _pitch_correlation(offsets: Points, pitch: NDArray[np.int64]) -> float:
-    """Largest absolute correlation of a coordinate of `offsets` [N, 2] with the pitch [N]."""
+    """Returns the largest absolute correlation of a coordinate of `offsets` [N, 2] with the pitch [N]."""
     if len(pitch) < 3 or pitch.std() == 0 or (offsets.std(axis=0) == 0).any():
         return 0.0
     return max(abs(float(np.corrcoef(offsets[:, axis], pitch)[0, 1])) for axis in (0, 1))

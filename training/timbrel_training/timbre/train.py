@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,86 +15,15 @@ from timbrel_training.checkpoint import load_description, load_weights, save_wei
 from timbrel_training.codec.interface import Codec
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.split import Split
-from timbrel_training.timbre import losses
-from timbrel_training.timbre.config import TimbreTrainingConfig
-from timbrel_training.timbre.decoder import TimbreDecoder
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
 from timbrel_training.timbre.map import ENCODER, MapFigures, TimbreMap, measure, write_map
-from timbrel_training.token_table import TokenTable, require_training_notes
+from timbrel_training.timbre.model import TimbreBatch, TimbreModel, TimbreTrainingConfig
+from timbrel_training.tokens.table import TokenTable, require_training_notes
 
 SHORTEST_CROP = 15
 """Frames: recordings shown to `locate` may be this short, so training sees such crops too."""
 EMBED_BATCH = 512
 """Notes located at once after training."""
-
-
-@dataclass(frozen=True)
-class TimbreBatch:
-    """Starts of notes, and how far training has come."""
-
-    codes: Tensor  # int64 [B, F, K]
-    n_frames: Tensor  # int64 [B]
-    instrument: Tensor  # int64 [B]
-    pitch: Tensor  # int64 [B]
-    velocity: Tensor  # int64 [B]
-    held_frames: Tensor  # int64 [B]
-    progress: float  # 0..1
-
-
-class TimbreModel(nn.Module):
-    """The encoder with all that is needed to train it."""
-
-    family_of: Tensor  # int64 [M]
-
-    def __init__(self, config: TimbreTrainingConfig, latent_dim: int, families: NDArray[np.int64]) -> None:
-        """families: int64 [M], the family of each instrument, counted from 0."""
-        super().__init__()
-        self.config = config
-        n_instruments = len(families)
-        self.margin = config.margin or losses.default_margin(n_instruments)
-        self.encoder = TimbreEncoder(config.encoder, latent_dim)
-        self.decoder = TimbreDecoder(latent_dim, config.encoder.n_frames)
-        self.instruments = losses.Prototypes(n_instruments, self.margin / 4)
-        self.families = losses.Prototypes(int(families.max()) + 1, 0.25)
-        self.adversary = losses.Adversary()
-        self.register_buffer("family_of", torch.from_numpy(families), persistent=False)
-
-    def loss(self, batch: TimbreBatch, latents: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weighted sum and parts of the batch's losses; latents float32 [B, F, D]."""
-        config = self.config
-        mean, log_variance = self.encoder.distribution(latents, batch.n_frames)
-        point = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
-        attraction, repulsion = losses.neighbours(mean, batch.instrument, self.margin)
-        family = self.family_of[batch.instrument]
-        parts = {
-            "reconstruction": self._reconstruction(point, batch, latents),
-            "divergence": losses.divergence(mean, log_variance),
-            "outside_disc": losses.outside_disc(mean),
-            "attraction": attraction,
-            "repulsion": repulsion,
-            "family": nn.functional.cross_entropy(self.families(point), family),
-            "instrument": nn.functional.cross_entropy(self.instruments(point), batch.instrument),
-            "adversary": self.adversary(mean, batch.pitch, batch.velocity),
-        }
-        rising = batch.progress**0.5
-        weights = {
-            "reconstruction": config.reconstruction_weight,
-            "divergence": config.divergence_weight,
-            "outside_disc": config.disc_weight,
-            "attraction": config.attraction_weight * rising,
-            "repulsion": config.repulsion_weight * rising,
-            "family": config.family_weight * (1.0 - batch.progress),
-            "instrument": config.instrument_weight * batch.progress,
-            "adversary": config.adversary_weight,
-        }
-        total = torch.stack([weights[name] * part for name, part in parts.items()]).sum()
-        return total, parts
-
-    def _reconstruction(self, point: Tensor, batch: TimbreBatch, latents: Tensor) -> Tensor:
-        normalised = self.encoder.normalise(latents)
-        wanted, present = self.decoder.segments(normalised, batch.n_frames)
-        found = self.decoder(point, batch.pitch, batch.velocity, batch.held_frames)
-        return ((found - wanted).square() * present).sum() / (present.sum() * latents.shape[2])
 
 
 class TimbreTrainer:
@@ -116,7 +44,7 @@ class TimbreTrainer:
         self._fit_normalisation()
 
     def batch(self, step: int) -> TimbreBatch:
-        """Random training notes; half of them cropped to a random shorter length."""
+        """Draws random training notes; half of them cropped to a random shorter length."""
         config, table = self.config, self.table
         generator = np.random.default_rng(batch_seed(config.loop.seed, step))
         rows = generator.choice(self.training_notes, config.batch_size)
@@ -139,7 +67,7 @@ class TimbreTrainer:
 
     @torch.no_grad()
     def locate_all(self, encoder: TimbreEncoder) -> NDArray[np.float32]:
-        """Every note's point, float32 [N, 2]."""
+        """Returns every note's point, float32 [N, 2]."""
         points = []
         for first in range(0, self.table.n_notes, EMBED_BATCH):
             rows = range(first, min(first + EMBED_BATCH, self.table.n_notes))
@@ -149,8 +77,8 @@ class TimbreTrainer:
         return torch.cat(points).numpy().astype(np.float32)
 
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """How well the averaged encoder separates the instruments."""
-        return measure(self.locate_all(encoder_of(average)), self.table).scalars()
+        """Measures how well the averaged encoder separates the instruments."""
+        return dataclasses.asdict(measure(self.locate_all(encoder_of(average)), self.table))
 
     def _tensor(self, array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -176,7 +104,9 @@ def train_timbre(
 ) -> MapFigures:
     """Trains stage 1 in `out_dir`, or resumes it, and writes the map there; `map` describes the files."""
     trainer = TimbreTrainer(config, table, codec, device)
-    identity = {"timbre": _plain(config), "codec": codec.id, "n_notes": table.n_notes}
+    fields = dataclasses.asdict(config)
+    del fields["loop"]
+    identity = {"timbre": fields, "codec": codec.id, "n_notes": table.n_notes}
     loop = Loop(
         config.loop,
         trainer.model,
@@ -197,7 +127,7 @@ def train_timbre(
         "latent_dim": codec.latent_dim,
         "codec": codec.id,
         "steps": loop.step,
-        "figures": figures.scalars(),
+        "figures": dataclasses.asdict(figures),
     }
     save_weights(out_dir, ENCODER, encoder, description)
     write_map(out_dir, TimbreMap.from_points(points, table), points, table)
@@ -205,7 +135,7 @@ def train_timbre(
 
 
 def encoder_of(model: nn.Module) -> TimbreEncoder:
-    """The encoder within a TimbreModel or a copy of it."""
+    """Returns the encoder within a TimbreModel or a copy of it."""
     encoder = model.encoder
     if not isinstance(encoder, TimbreEncoder):
         raise TypeError(f"{type(model).__name__} has no timbre encoder")
@@ -213,7 +143,7 @@ def encoder_of(model: nn.Module) -> TimbreEncoder:
 
 
 def load_encoder(folder: Path) -> TimbreEncoder:
-    """The trained encoder of a stage-1 folder, in eval mode.
+    """Returns the trained encoder of a stage-1 folder, in eval mode.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
@@ -222,9 +152,3 @@ def load_encoder(folder: Path) -> TimbreEncoder:
     encoder = TimbreEncoder(TimbreEncoderConfig(**description["encoder"]), description["latent_dim"])
     load_weights(folder, ENCODER, encoder)
     return encoder.eval()
-
-
-def _plain(config: TimbreTrainingConfig) -> dict[str, object]:
-    fields = dataclasses.asdict(config)
-    del fields["loop"]
-    return fields

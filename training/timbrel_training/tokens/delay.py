@@ -1,4 +1,4 @@
-"""The delay pattern (Copet et al., 2023, "MusicGen"): codebook q runs q frames behind codebook 0.
+"""Token ids, and the delay pattern (Copet et al., 2023, "MusicGen"): codebook q runs q frames behind.
 
 Step s predicts, for codebook q, the code of frame s - q, and reads that of frame s - 1 - q. So one step
 predicts all codebooks in parallel, and a frame's later codebooks still see its earlier ones.
@@ -14,31 +14,83 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from timbrel_training.tokens.layout import TokenLayout
-
 IGNORED = -100
-"""Target of what is not trained: the default `ignore_index` of PyTorch's cross entropy."""
+"""The target where nothing is trained: the default `ignore_index` of PyTorch's cross entropy."""
+
+
+@dataclass(frozen=True)
+class CodebookLayout:
+    """Token ids of one codebook: the codes 0 .. codebook_size - 1, then BOS, then EOS.
+
+    Where the codec codes a note's fundamental in codebook 0, its tokens are relative to the pitch asked: then
+    a note in tune has the same tokens at every pitch, and what is learnt at one serves all. The others'
+    tokens are their codes.
+    """
+
+    n_codebooks: int
+    codebook_size: int
+    codes_per_semitone: int = 0
+    """Codes of codebook 0 per semitone; 0 where it does not code the fundamental."""
+    code_offset: int = 0
+    """Token of codebook 0 = code - codes_per_semitone * pitch + code_offset."""
+
+    @property
+    def bos_id(self) -> int:
+        """The token that a codebook reads before its first code."""
+        return self.codebook_size
+
+    @property
+    def eos_id(self) -> int:
+        """The token that codebook 0 says after the last frame, and that all read from then on."""
+        return self.codebook_size + 1
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Codes, BOS and EOS."""
+        return self.codebook_size + 2
+
+    def n_steps(self, n_frames: int) -> int:
+        """Returns the decoder steps of a whole note, the one that predicts EOS included."""
+        return n_frames + max(self.n_codebooks - 1, 1)
+
+    def to_tokens(self, codes: NDArray[np.integer], pitch: int) -> NDArray[np.int64]:
+        """Returns tokens int64 [T, K] of a note's codes [T, K]; `pitch` is its MIDI note number."""
+        return self._shifted(codes, -self.code_shift(pitch))
+
+    def to_codes(self, tokens: NDArray[np.integer], pitch: int) -> NDArray[np.uint16]:
+        """Returns codes uint16 [T, K] of a note's tokens [T, K], none of them BOS or EOS."""
+        return self._shifted(tokens, self.code_shift(pitch)).astype(np.uint16)
+
+    def code_shift(self, pitch: int) -> int:
+        """Returns the number to add to a token of codebook 0 to have its code."""
+        return self.codes_per_semitone * pitch - self.code_offset
+
+    def _shifted(self, values: NDArray[np.integer], shift: int) -> NDArray[np.int64]:
+        shifted = values.astype(np.int64)
+        shifted[:, 0] = np.clip(shifted[:, 0] + shift, 0, self.codebook_size - 1)
+        return shifted
+
 
 Codes = NDArray[np.uint16] | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenBatch:
     """Notes side by side, padded to the longest."""
 
     tokens: Tensor  # int64 [B, S, K], what each step reads
     targets: Tensor  # int64 [B, S, K], what it should predict; IGNORED where nothing is asked
     gate: Tensor  # int64 [B, S], 1 while the key is held
 
-    def to(self, device: torch.device | str) -> Batch:
-        """The same on another device."""
-        return Batch(self.tokens.to(device), self.targets.to(device), self.gate.to(device))
+    def to(self, device: torch.device | str) -> TokenBatch:
+        """Returns the same on another device."""
+        return TokenBatch(self.tokens.to(device), self.targets.to(device), self.gate.to(device))
 
 
 def apply_delay(
-    codes: Codes, layout: TokenLayout, *, cut: bool = False
+    codes: Codes, layout: CodebookLayout, *, cut: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What a note's steps read and predict.
+    """Returns what a note's steps read and predict.
 
     Args:
         codes: [T, K].
@@ -68,18 +120,18 @@ def apply_delay(
 
 
 def remove_delay(tokens: NDArray[np.int64], n_frames: int) -> NDArray[np.uint16]:
-    """Codes uint16 [n_frames, K] of predicted tokens [S, K], S >= n_frames + K - 1."""
+    """Returns codes uint16 [n_frames, K] of predicted tokens [S, K], S >= n_frames + K - 1."""
     return np.stack([tokens[q : q + n_frames, q] for q in range(tokens.shape[1])], axis=1).astype(np.uint16)
 
 
 def gate_steps(held_frames: int, n_steps: int) -> NDArray[np.int64]:
-    """Gate [n_steps]: 1 while the frame that codebook 0 predicts is held (at least one is), then 0."""
+    """Returns the gate [n_steps]: 1 while codebook 0's frame is held (at least one is), then 0."""
     return (np.arange(n_steps) < max(held_frames, 1)).astype(np.int64)
 
 
 def collate(
-    notes: Sequence[Codes], held_frames: Sequence[int], layout: TokenLayout, *, max_frames: int
-) -> Batch:
+    notes: Sequence[Codes], held_frames: Sequence[int], layout: CodebookLayout, *, max_frames: int
+) -> TokenBatch:
     """Batches notes for training; those longer than `max_frames` are cut there and get no EOS target.
 
     Args:
@@ -101,4 +153,4 @@ def collate(
         tokens[row, : len(inputs)] = inputs
         targets[row, : len(wanted)] = wanted
         gate[row] = gate_steps(held, longest)
-    return Batch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(gate))
+    return TokenBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(gate))

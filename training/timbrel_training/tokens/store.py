@@ -1,8 +1,19 @@
-"""The store of tokenised notes: one memory-mapped file."""
+"""The store of tokenised notes: one memory-mapped file.
+
+    bytes 0..7      magic "TIMBTOK1"
+    bytes 8..11     version, uint32
+    bytes 12..15    length of the header in bytes, uint32
+    header          JSON: the codec, instruments, sources, and counts
+    index           at the next multiple of 64: one ROW a note
+    codes           at the next multiple of 64: uint16 [frames of all notes, codebooks]
+
+All numbers are little-endian.
+"""
 
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,41 +21,71 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from timbrel_training.errors import TrainingError
 from timbrel_training.notes.split import Split
-from timbrel_training.tokens.store_format import (
-    MAGIC,
-    PREFIX,
-    ROW,
-    VERSION,
-    StoreError,
-    TokenHeader,
-    aligned,
+
+MAGIC = b"TIMBTOK1"
+VERSION = 1
+PREFIX = struct.Struct("<8sII")
+ALIGNMENT = 64
+
+ROW = np.dtype(
+    [
+        ("offset", "<i8"),  # first frame, counted from the start of the codes
+        ("n_frames", "<i4"),
+        ("held_frames", "<i4"),  # frames with the key down; a note that dies away earlier has fewer frames
+        ("instrument", "<i2"),  # index into the header's instruments
+        ("source", "<i2"),  # index into the header's sources
+        ("pitch", "u1"),  # MIDI note number
+        ("velocity", "u1"),  # 1..127
+        ("split", "u1"),  # timbrel_training.notes.split.Split
+        ("cut", "u1"),  # 1: still sounding where the codes end, so that no EOS follows
+    ]
 )
-from timbrel_training.tokens.store_writer import TokenStoreWriter
-
-__all__ = ["StoreError", "TokenHeader", "TokenStore", "TokenStoreWriter", "TokenisedNote"]
 
 
-@dataclass(frozen=True, eq=False)
-class TokenisedNote:
-    """One note as codes."""
+class StoreError(TrainingError):
+    """A token store is missing, damaged or made for something else; the message is one line."""
 
-    codes: NDArray[np.uint16]  # [frames, codebooks], a view of the file
-    instrument_id: int  # index into the store's instruments
-    pitch: int
-    velocity: int
-    held_frames: int
-    split: Split
-    cut: bool  # still sounding where the codes end
-    source: str
+
+@dataclass(frozen=True)
+class TokenHeader:
+    """The codec that a store's codes belong to."""
+
+    codec_id: str
+    codec_hash: str  # of the codec's weights: codes of another training are other codes
+    sample_rate: int  # Hz
+    hop_length: int  # samples a frame
+    n_codebooks: int
+    codebook_size: int
+    codes_per_semitone: int = 0  # of codebook 0, where it codes the fundamental; see CodebookLayout
+    code_offset: int = 0
+
+    @property
+    def frame_rate(self) -> float:
+        """Frames per second."""
+        return self.sample_rate / self.hop_length
+
+
+def aligned(n_bytes: int) -> int:
+    """Returns the next position at or after `n_bytes` where an array may start."""
+    return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
 class TokenStore:
-    """Notes by number; every column of the index is a numpy array [notes] for fast sampling.
+    """Notes by number, and their index as one array [notes] a column, for fast sampling.
 
     Raises:
         StoreError: the file is missing, not a token store, of another version, or truncated.
     """
+
+    n_frames: NDArray[np.int64]
+    held_frames: NDArray[np.int64]  # frames with the key down
+    instrument: NDArray[np.int64]  # index into `instruments`
+    pitch: NDArray[np.int64]  # MIDI note numbers
+    velocity: NDArray[np.int64]  # 1..127
+    split: NDArray[np.int64]  # values of Split
+    cut: NDArray[np.bool_]  # whether the note was still sounding where its codes end
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -59,6 +100,9 @@ class TokenStore:
         codes_at = aligned(start + n_notes * ROW.itemsize)
         self._check_size(codes_at + 2 * n_frames * self.header.n_codebooks)
         self.index = self._map(ROW, start, (n_notes,))
+        for name in ("n_frames", "held_frames", "instrument", "pitch", "velocity", "split"):
+            setattr(self, name, self.index[name].astype(np.int64))
+        self.cut = self.index["cut"] != 0
         self.codes: NDArray[np.uint16] = self._map(
             np.dtype("<u2"), codes_at, (n_frames, self.header.n_codebooks)
         )  # [frames of all notes, codebooks]
@@ -66,66 +110,19 @@ class TokenStore:
     def __len__(self) -> int:
         return len(self.index)
 
-    def __getitem__(self, i: int) -> TokenisedNote:
-        row = self.index[i]
-        start = int(row["offset"])
-        return TokenisedNote(
-            codes=self.codes[start : start + int(row["n_frames"])],
-            instrument_id=int(row["instrument"]),
-            pitch=int(row["pitch"]),
-            velocity=int(row["velocity"]),
-            held_frames=int(row["held_frames"]),
-            split=Split(int(row["split"])),
-            cut=bool(row["cut"]),
-            source=self.sources[int(row["source"])],
-        )
+    def note(self, i: int) -> NDArray[np.uint16]:
+        """Returns the codes [frames, codebooks] of note `i`: a view of the file."""
+        start = int(self.index["offset"][i])
+        return self.codes[start : start + int(self.n_frames[i])]
 
     @property
     def offsets(self) -> NDArray[np.int64]:
         """[notes + 1]: note i has the frames offsets[i] .. offsets[i + 1] - 1 of `codes`."""
         return np.append(self.index["offset"], np.int64(len(self.codes)))
 
-    @property
-    def n_frames(self) -> NDArray[np.int64]:
-        """[notes]."""
-        return self._column("n_frames")
-
-    @property
-    def held_frames(self) -> NDArray[np.int64]:
-        """[notes], frames with the key down."""
-        return self._column("held_frames")
-
-    @property
-    def instrument(self) -> NDArray[np.int64]:
-        """[notes], index into `instruments`."""
-        return self._column("instrument")
-
-    @property
-    def pitch(self) -> NDArray[np.int64]:
-        """[notes], MIDI note numbers."""
-        return self._column("pitch")
-
-    @property
-    def velocity(self) -> NDArray[np.int64]:
-        """[notes], 1..127."""
-        return self._column("velocity")
-
-    @property
-    def split(self) -> NDArray[np.int64]:
-        """[notes], values of Split."""
-        return self._column("split")
-
-    @property
-    def cut(self) -> NDArray[np.bool_]:
-        """[notes], whether the note was still sounding where its codes end."""
-        return self.index["cut"] != 0
-
     def of_split(self, *splits: Split) -> NDArray[np.intp]:
-        """Numbers of the notes in any of these splits."""
+        """Returns the numbers of the notes in any of these splits."""
         return np.flatnonzero(np.isin(self.index["split"], splits))
-
-    def _column(self, name: str) -> NDArray[np.int64]:
-        return self.index[name].astype(np.int64)
 
     def _check_size(self, expected: int) -> None:
         size = self.path.stat().st_size
@@ -142,7 +139,7 @@ class TokenStore:
 
 
 def _read_document(path: Path) -> tuple[dict[str, Any], int]:
-    """The JSON header and where the index starts."""
+    """Reads the JSON header, and returns it and where the index starts."""
     try:
         with path.open("rb") as file:
             prefix = file.read(PREFIX.size)

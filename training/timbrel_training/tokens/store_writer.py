@@ -1,10 +1,11 @@
-"""Writing a token store, so that a killed run continues where it stopped."""
+"""Writes a token store, so that a killed run continues where it stopped."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -13,18 +14,10 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.tokens.store_format import (
-    MAGIC,
-    PREFIX,
-    ROW,
-    VERSION,
-    StoreError,
-    TokenHeader,
-    aligned,
-)
+from timbrel_training.tokens.store import MAGIC, PREFIX, ROW, VERSION, StoreError, TokenHeader, aligned
 
 
-class TokenStoreWriter:
+class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
     """Appends notes to `<path>.partial`; `finish` makes the file at `path` by one rename.
 
     A note counts once its row is written, which happens after its codes and names. Reopening drops whatever a
@@ -52,11 +45,8 @@ class TokenStoreWriter:
         self._names = self._append("names")
 
     def __len__(self) -> int:
-        """Notes written so far, by earlier runs too."""
+        """Returns notes written so far, by earlier runs too."""
         return self._n_notes
-
-    def __enter__(self) -> TokenStoreWriter:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

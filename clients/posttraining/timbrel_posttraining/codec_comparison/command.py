@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from timbrel_training.precision import AUTO, PRECISIONS
-from timbrel_training.stage import add_folder
-
-if TYPE_CHECKING:
-    from timbrel_posttraining.codec_comparison.comparison import Comparison
-    from timbrel_posttraining.codec_comparison.design import Design
+from timbrel_training.optimization import AUTO, PRECISIONS
+from timbrel_training.stages import add_folder
 
 help = "train codec designs for the same time and judge them by the same figures"
 
@@ -31,7 +26,7 @@ class ListDesigns(argparse.Action):
     """Prints the designs and ends the command, whatever else is missing from the line."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from timbrel_posttraining.codec_comparison.design import DESIGNS
+        from timbrel_posttraining.codec_comparison.designs import DESIGNS
 
         for design in DESIGNS:
             print(f"{design.name:32s} {design.about}")
@@ -71,39 +66,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compares, and prints the table."""
-    from timbrel_posttraining.codec_comparison.budget import StoppedError
-    from timbrel_posttraining.codec_comparison.comparison import Comparison
-    from timbrel_posttraining.codec_comparison.config import ComparisonConfig
-    from timbrel_posttraining.codec_comparison.design import designs_named
-    from timbrel_posttraining.codec_comparison.report import MARKDOWN_NAME, to_markdown
-    from timbrel_training.notes.library import AudioLibrary
+    from timbrel_posttraining.codec_comparison import codec_training, comparison, designs
+    from timbrel_training.notes.dataset import NoteDataset
 
-    designs = designs_named(args.design)
-    config = ComparisonConfig(
+    chosen = designs.designs_named(args.design)
+    config = designs.ComparisonConfig(
         minutes=args.minutes, decoder_minutes=args.decoder_minutes, precision=args.precision
     )
-    comparison = Comparison(AudioLibrary(args.notes), args.out, config)
+    compared = comparison.Comparison(NoteDataset(args.notes), args.out, config)
     try:
         if args.rehearse:
-            rehearse(comparison, designs)
+            for design in chosen:
+                print(compared.rehearse(design).summary(design, config), flush=True)
         else:
-            print(to_markdown(comparison.run(designs)))
-            print(args.out / MARKDOWN_NAME)
-    except StoppedError as error:
+            print(comparison.to_markdown(compared.run(chosen)))
+            print(args.out / comparison.MARKDOWN_NAME)
+    except codec_training.StoppedError as error:
         print(f"{error}; run the same command again to go on with it")
     return 0
-
-
-def rehearse(comparison: Comparison, designs: Sequence[Design]) -> None:
-    """Prints what each design's steps cost, and how many the budget has."""
-    config = comparison.config
-    for design in designs:
-        cost = comparison.rehearse(design)
-        codec_steps = 60.0 * config.minutes / cost.codec_seconds
-        decoder_steps = 60.0 * config.decoder_minutes / cost.decoder_seconds
-        print(
-            f"{design.name}: codec {cost.codec_seconds:.3f} s a step, {codec_steps:,.0f} steps in "
-            f"{config.minutes:g} minutes; decoder {cost.decoder_seconds:.3f} s, {decoder_steps:,.0f} in "
-            f"{config.decoder_minutes:g}",
-            flush=True,
-        )

@@ -1,1 +1,1 @@
-"""How good a finished bundle is, held against the notes it learnt from."""
+"""Judges a finished bundle against the notes it learnt from, and reports."""

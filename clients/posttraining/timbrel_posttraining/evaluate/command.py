@@ -1,18 +1,13 @@
-"""`timbrel train evaluate`: how good is a bundle?"""
+"""`timbrel train evaluate`: judges a bundle."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from timbrel_training.stage import add_folder
-
-if TYPE_CHECKING:
-    from timbrel_posttraining.evaluate.figure import Figure, SectionReport
+from timbrel_training.stages import add_folder
 
 help = "judge a finished bundle against the notes it learnt from: report.json and report.html"
 
@@ -67,30 +62,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judges, writes the report and prints the figures that have a bar."""
-    from timbrel_posttraining.evaluate.evaluation import REPORT_HTML, REPORT_JSON, evaluate, judge_sections
-    from timbrel_posttraining.evaluate.settings import Settings
+    from timbrel_posttraining.evaluate import evaluation
 
-    settings = Settings(args.bundle, args.notes, args.out, args.count, args.jobs, tuple(args.section))
+    settings = evaluation.Settings(
+        args.bundle, args.notes, args.out, args.count, args.jobs, tuple(args.section)
+    )
+    progress = sys.stderr.isatty()
     if settings.sections:
-        for section in judge_sections(settings, progress=sys.stderr.isatty()):
-            print(f"{section.title}. {section.method}", *_lines(section.figures), *_rows(section), sep="\n")
+        for section in evaluation.judge_sections(settings, progress=progress):
+            print(f"{section.title}. {section.method}", *section.lines(), sep="\n")
         return 0
-    report = evaluate(settings, progress=sys.stderr.isatty())
-    print(*_lines(report.judged()), sep="\n")
-    print(f"{args.out / REPORT_JSON}\n{args.out / REPORT_HTML}")
+    report = evaluation.evaluate(settings, progress=progress)
+    print(*(figure.line for figure in report.judged()), sep="\n")
+    print(f"{args.out / evaluation.REPORT_JSON}\n{args.out / evaluation.REPORT_HTML}")
     return 0
-
-
-def _lines(figures: Iterable[Figure]) -> Iterable[str]:
-    """One line per figure: name, value and interval; where there is a bar, that and the verdict."""
-    verdicts = {True: "met", False: "MISSED", None: "not measured"}
-    for figure in figures:
-        verdict = verdicts[figure.met] if figure.has_bar else ""
-        yield f"{figure.name:32} {figure.shown:36} {figure.bar_shown:18} {verdict}".rstrip()
-
-
-def _rows(section: SectionReport) -> Iterable[str]:
-    """The section's tables, a line per row."""
-    for table in section.tables:
-        yield f"{table.title} ({', '.join(table.columns)}):"
-        yield from (f"  {', '.join(map(str, row))}" for row in table.rows)

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from timbrel.demo.picture import require_matplotlib
+from timbrel.demo import require_matplotlib
 from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import atomic_write
-from timbrel_posttraining.evaluate.cache import TakeCache
-from timbrel_posttraining.evaluate.examples import examples_of
-from timbrel_posttraining.evaluate.figure import SectionReport
-from timbrel_posttraining.evaluate.generation import write_takes
-from timbrel_posttraining.evaluate.heard import Heard
-from timbrel_posttraining.evaluate.material import HIGHEST, LOWEST, Material
+from timbrel_posttraining.evaluate import page
+from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Take
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
-from timbrel_posttraining.evaluate.measuring import measure_takes
-from timbrel_posttraining.evaluate.page import render_page
-from timbrel_posttraining.evaluate.picture import map_svg
-from timbrel_posttraining.evaluate.report import Report
-from timbrel_posttraining.evaluate.sections.apart import Apart
-from timbrel_posttraining.evaluate.sections.between import Between
-from timbrel_posttraining.evaluate.sections.cells import Cells
-from timbrel_posttraining.evaluate.sections.consistency import Consistency
-from timbrel_posttraining.evaluate.sections.frechet import Frechet
-from timbrel_posttraining.evaluate.sections.identity import Identity
-from timbrel_posttraining.evaluate.sections.locate import Locate
-from timbrel_posttraining.evaluate.sections.map_quality import MapQuality
-from timbrel_posttraining.evaluate.sections.release import Release
+from timbrel_posttraining.evaluate.report import Report, SectionReport
+from timbrel_posttraining.evaluate.sections import SECTIONS, fidelity
 from timbrel_posttraining.evaluate.sections.section import Section
-from timbrel_posttraining.evaluate.sections.size import Size
-from timbrel_posttraining.evaluate.sections.smoothness import Smoothness
-from timbrel_posttraining.evaluate.sections.variety import Variety
-from timbrel_posttraining.evaluate.sections.velocity import Velocity
-from timbrel_posttraining.evaluate.settings import Settings
-from timbrel_posttraining.evaluate.take import Take
+from timbrel_posttraining.evaluate.takes import Measurements, TakeCache, measure_takes, write_takes
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 
 REPORT_JSON = "report.json"
@@ -47,10 +28,39 @@ REPORT_HTML = "report.html"
 MAP_PICTURE = "map.svg"
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Says which bundle is judged, and how thoroughly.
+
+    Raises:
+        ConfigError: a number is not positive, or `out` is a file.
+    """
+
+    bundle: Path
+    """The bundle's folder."""
+    notes: Path
+    """The library that it is held against: the one it learnt from."""
+    out: Path
+    """Folder for the report, and for what makes a second run short."""
+    count: int = 2000
+    """Notes of the largest sections; the others take a share of it."""
+    jobs: int = 1
+    """Processes that measure."""
+    sections: tuple[str, ...] = ()
+    """Names of the sections to judge; all of them, and a report, where none is named."""
+
+    def __post_init__(self) -> None:
+        for name in ("count", "jobs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        if self.out.exists() and not self.out.is_dir():
+            raise ConfigError(f"--out {self.out} is a file, a folder is needed")
+
+
 def evaluate(settings: Settings, *, progress: bool = False) -> Report:
     """Judges a bundle; writes report.json, report.html and map.svg, each whole or not at all.
 
-    What was written and measured is kept beside them: a second run, or one after a kill, makes only what is
+    All takes and measurements are kept beside them: a second run, or one after a kill, makes only what is
     missing.
 
     Raises:
@@ -59,106 +69,80 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
         MissingExtraError: an optional part of timbrel is not installed.
     """
     require_matplotlib()
-    material, cache = _open(settings)
-    cells = _cells(material)
-    sections = (*cells, *_further_sections(material))
-    heard = _hear(settings, sections, cache, progress=progress)
+    notes, cache = _open(settings)
+    sections = [make(notes) for make in SECTIONS]
+    measured = _measure(settings, sections, cache, progress=progress)
     report = Report(
-        bundle_name=material.bundle.manifest.name,
-        bundle_hash=material.bundle.manifest.bundle_hash,
-        library=", ".join(material.library.sources),
+        bundle_name=notes.bundle.manifest.name,
+        bundle_hash=notes.bundle.manifest.bundle_hash,
+        library=", ".join(notes.library.sources),
         settings={"count": settings.count, "pitches": f"{LOWEST} to {HIGHEST}", "sampling": "server default"},
-        sections=tuple(_judge(sections, heard, progress=progress)),
+        sections=tuple(_judge(sections, measured, progress=progress)),
     )
-    picture = _map(material, heard)
-    page = render_page(report, picture, list(examples_of(material, cells, heard)))
-    _write(settings.out, report, page, picture)
+    picture = _map(notes, measured)
+    pictured = [section for section in sections if isinstance(section, fidelity.Fidelity)]
+    html = page.render_page(report, picture, list(page.examples_of(notes, pictured, measured)))
+    atomic_write(settings.out / REPORT_JSON, report.to_json())
+    atomic_write(settings.out / REPORT_HTML, html)
+    atomic_write(settings.out / MAP_PICTURE, picture + "\n")
     return report
 
 
 def judge_sections(settings: Settings, *, progress: bool = False) -> tuple[SectionReport, ...]:
-    """Judges the sections that `settings` names, and writes no report; what was made is kept for one.
+    """Judges the sections that `settings` names, and writes no report; the measurements are kept for one.
 
     Raises:
         ConfigError: there is no section of a name; others as `evaluate`.
     """
-    material, cache = _open(settings)
-    known = {section.name: section for section in (*_cells(material), *_further_sections(material))}
+    notes, cache = _open(settings)
+    known = {section.name: section for section in SECTIONS}
     for name in settings.sections:
         if name not in known:
             raise ConfigError(f"--section {name}: there is none of that name; choose of {', '.join(known)}")
-    sections = tuple(known[name] for name in settings.sections)
-    heard = _hear(settings, sections, cache, progress=progress)
-    return tuple(_judge(sections, heard, progress=progress))
-
-
-def _open(settings: Settings) -> tuple[Material, TakeCache]:
-    """What is judged, and what was made of it before."""
-    TuningMeter()  # what is not installed is told before the long work
-    bundle = Bundle.open(settings.bundle)
-    bundle.require()
-    library = AudioLibrary(settings.notes)
-    return Material(bundle, library, settings.count), TakeCache.open(settings.out, bundle, library)
-
-
-def _cells(material: Material) -> tuple[Cells, Cells]:
-    return (
-        Cells(material, Split.TRAIN, "trained", "Trained cells"),
-        Cells(material, Split.HELD_OUT_CELL, "held_out", "Held-out cells"),
-    )
-
-
-def _hear(settings: Settings, sections: Sequence[Section], cache: TakeCache, *, progress: bool) -> Heard:
-    """Makes and measures what the sections want."""
-    wanted = merge(sections)
-    write_takes(settings.bundle, wanted, cache, progress=progress)
-    measure_takes(settings.bundle, settings.notes, wanted, cache, settings.jobs, progress=progress)
-    return Heard(cache)
+    sections = [known[name](notes) for name in settings.sections]
+    measured = _measure(settings, sections, cache, progress=progress)
+    return tuple(_judge(sections, measured, progress=progress))
 
 
 def merge(sections: Iterable[Section]) -> dict[Take, bool]:
-    """The takes of all sections, each once, and whether any section wants it heard in full."""
+    """Collects the takes of all sections, each once, and whether any section wants it measured in full."""
     wanted: dict[Take, bool] = {}
     for section in sections:
-        for take, in_full in section.wanted():
-            wanted[take] = in_full or wanted.get(take, False)
+        for take in section.requested():
+            wanted[take] = section.in_full or wanted.get(take, False)
     return wanted
 
 
-def _further_sections(material: Material) -> tuple[Section, ...]:
-    return (
-        Between(material),
-        Apart(material),
-        Frechet(material),
-        Consistency(material),
-        Identity(material),
-        Smoothness(material),
-        Velocity(material),
-        Release(material),
-        Variety(material),
-        Locate(material),
-        MapQuality(material),
-        Size(material),
-    )
+def _open(settings: Settings) -> tuple[EvaluationSet, TakeCache]:
+    """Opens the bundle beside its library, and the takes that were made of them before."""
+    TuningMeter()  # what is not installed is told before the long work
+    bundle = Bundle.open(settings.bundle)
+    bundle.require()
+    library = NoteDataset(settings.notes)
+    return EvaluationSet(bundle, library, settings.count), TakeCache.open(settings.out, bundle, library)
 
 
-def _judge(sections: Sequence[Section], heard: Heard, *, progress: bool) -> Iterable[SectionReport]:
+def _measure(
+    settings: Settings, sections: Sequence[Section], cache: TakeCache, *, progress: bool
+) -> Measurements:
+    """Makes and measures the takes that the sections want."""
+    wanted = merge(sections)
+    write_takes(settings.bundle, wanted, cache, progress=progress)
+    measure_takes(settings.bundle, settings.notes, wanted, cache, settings.jobs, progress=progress)
+    return Measurements(cache)
+
+
+def _judge(sections: Sequence[Section], measured: Measurements, *, progress: bool) -> Iterable[SectionReport]:
     with bar("judging", len(sections), "section", shown=progress) as shown:
         for section in sections:
-            yield section.judge(heard)
+            yield section.judge(measured)
             shown.update()
 
 
-def _map(material: Material, heard: Heard) -> str:
-    """The picture of the map, with the source notes that were located."""
-    rows = [int(row) for row in material.pick(Split.TRAIN, material.count)]
-    located = heard.points([material.source(row) for row in rows])
+def _map(notes: EvaluationSet, measured: Measurements) -> str:
+    """Draws the map, with the source notes that were located."""
+    rows = [int(row) for row in notes.pick(Split.TRAIN, notes.count)]
+    located = measured.points([notes.source(row) for row in rows])
     somewhere = np.flatnonzero(~np.isnan(located).any(axis=1))
-    families = [material.family(rows[number]) for number in somewhere]
-    return map_svg(material.points, material.instruments, material.families, located[somewhere], families)
-
-
-def _write(out: Path, report: Report, page: str, picture: str) -> None:
-    atomic_write(out / REPORT_JSON, report.to_json())
-    atomic_write(out / REPORT_HTML, page)
-    atomic_write(out / MAP_PICTURE, picture + "\n")
+    families = [notes.family(rows[number]) for number in somewhere]
+    return page.map_svg(notes.points, notes.instruments, notes.families, located[somewhere], families)

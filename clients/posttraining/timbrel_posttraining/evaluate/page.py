@@ -1,13 +1,24 @@
-"""report.html: the report for reading, in one file that needs nothing else."""
+"""report.html: the report for reading, with its pictures, in one file that needs nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import base64
+import colorsys
+import io
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from timbrel_posttraining.evaluate.figure import Cell, Figure, SectionReport, Table
-from timbrel_posttraining.evaluate.report import Report
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind
+from timbrel_posttraining.evaluate.report import CellValue, Figure, Report, SectionReport, Table
+from timbrel_posttraining.evaluate.sections.fidelity import Fidelity
+from timbrel_posttraining.evaluate.takes import Measurements
+
+DEPTH_DB = 60.0
+"""Below the loudest, all is drawn as silence."""
+PIXELS_PER_BAND = 2
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #222;
@@ -24,17 +35,12 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
-@dataclass(frozen=True)
-class Example:
-    """One note in its three forms, as pictures."""
-
-    title: str
-    pictures: tuple[tuple[str, str], ...]
-    """What it is, and a data URI."""
+Example = tuple[str, list[tuple[str, str]]]
+"""A note in its three forms: a title, and pictures as captions with data URIs."""
 
 
 def render_page(report: Report, map_svg: str, examples: Sequence[Example]) -> str:
-    """The page's HTML."""
+    """Writes the page's HTML."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -94,7 +100,7 @@ def _table(table: Table) -> str:
     return f"<details open>{title}<table><tr>{head}</tr>{rows}</table></details>"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: CellValue) -> str:
     match cell:
         case None:
             return "<td></td>"
@@ -106,7 +112,98 @@ def _cell(cell: Cell) -> str:
 
 
 def _example(example: Example) -> str:
-    pictures = "".join(
-        f'<td>{escape(what)}<img alt="{escape(what)}" src="{uri}"></td>' for what, uri in example.pictures
+    title, pictures = example
+    cells = "".join(
+        f'<td>{escape(what)}<img alt="{escape(what)}" src="{uri}"></td>' for what, uri in pictures
     )
-    return f'<h3>{escape(example.title)}</h3><table class="takes"><tr>{pictures}</tr></table>'
+    return f'<h3>{escape(title)}</h3><table class="takes"><tr>{cells}</tr></table>'
+
+
+def examples_of(
+    notes: EvaluationSet, sections: Sequence[Fidelity], measured: Measurements
+) -> Iterator[Example]:
+    """Pictures, of each family in the map's order, the first note of every section that has one."""
+    for family in dict.fromkeys(notes.families):
+        for section in sections:
+            found = [number for number, row in enumerate(section.rows) if notes.family(row) == family]
+            if found:
+                yield _picture_takes(notes, section, found[0], measured)
+
+
+def _picture_takes(notes: EvaluationSet, section: Fidelity, number: int, measured: Measurements) -> Example:
+    takes = {kind: section.takes[kind][number] for kind in Kind}
+    source = takes[Kind.SOURCE]
+    peak = float(np.max(measured.mel(source)))
+    pictures = [(str(kind), spectrogram_uri(measured.mel(take), peak)) for kind, take in takes.items()]
+    title = (
+        f"{notes.name(source.row)}, pitch {source.pitch}, velocity {source.velocity}, "
+        f"held {source.seconds:.2f} s ({section.title.lower()})"
+    )
+    return title, pictures
+
+
+def spectrogram_uri(mel: NDArray[np.float32], peak_db: float) -> str:
+    """Draws a PNG as a data URI: time to the right, one pixel a frame; low bands at the bottom.
+
+    Args:
+        mel: [frames, bands], in dB.
+        peak_db: the level that is drawn brightest.
+    """
+    from matplotlib.image import imsave
+
+    picture = np.repeat(mel.T, PIXELS_PER_BAND, axis=0)
+    file = io.BytesIO()
+    imsave(file, picture, cmap="magma", vmin=peak_db - DEPTH_DB, vmax=peak_db, origin="lower", format="png")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def map_svg(
+    points: NDArray[np.float64],
+    names: Sequence[str],
+    families: Sequence[str],
+    located: NDArray[np.float64],
+    located_families: Sequence[str],
+) -> str:
+    """Draws the map as an SVG element: the disc, dots where notes landed, labelled points for instruments.
+
+    Args:
+        points: [instruments, 2], published.
+        names, families: of the instruments.
+        located: [notes, 2], where notes landed.
+        located_families: of those notes.
+    """
+    colours = family_colours(families)
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" class="map" viewBox="-1.08 -1.08 2.5 2.16" role="img" '
+        'aria-label="the timbre map" font-family="sans-serif">',
+        '<rect x="-1.08" y="-1.08" width="2.5" height="2.16" fill="white"/>',
+        '<circle r="1" fill="none" stroke="#bbb" stroke-width="0.004"/>',
+    ]
+    for (x, y), family in zip(located, located_families, strict=True):
+        parts.append(
+            f'<circle cx="{x:.3f}" cy="{-y:.3f}" r="0.006" fill="{colours[family]}" opacity="0.45"/>'
+        )
+    for (x, y), name, family in zip(points, names, families, strict=True):
+        parts.append(
+            f'<circle cx="{x:.3f}" cy="{-y:.3f}" r="0.018" fill="{colours[family]}" stroke="#222" '
+            f'stroke-width="0.004"/><text x="{x + 0.025:.3f}" y="{-y + 0.012:.3f}" font-size="0.036">'
+            f"{escape(name)}</text>"
+        )
+    for number, (family, colour) in enumerate(colours.items()):
+        y = -1.0 + 0.06 * number
+        parts.append(
+            f'<circle cx="1.06" cy="{y:.3f}" r="0.016" fill="{colour}"/>'
+            f'<text x="1.09" y="{y + 0.012:.3f}" font-size="0.036">{escape(family)}</text>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def family_colours(families: Sequence[str]) -> dict[str, str]:
+    """Gives each family a colour, in their order."""
+    names = list(dict.fromkeys(families))
+    colours = {}
+    for number, name in enumerate(names):
+        lightness = 0.42 if number % 2 else 0.58
+        rgb = colorsys.hls_to_rgb(number / len(names), lightness, 0.7)
+        colours[name] = "#" + "".join(f"{round(255 * channel):02x}" for channel in rgb)
+    return colours

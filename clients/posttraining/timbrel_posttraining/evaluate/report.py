@@ -1,37 +1,188 @@
-"""The report: everything that was found, as JSON."""
+"""The report's contents: sections of figures with intervals and bars, and tables; as JSON values."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-from timbrel_posttraining.evaluate.figure import Figure, SectionReport
+from timbrel_posttraining.evaluate.estimates import Estimate
+
+
+class Sense(StrEnum):
+    """The side of a bar's limit that is good."""
+
+    AT_LEAST = "at least"
+    AT_MOST = "at most"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A limit that a bundle has to reach to ship, itself allowed."""
+
+    sense: Sense
+    limit: float
+
+    def met_by(self, value: float) -> bool:
+        """Tells whether this value reaches the limit."""
+        return value >= self.limit if self.sense is Sense.AT_LEAST else value <= self.limit
+
+
+BARS: Mapping[str, Bar] = {
+    "trained.in_tune.lost_by_codec": Bar(Sense.AT_MOST, 0.01),
+    "trained.in_tune.lost_by_model": Bar(Sense.AT_MOST, 0.02),
+    "held_out.in_tune.lost": Bar(Sense.AT_MOST, 0.03),
+    "between.in_tune": Bar(Sense.AT_LEAST, 0.90),
+    "trained.log_mel.reconstruction": Bar(Sense.AT_MOST, 2.5),  # dB
+    "trained.log_mel.excess": Bar(
+        Sense.AT_MOST, 0.0
+    ),  # dB above 1.25 times the reconstruction's distance plus 1 dB
+    "consistency.ratio": Bar(Sense.AT_LEAST, 0.95),
+    "identity.ratio": Bar(Sense.AT_LEAST, 0.85),
+    "smoothness.largest_step": Bar(Sense.AT_MOST, 0.40),
+    "velocity.level_error": Bar(Sense.AT_MOST, 3.0),  # dB
+    "release.error_of_allowed": Bar(Sense.AT_MOST, 1.0),  # of max(10 %, 50 ms)
+    "locate.generated_nearest": Bar(Sense.AT_LEAST, 0.75),
+    "locate.held_out_among_5": Bar(Sense.AT_LEAST, 0.60),
+    "locate.apart": Bar(Sense.AT_LEAST, 0.90),
+    "bundle.megabytes": Bar(Sense.AT_MOST, 60.0),
+}
+"""The bars by the figure's name. Shares are of 1; units are those of the figures."""
+
+
+CellValue = str | int | float | None
+"""The value of a table's cell; None where there is nothing to tell."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number with its 95 % interval."""
+
+    name: str
+    """Flat and dotted: "trained.in_tune.generated"."""
+    label: str
+    """The words for people."""
+    estimate: Estimate
+    unit: str = ""
+    """One of "%" (the value is a share of 1), "dB", "ms", "s", "cents", "MB", or nothing."""
+
+    @property
+    def has_bar(self) -> bool:
+        """True where a bar is set for it."""
+        return self.name in BARS
+
+    @property
+    def met(self) -> bool | None:
+        """True where its bar is reached; None where there is no bar, or nothing was measured."""
+        bar = BARS.get(self.name)
+        return None if bar is None or math.isnan(self.estimate.value) else bar.met_by(self.estimate.value)
+
+    @property
+    def shown(self) -> str:
+        """Value and interval for people: "97.3 % (96.6 to 98.0)"."""
+        value = show_number(self.estimate.value, self.unit)
+        if not math.isfinite(self.estimate.low + self.estimate.high):
+            return value
+        ends = (self.estimate.low, self.estimate.high)
+        low, high = (show_number(end, self.unit).removesuffix(self.unit).strip() for end in ends)
+        return f"{value} ({low} to {high})"
+
+    @property
+    def bar_shown(self) -> str:
+        """The bar for people: "at least 90.0 %"; nothing where there is none."""
+        bar = BARS.get(self.name)
+        return "" if bar is None else f"{bar.sense} {show_number(bar.limit, self.unit)}"
+
+    @property
+    def line(self) -> str:
+        """The figure for a terminal: name, value and interval; where there is a bar, that and the verdict."""
+        verdicts = {True: "met", False: "MISSED", None: "not measured"}
+        verdict = verdicts[self.met] if self.has_bar else ""
+        return f"{self.name:32} {self.shown:36} {self.bar_shown:18} {verdict}".rstrip()
+
+    def to_json(self) -> dict[str, object]:
+        """The figure as JSON values; null where nothing could be measured."""
+        bar = BARS.get(self.name)
+        return {
+            "value": json_number(self.estimate.value),
+            "low": json_number(self.estimate.low),
+            "high": json_number(self.estimate.high),
+            "n": self.estimate.n,
+            "unit": self.unit,
+            "label": self.label,
+            "bar": None if bar is None else bar.limit,
+            "bar_is": None if bar is None else str(bar.sense),
+            "met": self.met,
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """A breakdown in rows."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[CellValue, ...], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The table as JSON values."""
+        rows = [[json_number(cell) if isinstance(cell, float) else cell for cell in row] for row in self.rows]
+        return {"title": self.title, "columns": list(self.columns), "rows": rows}
+
+
+@dataclass(frozen=True)
+class SectionReport:
+    """The findings of one section."""
+
+    name: str
+    title: str
+    method: str
+    """The method of measurement, in a sentence or two."""
+    figures: tuple[Figure, ...]
+    tables: tuple[Table, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yields the section for a terminal: a line per figure, and one per row of its tables."""
+        yield from (figure.line for figure in self.figures)
+        for table in self.tables:
+            yield f"{table.title} ({', '.join(table.columns)}):"
+            yield from (f"  {', '.join(map(str, row))}" for row in table.rows)
+
+    def to_json(self) -> dict[str, object]:
+        """The section as JSON values; its figures are named, and stand in the report's flat list."""
+        return {
+            "title": self.title,
+            "method": self.method,
+            "figures": [figure.name for figure in self.figures],
+            "tables": [table.to_json() for table in self.tables],
+        }
 
 
 @dataclass(frozen=True)
 class Report:
-    """What an evaluation found of one bundle."""
+    """The findings of an evaluation of one bundle."""
 
     bundle_name: str
     bundle_hash: str
     library: str
     """Sources of the notes that it was held against."""
     settings: Mapping[str, object]
-    """What the figures depend on besides the bundle."""
+    """Everything else that the figures depend on."""
     sections: tuple[SectionReport, ...]
 
     def figures(self) -> Iterator[Figure]:
-        """All figures, section by section."""
+        """Yields all figures, section by section."""
         for section in self.sections:
             yield from section.figures
 
     def judged(self) -> Iterator[Figure]:
-        """Those that have a bar."""
+        """Yields the figures that have a bar."""
         return (figure for figure in self.figures() if figure.has_bar)
 
     def to_json(self) -> str:
-        """The text of report.json."""
+        """Writes the text of report.json."""
         values = {
             "bundle": self.bundle_name,
             "bundle_hash": self.bundle_hash,
@@ -41,3 +192,17 @@ class Report:
             "sections": {section.name: section.to_json() for section in self.sections},
         }
         return json.dumps(values, indent=1, allow_nan=False) + "\n"
+
+
+def show_number(value: float, unit: str) -> str:
+    """Writes a value as a person reads it: "97.3 %", "2.41 dB"."""
+    if not math.isfinite(value):
+        return "not measured"
+    if unit == "%":
+        return f"{100 * value:.1f} %"
+    return f"{value:.3f}" if not unit else f"{value:.{1 if abs(value) >= 100 else 2}f} {unit}"
+
+
+def json_number(value: float) -> float | None:
+    """Makes null of NaN and infinity, which JSON does not know."""
+    return float(value) if math.isfinite(value) else None

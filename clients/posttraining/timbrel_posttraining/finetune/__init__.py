@@ -1,1 +1,1 @@
-"""Fine-tuning of a bundle: it is read, trained further on recorded samples, and written as a new bundle."""
+"""Fine-tuning of a bundle: samples are placed on its map and learnt beside rehearsal."""

@@ -1,31 +1,49 @@
-"""The bundle that fine-tuning starts from, as what training needs of it."""
+"""The bundle that fine-tuning starts from, its decoder as a PyTorch model, and the new bundle made of it."""
 
 from __future__ import annotations
 
+import copy
 import json
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import CODEC_WEIGHTS, DECODER_STEP, MODEL_WEIGHTS, TIMBRE_MAP, WEIGHTS
-from timbrel_export.bundle_parity import check_decoder
+from timbrel_bundle.layout import DECODER_STEP, GRAPHS, MANIFEST, MODEL_WEIGHTS, TIMBRE_MAP, WEIGHTS
+from timbrel_bundle.manifest import save_manifest
+from timbrel_bundle.timbre_map import save_timbre_map
+from timbrel_export import bundle_folder, bundle_parity, onnx_export
 from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote
-from timbrel_export.weights import CONFIG_KEY
-from timbrel_posttraining.finetune.rehearsal import NoteRanges
+from timbrel_posttraining.bundles import published_map, token_header
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.timbre.map import MapPoint, TimbreMap
 from timbrel_training.tokens.store import TokenHeader
+from timbrel_training.tokens.table import TokenTable
+
+N_VERIFIED_NOTES = 2
+"""Notes that the PyTorch model is compared with the bundle's graphs on."""
+
+
+@dataclass(frozen=True)
+class NoteRanges:
+    """The ranges of what a model may be asked for; both ends belong to each."""
+
+    pitch: tuple[int, int]  # MIDI note numbers
+    velocity: tuple[int, int]
+    held_frames: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Base:
-    """An open bundle whose decoder stands as a PyTorch module; codec and timbre encoder stay graphs."""
+    """Holds an open bundle whose decoder stands as a PyTorch module; codec and timbre encoder stay graphs."""
 
     bundle: Bundle
     model: NoteTransformer
@@ -41,30 +59,17 @@ class Base:
         """
         bundle = Bundle.open(folder)
         bundle.require((DECODER_STEP, *WEIGHTS, TIMBRE_MAP))
-        points = tuple(
-            MapPoint(p.instrument, p.family, p.x, p.y, p.pitch_min, p.pitch_max)
-            for p in bundle.timbre_map.points
-        )
-        return cls(bundle, _load_model(bundle), TimbreMap(points))
+        return cls(bundle, _load_model(bundle), published_map(bundle))
 
     @property
     def header(self) -> TokenHeader:
-        """Of the codes that the bundle's codec makes."""
-        codec = self.bundle.manifest.codec
-        return TokenHeader(
-            codec_id=codec.id,
-            codec_hash=next(each.sha256 for each in self.bundle.manifest.files if each.name == CODEC_WEIGHTS),
-            sample_rate=codec.sample_rate,
-            hop_length=codec.hop_length,
-            n_codebooks=codec.n_codebooks,
-            codebook_size=codec.codebook_size,
-            codes_per_semitone=self.model.config.codes_per_semitone,
-            code_offset=self.model.config.code_offset,
-        )
+        """Describes the codes that the bundle's codec makes."""
+        config = self.model.config
+        return token_header(self.bundle, config.codes_per_semitone, config.code_offset)
 
     @property
     def ranges(self) -> NoteRanges:
-        """What the bundle may be asked for."""
+        """The ranges of what the bundle may be asked for."""
         ranges, frame_rate = self.bundle.manifest.ranges, self.header.frame_rate
         return NoteRanges(
             pitch=(ranges.pitch_min, ranges.pitch_max),
@@ -75,14 +80,20 @@ class Base:
             ),
         )
 
-    def verify(self, notes: Sequence[SampleNote]) -> None:
-        """Makes sure that the PyTorch model is the bundle's, by running both on these notes.
+    def verify(self, table: TokenTable, points: NDArray[np.float32]) -> None:
+        """Makes sure that the PyTorch model is the bundle's, by running both on a table's shortest notes.
+
+        Args:
+            table: coded notes [N].
+            points: [N, 2], of the map.
 
         Raises:
             ExportError: it computes something else: the bundle is of another timbrel.
         """
+        rows = np.argsort(table.n_frames, kind="stable")[:N_VERIFIED_NOTES]
+        notes = sample_notes(table, points, rows)
         try:
-            check_decoder(self.bundle, DECODER_STEP, self.model, notes)
+            bundle_parity.check_decoder(self.bundle, DECODER_STEP, self.model, notes)
         except ExportError as error:
             raise ExportError(
                 f"{self.bundle.path}: its weights give another model here than in its graphs ({error}); "
@@ -90,15 +101,74 @@ class Base:
             ) from error
 
 
+def sample_notes(table: TokenTable, points: NDArray[np.float32], rows: NDArray[np.int64]) -> list[SampleNote]:
+    """Picks notes of a table, at these points [N, 2], to compare graphs on."""
+    return [
+        SampleNote(
+            (float(points[row, 0]), float(points[row, 1])),
+            int(table.pitch[row]),
+            float(table.velocity[row]),
+            int(table.held_frames[row]),
+            table.note(row),
+        )
+        for row in rows.tolist()
+    ]
+
+
+def write_bundle(
+    base: Base,
+    model: NoteTransformer,
+    points: Sequence[MapPoint],
+    training: pb.TrainingInfo,
+    notes: Sequence[SampleNote],
+    out_dir: Path,
+    name: str,
+) -> pb.Manifest:
+    """Writes the bundle `out_dir`: whole, or not at all.
+
+    Graphs hold no weights, so those of the base serve the new weights as they are; so do its codec and its
+    timbre encoder, which were not trained. A model card or picture of the base is left behind: it tells of
+    the base.
+
+    Args:
+        base: the bundle that was fine-tuned.
+        model: the result.
+        points: of the new instruments; the base's own points stay as they are.
+        training: for the manifest.
+        notes: real notes to compare graphs and model on.
+        out_dir: the folder; an older bundle there is replaced.
+        name: the bundle's name.
+
+    Raises:
+        ParityError: the graphs compute something else with these weights than the model does.
+    """
+    shipped = copy.deepcopy(model).cpu().eval()
+    onnx_export.round_to_half(shipped)
+    with bundle_folder.new_bundle(out_dir) as folder:
+        for file in (*GRAPHS, *WEIGHTS):
+            if file in base.bundle and file != MODEL_WEIGHTS:
+                shutil.copyfile(base.bundle.file(file), folder / file)
+        onnx_export.save_weights(shipped, folder / MODEL_WEIGHTS, asdict(shipped.config))
+        save_timbre_map(_longer_map(base, points), folder / TIMBRE_MAP)
+        described = bundle_folder.describe_bundle(folder, name, bundle_folder.git_revision())
+        for section in ("codec", "model", "ranges"):
+            getattr(described, section).CopyFrom(getattr(base.bundle.manifest, section))
+        described.training.CopyFrom(training)
+        save_manifest(described, folder / MANIFEST)
+        described.parity.CopyFrom(_parity(Bundle.open(folder), base, shipped, notes))
+        save_manifest(described, folder / MANIFEST)
+    return described
+
+
 def _load_model(bundle: Bundle) -> NoteTransformer:
     path = bundle.file(MODEL_WEIGHTS)
     try:
         with safe_open(path, framework="pt") as file:
-            stored = (file.metadata() or {}).get(CONFIG_KEY)
-            weights = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+            stored = (file.metadata() or {}).get(onnx_export.CONFIG_KEY)
+            tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
         fields = json.loads(stored) if stored else _fields_of_manifest(bundle.manifest)
         model = NoteTransformer(ModelConfig(**fields))
-        model.load_state_dict(weights)
+        model.load_state_dict(tensors)
     except (SafetensorError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).splitlines()[:2])
         raise ExportError(
@@ -108,9 +178,9 @@ def _load_model(bundle: Bundle) -> NoteTransformer:
     return model.eval()
 
 
-def _fields_of_manifest(manifest: pb.Manifest) -> Mapping[str, Any]:
-    """A ModelConfig's fields as far as a manifest has them; what it lacks keeps its default."""
-    spec, codec = manifest.model, manifest.codec
+def _fields_of_manifest(found: pb.Manifest) -> Mapping[str, Any]:
+    """Reads a ModelConfig's fields as far as a manifest has them; what it lacks keeps its default."""
+    spec, codec = found.model, found.codec
     return {
         "codebook_size": codec.codebook_size,
         "n_codebooks": codec.n_codebooks,
@@ -126,3 +196,19 @@ def _fields_of_manifest(manifest: pb.Manifest) -> Mapping[str, Any]:
         "max_frames": spec.max_frames,
         "conditioning": spec.conditioning,
     }
+
+
+def _longer_map(base: Base, points: Sequence[MapPoint]) -> pb.TimbreMap:
+    longer = pb.TimbreMap()
+    longer.CopyFrom(base.bundle.timbre_map)
+    longer.points.extend(pb.TimbrePoint(**asdict(point)) for point in points)
+    return longer
+
+
+def _parity(
+    bundle: Bundle, base: Base, model: NoteTransformer, notes: Sequence[SampleNote]
+) -> pb.ParityReport:
+    """Compares the decode graphs with the model; the codec's figure is the base's, as the codec is."""
+    report = bundle_parity.check_decoders(bundle, model, notes)
+    report.max_audio_difference = base.bundle.manifest.parity.max_audio_difference
+    return report

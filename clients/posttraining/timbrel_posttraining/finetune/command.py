@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from timbrel_export.errors import ExportError
-from timbrel_training.stage import add_config_arguments, add_device_argument, add_folder, config_of
+from timbrel_training.stages import add_config_arguments, add_device_argument, add_folder, config_of
 
 help = "teach a bundle instruments of your own, from a folder of samples"
 

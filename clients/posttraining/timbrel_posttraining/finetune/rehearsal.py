@@ -1,4 +1,4 @@
-"""Notes that a model writes to remember itself by.
+"""Rehearsal: notes that a model writes to remember itself by.
 
 The notes that a bundle was trained on do not ship with it. So before it learns new ones the model writes some
 at the points of its own instruments, and while it learns it is held to them: pseudo-rehearsal (Robins,
@@ -16,28 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from timbrel_training.finetune_config import FineTuneConfig
+from timbrel_posttraining.finetune.base import Base, NoteRanges
+from timbrel_training.generation import write_notes
 from timbrel_training.loop import batch_seed
+from timbrel_training.model.sampling import Sampling
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.notes.split import Split
+from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint
-from timbrel_training.tokens.store import TokenHeader, TokenStoreWriter
-from timbrel_training.writer import Sampling, write_notes
+from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.store_writer import TokenStoreWriter
+from timbrel_training.tokens.table import TokenTable
 
 BETWEEN = "between instruments"
-"""Under which notes at random points are listed."""
+"""The instrument under which notes at random points are listed."""
 SOURCE = "rehearsal"
 AT_ONCE = 32
 """Notes written side by side."""
-
-
-@dataclass(frozen=True)
-class NoteRanges:
-    """What a model may be asked for; both ends belong to each range."""
-
-    pitch: tuple[int, int]  # MIDI note numbers
-    velocity: tuple[int, int]
-    held_frames: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +54,7 @@ class RehearsalPlan:
         config: FineTuneConfig,
         keep_off: float,
     ) -> RehearsalPlan:
-        """A plan that depends on nothing but its arguments.
+        """Draws a plan that depends on nothing but the arguments.
 
         Args:
             points: of the old instruments: some notes each.
@@ -94,6 +89,32 @@ class RehearsalPlan:
         return len(self.pitch)
 
 
+@dataclass(frozen=True, eq=False)
+class Rehearsal:
+    """R notes that the model wrote before it learnt anything new."""
+
+    points: NDArray[np.float32]  # [R, 2], of the map, at which they were written
+    table: TokenTable | None  # None where R is 0
+
+
+def rehearse(
+    base: Base, taken: NDArray[np.float32], config: FineTuneConfig, keep_off: float, path: Path
+) -> Rehearsal:
+    """Has the base model write its rehearsal into a token store at `path`, unless it is there.
+
+    Args:
+        base: whose model writes.
+        taken: [n, 2], where new instruments will be: no note nearer than `keep_off` to these.
+        config: how many notes, and how they are drawn.
+        keep_off: distance on the map.
+        path: the store.
+    """
+    plan = RehearsalPlan.draw(base.chart.points, taken, base.ranges, config, keep_off)
+    if len(plan) and not path.exists():
+        write_rehearsal(base.model, plan, base.header, path, config)
+    return Rehearsal(plan.timbre, TokenTable.from_store(TokenStore(path)) if len(plan) else None)
+
+
 def write_rehearsal(
     model: NoteTransformer, plan: RehearsalPlan, header: TokenHeader, path: Path, config: FineTuneConfig
 ) -> None:
@@ -101,7 +122,7 @@ def write_rehearsal(
 
     Args:
         model: before it learns anything new; in evaluation mode, on the CPU.
-        plan: what to write.
+        plan: the notes to write.
         header: of the codec whose codes the model writes.
         path: the store.
         config: how tokens are drawn; its seed.
@@ -122,7 +143,8 @@ def write_rehearsal(
                 plan.pitch[rows],
                 plan.velocity[rows].astype(np.float32),
                 plan.held_frames[rows],
-                Sampling(top_p=config.rehearsal_top_p, seed=seed),
+                Sampling(top_p=config.rehearsal_top_p),
+                seed,
             )
             for row in range(len(writer), rows.stop):
                 _add(writer, plan, row, written[row - first], cap)
@@ -147,7 +169,7 @@ def _add(
 
 
 def _spread(low: int, high: int, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Pitches [count], one at random from each of as many equal parts of low .. high."""
+    """Draws pitches [count], one at random from each of as many equal parts of low .. high."""
     parts = (np.arange(count) + generator.random(count)) / max(count, 1)
     return low + np.floor(parts * (high + 1 - low)).astype(np.int64)
 
@@ -155,7 +177,7 @@ def _spread(low: int, high: int, count: int, generator: np.random.Generator) -> 
 def _disc(
     count: int, taken: NDArray[np.float32], keep_off: float, generator: np.random.Generator
 ) -> NDArray[np.float32]:
-    """At most `count` points [n, 2], uniform in the disc but for the surroundings of those taken."""
+    """Draws at most `count` points [n, 2], uniform in the disc but for the surroundings of those taken."""
     radius, angle = np.sqrt(generator.random(count)), generator.uniform(0.0, 2.0 * np.pi, count)
     points = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).astype(np.float32)
     if not len(taken):

@@ -1,4 +1,4 @@
-"""A musician's recordings: read, cleaned, coded by the bundle's codec, and placed on its map."""
+"""A musician's samples: recordings are cleaned, varied, coded by the bundle's codec, placed on its map."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import soxr
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -15,92 +16,160 @@ from timbrel_bundle.codec import CodecEncoder
 from timbrel_bundle.layout import TIMBRE_ENCODER
 from timbrel_export.errors import ExportError
 from timbrel_posttraining.finetune.base import Base
-from timbrel_posttraining.finetune.material import check_names
-from timbrel_posttraining.finetune.take import Take, plan_takes
-from timbrel_training.finetune_config import FineTuneConfig
+from timbrel_training.errors import TrainingError
 from timbrel_training.notes.cleaning import Cleaner
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.folder import FolderSource
-from timbrel_training.notes.library import AudioLibrary, render_library
+from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
-from timbrel_training.token_table import TokenTable
-from timbrel_training.tokens.store import TokenStore, TokenStoreWriter
+from timbrel_training.posttraining_config import FineTuneConfig
+from timbrel_training.timbre.map import MapPoint
+from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.store_writer import TokenStoreWriter
+from timbrel_training.tokens.table import TokenTable
 
-KIND = "folder:"
+SOURCE_PREFIX = "folder:"
 Tell = Callable[[str], object]
+"""Receives a line of text for the user."""
+
+N_ANGLES = 64
+N_RADII = 100
+"""Directions and distances tried: steps of a hundredth of the disc's radius and of 6 degrees."""
+
+Point = NDArray[np.float32]
 
 
 def open_samples(text: str, licence: str, base: Base) -> FolderSource:
-    """The recordings that `folder:DIR` names.
+    """Opens the recordings that `folder:DIR` names.
 
     Raises:
         ExportError: not of that form.
         TrainingError: they cannot be read, or an instrument's name is taken.
     """
-    folder = text.removeprefix(KIND)
-    if not text.startswith(KIND) or not folder:
-        raise ExportError(f"--source {text!r}: fine-tuning reads recordings, expected {KIND}DIR")
+    folder = text.removeprefix(SOURCE_PREFIX)
+    if not text.startswith(SOURCE_PREFIX) or not folder:
+        raise ExportError(f"--source {text!r}: fine-tuning reads recordings, expected {SOURCE_PREFIX}DIR")
     source = FolderSource(folder, sample_rate=base.header.sample_rate, licence=licence)
     check_names(source.groups(), [point.instrument for point in base.chart.points])
     return source
 
 
-def read_library(source: FolderSource, cell_fraction: float, path: Path, tell: Tell) -> AudioLibrary:
-    """The recordings as a library at `path`, made where it is not there yet.
-
-    Full-scale peaks are kept: sample libraries are often normalised to them.
-
-    Raises:
-        SourceError: a file cannot be read, or none is fit to train on.
-    """
-    if not path.exists():
-        cleaner = Cleaner(clip_peak=math.inf)
-        for line in render_library(
-            source, path, 1, rule=SplitRule(cell_fraction), cleaner=cleaner, progress=True
-        ).lines():
-            tell(line)
-    return AudioLibrary(path)
+def check_names(new: Sequence[str], old: Sequence[str]) -> None:
+    """Raises TrainingError where a new instrument has the name of an old one: the map knows them by name."""
+    known = {name.casefold(): name for name in old}
+    for name in new:
+        if name.casefold() in known:
+            raise TrainingError(
+                f"{name!r}: the bundle has an instrument {known[name.casefold()]!r} already; "
+                "give yours another name, in its file names or in the CSV's column `instrument`"
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class CodedSamples:
-    """Recordings as codes, each several times."""
+    """Recordings as codes, each in several variants."""
 
     table: TokenTable
     n_trained: int
     """Recordings that are trained on; the others are held out."""
 
 
-def code_library(
-    library: AudioLibrary, base: Base, config: FineTuneConfig, path: Path, tell: Tell
+def code_samples(
+    source: FolderSource, base: Base, config: FineTuneConfig, work: Path, tell: Tell
 ) -> CodedSamples:
-    """Codes the library's notes into a token store at `path`, unless it is there.
+    """Reads, cleans and codes recordings into files of the folder `work`, unless they are there.
 
     Notes that the bundle could not be asked for are left out.
 
     Raises:
+        SourceError: a file cannot be read, or none is fit to train on.
         ExportError: no note is left.
         StoreError: the store is damaged.
     """
+    library = _read_library(source, config.cell_fraction, work / "notes", tell)
     rows = _within_ranges(library, base, tell)
+    path = work / "samples.bin"
     if not path.exists():
-        _write_codes(library, plan_takes(library, rows.tolist(), base.ranges.pitch, config), base, path)
+        _write_codes(library, plan_variants(library, rows.tolist(), base.ranges.pitch, config), base, path)
     trained = int((library.split[rows] == int(Split.TRAIN)).sum())
     return CodedSamples(TokenTable.from_store(TokenStore(path)), trained or len(rows))
 
 
-def locate(base: Base, table: TokenTable) -> NDArray[np.float32]:
-    """Where the bundle's timbre encoder sees each note, float32 [N, 2] in the unit disc."""
-    session = base.bundle.session(TIMBRE_ENCODER, inputs=["codes", "n_frames"], outputs=["timbre"])
-    points = []
-    for index in range(table.n_notes):
-        codes = table.note(index).astype(np.int64)[None]
-        given = {"codes": codes, "n_frames": np.array([codes.shape[1]], dtype=np.int64)}
-        points.append(session.run(["timbre"], given)[0][0])
-    return np.stack(points).astype(np.float32)
+@dataclass(frozen=True)
+class Variant:
+    """A recording as it is learnt: at a pitch and from an onset of its own."""
+
+    row: int
+    """Number of the note in the library."""
+    semitones: int
+    """Semitones by which it is repitched."""
+    delay: float
+    """Delay of its onset, as a fraction of a codec's frame."""
+
+    @property
+    def speed(self) -> float:
+        """The speed at which it is played: 1 as recorded."""
+        return float(2.0 ** (self.semitones / 12))
+
+    def audio(self, library: NoteDataset, hop_length: int) -> NDArray[np.float32]:
+        """Makes the variant's audio [samples] at the library's rate; a frame has `hop_length` samples."""
+        audio = library.audio(self.row)
+        if self.semitones:
+            rate = float(library.sample_rate)
+            audio = soxr.resample(audio, rate * self.speed, rate, quality="HQ").astype(np.float32)
+        return np.concatenate([np.zeros(round(self.delay * hop_length), np.float32), audio])
+
+    def held_frames(self, library: NoteDataset, hop_length: int) -> int:
+        """Counts the frames for which its key is held."""
+        held = float(library.held_seconds[self.row]) / self.speed * library.sample_rate / hop_length
+        return max(1, round(held + self.delay))
 
 
-def _within_ranges(library: AudioLibrary, base: Base, tell: Tell) -> NDArray[np.intp]:
-    """Numbers of the notes whose pitch and velocity the bundle knows."""
+def plan_variants(
+    library: NoteDataset, rows: Sequence[int], pitches: tuple[int, int], config: FineTuneConfig
+) -> list[Variant]:
+    """Plans how often, at which pitches and from which onset some notes of a library are learnt.
+
+    Each note has several at its own pitch, with different onsets, and one at each near pitch that its
+    instrument has no recording of. Held-out notes are not repitched, nor is any to a held-out pitch.
+
+    Args:
+        library: the recordings.
+        rows: the notes wanted.
+        pitches: lowest and highest that there may be.
+        config: how many onsets, how many semitones.
+    """
+    near = [step for step in range(-config.semitones, config.semitones + 1) if step]
+    taken = {(int(library.instrument[row]), int(library.pitch[row])) for row in rows}
+    variants = []
+    for row in rows:
+        instrument, pitch = int(library.instrument[row]), int(library.pitch[row])
+        variants += [Variant(row, 0, index / config.onset_variants) for index in range(config.onset_variants)]
+        if library.split[row] == int(Split.TRAIN):
+            variants += [
+                Variant(row, step, index / len(near))
+                for index, step in enumerate(near)
+                if (instrument, pitch + step) not in taken and pitches[0] <= pitch + step <= pitches[1]
+            ]
+    return variants
+
+
+def _read_library(source: FolderSource, cell_fraction: float, path: Path, tell: Tell) -> NoteDataset:
+    """Cleans the recordings and keeps them as a library at `path`, unless it is there.
+
+    Full-scale peaks are kept: sample libraries are often normalised to them.
+    """
+    if not path.exists():
+        cleaner = Cleaner(clip_peak=math.inf)
+        for line in render_dataset(
+            source, path, 1, rule=SplitRule(cell_fraction), cleaner=cleaner, progress=True
+        ).lines():
+            tell(line)
+    return NoteDataset(path)
+
+
+def _within_ranges(library: NoteDataset, base: Base, tell: Tell) -> NDArray[np.intp]:
+    """Finds the notes whose pitch and velocity the bundle knows."""
     kept = np.ones(len(library), dtype=bool)
     for name, values, (low, high) in (
         ("pitch", library.pitch, base.ranges.pitch),
@@ -115,23 +184,121 @@ def _within_ranges(library: AudioLibrary, base: Base, tell: Tell) -> NDArray[np.
     return np.flatnonzero(kept)
 
 
-def _write_codes(library: AudioLibrary, takes: Sequence[Take], base: Base, path: Path) -> None:
+def _write_codes(library: NoteDataset, variants: Sequence[Variant], base: Base, path: Path) -> None:
     header = base.header
     encoder = CodecEncoder(base.bundle)
     with TokenStoreWriter(path, header) as writer:
-        for take in tqdm(takes[len(writer) :], "coding", len(takes), initial=len(writer)):
-            row, instrument = take.row, int(library.instrument[take.row])
-            audio = take.audio(library, header.hop_length)
-            pitch = int(library.pitch[row]) + take.semitones
+        for variant in tqdm(variants[len(writer) :], "coding", len(variants), initial=len(writer)):
+            row, instrument = variant.row, int(library.instrument[variant.row])
+            audio = variant.audio(library, header.hop_length)
+            pitch = int(library.pitch[row]) + variant.semitones
             writer.add(
                 encoder.encode(audio, header.sample_rate, float(pitch) if pitch else None),
                 instrument=library.instruments[instrument],
                 family=library.instrument_families[instrument],
                 pitch=pitch,
                 velocity=int(library.velocity[row]),
-                held_frames=take.held_frames(library, header.hop_length),
+                held_frames=variant.held_frames(library, header.hop_length),
                 source="samples",
                 split=int(library.split[row]),
                 cut=bool(library.cut[row]),
             )
         writer.finish()
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """The points of N samples of M instruments."""
+
+    own: NDArray[np.float32]  # [N, 2], of each sample
+    where: NDArray[np.float32]  # [M, 2], of each instrument
+
+
+def place_samples(base: Base, samples: TokenTable, distance: float, tell: Tell) -> Placement:
+    """Places samples where the timbre encoder sees them, moved off other instruments if need be.
+
+    Args:
+        base: whose timbre encoder and map they are.
+        samples: coded samples.
+        distance: to keep from every other instrument.
+        tell: receives a line for each instrument.
+    """
+    own = locate(base, samples)
+    taken = base.chart.centroids
+    names = [point.instrument for point in base.chart.points]
+    where = []
+    for index, name in enumerate(samples.instruments):
+        rows = samples.instrument == index
+        seen = own[rows].mean(axis=0)
+        found = find_place(seen, taken, distance)
+        tell(_describe(name, seen, found, taken, names))
+        own[rows] += found - seen
+        where.append(found)
+        taken, names = np.concatenate([taken, found[None]]), [*names, name]
+    radius = np.linalg.norm(own, axis=1, keepdims=True)
+    return Placement(own / np.maximum(radius, 1.0), np.stack(where))
+
+
+def locate(base: Base, table: TokenTable) -> NDArray[np.float32]:
+    """Finds where the bundle's timbre encoder sees each note, float32 [N, 2] in the unit disc."""
+    session = base.bundle.session(TIMBRE_ENCODER, inputs=["codes", "n_frames"], outputs=["timbre"])
+    points = []
+    for index in range(table.n_notes):
+        codes = table.note(index).astype(np.int64)[None]
+        given = {"codes": codes, "n_frames": np.array([codes.shape[1]], dtype=np.int64)}
+        points.append(session.run(["timbre"], given)[0][0])
+    return np.stack(points).astype(np.float32)
+
+
+def find_place(wanted: Point, others: Point, distance: float) -> Point:
+    """Finds the point [2] of the unit disc nearest to `wanted` that keeps its distance from all others.
+
+    The decoder knows an instrument by its point alone: two at one point would become a mixture of both.
+
+    Args:
+        wanted: [2], in the unit disc, where the timbre encoder sees the instrument.
+        others: [n, 2], the points that are taken.
+        distance: to keep from each; where the disc is too full for it, the roomiest place is taken.
+    """
+    if not len(others) or _gap(wanted[None], others)[0] >= distance:
+        return wanted
+    candidates = _around(wanted)
+    gaps = _gap(candidates, others)
+    free = np.flatnonzero(gaps >= distance)
+    return candidates[free[0] if len(free) else int(gaps.argmax())]
+
+
+def new_points(samples: TokenTable, where: NDArray[np.float32]) -> list[MapPoint]:
+    """Lists the samples' instruments as a map has them, at their points `where` [M, 2]."""
+    found = []
+    for index, (name, family) in enumerate(zip(samples.instruments, samples.families, strict=True)):
+        pitches = samples.pitch[samples.instrument == index]
+        x, y = where[index].tolist()
+        found.append(MapPoint(name, family, x, y, int(pitches.min()), int(pitches.max())))
+    return found
+
+
+def _around(centre: Point) -> Point:
+    """Lists points [n, 2] of the unit disc around one of them, nearest first."""
+    radius = np.repeat(np.linspace(2.0 / N_RADII, 2.0, N_RADII), N_ANGLES)
+    angle = np.tile(np.linspace(0.0, 2.0 * np.pi, N_ANGLES, endpoint=False), N_RADII)
+    points = centre + np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    inside: Point = points[np.hypot(points[:, 0], points[:, 1]) <= 1.0].astype(np.float32)
+    return inside
+
+
+def _gap(points: Point, others: Point) -> NDArray[np.float64]:
+    """Measures the distance of each point [n, 2] to the nearest of the others [m, 2]."""
+    return np.linalg.norm(points[:, None].astype(np.float64) - others[None], axis=2).min(axis=1)
+
+
+def _describe(name: str, seen: Point, found: Point, taken: Point, names: list[str]) -> str:
+    """Says in one line where an instrument went."""
+    at = f"({found[0]:.2f}, {found[1]:.2f})"
+    if not len(taken):
+        return f"{name}: at {at}"
+    gaps = np.linalg.norm(taken - seen, axis=1)
+    near = f"{gaps.min():.2f} from {names[int(gaps.argmin())]}"
+    if (found == seen).all():
+        return f"{name}: at {at}, {near}"
+    return f"{name}: heard at ({seen[0]:.2f}, {seen[1]:.2f}), {near}: too near, so moved to {at}"

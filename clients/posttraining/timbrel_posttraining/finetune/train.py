@@ -1,34 +1,85 @@
-"""Trains a finished model further."""
+"""Trains a finished model further, on samples and on rehearsal."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_posttraining.finetune.distillation import divergence
-from timbrel_posttraining.finetune.material import Material
-from timbrel_training.finetune_config import FineTuneConfig
 from timbrel_training.loop import Loop, batch_seed
+from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.transformer import NoteTransformer
-from timbrel_training.note_training.plan import BatchPlan
+from timbrel_training.note_training.batches import BatchPlan, TimbreConditions
 from timbrel_training.note_training.train import NoteBatch, NoteTrainer
+from timbrel_training.notes.split import Split
+from timbrel_training.posttraining_config import FineTuneConfig
+from timbrel_training.tokens.delay import IGNORED
+from timbrel_training.tokens.table import TokenTable
 
 VALIDATION_BATCHES = 4
 """Batches of rehearsal that are looked at when the averaged weights are judged."""
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """The notes to train on. The first `n_samples` of the table are the new ones."""
+
+    table: TokenTable
+    conditions: TimbreConditions
+    n_samples: int
+
+    @property
+    def samples(self) -> NDArray[np.int64]:
+        """The numbers of the new notes to train on."""
+        training = self.table.of_split(Split.TRAIN)
+        return training[training < self.n_samples]
+
+    @property
+    def rehearsal(self) -> NDArray[np.int64]:
+        """The numbers of the notes of rehearsal."""
+        return np.arange(self.n_samples, self.table.n_notes)
+
+
+def gather(
+    samples: TokenTable,
+    own: NDArray[np.float32],
+    where: NDArray[np.float32],
+    rehearsal: TokenTable | None,
+    points: NDArray[np.float32],
+    noise: float,
+) -> TrainingSet:
+    """Puts samples and rehearsal together as one table, with points of the map.
+
+    Args:
+        samples: coded samples [N]; each of their instruments keeps some for training.
+        own: [N, 2], each sample's own point.
+        where: [M, 2], of the samples' instruments.
+        rehearsal: what the model wrote [R]; None where it wrote nothing.
+        points: [R, 2], where it was written.
+        noise: standard deviation, per coordinate, of the noise that training adds to points.
+    """
+    samples = _with_training_notes(samples)
+    return TrainingSet(
+        table=samples if rehearsal is None else _join(samples, rehearsal),
+        conditions=TimbreConditions(
+            own=np.concatenate([own, points]).astype(np.float32),
+            centroid=np.concatenate([where[samples.instrument], points]).astype(np.float32),
+            noise=np.full((samples.n_notes + len(points), 1), noise, dtype=np.float32),
+        ),
+        n_samples=samples.n_notes,
+    )
+
+
 @dataclass(frozen=True)
 class FineTuneBatch:
-    """What one step learns, and what it remembers."""
+    """The notes that one step learns, and those that it remembers."""
 
     samples: NoteBatch
     rehearsal: NoteBatch | None  # None: nothing is rehearsed
@@ -38,26 +89,26 @@ class FineTuner:
     """Draws batches of samples and of rehearsal, and scores the model on both."""
 
     def __init__(
-        self, config: FineTuneConfig, model: NoteTransformer, material: Material, device: torch.device
+        self, config: FineTuneConfig, model: NoteTransformer, notes: TrainingSet, device: torch.device
     ) -> None:
         self.config = config
-        self.material = material
+        self.notes = notes
         self.device = device
         training = config.training
-        self.trainer = NoteTrainer(training, model.config, material.table, material.conditions, device)
+        self.trainer = NoteTrainer(training, model.config, notes.table, notes.conditions, device)
         self.trainer.model.load_state_dict(model.state_dict())
         self.old = copy.deepcopy(model).eval().requires_grad_(False).to(device)
-        self.rehearsal = material.rehearsal
-        self.trainer.training_notes = material.samples
-        self.trainer.plan = self._plan(material.samples, config.sample_share)
+        self.rehearsal = notes.rehearsal
+        self.trainer.training_notes = notes.samples
+        self.trainer.plan = self._plan(notes.samples, config.sample_share)
         self._rehearsal_plan = self._plan(self.rehearsal, 1.0 - config.sample_share)
 
     def batch(self, step: int) -> FineTuneBatch:
-        """The training batch of a 0-based step."""
+        """Draws the training batch of a 0-based step."""
         return FineTuneBatch(self.trainer.batch(step), self._rehearse(step))
 
     def loss(self, batch: FineTuneBatch, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Nats per token of the samples, and how far the rehearsal has moved, by their shares."""
+        """Scores nats per token of the samples, and how far the rehearsal has moved, by their shares."""
         learnt, _ = self.trainer.loss(batch.samples)
         if batch.rehearsal is None:
             return learnt, {"samples": learnt}
@@ -66,7 +117,7 @@ class FineTuner:
         return share * learnt + (1.0 - share) * weight * moved, {"samples": learnt, "moved": moved}
 
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """Nats per token of samples, held out and trained on, and how far the rehearsal has moved."""
+        """Scores nats per token of samples, held out and trained on, and how far the rehearsal has moved."""
         figures = self.trainer.validate(average)
         batches = [self._rehearse(step) for step in range(VALIDATION_BATCHES)]
         moved = [self._divergence(cast(NoteTransformer, average), each) for each in batches if each]
@@ -78,7 +129,7 @@ class FineTuner:
         notes = self.rehearsal[self._rehearsal_plan.batch(step)]
         training = self.config.training
         generator = np.random.default_rng(batch_seed(training.loop.seed + 3, step))
-        points = self.material.conditions.draw(notes, training.centroid_share, generator)
+        points = self.notes.conditions.draw(notes, training.centroid_share, generator)
         return self.trainer.make_batch(notes, points)
 
     def _divergence(self, model: NoteTransformer, batch: NoteBatch) -> Tensor:
@@ -95,7 +146,7 @@ class FineTuner:
 def fine_tune(
     config: FineTuneConfig,
     model: NoteTransformer,
-    material: Material,
+    notes: TrainingSet,
     out_dir: Path,
     device: torch.device,
     identity: Mapping[str, object],
@@ -105,7 +156,7 @@ def fine_tune(
     Args:
         config: see FineTuneConfig.
         model: to start from; left as it is.
-        material: to train on.
+        notes: to train on.
         out_dir: receives the checkpoint.
         device: to train on.
         identity: what a checkpoint must share to be resumed, besides the config: plain data.
@@ -114,8 +165,8 @@ def fine_tune(
         CheckpointError: the checkpoint in `out_dir` was made from something else.
         DivergedError: the gradients stayed infinite or NaN.
     """
-    tuner = FineTuner(config, model, material, device)
-    fields = dataclasses.asdict(config)
+    tuner = FineTuner(config, model, notes, device)
+    fields = asdict(config)
     del fields["training"]["loop"]
     loop = Loop(
         config.training.loop,
@@ -129,3 +180,67 @@ def fine_tune(
     )
     loop.run()
     return loop
+
+
+def divergence(model: NoteTransformer, old: NoteTransformer, batch: NoteBatch) -> Tensor:
+    """The KL divergence of the model's next tokens from the old one's: nats per token, each codebook alike.
+
+    Hard tokens say which note was written, the old model's probabilities say which others might have been: a
+    few hundred notes then hold a whole model in place ("Learning without forgetting", Li & Hoiem, 2016).
+
+    Args:
+        model: is trained.
+        old: stays as it is; of the same shape.
+        batch: notes, on the models' device.
+    """
+    with torch.no_grad():
+        wanted = _hidden(old, batch)
+    found = _hidden(model, batch)
+    parts = []
+    for codebook in range(model.config.n_codebooks):
+        asked = batch.tokens.targets[:, :, codebook] != IGNORED
+        with torch.no_grad():
+            target = _log_probabilities(old, wanted[asked], codebook)
+        moved = _log_probabilities(model, found[asked], codebook)
+        parts.append((target.exp() * (target - moved)).sum(dim=1).mean())
+    return torch.stack(parts).mean()
+
+
+def _hidden(model: NoteTransformer, batch: NoteBatch) -> Tensor:
+    """Runs a model on a batch: its hidden states [B, S, d]."""
+    tokens = batch.tokens
+    return model.hidden(batch.timbre, batch.pitch, batch.velocity, tokens.tokens, tokens.gate)
+
+
+def _log_probabilities(model: NoteTransformer, hidden: Tensor, codebook: int) -> Tensor:
+    """Log-probabilities, float32 [N, V], of one codebook's tokens after hidden states [N, d]."""
+    heads, size = model.decoder.heads, model.config.layout.vocabulary_size
+    weight = model.decoder.tokens.weight[codebook * size : (codebook + 1) * size]
+    bias = heads.bias[codebook].masked_fill(heads.forbidden[codebook], MASKED_LOGIT)
+    return (torch.nn.functional.linear(hidden, weight).float() + bias).log_softmax(dim=1)
+
+
+def _with_training_notes(samples: TokenTable) -> TokenTable:
+    """Trains on all notes of an instrument whose few pitches are all held out."""
+    split = samples.split.copy()
+    for index in range(len(samples.instruments)):
+        own = samples.instrument == index
+        if not (split[own] == int(Split.TRAIN)).any():
+            split[own] = int(Split.TRAIN)
+    return replace(samples, split=split)
+
+
+def _join(first: TokenTable, second: TokenTable) -> TokenTable:
+    """Joins two tables of one codec; instruments stay apart."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(first, name), getattr(second, name)])
+        for name in ("codes", "pitch", "velocity", "held_frames", "cut", "split")
+    }
+    return replace(
+        first,
+        **columns,
+        offsets=np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]]),
+        instrument=np.concatenate([first.instrument, second.instrument + len(first.instruments)]),
+        instruments=first.instruments + second.instruments,
+        families=first.families + second.families,
+    )

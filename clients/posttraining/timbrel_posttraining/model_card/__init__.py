@@ -1,1 +1,1 @@
-"""The model card: what a bundle is, what it can do and what it cannot, written from what was measured."""
+"""The model card: it says what a bundle is, what it can do and what it cannot, from its evaluation."""

@@ -1,23 +1,96 @@
-"""The text of a model card (Mitchell et al., 2019, "Model Cards for Model Reporting")."""
+"""The text of a model card (Mitchell et al., 2019, "Model Cards for Model Reporting"), from an evaluation."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from timbrel_bundle.layout import MAP_PICTURE
-from timbrel_posttraining.evaluate.figure import show_number
-from timbrel_posttraining.model_card import words
+from timbrel_bundle import layout
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.files import atomic_write
+from timbrel_posttraining.evaluate import evaluation
+from timbrel_posttraining.evaluate.report import show_number
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.errors import TrainingError
+
+LIMITS = """
+## What it cannot do
+
+- It plays single notes. Chords, legato, bends and vibrato of your own are made from several notes.
+- The timbre is fixed for a note's whole length; a morph is a series of notes.
+- Sounds are a harmonic source and filtered noise. Partials that lie off the harmonic series, as in bells and
+  stiff strings, are pulled onto it.
+- It learnt from two General MIDI soundfonts, one derived from the other: it knows their piano, not the piano.
+- Loudness follows the fonts' own velocity curves. The lowest velocities are almost silent, as they are there.
+- What lies outside the ranges above was never trained and is refused.
+"""
+
+DEPARTURES = """
+## After pGESAM, and where it departs
+
+The model follows pGESAM (Limberg et al., DAFx 2025): a two-dimensional timbre space learnt first, then a
+Transformer that writes a note's codec frames from a point and a pitch.
+
+| | pGESAM | here |
+|---|---|---|
+| predicts | continuous 128-d codec vectors, by mean-squared error | codec tokens, by cross-entropy |
+| variation | none | sampling with a seed: temperature, top-k, top-p |
+| pitch | learnt | the fundamental is coded relative to the pitch asked |
+| velocity | one | continuous |
+| pitches | 25 | more than five octaves |
+| length | 4 s, fixed | held for as long as asked, then a release of learned length |
+| decoding | recomputes everything at each step | KV cache in a static arena, batched across requests |
+| codec | EnCodec, 24 kHz | `timbrel-notes`, trained here on notes, 48 kHz |
+
+pGESAM's own published demo notes are 75 % in tune within 50 cents by swift-f0, measured as here.
+"""
+
+
+def read_evaluation(folder: Path, manifest: pb.Manifest) -> tuple[Mapping[str, Any], str]:
+    """Reads from `folder` the report on a bundle, and the picture of its map as SVG.
+
+    Raises:
+        TrainingError: there is none, it is damaged, or it judged another bundle.
+    """
+    try:
+        report = json.loads((folder / evaluation.REPORT_JSON).read_text("utf-8"))
+        picture = (folder / evaluation.MAP_PICTURE).read_text("utf-8")
+        judged = str(report["bundle_hash"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TrainingError(
+            f"{folder}: holds no finished evaluation ({error}); run `timbrel train evaluate --out {folder}`"
+        ) from error
+    if judged != manifest.bundle_hash:
+        raise TrainingError(
+            f"{folder}: judged bundle {judged[:12]}, this one is {manifest.bundle_hash[:12]}; "
+            "evaluate it, then write the card"
+        )
+    return report, picture
+
+
+def write_card(folder: Path, evaluated: Path) -> Path:
+    """Writes the card and the picture of the map into a bundle's folder; returns the card's path.
+
+    Raises:
+        BundleError: the folder holds no bundle.
+        TrainingError: `evaluated` holds no evaluation of this bundle.
+    """
+    bundle = Bundle.open(folder)
+    report, picture = read_evaluation(evaluated, bundle.manifest)
+    atomic_write(folder / layout.MAP_PICTURE, picture)
+    atomic_write(folder / layout.MODEL_CARD, model_card(bundle.manifest, bundle.timbre_map, report))
+    return folder / layout.MODEL_CARD
 
 
 def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[str, Any]) -> str:
-    """The card, as Markdown.
+    """Writes the card, as Markdown.
 
     Args:
         manifest: of the bundle.
         timbre_map: its instruments.
-        report: what `timbrel train evaluate` found of it.
+        report: of `timbrel train evaluate`.
     """
     parts = (
         _head(manifest),
@@ -25,8 +98,8 @@ def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[
         _data(manifest),
         _verdict(report),
         _figures(report),
-        words.LIMITS,
-        words.DEPARTURES,
+        LIMITS,
+        DEPARTURES,
         _reproduction(manifest),
     )
     return (
@@ -35,7 +108,7 @@ def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """The lines of a Markdown table."""
+    """Writes the lines of a Markdown table."""
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---|' * len(columns)}"
     for row in rows:
@@ -81,7 +154,7 @@ def _instruments(timbre_map: pb.TimbreMap) -> list[str]:
     return [
         f"## Instruments ({len(timbre_map.points)})",
         "",
-        f"![The timbre map]({MAP_PICTURE})",
+        f"![The timbre map]({layout.MAP_PICTURE})",
         "",
         *table(("family", "instruments"), rows),
     ]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from timbrel_training.stage import add_folder
+from timbrel_training.stages import add_folder
 
 help = "write a bundle's MODEL_CARD.md and the picture of its map from its evaluation"
 
@@ -28,15 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes both files."""
-    from timbrel_bundle.bundle import Bundle
-    from timbrel_bundle.files import atomic_write
-    from timbrel_bundle.layout import MAP_PICTURE, MODEL_CARD
-    from timbrel_posttraining.model_card.card import model_card
-    from timbrel_posttraining.model_card.evaluation import read_evaluation
+    from timbrel_posttraining.model_card.card import write_card
 
-    bundle = Bundle.open(args.bundle)
-    found = read_evaluation(args.evaluation, bundle.manifest)
-    atomic_write(Path(args.bundle) / MAP_PICTURE, found.map_picture)
-    atomic_write(Path(args.bundle) / MODEL_CARD, model_card(bundle.manifest, bundle.timbre_map, found.report))
-    print(Path(args.bundle) / MODEL_CARD)
+    print(write_card(args.bundle, args.evaluation))
     return 0

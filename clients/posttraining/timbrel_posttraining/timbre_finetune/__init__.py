@@ -1,1 +1,1 @@
-"""The timbre encoder's second training: on what `locate` hears, of the sources and of the finished bundle."""
+"""Fine-tuning of the timbre encoder, on source notes and the bundle's own, encoded as by `locate`."""

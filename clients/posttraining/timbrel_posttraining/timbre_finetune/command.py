@@ -1,11 +1,11 @@
-"""`timbrel train hearing`: the timbre encoder of a bundle learns to locate what is really played to it."""
+"""`timbrel train hearing`: the timbre encoder of a bundle learns to locate real recordings."""
 
 from __future__ import annotations
 
 import argparse
 import os
 
-from timbrel_training.stage import add_config_arguments, add_device_argument, add_folder, config_of
+from timbrel_training.stages import add_config_arguments, add_device_argument, add_folder, config_of
 
 help = "train the timbre encoder on, on recordings and on notes that the bundle writes itself"
 
@@ -44,17 +44,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Trains, and prints how well notes are located."""
     from timbrel_bundle.bundle import Bundle
-    from timbrel_posttraining.timbre_finetune.train import train_hearing
+    from timbrel_posttraining.timbre_finetune.trainer import fine_tune_timbre
     from timbrel_training.codec.timbrel_notes.train import load_codec
     from timbrel_training.loop import pick_device
-    from timbrel_training.notes.library import AudioLibrary
+    from timbrel_training.notes.dataset import NoteDataset
 
     bundle = Bundle.open(args.bundle)
     bundle.require()
-    loop = train_hearing(
+    loop = fine_tune_timbre(
         config_of(args).hearing,
         bundle,
-        AudioLibrary(args.notes),
+        NoteDataset(args.notes),
         args.timbre,
         load_codec(args.codec),
         args.out,

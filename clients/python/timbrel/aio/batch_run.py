@@ -1,25 +1,26 @@
-"""Many notes over one stream, for the asynchronous client: the tasks around `timbrel.core.batch`."""
+"""Many notes over one stream: the tasks around `timbrel.core.batch`."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 
-from timbrel.aio.signal import Signal
-from timbrel.aio.transport import AsyncBatchCall, AsyncTransport
+from timbrel.aio.transport import StreamCall, Transport
 from timbrel.core.batch import Batch, Result
 from timbrel.core.request import NoteRequest
 from timbrel.errors import TimbrelError, UnavailableError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-Open = Callable[[], Awaitable[AsyncTransport]]
+Open = Callable[[], Awaitable[Transport]]
 """Gives the connection, or says why there is none any more."""
 
 Requests = Iterable[NoteRequest] | AsyncIterable[NoteRequest]
+"""A plain iterable is read in the event loop and should not make it wait."""
 
 
-class AsyncBatchRun:
+class BatchRun:
     """Sends the requests and hands out their results, once.
 
     One task reads the requests, one the replies, gRPC's own sends; who iterates only waits.
@@ -29,8 +30,8 @@ class AsyncBatchRun:
         self._open_transport = open_transport
         self._batch = batch
         self._requests = requests
-        self._changed = Signal()  # told of every change of what follows, and of the batch
-        self._call: AsyncBatchCall | None = None  # the present stream
+        self._change = asyncio.Event()  # of what follows, or of the batch: see `_notify`
+        self._call: StreamCall[pb.GenerateBatchResponse] | None = None  # the present stream
         self._n_streams = 0
         self._failure: Exception | None = None  # of the stream: ends all at once
         self._requests_failure: BaseException | None = None  # of the caller's iterable: once all is answered
@@ -54,13 +55,13 @@ class AsyncBatchRun:
             self._n_streams += 1
             if self._call is not None:
                 self._call.cancel()
-            self._changed.notify()
+            self._notify()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _next_result(self) -> Result | None:
         while True:
             if (result := self._batch.next_result()) is not None:
-                self._changed.notify()  # there is room again
+                self._notify()  # there is room again
                 return result
             if self._failure is not None:
                 raise self._failure
@@ -68,17 +69,17 @@ class AsyncBatchRun:
                 return None
             now = time.monotonic()
             self._batch.check(now)
-            await self._changed.wait(self._batch.seconds_left(now))
+            await self._wait(self._batch.seconds_left(now))
 
     async def _read_requests(self) -> None:
-        """A task's work: never more than there is room for."""
+        """Reads requests in a task of its own, never more than there is room for."""
         try:
-            requests = each_in_turn(self._requests)
+            requests = _each_in_turn(self._requests)
             while True:
                 while not self._batch.has_room:
-                    await self._changed.wait(None)
+                    await self._wait(None)
                 self._batch.add(await anext(requests), time.monotonic())
-                self._changed.notify()
+                self._notify()
         except StopAsyncIteration:
             pass
         except asyncio.CancelledError as error:
@@ -88,16 +89,16 @@ class AsyncBatchRun:
         except Exception as error:
             self._requests_failure = error
         self._batch.end()
-        self._changed.notify()
+        self._notify()
 
     async def _read_replies(self) -> None:
-        """A task's work: one stream after the other, until all is answered."""
+        """Reads replies in a task of its own: one stream after the other, until all is answered."""
         try:
             while (delay := await self._read_stream()) is not None:
                 await asyncio.sleep(delay)
         except Exception as error:
             self._failure = error
-        self._changed.notify()
+        self._notify()
 
     async def _read_stream(self) -> float | None:
         """One stream, to its end; returns the seconds until the next, None where none is needed."""
@@ -109,24 +110,35 @@ class AsyncBatchRun:
         try:
             async for response in self._call:
                 self._batch.receive(response, time.monotonic())
-                self._changed.notify()
+                self._notify()
         except TimbrelError as error:
             ended = error
         self._n_streams += 1  # who still sends on this one stops
-        self._changed.notify()
+        self._notify()
         return None if self._batch.is_answered else self._batch.break_off(ended, time.monotonic())
 
     async def _messages(self, stream: int) -> AsyncIterator[pb.GenerateBatchRequest]:
-        """What is sent on this stream; its end says that no more will follow."""
+        """The messages sent on this stream; their end says that no more will follow."""
         while self._n_streams == stream and not self._batch.is_answered:
             now = time.monotonic()
             if (message := self._batch.next_to_send(now)) is not None:
                 yield message
             else:
-                await self._changed.wait(self._batch.seconds_until_due(now))
+                await self._wait(self._batch.seconds_until_due(now))
+
+    def _notify(self) -> None:
+        """Wakes every task that waits now: a condition without the lock, which one loop does not need."""
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Returns at the next change, or after so many seconds; None: however long it takes."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._change.wait()
 
 
-async def each_in_turn(requests: Requests) -> AsyncIterator[NoteRequest]:
+async def _each_in_turn(requests: Requests) -> AsyncIterator[NoteRequest]:
     """An asynchronous iterator over either kind of iterable."""
     if isinstance(requests, AsyncIterable):
         async for request in requests:

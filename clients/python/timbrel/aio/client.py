@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sized
 from contextlib import aclosing
-from types import TracebackType
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.aio.audio import decode_as_it_comes
-from timbrel.aio.batch_run import AsyncBatchRun
-from timbrel.aio.connection import AsyncConnection
-from timbrel.aio.player import AsyncPlayer
-from timbrel.aio.transport import AsyncTransport
-from timbrel.audio.stream import Audio
-from timbrel.client import N_NEAREST
-from timbrel.core.instrument import Instrument, instrument_from_pb
-from timbrel.core.location import Location, location_from_pb
+from timbrel.aio.batch_run import BatchRun
+from timbrel.aio.connection import Connection
+from timbrel.aio.player import AsyncPlayer, decode_as_it_comes
+from timbrel.aio.transport import Transport
+from timbrel.core.batch import DEFAULT_IN_FLIGHT, Batch
+from timbrel.core.location import Location, locate_request, location_from_pb
 from timbrel.core.model import Model, model_from_pb
-from timbrel.core.recording import locate_request
-from timbrel.core.reply import NoteAssembler, WrittenNote
+from timbrel.core.reply import Audio, NoteAssembler, StreamDecoder, WrittenNote
 from timbrel.core.request import NoteRequest, request_to_pb
-from timbrel.errors import FieldViolation, InvalidRequestError, TimbrelError
-from timbrel.finished_note import finished_note
-from timbrel.many import OnError, check_many, handed_out, make_batch, size_of
+from timbrel.core.timbre import Instrument, instrument_from_pb
+from timbrel.decoder import Decoder
+from timbrel.errors import TimbrelError, refusal
 from timbrel.note import Note
 from timbrel.progress import bar
-from timbrel.security import Security
-from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings
+from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+N_NEAREST = 5
+"""Instruments that `Client.locate` names where it is not told how many."""
+
+OnError = Literal["raise", "return"]
+"""A note that cannot be had ends the iteration, or its error is handed out in its place."""
 
 
 class AsyncClient:
@@ -60,15 +60,13 @@ class AsyncClient:
         security: Security | None = None,
     ) -> None:
         settings = ClientSettings.resolve(server, token, timeout, bundle, security, os.environ)
-        self._connection = AsyncConnection(settings, show_progress=progress)
+        self._connection = Connection(settings, show_progress=progress)
 
     async def __aenter__(self) -> AsyncClient:
         await self._connection.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -78,9 +76,9 @@ class AsyncClient:
     async def generate(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
-        seconds: float = 2.0,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
+        seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
         temperature: float | None = None,
@@ -96,10 +94,16 @@ class AsyncClient:
         manifest = (await self._connection.model()).manifest
         message = request_to_pb(request, manifest)
         decoder = await self._connection.decoder()
-        written = await self._connection.call(
-            lambda transport, timeout: _write(transport, manifest, message, timeout)
-        )
-        return finished_note(request, written, manifest.codec.sample_rate, decoder)
+
+        async def write(transport: Transport, timeout: float | None) -> WrittenNote:
+            assembler = NoteAssembler(manifest)
+            async with aclosing(transport.generate(message, timeout)) as replies:
+                async for reply in replies:
+                    assembler.feed(reply)
+            return assembler.finish()
+
+        written = await self._connection.call(write)
+        return _note_of(request, written, manifest.codec.sample_rate, decoder)
 
     @overload
     def generate_many(
@@ -170,7 +174,7 @@ class AsyncClient:
         check_many(on_error, max_in_flight)
         if not isinstance(requests, Iterable | AsyncIterable):
             raise TypeError(f"requests must be iterable, got {type(requests).__name__}")
-        return self._generate_many(requests, ordered, progress, on_error, max_in_flight)
+        return self._generate_many(requests, progress, ordered, on_error, max_in_flight)
 
     async def decode(self, codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
         """Turns a note's codes into its sound, in a thread; see `Client.decode`."""
@@ -179,9 +183,9 @@ class AsyncClient:
     async def stream(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
-        seconds: float = 2.0,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
+        seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
         temperature: float | None = None,
@@ -198,18 +202,11 @@ class AsyncClient:
 
         It is opened, and refused where something is wrong, when it is first read.
         """
-        request = await self._placed(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
-        manifest = (await self._connection.model()).manifest
-        message = request_to_pb(request, manifest)
-        codec = await asyncio.to_thread((await self._connection.decoder()).stream)
-        first, replies = await self._connection.call(
-            lambda transport, timeout: _opened(transport.generate(message, timeout))
-        )
-        async with aclosing(replies):
-            chunks = decode_as_it_comes(_chained(first, replies), NoteAssembler(manifest), codec)
-            async with aclosing(chunks):
-                async for chunk in chunks:
-                    yield chunk
+        fields = (timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        replies, decoder = await self._open_stream(*fields)
+        async with aclosing(replies), aclosing(decode_as_it_comes(replies, decoder)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     def play(self, lead_seconds: float | None = None) -> AsyncPlayer:
         """An instrument to be played live, once its `async with` block is entered; see `Client.play`."""
@@ -225,7 +222,7 @@ class AsyncClient:
     ) -> Location:
         """Says where on the timbre map a recording of one note lies; see `Client.locate`."""
         if n_nearest < 0:
-            raise InvalidRequestError.of([FieldViolation("n_nearest", f"must be 0 or more, got {n_nearest}")])
+            raise refusal("n_nearest", f"must be 0 or more, got {n_nearest}")
         manifest = (await self._connection.model()).manifest
         request = await asyncio.to_thread(locate_request, audio, sample_rate, pitch, manifest)
         reply = await self._connection.call(lambda transport, timeout: transport.locate(request, timeout))
@@ -236,7 +233,7 @@ class AsyncClient:
         return await self._connection.point(timbre)
 
     async def model(self) -> Model:
-        """What the server serves, and what runs it. Asked once and then remembered."""
+        """Describes what the server serves, and what runs it. Asked once and then remembered."""
         return model_from_pb(await self._connection.model())
 
     async def timbre_map(self) -> tuple[Instrument, ...]:
@@ -266,57 +263,101 @@ class AsyncClient:
         point = await self._connection.point(timbre)
         return NoteRequest(point, pitch, velocity, seconds, seed, temperature, top_k, top_p).seeded()
 
+    async def _open_stream(
+        self, *fields: Any
+    ) -> tuple[AsyncGenerator[pb.GenerateResponse, None], StreamDecoder]:
+        """The replies of one note, the first codes of which are there, and what decodes them.
+
+        Until then the call can be made again, where the server is overloaded or away.
+        """
+        request = await self._placed(*fields)
+        manifest = (await self._connection.model()).manifest
+        message = request_to_pb(request, manifest)
+        codec = await asyncio.to_thread((await self._connection.decoder()).stream)
+        first: list[pb.GenerateResponse] = []
+
+        async def open_call(
+            transport: Transport, timeout: float | None
+        ) -> AsyncGenerator[pb.GenerateResponse, None]:
+            first.clear()
+            replies = transport.generate(message, timeout)
+            async for reply in replies:
+                first.append(reply)
+                if reply.codes.n_frames or reply.finish_reason:
+                    break
+            return replies
+
+        rest = await self._connection.call(open_call)
+
+        async def replies() -> AsyncGenerator[pb.GenerateResponse, None]:
+            async with aclosing(rest):
+                for reply in first:
+                    yield reply
+                async for reply in rest:
+                    yield reply
+
+        return replies(), StreamDecoder(manifest, codec)
+
     async def _generate_many(
         self,
         requests: Iterable[NoteRequest] | AsyncIterable[NoteRequest],
-        ordered: bool,
         progress: bool,
+        ordered: bool,
         on_error: OnError,
         max_in_flight: int | None,
     ) -> AsyncGenerator[Any, None]:
         connection = self._connection
-        model = await connection.model()
-        timbre_map, decoder = await connection.timbre_map(), await connection.decoder()
-        batch = make_batch(model, timbre_map, connection.patience(), max_in_flight, ordered)
-        results = AsyncBatchRun(connection.open, batch, requests).results()
-        sample_rate = model.manifest.codec.sample_rate
-
-        def make_note(request: NoteRequest, written: WrittenNote) -> Note:
-            return finished_note(request, written, sample_rate, decoder)
-
-        async with aclosing(results):
-            with bar("notes", size_of(requests), "note", shown=progress) as shown:
+        model, timbre_map = await connection.model(), await connection.timbre_map()
+        decoder, sample_rate = await connection.decoder(), model.manifest.codec.sample_rate
+        in_flight = max_in_flight or model.engine.max_in_flight or DEFAULT_IN_FLIGHT
+        batch = Batch(model.manifest, timbre_map, connection.patience(), in_flight, ordered=ordered)
+        with bar("notes", size_of(requests), "note", shown=progress) as shown:
+            async with aclosing(BatchRun(connection.open, batch, requests).results()) as results:
                 async for result in results:
                     shown.update(1)
-                    yield handed_out(result, ordered, on_error, make_note)
+                    made: Note | TimbrelError
+                    if not isinstance(result.outcome, TimbrelError):
+                        made = _note_of(result.request, result.outcome, sample_rate, decoder)
+                    elif on_error == "return":
+                        made = result.outcome
+                    else:
+                        raise result.outcome
+                    yield made if ordered else (result.index, made)
 
 
-async def _write(
-    transport: AsyncTransport, manifest: pb.Manifest, message: pb.GenerateRequest, timeout: float | None
-) -> WrittenNote:
-    assembler = NoteAssembler(manifest)
-    async with aclosing(transport.generate(message, timeout)) as replies:
-        async for reply in replies:
-            assembler.feed(reply)
-    return assembler.finish()
+def connection_of(client: AsyncClient) -> Connection:
+    """The connection of a client, for other parts of this package that send and get protobuf messages."""
+    return client._connection
 
 
-async def _opened(
-    replies: AsyncGenerator[pb.GenerateResponse, None],
-) -> tuple[list[pb.GenerateResponse], AsyncGenerator[pb.GenerateResponse, None]]:
-    """The replies up to the first codes, waited for, and the rest: until then the call can be made again."""
-    first: list[pb.GenerateResponse] = []
-    async for reply in replies:
-        first.append(reply)
-        if reply.codes.n_frames or reply.finish_reason:
-            break
-    return first, replies
+def check_many(on_error: str, max_in_flight: int | None) -> None:
+    """Looks at the arguments of `generate_many`.
+
+    Raises:
+        InvalidRequestError: one of them is out of range.
+    """
+    if on_error not in ("raise", "return"):
+        raise refusal("on_error", f"must be 'raise' or 'return', got {on_error!r}")
+    if max_in_flight is not None and max_in_flight < 1:
+        raise refusal("max_in_flight", f"must be 1 or more, got {max_in_flight}")
 
 
-async def _chained(
-    first: Iterable[pb.GenerateResponse], rest: AsyncIterable[pb.GenerateResponse]
-) -> AsyncIterator[pb.GenerateResponse]:
-    for reply in first:
-        yield reply
-    async for reply in rest:
-        yield reply
+def size_of(requests: object) -> int | None:
+    """How many requests there are; None where that shows only in the end."""
+    return len(requests) if isinstance(requests, Sized) else None
+
+
+def _note_of(request: NoteRequest, written: WrittenNote, sample_rate: int, decoder: Decoder) -> Note:
+    """The note that the server wrote for a request that was placed on the map."""
+    x, y = cast(tuple[float, float], request.timbre)
+    return Note(
+        timbre=(float(x), float(y)),
+        pitch=int(request.pitch),
+        velocity=int(request.velocity),
+        seconds=float(request.seconds),
+        seed=written.seed,
+        truncated=written.truncated,
+        codes=written.codes,
+        sample_rate=sample_rate,
+        _decode=decoder,
+    )

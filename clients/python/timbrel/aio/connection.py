@@ -1,46 +1,51 @@
-"""The asynchronous client's connection: made at first need, with all that is asked only once."""
+"""The client's connection: made at first need, with all that is asked only once."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
 from typing import TypeVar
 
-from timbrel.aio.transport import AsyncTransport
-from timbrel.connection import Connection
-from timbrel.core.manifest import check_manifest
-from timbrel.core.retry import CallBudget, Patience, RetryPolicy
+from timbrel import files
+from timbrel.aio.transport import Transport
+from timbrel.core import retry
+from timbrel.core.model import check_manifest
 from timbrel.core.timbre import instrument_point
-from timbrel.decoder import Decoder
+from timbrel.decoder import CODEC_FILES, Decoder
 from timbrel.errors import OverloadedError, UnavailableError
-from timbrel.fork_guard import ForkGuard
+from timbrel.forks import ForkGuard
 from timbrel.private_server import PrivateServer
-from timbrel.settings import ClientSettings
+from timbrel.settings import ClientSettings, Security
+from timbrel.threads import start_in_thread
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 _Result = TypeVar("_Result")
 
 
-class AsyncConnection:
-    """A transport to the server, which is started here where none is named; for one event loop."""
+class Connection:
+    """A transport to the server, which is started here where none is named; for one event loop.
+
+    Beside what the clients ask through it, it gives the package's other parts the bare protobuf messages:
+    `transport` makes single calls, `fresh_model` asks anew, and `move_to` goes on at another server.
+    """
 
     def __init__(self, settings: ClientSettings, *, show_progress: bool) -> None:
         """
         Args:
             show_progress: show a bar while files are fetched.
         """
+        self.guard = ForkGuard()
         self._settings = settings
         self._show_progress = show_progress
-        self._policy = RetryPolicy()
-        self._guard = ForkGuard()
+        self._policy = retry.RetryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._private_server: PrivateServer | None = None
-        self._transport: AsyncTransport | None = None
+        self._transport: Transport | None = None
         self._model: pb.GetModelResponse | None = None
         self._map: pb.TimbreMap | None = None
         self._decoder: Decoder | None = None
@@ -52,8 +57,20 @@ class AsyncConnection:
         """The server that was started here, if there is one."""
         return self._private_server
 
-    async def open(self) -> AsyncTransport:
-        """The transport.
+    @property
+    def transport(self) -> Transport:
+        """The open transport, for single calls: they are not made again where the server is away.
+
+        Raises:
+            RuntimeError: the connection is not open, or was closed.
+        """
+        self._check()
+        if self._transport is None:
+            raise RuntimeError("this client is not open")
+        return self._transport
+
+    async def open(self) -> Transport:
+        """The transport, opened where it is not yet.
 
         Raises:
             RuntimeError: it was closed, belongs to another event loop, or this is a forked child.
@@ -68,7 +85,7 @@ class AsyncConnection:
 
     async def close(self) -> None:
         """Ends the connection, and the private server if there is one."""
-        if not self._guard.is_at_home:
+        if not self.guard.is_at_home:
             return  # both are the parent's
         self._closed = True
         async with self._making["transport"]:  # a server that is being started is closed too
@@ -79,12 +96,34 @@ class AsyncConnection:
                 await asyncio.to_thread(self._private_server.close)
                 self._private_server = None
 
+    async def move_to(self, address: str, token: str | None, security: Security) -> None:
+        """Goes on at another server: what was asked of the old one is forgotten, and calls to it are ended.
+
+        Args:
+            address: HOST:PORT.
+        """
+        self._check()
+        async with self._making["transport"]:
+            self._check()
+            self._settings = self._settings.at(address, token, security)
+            self._model = self._map = self._decoder = None
+            old, self._transport = self._transport, await self._connect()
+            if old is not None:
+                await old.close()
+
+    async def fresh_model(self, timeout: float | None) -> pb.GetModelResponse:
+        """Asks once more what is served, within so many seconds, and remembers that from then on."""
+        model = await (await self.open()).get_model(timeout)
+        check_manifest(model.manifest)
+        self._model = model
+        return model
+
     async def model(self) -> pb.GetModelResponse:
-        """What is served; asked once."""
+        """Says what is served; asked once."""
         self._check()
         async with self._making["model"]:
             if self._model is None:
-                model = await self.call(AsyncTransport.get_model)
+                model = await self.call(Transport.get_model)
                 check_manifest(model.manifest)
                 self._model = model
             return self._model
@@ -94,7 +133,7 @@ class AsyncConnection:
         self._check()
         async with self._making["map"]:
             if self._map is None:
-                self._map = await self.call(AsyncTransport.get_timbre_map)
+                self._map = await self.call(Transport.get_timbre_map)
             return self._map
 
     async def point(self, timbre: tuple[float, float] | str) -> tuple[float, float]:
@@ -107,13 +146,12 @@ class AsyncConnection:
         async with self._making["decoder"]:
             if self._decoder is None:
                 await self.open()
-                manifest = (await self.model()).manifest
-                self._decoder = await asyncio.to_thread(self._fetch_codec, manifest)
+                self._decoder = await self._fetch_codec((await self.model()).manifest)
             return self._decoder
 
-    async def call(self, action: Callable[[AsyncTransport, float | None], Awaitable[_Result]]) -> _Result:
+    async def call(self, action: Callable[[Transport, float | None], Awaitable[_Result]]) -> _Result:
         """Runs one call within the time allowed, again where the server is overloaded or not there."""
-        budget = CallBudget(
+        budget = retry.CallBudget(
             self._policy,
             self._settings.timeout,
             time.monotonic(),
@@ -126,9 +164,9 @@ class AsyncConnection:
                 delay = budget.delay_after(error, time.monotonic())
             await asyncio.sleep(delay)
 
-    def patience(self) -> Patience:
+    def patience(self) -> retry.Patience:
         """For a call of many parts."""
-        return Patience(
+        return retry.Patience(
             self._policy,
             self._settings.timeout,
             time.monotonic(),
@@ -137,7 +175,7 @@ class AsyncConnection:
 
     def _check(self) -> None:
         """Raises RuntimeError where this cannot be used."""
-        self._guard.check()
+        self.guard.check()
         if self._closed:
             raise RuntimeError("this client is closed")
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
@@ -145,25 +183,43 @@ class AsyncConnection:
                 "this client was opened in another event loop: make a timbrel.AsyncClient in each"
             )
 
-    async def _connect(self) -> AsyncTransport:
+    async def _connect(self) -> Transport:
+        if self._settings.address is None:
+            self._private_server = server = await _start_private_server(self._settings.bundle)
+            # On the loopback nothing needs to be encrypted.
+            self._settings = self._settings.at(server.address, server.token, Security())
         settings = self._settings
-        if settings.address is None:
-            self._private_server = await _start_private_server(settings.bundle)
-            self._settings = settings = settings.at(self._private_server.address, self._private_server.token)
-        return AsyncTransport(str(settings.address), settings.token, settings.security)
+        return Transport(str(settings.address), settings.token, settings.security)
 
-    def _fetch_codec(self, manifest: pb.Manifest) -> Decoder:
-        """In a thread, with a connection of its own: the cache's files and locks make their user wait."""
-        connection = Connection(self._settings, show_progress=self._show_progress)
-        with contextlib.closing(connection):
-            return connection.fetch_codec(manifest)
+    async def _fetch_codec(self, manifest: pb.Manifest) -> Decoder:
+        """The cache's files and locks make their user wait, hence in a thread. What breaks is continued."""
+        loop = asyncio.get_running_loop()
+
+        async def fetch(transport: Transport, timeout: float | None) -> Path:
+            def receive(name: str, offset: int) -> Iterator[pb.GetFileResponse]:
+                return _received_in_thread(transport.get_file(name, offset, timeout), loop)
+
+            cache = files.FileCache(manifest, receive, show_progress=self._show_progress)
+            return await asyncio.wrap_future(start_in_thread(cache.require, CODEC_FILES))
+
+        return Decoder(await self.call(fetch))
+
+
+def _received_in_thread(
+    replies: AsyncGenerator[pb.GetFileResponse, None], loop: asyncio.AbstractEventLoop
+) -> Iterator[pb.GetFileResponse]:
+    """The replies of a call that runs in the event loop, for a thread to iterate over."""
+
+    async def receive() -> pb.GetFileResponse | None:
+        return await anext(replies, None)
+
+    while (reply := asyncio.run_coroutine_threadsafe(receive(), loop).result()) is not None:
+        yield reply
 
 
 async def _start_private_server(bundle: str | os.PathLike[str] | None) -> PrivateServer:
     """Who is cancelled meanwhile leaves no server behind, even where the event loop ends before it is up."""
-    thread = ThreadPoolExecutor(1, "timbrel-start")
-    starting = thread.submit(PrivateServer, bundle)
-    thread.shutdown(wait=False)
+    starting = start_in_thread(lambda: PrivateServer(bundle))
     try:
         return await asyncio.wrap_future(starting)
     except asyncio.CancelledError:
@@ -172,5 +228,5 @@ async def _start_private_server(bundle: str | os.PathLike[str] | None) -> Privat
 
 
 def _close_started(starting: Future[PrivateServer]) -> None:
-    if not starting.cancelled() and starting.exception() is None:
+    if starting.exception() is None:
         starting.result().close()

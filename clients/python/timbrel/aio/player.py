@@ -1,22 +1,166 @@
-"""An instrument played live, in an event loop."""
+"""An instrument played live, in an event loop, and the stream of notes beneath it."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import AsyncGenerator, AsyncIterator
-from types import TracebackType
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from typing import Any, Protocol
 
-from timbrel.aio.audio import decode_as_it_comes
-from timbrel.aio.connection import AsyncConnection
-from timbrel.aio.transport import AsyncPlayCall
-from timbrel.audio.stream import Audio
-from timbrel.core.faults import error_from_status
-from timbrel.core.reply import NoteAssembler
+from timbrel.aio.connection import Connection
+from timbrel.aio.transport import Transport
+from timbrel.core.play import LiveNotes
+from timbrel.core.reply import Audio, StreamDecoder
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import TimbrelError, UnavailableError
-from timbrel_bundle.codec import CodecStream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+CLOSED = "the player is closed"
+
+Heard = pb.GenerateResponse | TimbrelError
+"""The next reply of a note, or the error that ended it."""
+
+
+class NoteListener(Protocol):
+    """Is told of one note of a `PlayStream`, by the stream's own task."""
+
+    async def take(self, reply: pb.GenerateResponse) -> None:
+        """Takes the note's next reply; the last one has a finish reason.
+
+        Until this returns, the stream is read no further: who takes slowly slows the server down. An
+        exception ends the stream.
+        """
+
+    async def fail(self, error: TimbrelError) -> None:
+        """The server has ended this note by an error; the stream goes on. Likewise waited for."""
+
+    def cut_off(self, error: TimbrelError) -> None:
+        """The stream has ended before the note did."""
+
+
+class PlayStream:
+    """One Play call, from its opening to its end: many notes, each with a listener. For one event loop.
+
+    It takes requests as they are and hands out the server's replies as they come. Once it is over, by
+    whatever, it takes no more notes, and another is to be opened: that costs nothing before its first note.
+    """
+
+    def __init__(
+        self, transport: Transport, on_end: Callable[[Exception | None], None] | None = None
+    ) -> None:
+        """Opens the call.
+
+        Args:
+            on_end: called once, before the listeners that are cut off, where the stream has ended otherwise
+                than by `close`: with the error that it ended by, or that a listener raised (none is cut off
+                then); None where the server ended it in good order.
+        """
+        self._notes: LiveNotes[NoteListener] = LiveNotes()
+        self._requests: asyncio.Queue[pb.PlayRequest | None] = asyncio.Queue()
+        self._on_end = on_end
+        self._end: TimbrelError | None = None
+        self._call = transport.play(self._messages())
+        self._reader = asyncio.create_task(self._read(), name="play-stream")
+
+    @property
+    def end(self) -> TimbrelError | None:
+        """Why it takes no more notes; None while it does."""
+        return self._end
+
+    def note_on(
+        self, listener: NoteListener, request: pb.GenerateRequest, lead_seconds: float | None = None
+    ) -> None:
+        """A key goes down.
+
+        Args:
+            listener: of this note only; stands for it from now on.
+            lead_seconds: see `Client.play`.
+
+        Raises:
+            TimbrelError: the stream's `end`.
+        """
+        if self._end is not None:
+            raise self._end
+        self._requests.put_nowait(self._notes.note_on(listener, request, lead_seconds))
+
+    def note_off(self, listener: NoteListener) -> None:
+        """Its key goes up; the release follows. Harmless where it is up, or where the note has ended."""
+        if (message := self._notes.note_off(listener)) is not None:
+            self._requests.put_nowait(message)
+
+    def cancel(self, listener: NoteListener) -> None:
+        """Ends the note at once: it fails by CancelledError. Harmless where it has ended."""
+        if (message := self._notes.cancel(listener)) is not None:
+            self._requests.put_nowait(message)
+
+    async def finish(self) -> None:
+        """Lets go of every key, and returns when the server has written what still sounds."""
+        self._requests.put_nowait(None)
+        try:
+            await self._reader
+        except asyncio.CancelledError:
+            self._call.cancel()
+            raise
+
+    def cancel_all(self) -> None:
+        """Ends every note at once: each is cut off by CancelledError."""
+        self._call.cancel()
+
+    def stop(self) -> None:
+        """Ends the stream at once and tells nobody."""
+        self._end = self._end or UnavailableError(CLOSED)
+        self._notes.end()
+        self._call.cancel()
+
+    async def close(self) -> None:
+        """Likewise, and returns when nothing of it is left."""
+        self.stop()
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def _messages(self) -> AsyncIterator[pb.PlayRequest]:
+        while (request := await self._requests.get()) is not None:
+            yield request
+
+    async def _read(self) -> None:
+        """The reader's task."""
+        end: TimbrelError = UnavailableError(CLOSED)
+        reason: Exception | None = None
+        try:
+            async for response in self._call:
+                try:
+                    await self._tell(response)
+                except Exception as error:
+                    self.stop()
+                    reason = error
+                    break
+        except TimbrelError as error:
+            reason = end = error
+        self._end = self._end or end
+        if self._on_end is not None:
+            self._on_end(reason)
+        for listener in self._notes.end():
+            listener.cut_off(end)
+
+    async def _tell(self, response: pb.PlayResponse) -> None:
+        if (heard := self._notes.receive(response)) is not None:
+            listener, reply = heard
+            await (listener.fail(reply) if isinstance(reply, TimbrelError) else listener.take(reply))
+
+
+class NoteInbox:
+    """A listener that hands on what it is told of a note, one thing after the other: to a queue, say."""
+
+    def __init__(self, put: Callable[[Heard], None]) -> None:
+        self._put = put
+
+    async def take(self, reply: pb.GenerateResponse) -> None:
+        self._put(reply)
+
+    async def fail(self, error: TimbrelError) -> None:
+        self._put(error)
+
+    def cut_off(self, error: TimbrelError) -> None:
+        self._put(error)
 
 
 class AsyncPlayedNote:
@@ -36,17 +180,13 @@ class AsyncPlayedNote:
     """
 
     def __init__(
-        self,
-        note_id: int,
-        requests: asyncio.Queue[pb.PlayRequest | None],
-        assembler: NoteAssembler,
-        stream: CodecStream,
+        self, stream: PlayStream, listener: NoteInbox, replies: asyncio.Queue[Heard], decoder: StreamDecoder
     ) -> None:
         """Use `AsyncPlayer.note_on`."""
-        self._id = note_id
-        self._requests = requests
-        self._replies: asyncio.Queue[pb.GenerateResponse | TimbrelError] = asyncio.Queue()
-        self._audio: AsyncGenerator[Audio, None] = decode_as_it_comes(self._read(), assembler, stream)
+        self._stream = stream
+        self._listener = listener
+        self._replies = replies
+        self._audio = decode_as_it_comes(self._read(), decoder)
         self.seed: int | None = None
         """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
@@ -61,15 +201,11 @@ class AsyncPlayedNote:
 
     def off(self) -> None:
         """The key goes up; the release follows. Harmless where it is up, or where the note has ended."""
-        self._requests.put_nowait(pb.PlayRequest(id=self._id, note_off=pb.NoteOff()))
+        self._stream.note_off(self._listener)
 
     def cancel(self) -> None:
         """Ends the note at once. Harmless where it has ended."""
-        self._requests.put_nowait(pb.PlayRequest(id=self._id, cancel=pb.NoteCancel()))
-
-    def _take(self, reply: pb.GenerateResponse | TimbrelError) -> None:
-        """The player's side of it: what comes next."""
-        self._replies.put_nowait(reply)
+        self._stream.cancel(self._listener)
 
     async def _read(self) -> AsyncIterator[pb.GenerateResponse]:
         while True:
@@ -98,46 +234,30 @@ class AsyncPlayer:
     sounds, which can be read afterwards; after an exception it ends every note at once.
     """
 
-    def __init__(self, connection: AsyncConnection, lead_seconds: float | None) -> None:
+    def __init__(self, connection: Connection, lead_seconds: float | None) -> None:
         """Use `AsyncClient.play`."""
         self._connection = connection
         self._lead_seconds = lead_seconds
-        self._requests: asyncio.Queue[pb.PlayRequest | None] = asyncio.Queue()
-        self._ids = itertools.count(1)
-        self._live: dict[int, AsyncPlayedNote] = {}
-        self._end: TimbrelError | None = UnavailableError(
-            "the player is not open: enter its `async with` block"
-        )
-        self._call: AsyncPlayCall | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._stream: PlayStream | None = None
 
     async def __aenter__(self) -> AsyncPlayer:
         decoder = await self._connection.decoder()
         await asyncio.to_thread(decoder.stream)  # loaded now, not with the first note
-        self._call = (await self._connection.open()).play(self._messages())
-        self._end = None
-        self._reader = asyncio.create_task(self._listen(self._call))
+        self._stream = PlayStream(await self._connection.open())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._call is None or self._reader is None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._stream is None:
             return
         if error is not None:
-            self._call.cancel()
-        self._requests.put_nowait(None)
-        try:
-            await self._reader
-        except asyncio.CancelledError:
-            self._call.cancel()
-            raise
+            self._stream.cancel_all()
+        await self._stream.finish()
 
     async def note_on(
         self,
         timbre: tuple[float, float] | str,
-        pitch: int = 60,
-        velocity: int = 100,
+        pitch: int = NoteRequest.pitch,
+        velocity: int = NoteRequest.velocity,
         seconds: float | None = None,
         seed: int | None = None,
         *,
@@ -153,45 +273,47 @@ class AsyncPlayer:
             InvalidRequestError: naming every field that is out of range; nothing was sent.
             TimbrelError: what ended the stream, if it has ended.
         """
+        replies: asyncio.Queue[Heard] = asyncio.Queue()
+        listener = NoteInbox(replies.put_nowait)
+        wanted = (timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        decoder = await self._begin(listener, *wanted)
+        return AsyncPlayedNote(self._open_stream, listener, replies, decoder)
+
+    @property
+    def _open_stream(self) -> PlayStream:
+        if self._stream is None:
+            raise UnavailableError("the player is not open: enter its `async with` block")
+        return self._stream
+
+    async def _begin(
+        self,
+        listener: NoteListener,
+        timbre: tuple[float, float] | str,
+        pitch: int,
+        velocity: int,
+        seconds: float | None,
+        *others: Any,
+    ) -> StreamDecoder:
+        """Has a note begin and its listener told of it; returns what decodes it."""
         manifest = (await self._connection.model()).manifest
         point = await self._connection.point(timbre)
         longest = manifest.ranges.seconds_max if seconds is None else seconds
-        wanted = NoteRequest(point, pitch, velocity, longest, seed, temperature, top_k, top_p).seeded()
-        message = request_to_pb(wanted, manifest)
-        stream = (await self._connection.decoder()).stream()
-        if self._end is not None:
-            raise self._end
-        note = AsyncPlayedNote(note_id := next(self._ids), self._requests, NoteAssembler(manifest), stream)
-        self._live[note_id] = note
-        note_on = pb.NoteOn(note=message, lead_seconds=self._lead_seconds)
-        self._requests.put_nowait(pb.PlayRequest(id=note_id, note_on=note_on))
-        return note
+        message = request_to_pb(NoteRequest(point, pitch, velocity, longest, *others).seeded(), manifest)
+        decoder = StreamDecoder(manifest, (await self._connection.decoder()).stream())
+        self._open_stream.note_on(listener, message, self._lead_seconds)
+        return decoder
 
-    async def _messages(self) -> AsyncIterator[pb.PlayRequest]:
-        while (request := await self._requests.get()) is not None:
-            yield request
 
-    async def _listen(self, call: AsyncPlayCall) -> None:
-        """The reader's task."""
-        end: TimbrelError = UnavailableError("the player is closed")
-        try:
-            async for response in call:
-                self._hand_out(response)
-        except TimbrelError as error:
-            end = error
-        self._end = end
-        for note in self._live.values():
-            note._take(end)
+async def decode_as_it_comes(
+    replies: AsyncIterable[pb.GenerateResponse], decoder: StreamDecoder
+) -> AsyncGenerator[Audio, None]:
+    """Yields the audio of each reply, none of it empty; the codec runs in a thread, so that the loop goes on.
 
-    def _hand_out(self, response: pb.PlayResponse) -> None:
-        event = response.WhichOneof("event")
-        note = self._live.get(response.id)
-        if note is None or event == "refusal":  # concerns nobody: every note here has its own id
-            return
-        if event == "reply":
-            note._take(response.reply)
-        else:
-            error = response.error
-            note._take(error_from_status(error.code, error.message, error.SerializeToString()))
-        if event == "error" or response.reply.finish_reason:
-            del self._live[response.id]
+    Raises:
+        ServerError, BundleMismatchError: as `StreamDecoder`.
+    """
+    async for reply in replies:
+        if len(audio := await asyncio.to_thread(decoder.push, reply)):
+            yield audio
+    if len(rest := await asyncio.to_thread(decoder.finish)):
+        yield rest

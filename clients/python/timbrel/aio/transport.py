@@ -1,37 +1,53 @@
-"""The gRPC side of the asynchronous client: as `timbrel.transport`, for one event loop."""
+"""The gRPC side of the client: the one file that imports gRPC. It opens channels, makes calls and lets no
+error of gRPC's out."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import grpc
+import grpc.aio
 
-from timbrel.channels import open_async_channel
-from timbrel.errors import CancelledError
-from timbrel.grpc_faults import bearer_metadata, translate
-from timbrel.security import Security
+from timbrel.core.faults import DETAILS_KEY, error_from_status
+from timbrel.errors import CancelledError, TimbrelError, UnavailableError, refusal
+from timbrel.forks import about_to_connect
+from timbrel.settings import CA_VARIABLE, INSECURE_VARIABLE, SYSTEM, Security, parse_address
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+CHANNEL_OPTIONS = (("grpc.initial_reconnect_backoff_ms", 250), ("grpc.max_reconnect_backoff_ms", 2000))
+"""A server that starts anew is found within seconds; gRPC's own pauses grow to two minutes."""
 
 _Reply = TypeVar("_Reply")
 
 
 class _Stream(Protocol):
-    """What grpc.aio returns for a call with a stream of replies."""
+    """A call with a stream of replies, as grpc.aio returns it."""
 
     def __aiter__(self) -> AsyncIterator[Any]: ...
 
     def cancel(self) -> bool: ...
 
 
-class AsyncStreamCall(Generic[_Reply]):
+class _FailedCall(Protocol):
+    """A failed call, as gRPC's errors tell of it."""
+
+    def code(self) -> grpc.StatusCode: ...
+
+    def details(self) -> str | None: ...
+
+    def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
+
+
+class StreamCall(Generic[_Reply]):
     """A call with streams both ways: `async for` gives its replies, and raises subclasses of TimbrelError."""
 
     def __init__(self, call: _Stream, address: str) -> None:
-        """Use `AsyncTransport.play` or `AsyncTransport.generate_batch`."""
+        """Use `Transport.play` or `Transport.generate_batch`."""
         self._call = call
         self._address = address
 
@@ -45,15 +61,8 @@ class AsyncStreamCall(Generic[_Reply]):
         self._call.cancel()
 
 
-AsyncPlayCall = AsyncStreamCall[pb.PlayResponse]
-"""A Play stream."""
-
-AsyncBatchCall = AsyncStreamCall[pb.GenerateBatchResponse]
-"""A GenerateBatch stream."""
-
-
-class AsyncTransport:
-    """A connection to one server, to be made and used within one event loop. Tasks may share it.
+class Transport:
+    """A channel to one server, to be opened and used within one event loop. Tasks may share it.
 
     Every method takes the seconds allowed for the whole call, None for no bound, and raises the subclasses of
     TimbrelError that the server's status stands for; a task that is cancelled gets asyncio's CancelledError.
@@ -61,13 +70,17 @@ class AsyncTransport:
 
     def __init__(self, address: str, token: str | None, security: Security | None = None) -> None:
         """
+        Args:
+            address: HOST:PORT.
+
         Raises:
             InvalidRequestError: a file of `security` cannot be read, or the token would travel unencrypted.
+            RuntimeError: this process was forked from one that had called a server.
         """
         self._address = address
-        self._channel = open_async_channel(security or Security(), address, token)
+        self._channel = _open_channel(security or Security(), address, token)
         self._stub = pb_grpc.SynthesizerStub(self._channel)
-        self._metadata = bearer_metadata(token)
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def get_model(self, timeout: float | None) -> pb.GetModelResponse:
         reply = await self._unary(self._stub.GetModel, pb.GetModelRequest(), timeout)
@@ -77,29 +90,33 @@ class AsyncTransport:
         reply = await self._unary(self._stub.GetTimbreMap, pb.GetTimbreMapRequest(), timeout)
         return cast(pb.GetTimbreMapResponse, reply).timbre_map
 
+    async def locate(self, request: pb.LocateRequest, timeout: float | None) -> pb.LocateResponse:
+        return cast(pb.LocateResponse, await self._unary(self._stub.Locate, request, timeout))
+
     def generate(
         self, request: pb.GenerateRequest, timeout: float | None
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
         """The replies of one note; closing the generator early (`aclosing`) cancels the call."""
         return self._stream(self._stub.Generate, request, timeout)
 
-    def generate_batch(self, requests: AsyncIterator[pb.GenerateBatchRequest]) -> AsyncBatchCall:
-        """Opens a stream, which lasts until `requests` ends and the last of them is answered."""
-        return AsyncStreamCall(self._stub.GenerateBatch(requests, metadata=self._metadata), self._address)
-
-    def play(self, requests: AsyncIterator[pb.PlayRequest]) -> AsyncPlayCall:
-        """Opens a stream, which lasts for as long as it is wanted."""
-        return AsyncStreamCall(self._stub.Play(requests, metadata=self._metadata), self._address)
-
-    async def locate(self, request: pb.LocateRequest, timeout: float | None) -> pb.LocateResponse:
-        return cast(pb.LocateResponse, await self._unary(self._stub.Locate, request, timeout))
-
     def get_file(
         self, name: str, offset: int, timeout: float | None
     ) -> AsyncGenerator[pb.GetFileResponse, None]:
+        """A file of the bundle from a byte on; closing the generator early cancels the call."""
         return self._stream(self._stub.GetFile, pb.GetFileRequest(name=name, offset=offset), timeout)
 
+    def generate_batch(
+        self, requests: AsyncIterator[pb.GenerateBatchRequest]
+    ) -> StreamCall[pb.GenerateBatchResponse]:
+        """Opens a stream, which lasts until `requests` ends and the last of them is answered."""
+        return StreamCall(self._stub.GenerateBatch(requests, metadata=self._metadata), self._address)
+
+    def play(self, requests: AsyncIterator[pb.PlayRequest]) -> StreamCall[pb.PlayResponse]:
+        """Opens a stream, which lasts for as long as it is wanted."""
+        return StreamCall(self._stub.Play(requests, metadata=self._metadata), self._address)
+
     async def close(self) -> None:
+        """Ends every call and closes the channel."""
         await self._channel.close(None)
 
     async def _unary(self, method: Any, request: object, timeout: float | None) -> object:
@@ -123,10 +140,53 @@ def _translated(address: str) -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as error:
-        raise translate(error, address) from None
+        raise _translate(error, address) from None
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         # Not this task was cancelled, but the call, or the connection was closed: gRPC says it the same way.
         raise CancelledError("the call was cancelled, or its client closed") from None
+
+
+def _translate(error: grpc.RpcError, address: str) -> TimbrelError:
+    """The error to raise for a call to `address` that failed with `error`."""
+    failed = cast(_FailedCall, error)
+    details = dict(failed.trailing_metadata() or ()).get(DETAILS_KEY, b"")
+    code = cast("tuple[int, str]", failed.code().value)[0]
+    translated = error_from_status(
+        code, failed.details() or "", details if isinstance(details, bytes) else b""
+    )
+    if isinstance(translated, UnavailableError):
+        return UnavailableError(f"the server at {address} is not available: {translated}")
+    return translated
+
+
+def _open_channel(security: Security, address: str, token: str | None) -> grpc.aio.Channel:
+    """Opens a channel for the running event loop, encrypted as `security` says."""
+    about_to_connect()
+    if security.is_encrypted:
+        return grpc.aio.secure_channel(address, _credentials(security), CHANNEL_OPTIONS)
+    if token and not security.insecure and not parse_address(address).is_loopback:
+        raise refusal(
+            "token",
+            f"it would travel unencrypted to {address}: name the server's authority"
+            f" ({CA_VARIABLE}), or say that the network can be trusted ({INSECURE_VARIABLE}=1)",
+        )
+    return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
+
+
+def _credentials(security: Security) -> grpc.ChannelCredentials:
+    roots = None if security.ca is None or security.ca == SYSTEM else _read("ca", security.ca)
+    if security.certificate is None or security.key is None:
+        return grpc.ssl_channel_credentials(roots)
+    return grpc.ssl_channel_credentials(
+        roots, _read("key", security.key), _read("certificate", security.certificate)
+    )
+
+
+def _read(field: str, file: str | Path) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise refusal(field, f"{file}: {error.strerror}") from None

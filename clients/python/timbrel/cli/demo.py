@@ -7,9 +7,16 @@ import time
 from pathlib import Path
 
 from timbrel.client import Client
-from timbrel.demo.picture import draw, require_matplotlib
-from timbrel.demo.plan import PlannedNote, plan_notes
-from timbrel.demo.result import RenderedNote, notes_json, summary, table
+from timbrel.demo import (
+    PlannedNote,
+    RenderedNote,
+    draw,
+    notes_json,
+    plan_notes,
+    require_matplotlib,
+    summary,
+    table,
+)
 from timbrel.pitch import PitchMeter
 from timbrel.private_server import PrivateServer
 from timbrel.progress import bar

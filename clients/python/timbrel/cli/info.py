@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
-from timbrel.core.instrument import Instrument
+from timbrel.cli import options
 from timbrel.core.model import Model
+from timbrel.core.timbre import Instrument
 
 _EXAMPLES = """\
 examples:
@@ -27,14 +27,14 @@ class InfoCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.description = "Shows the bundle that is served, the engine that runs it, and its instruments."
         parser.epilog = _EXAMPLES
-        add_json_option(parser)
-        add_server_options(parser)
+        options.add_json_option(parser)
+        options.add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        with client_of(args) as client:
+        with options.client_of(args) as client:
             model, instruments = client.model(), client.timbre_map()
         if args.json:
-            print_json(as_facts(model, instruments))
+            options.print_json(as_facts(model, instruments))
         else:
             print(as_text(model, instruments))
         return 0
@@ -53,7 +53,7 @@ def as_text(model: Model, instruments: Sequence[Instrument]) -> str:
 
 
 def _facts(model: Model) -> Iterator[tuple[str, str]]:
-    sampling = model.default_sampling
+    sampling = asdict(model.default_sampling).items()
     yield "bundle", f"{model.name} ({model.bundle_hash[:12]})"
     yield "parameters", f"{model.n_parameters / 1e6:.2f} million"
     yield (
@@ -66,10 +66,8 @@ def _facts(model: Model) -> Iterator[tuple[str, str]]:
     yield "pitch", _range(model.pitch_range)
     yield "velocity", _range(model.velocity_range)
     yield "seconds", f"{_range(model.seconds_range)} held; every note is cut at {model.max_seconds:.1f}"
-    yield (
-        "sampling",
-        f"temperature {sampling.temperature:g}, top-k {sampling.top_k}, top-p {sampling.top_p:g} by default",
-    )
+    drawn = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in sampling)
+    yield "sampling", f"{drawn} by default"
     for source in model.sources:
         yield "trained on", f"{source.name}: {source.n_notes} notes, {source.licence}"
 

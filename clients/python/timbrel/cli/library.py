@@ -7,30 +7,24 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tqdm import tqdm
 
-from timbrel.cli.options import add_bundle_option
+from timbrel.cli.options import add_bundle_option, add_number_options
 from timbrel.client import Client
-from timbrel.core.instrument import Instrument
-from timbrel.core.model import Model
-from timbrel.core.timbre import parse_timbre
-from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel.library import BuildOptions, LibraryJob, SamplingChoice, Voice, Writer, build_library
-from timbrel.library.folder import LibraryFolder
-from timbrel.library.job import (
-    DEFAULT_SAMPLE_RATE,
-    DEFAULT_SECONDS,
-    DEFAULT_SEED,
-    DEFAULT_TRIES,
-    check_job,
-)
-from timbrel.library.ranges import parse_pitches, parse_velocities
-from timbrel.library.servers import SILENT_SECONDS, JobServers, server_addresses
-from timbrel.library.source import PATIENCE_SECONDS
-from timbrel.library.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
+from timbrel.core.timbre import Instrument, parse_timbre
+from timbrel.errors import FieldViolation, InvalidRequestError, refusal
+from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, Voice, build_library
+from timbrel.library.plan import job as jobs
+from timbrel.library.plan.folder import LibraryFolder
+from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
+from timbrel.library.plan.ranges import parse_pitches, parse_velocities
+from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
+from timbrel.library.render import source as sources
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
+from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
 
 _EXAMPLES = """\
 examples:
@@ -77,11 +71,12 @@ class LibraryCommand:
             return _run_sharded(args, wanted, pitches, velocities)
         folder = Path(args.out)
         LibraryFolder(folder).check()
-        with _servers_of(args) as servers:
-            client = servers.client
+        with ExitStack() as stack:
+            clients, patience_seconds = _clients_of(args, stack)
+            client = sources.first_answering(clients, _tell)
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
-            source = servers.source(args.patience)
-            source.hold_to(job.writer)
+            source = sources.ClientSource(clients, patience_seconds=patience_seconds, tell=_tell)
+            source.require(job.writer)
             options = BuildOptions(args.sf2, not args.json, _tell)
             summary = build_library(client, job, folder, options, source)
         print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
@@ -97,12 +92,10 @@ class _Wanted:
         self._grid = [] if args.grid is None else grid_points(args.grid)
         self._paths = [parse_path(text) for text in args.path or ()]
         if not (self._all or self._named or self._grid or self._paths):
-            raise InvalidRequestError.of(
-                [FieldViolation("timbre", "none is given: name some by --timbre, --all, --grid or --path")]
-            )
+            raise refusal("timbre", "none is given: name some by --timbre, --all, --grid or --path")
 
     def voices(self, known: Sequence[Instrument]) -> tuple[Voice, ...]:
-        """Raises InvalidRequestError where the map has no instrument of a name given."""
+        """Makes the voices; raises InvalidRequestError where the map has no instrument of a name given."""
         named = [NamedPoint(each.name, each.timbre) for each in known] if self._all else []
         named += [NamedPoint.find(timbre, known) for timbre in self._named]
         named += [NamedPoint(None, point) for point in self._grid]
@@ -121,27 +114,18 @@ def _job_of(
 ) -> LibraryJob:
     model = client.model()
     return LibraryJob(
-        writer=Writer.of(model),
+        writer=ModelIdentity.of(model),
         voices=voices,
         pitches=pitches,
         velocities=velocities,
         round_robins=args.round_robins,
         seconds=args.seconds,
-        sampling=_sampling_of(args, model),
+        sampling=SamplingSettings.of(args).filled(SamplingSettings.of(model.default_sampling)),
         seed=args.seed,
         tries=args.tries,
         file_format=args.format,
         sample_rate=args.sample_rate,
         loops=not args.no_loops,
-    )
-
-
-def _sampling_of(args: argparse.Namespace, model: Model) -> SamplingChoice:
-    default = model.default_sampling
-    return SamplingChoice(
-        default.temperature if args.temperature is None else args.temperature,
-        default.top_k if args.top_k is None else args.top_k,
-        default.top_p if args.top_p is None else args.top_p,
     )
 
 
@@ -180,36 +164,38 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--seconds",
         type=float,
-        default=DEFAULT_SECONDS,
+        default=jobs.DEFAULT_SECONDS,
         help="how long each key is held (default %(default)s)",
     )
     group.add_argument(
-        "--seed", type=int, default=DEFAULT_SEED, help="of the first take (default %(default)s)"
+        "--seed", type=int, default=jobs.DEFAULT_SEED, help="of the first take (default %(default)s)"
     )
     group.add_argument(
         "--tries",
         type=int,
-        default=DEFAULT_TRIES,
+        default=jobs.DEFAULT_TRIES,
         metavar="N",
         help="attempts at a note that two trackers put more than 50 cents off (default %(default)s)",
     )
-    group.add_argument("--temperature", type=float, help="0 always takes the most likely code")
-    group.add_argument("--top-k", type=int, help="draw from the k most likely codes only")
-    group.add_argument("--top-p", type=float, help="draw from the likeliest codes of this probability only")
+    add_number_options(group, [field.name for field in SAMPLING_FIELDS])
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("files")
+    bits = dict.fromkeys(str(each.bits) for each in SAMPLE_FORMATS.values())
     group.add_argument(
         "--out", required=True, metavar="DIR", help="folder of the library; of shards also s3://..."
     )
     group.add_argument(
-        "--format", choices=("wav", "flac"), default="wav", help="24 bit (default %(default)s)"
+        "--format",
+        choices=tuple(SAMPLE_FORMATS),
+        default=DEFAULT_FORMAT,
+        help=f"{' or '.join(bits)} bit (default %(default)s)",
     )
     group.add_argument(
         "--sample-rate",
         type=int,
-        default=DEFAULT_SAMPLE_RATE,
+        default=jobs.DEFAULT_SAMPLE_RATE,
         metavar="HZ",
         help="of the files (default %(default)s); the README states the true bandwidth",
     )
@@ -232,14 +218,14 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--timeout",
         type=float,
-        default=SILENT_SECONDS,
+        default=sources.SILENT_SECONDS,
         metavar="SECONDS",
         help="how long a server may give no note before it counts as away (default %(default)g)",
     )
     group.add_argument(
         "--patience",
         type=float,
-        default=PATIENCE_SECONDS,
+        default=sources.PATIENCE_SECONDS,
         metavar="SECONDS",
         help="how long a server may be away before it is given up: the others go on, and without others the "
         "job ends, to be continued later (default %(default)g)",
@@ -268,24 +254,28 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _servers_of(args: argparse.Namespace) -> JobServers:
-    """Raises InvalidRequestError where an address makes no sense, or --bundle stands beside --server."""
+def _clients_of(args: argparse.Namespace, stack: ExitStack) -> tuple[dict[str, Client], float]:
+    """Makes a client for each server that the options name; tells for how long one may be away.
+
+    Raises:
+        InvalidRequestError: an address makes no sense, or --bundle stands beside --server.
+    """
     if args.server and args.bundle is not None:
-        raise InvalidRequestError.of(
-            [FieldViolation("bundle", f"the server {args.server[0]} serves its own; leave out --bundle")]
-        )
-    addresses = [] if args.bundle is not None else server_addresses(args.server, os.environ)
-
-    def connect(address: str | None) -> Client:
-        return Client(address, timeout=args.timeout, bundle=args.bundle, progress=True)
-
-    return JobServers(addresses, connect, _tell)
+        raise refusal("bundle", f"the server {args.server[0]} serves its own; leave out --bundle")
+    addresses = [] if args.bundle is not None else sources.server_addresses(args.server, os.environ)
+    clients: dict[str, Client] = {}
+    for address in addresses or (None,):
+        client = Client(address, timeout=args.timeout, bundle=args.bundle, progress=True)
+        stack.callback(client.close)
+        clients[address or "the private server"] = client
+    # Nobody brings a private server back.
+    return clients, args.patience if addresses else 0.0
 
 
 def _run_sharded(
     args: argparse.Namespace, wanted: _Wanted, pitches: tuple[int, ...], velocities: tuple[int, ...]
 ) -> int:
-    """Workers have servers of their own: one is asked here only for what there is."""
+    """Renders shards. Workers have servers of their own: one is asked here only for what there is."""
     faults = [
         FieldViolation(name, fault)
         for name, given, fault in (
@@ -296,13 +286,13 @@ def _run_sharded(
     ]
     if faults:
         raise InvalidRequestError.of(faults)
-    from timbrel.library.scale import build_shards
+    from timbrel.library.finish.distributed import build_shards
 
     bundle = args.bundle or os.environ.get(BUNDLE_VARIABLE) or None
     bundle = None if bundle is None else str(Path(bundle).resolve())
     with PrivateServer(bundle) as server, Client(server.address, token=server.token) as client:
         job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
-        check_job(job, client.model())
+        jobs.check_job(job, client.model())
     build = build_shards(
         job,
         args.out,
@@ -317,7 +307,7 @@ def _run_sharded(
 
 
 def _tell(message: str) -> None:
-    """A line on standard error that no progress bar is drawn over."""
+    """Writes a line to standard error that no progress bar is drawn over."""
     tqdm.write(f"timbrel: {message}", file=sys.stderr)
 
 

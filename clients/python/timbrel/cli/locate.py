@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
+from timbrel.cli import options
 from timbrel.core.location import Location
 from timbrel_bundle.audio import read_channels
 
@@ -38,15 +38,15 @@ class LocateCommand:
         parser.add_argument(
             "--nearest", type=int, default=5, metavar="N", help="instruments to name (default %(default)s)"
         )
-        add_json_option(parser)
-        add_server_options(parser)
+        options.add_json_option(parser)
+        options.add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         audio, sample_rate = read_channels(args.file)
-        with client_of(args) as client:
+        with options.client_of(args) as client:
             location = client.locate(audio, sample_rate, args.pitch, n_nearest=args.nearest)
         if args.json:
-            print_json({"file": args.file, **asdict(location)})
+            options.print_json({"file": args.file, **asdict(location)})
         else:
             print(as_text(args.file, location))
         return 0

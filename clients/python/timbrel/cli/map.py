@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
-from timbrel.core.instrument import Instrument
-from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.cli import options
+from timbrel.core.timbre import Instrument
+from timbrel.errors import refusal
 from timbrel.timbre_map.picture import check_picture_path, draw_map
 from timbrel.timbre_map.text import draw_text
 
@@ -43,18 +43,18 @@ class MapCommand:
         parser.add_argument(
             "--width", type=int, metavar="COLUMNS", help="of the view (default: the terminal's)"
         )
-        add_json_option(parser)
-        add_server_options(parser)
+        options.add_json_option(parser)
+        options.add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         path = None if args.out is None else check_picture_path(args.out)
         width = _width(args.width)
-        with client_of(args) as client:
+        with options.client_of(args) as client:
             model, instruments = client.model(), client.timbre_map()
         if path is not None:
             draw_map(instruments, path, f"{model.name}: {len(instruments)} instruments")
         if args.json:
-            print_json(_facts(model.name, instruments, path))
+            options.print_json(_facts(model.name, instruments, path))
         elif path is not None:
             print(f"{path}: {len(instruments)} instruments")
         else:
@@ -70,7 +70,7 @@ def _facts(name: str, instruments: Sequence[Instrument], path: Path | None) -> d
 def _width(asked: int | None) -> int:
     width = shutil.get_terminal_size().columns if asked is None else asked
     if asked is not None and asked < NARROWEST:
-        raise InvalidRequestError.of([FieldViolation("width", f"must be {NARROWEST} or more, got {asked}")])
+        raise refusal("width", f"must be {NARROWEST} or more, got {asked}")
     return max(width, NARROWEST)
 
 

@@ -1,12 +1,53 @@
-"""The options that every command talking to a server has."""
+"""The command line's parser, and the options that several commands have."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from timbrel.client import DEFAULT_TIMEOUT_SECONDS, Client
+from timbrel_bundle import request_fields
+
+_NEGATIVE_VALUE = re.compile(r"-[\d.].*")
+_LONG_OPTION = re.compile(r"--[^=]+")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's parser, with the layout of examples kept and errors of one line."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"timbrel: {' '.join(message.split())} (see {self.prog} --help)\n")
+
+    def options_of_several(self) -> frozenset[str]:
+        """The options that take more than one value."""
+        several = [action for action in self._actions if action.nargs not in (None, 0, 1, "?")]
+        return frozenset(option for action in several for option in action.option_strings)
+
+
+def join_negative_values(arguments: Sequence[str], several: Collection[str] = ()) -> list[str]:
+    """Writes `--timbre -0.2,0.4` as `--timbre=-0.2,0.4`, which argparse would take for two options.
+
+    Among the values of an option that takes several, a negative one gets a blank before it instead.
+    """
+    joined: list[str] = []
+    option = ""
+    for argument in arguments:
+        option = argument if argument.startswith("--") else option
+        if option in several and _NEGATIVE_VALUE.fullmatch(argument):
+            joined.append(f" {argument}")
+        elif joined and _NEGATIVE_VALUE.fullmatch(argument) and _LONG_OPTION.fullmatch(joined[-1]):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +77,26 @@ def add_bundle_option(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_number_options(
+    group: argparse._ArgumentGroup, names: Iterable[str], remarks: Mapping[str, str] | None = None
+) -> None:
+    """An option for each of these numbers of a request.
+
+    Args:
+        remarks: follow an option's help, by the number's name.
+    """
+    for name in names:
+        field = request_fields.FIELD[name]
+        text = field.help + (remarks or {}).get(name, "")
+        group.add_argument(f"--{name.replace('_', '-')}", type=field.kind, default=field.default, help=text)
+
+
+def add_sample_rate_option(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--sample-rate", type=int, metavar="HZ", help="of the file, 8000 to 192000 (default: the bundle's)"
+    )
+
+
 def client_of(args: argparse.Namespace) -> Client:
     """The client that these options ask for."""
     return Client(args.server, timeout=args.timeout, bundle=args.bundle, progress=True)
@@ -47,5 +108,5 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(facts: Any) -> None:
-    """What --json prints."""
+    """Prints the one object of --json."""
     print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 
-from timbrel.audio.file import check_audio_target, write_audio
-from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
-from timbrel.performance import PerformanceOptions, parse_casting, perform, read_score
+from timbrel.audio import check_audio_target, write_audio
+from timbrel.cli import options
+from timbrel.performance import PerformanceOptions, parse_timbres, perform, read_score
 from timbrel.performance.perform import DEFAULT_SEED
 from timbrel.performance.summary import as_facts, as_text
 
@@ -50,14 +50,14 @@ class PlayCommand:
         )
         _add_notes(parser)
         _add_sound(parser)
-        add_json_option(parser)
-        add_server_options(parser)
+        options.add_json_option(parser)
+        options.add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         # What can be said without a server is said without one.
         path = check_audio_target(args.out, args.sample_rate)
-        casting, score = parse_casting(args.timbre), read_score(args.file)
-        options = PerformanceOptions(
+        asked, score = parse_timbres(args.timbre), read_score(args.file)
+        how = PerformanceOptions(
             seed=args.seed,
             takes=args.takes,
             fold=args.fold,
@@ -65,18 +65,18 @@ class PlayCommand:
             sample_rate=args.sample_rate,
             progress=True,
         )
-        options.check()
-        with client_of(args) as client:
+        how.check()
+        with options.client_of(args) as client:
             client.prepare()
             start = time.perf_counter()
-            performance = perform(client, score, casting, options)
+            performance = perform(client, score, asked, how)
             elapsed = time.perf_counter() - start
             model = client.model()
         write_audio(path, performance.audio, performance.sample_rate)
         if args.json:
-            print_json(as_facts(path, performance, options, elapsed))
+            options.print_json(as_facts(path, performance, how, elapsed))
         else:
-            print(as_text(path, performance, options, model, elapsed))
+            print(as_text(path, performance, how, model, elapsed))
         return 0
 
 
@@ -99,9 +99,7 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
 
 def _add_sound(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sound")
-    group.add_argument(
-        "--sample-rate", type=int, metavar="HZ", help="of the file, 8000 to 192000 (default: the bundle's)"
-    )
+    options.add_sample_rate_option(group)
     group.add_argument(
         "--normalize",
         action="store_true",

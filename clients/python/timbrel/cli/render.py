@@ -9,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from timbrel.audio.file import check_audio_target
-from timbrel.cli.options import add_json_option, add_server_options, client_of, print_json
+from timbrel.audio import check_audio_target
+from timbrel.cli import options
 from timbrel.client import Client
-from timbrel.core.path import path as points_along
 from timbrel.core.request import NoteRequest
 from timbrel.core.timbre import parse_timbre
-from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.core.timbre import path as points_along
+from timbrel.errors import refusal
 from timbrel.note import Note
+from timbrel_bundle.request_fields import REQUEST_FIELDS, SAMPLING_FIELDS
 
 _EXAMPLES = """\
 examples:
@@ -29,6 +30,8 @@ examples:
 
 The same command with the same --seed writes the same bytes. `timbrel info` lists the instruments and ranges.
 """
+
+SHOWN = " (default %(default)s)"
 
 DEFAULT_STEPS = 5
 MOST_STEPS = 1000
@@ -47,12 +50,12 @@ class RenderCommand:
         _add_note(parser)
         _add_sampling(parser)
         _add_files(parser)
-        add_server_options(parser)
+        options.add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         timbres = _timbres(args)
         paths = _paths(args, len(timbres))
-        with client_of(args) as client:
+        with options.client_of(args) as client:
             requests = _requests(args, client, timbres)
             client.prepare()
             start = time.perf_counter()
@@ -62,7 +65,7 @@ class RenderCommand:
         for path, note in zip(paths, notes, strict=True):
             note.save(path, args.sample_rate)
         if args.json:
-            print_json(_facts(paths, notes, args.sample_rate, elapsed))
+            options.print_json(_facts(paths, notes, args.sample_rate, elapsed))
         else:
             print(
                 "\n".join(_lines(paths, notes)) + f" ({elapsed:.2f} s, {duration / elapsed:.1f} x real time)"
@@ -87,7 +90,7 @@ def _timbres(args: argparse.Namespace) -> list[tuple[float, float] | str]:
         return [parse_timbre(args.timbre)]
     corners = [parse_timbre(part) for part in args.morph.split(":")]
     if len(corners) < 2:
-        raise _refusal("morph", f"must be A:B, instruments or points, got {args.morph!r}")
+        raise refusal("morph", f"must be A:B, instruments or points, got {args.morph!r}")
     return corners
 
 
@@ -98,7 +101,7 @@ def _paths(args: argparse.Namespace, n_timbres: int) -> list[Path]:
         return [path]
     steps = DEFAULT_STEPS if args.steps is None else args.steps
     if not 2 <= steps <= MOST_STEPS:
-        raise _refusal("steps", f"{steps} are not allowed; 2 to {MOST_STEPS} are")
+        raise refusal("steps", f"{steps} are not allowed; 2 to {MOST_STEPS} are")
     width = len(str(steps))
     return [path.with_name(f"{path.stem}-{step:0{width}}{path.suffix}") for step in range(1, steps + 1)]
 
@@ -111,16 +114,8 @@ def _requests(
     if args.morph:
         corners = [client.point(timbre) for timbre in timbres]
         points = [*points_along(corners, args.steps or DEFAULT_STEPS)]
-    first = NoteRequest(
-        points[0],
-        args.pitch,
-        args.velocity,
-        args.seconds,
-        args.seed,
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-    ).seeded()
+    numbers = {field.name: getattr(args, field.name) for field in REQUEST_FIELDS}
+    first = NoteRequest(points[0], **numbers).seeded()
     return [replace(first, timbre=point) for point in points]
 
 
@@ -141,7 +136,7 @@ def _lines(paths: Sequence[Path], notes: Sequence[Note]) -> list[str]:
 def _facts(
     paths: Sequence[Path], notes: Sequence[Note], sample_rate: int | None, elapsed_seconds: float
 ) -> dict[str, Any]:
-    """What --json prints."""
+    """The object that --json prints."""
     return {
         "notes": [
             {
@@ -175,32 +170,21 @@ def _add_note(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"notes of a morph, both ends included (default {DEFAULT_STEPS})",
     )
-    group.add_argument("--pitch", type=int, default=60, help="MIDI note number (default %(default)s: C4)")
-    group.add_argument("--velocity", type=int, default=100, help="1..127 (default %(default)s)")
-    group.add_argument(
-        "--seconds", type=float, default=2.0, help="how long the key is held (default %(default)s)"
-    )
+    remarks = {"pitch": " (default %(default)s: C4)", "velocity": SHOWN, "seconds": SHOWN}
+    options.add_number_options(group, remarks, remarks)
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
-    group.add_argument("--seed", type=int, help="for the same note again (default: drawn and printed)")
-    group.add_argument("--temperature", type=float, help="0 always takes the most likely code")
-    group.add_argument("--top-k", type=int, help="draw from the k most likely codes only")
-    group.add_argument("--top-p", type=float, help="draw from the likeliest codes of this probability only")
+    names = ["seed", *(field.name for field in SAMPLING_FIELDS)]
+    options.add_number_options(group, names, {"seed": " (default: drawn and printed)"})
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("file")
     group.add_argument("--out", metavar="FILE", help="the file to write: .wav, .flac or .ogg")
-    group.add_argument(
-        "--sample-rate", type=int, metavar="HZ", help="of the file, 8000 to 192000 (default: the bundle's)"
-    )
-    add_json_option(parser)
-
-
-def _refusal(field: str, description: str) -> InvalidRequestError:
-    return InvalidRequestError.of([FieldViolation(field, description)])
+    options.add_sample_rate_option(group)
+    options.add_json_option(parser)
 
 
 command = RenderCommand()

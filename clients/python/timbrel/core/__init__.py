@@ -1,5 +1,5 @@
-"""What a client does apart from talking: addresses, requests, replies, faults, retries.
+"""The client apart from its talking: requests, replies, the bookkeeping of streams, faults, retries.
 
-Nothing here opens a file or a socket, sleeps or reads a clock, so that a blocking client and an asynchronous
-one can share it.
+Nothing here opens a file or a socket, sleeps or reads a clock, so that all of it can be tested with plain
+values, and driven by any loop.
 """

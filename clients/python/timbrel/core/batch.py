@@ -14,7 +14,7 @@ from timbrel.core.faults import error_from_status
 from timbrel.core.reply import NoteAssembler, WrittenNote
 from timbrel.core.request import NoteRequest, placed, request_to_pb
 from timbrel.core.retry import Patience
-from timbrel.errors import DeadlineExceededError, FieldViolation, InvalidRequestError, TimbrelError
+from timbrel.errors import DeadlineExceededError, InvalidRequestError, TimbrelError, refusal
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 READ_AHEAD = 2
@@ -107,9 +107,7 @@ class Batch:
         self._n_read += 1
         try:
             if not isinstance(request, NoteRequest):
-                raise InvalidRequestError.of(
-                    [FieldViolation("requests", f"item {index} must be a NoteRequest, got {request!r:.100}")]
-                )
+                raise refusal("requests", f"item {index} must be a NoteRequest, got {request!r:.100}")
             request = placed(request.seeded(), self._timbre_map)
             self._items[index] = _Item(request, request_to_pb(request, self._manifest))
         except InvalidRequestError as error:

@@ -8,19 +8,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
-from timbrel.errors import (
-    AuthenticationError,
-    BundleMismatchError,
-    CancelledError,
-    DeadlineExceededError,
-    FieldViolation,
-    InvalidRequestError,
-    NotFoundError,
-    OverloadedError,
-    ServerError,
-    TimbrelError,
-    UnavailableError,
-)
+from timbrel import errors
 
 DETAILS_KEY = "grpc-status-details-bin"
 """The trailing metadata key under which a server sends a google.rpc.Status."""
@@ -29,14 +17,14 @@ ERROR_ID_KEY = "error_id"
 """The key of an ErrorInfo's metadata under which the server names a failure in its log."""
 
 CUT = ("RST_STREAM", "Internal error from Core")
-"""What gRPC says, under INTERNAL, where a proxy ends a call because the server behind it is gone, and where
-the connection broke while its asyncio side was writing."""
+"""Messages of gRPC's, under INTERNAL, where a proxy ends a call because the server behind it is gone, and
+where the connection broke while its asyncio side was writing."""
 
 _Detail = TypeVar("_Detail", bound=Message)
-_Maker = Callable[[str, status_pb2.Status], TimbrelError]
+_Maker = Callable[[str, status_pb2.Status], errors.TimbrelError]
 
 
-def error_from_status(code: int, message: str, details: bytes = b"") -> TimbrelError:
+def error_from_status(code: int, message: str, details: bytes = b"") -> errors.TimbrelError:
     """The error to raise for a call that ended with this status.
 
     Args:
@@ -71,39 +59,39 @@ def _find(status: status_pb2.Status, kind: type[_Detail]) -> _Detail | None:
     return None
 
 
-def _invalid_request(message: str, status: status_pb2.Status) -> TimbrelError:
+def _invalid_request(message: str, status: status_pb2.Status) -> errors.TimbrelError:
     bad = _find(status, error_details_pb2.BadRequest)
     violations = bad.field_violations if bad is not None else ()
-    fields = [FieldViolation(each.field, each.description) for each in violations]
-    return InvalidRequestError.of(fields) if fields else InvalidRequestError(message)
+    fields = [errors.FieldViolation(each.field, each.description) for each in violations]
+    return errors.InvalidRequestError.of(fields) if fields else errors.InvalidRequestError(message)
 
 
-def _overloaded(message: str, status: status_pb2.Status) -> TimbrelError:
+def _overloaded(message: str, status: status_pb2.Status) -> errors.TimbrelError:
     retry = _find(status, error_details_pb2.RetryInfo)
     delay = retry.retry_delay if retry is not None else None
-    return OverloadedError(message, None if delay is None else delay.seconds + delay.nanos * 1e-9)
+    return errors.OverloadedError(message, None if delay is None else delay.seconds + delay.nanos * 1e-9)
 
 
-def _server_error(message: str, status: status_pb2.Status) -> TimbrelError:
+def _server_error(message: str, status: status_pb2.Status) -> errors.TimbrelError:
     info = _find(status, error_details_pb2.ErrorInfo)
     if info is None and any(each in message for each in CUT):
-        return UnavailableError(f"the connection was cut while it answered: {message}")
+        return errors.UnavailableError(f"the connection was cut while it answered: {message}")
     error_id = info.metadata.get(ERROR_ID_KEY) if info is not None else None
-    return ServerError(message, error_id)
+    return errors.ServerError(message, error_id)
 
 
-def _plain(kind: type[TimbrelError]) -> _Maker:
+def _plain(kind: type[errors.TimbrelError]) -> _Maker:
     return lambda message, _status: kind(message)
 
 
 _MAKERS: dict[int, _Maker] = {
-    1: _plain(CancelledError),
+    1: _plain(errors.CancelledError),
     3: _invalid_request,
-    4: _plain(DeadlineExceededError),
-    5: _plain(NotFoundError),
+    4: _plain(errors.DeadlineExceededError),
+    5: _plain(errors.NotFoundError),
     8: _overloaded,
-    9: _plain(BundleMismatchError),
-    14: _plain(UnavailableError),
-    16: _plain(AuthenticationError),
+    9: _plain(errors.BundleMismatchError),
+    14: _plain(errors.UnavailableError),
+    16: _plain(errors.AuthenticationError),
 }
 """By gRPC's status numbers; every other one is a ServerError."""

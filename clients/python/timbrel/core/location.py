@@ -1,13 +1,18 @@
-"""Where a recording lies on the timbre map."""
+"""Where a recording lies on the timbre map: the request for it, and the answer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from timbrel.core.instrument import point_of
-from timbrel.errors import BundleMismatchError, ServerError
+from timbrel.core.timbre import point_of
+from timbrel.errors import BundleMismatchError, FieldViolation, InvalidRequestError, ServerError, refusal
+from timbrel_bundle.errors import AudioError
+from timbrel_bundle.request_fields import check_recording
+from timbrel_bundle.timbre_encoder import longest_seconds, prepare_recording
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 
@@ -71,3 +76,34 @@ def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest:
 def _neighbour_from_pb(neighbour: pb.Neighbour) -> Neighbour:
     point = neighbour.point
     return Neighbour(point.instrument, point.family, point_of(point), neighbour.distance)
+
+
+def locate_request(
+    audio: npt.NDArray[Any], sample_rate: int, pitch: float | None, manifest: pb.Manifest
+) -> pb.LocateRequest:
+    """The request on the wire, which holds the server to this bundle.
+
+    Only what the server would listen to is sent: one channel at the bundle's sample rate, without the silence
+    before and after, and no more than the bundle's longest note.
+
+    Args:
+        audio: [samples] or [samples, channels].
+        sample_rate: its samples per second.
+        pitch: MIDI note number; None where it is not known.
+
+    Raises:
+        InvalidRequestError: the sample rate or the pitch is out of range, or the audio is silent, too short,
+            of another shape or not finite.
+    """
+    if violations := check_recording(sample_rate, pitch):
+        raise InvalidRequestError.of([FieldViolation(*violation) for violation in violations])
+    try:
+        sound = prepare_recording(audio, sample_rate, manifest.codec, longest_seconds(manifest))
+    except AudioError as error:
+        raise refusal("audio", str(error)) from None
+    return pb.LocateRequest(
+        audio=sound.astype("<f4").tobytes(),
+        sample_rate=manifest.codec.sample_rate,
+        pitch=pitch,
+        bundle_hash=manifest.bundle_hash,
+    )

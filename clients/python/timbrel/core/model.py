@@ -1,17 +1,20 @@
-"""What a server says about itself and the bundle it serves."""
+"""A server's description of itself and of the bundle that it serves."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 
-from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
+from timbrel.errors import BundleMismatchError, ServerError
+from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS, FORMAT_VERSION
+from timbrel_bundle.manifest import manifest_faults
+from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 
 @dataclass(frozen=True)
 class SamplingDefaults:
-    """What the server takes where a request says nothing.
+    """How the server draws where a request says nothing.
 
     >>> 0.0 <= client.model().default_sampling.temperature <= 2.0
     True
@@ -99,7 +102,7 @@ class Model:
     """Where every note is cut, release included."""
 
     sources: tuple[DataSource, ...]
-    """What it was trained on."""
+    """The collections that it was trained on."""
 
     provider: str
     """The execution provider that the engine really runs on."""
@@ -120,6 +123,21 @@ class Model:
     """Version of the timbrel distribution that serves."""
 
     default_sampling: SamplingDefaults
+
+
+def check_manifest(manifest: pb.Manifest) -> None:
+    """
+    Raises:
+        BundleMismatchError: the bundle is of another format version than this client reads.
+        ServerError: the manifest contradicts itself; its hash not being that of its files is such a case.
+    """
+    if manifest.format_version != FORMAT_VERSION:
+        version = manifest.format_version
+        raise BundleMismatchError(
+            f"the server's bundle has format_version {version}, this timbrel reads {FORMAT_VERSION}"
+        )
+    for fault in manifest_faults(manifest):
+        raise ServerError(f"the server's manifest {fault}")
 
 
 def model_from_pb(response: pb.GetModelResponse) -> Model:
@@ -150,7 +168,9 @@ def model_from_pb(response: pb.GetModelResponse) -> Model:
         max_live_notes=engine.max_live_notes,
         decoder_graph=engine.decoder_graph,
         server_version=engine.server_version,
-        default_sampling=SamplingDefaults(sampling.temperature, sampling.top_k, sampling.top_p),
+        default_sampling=SamplingDefaults(
+            **{each.name: getattr(sampling, each.name) for each in SAMPLING_FIELDS}
+        ),
     )
 
 

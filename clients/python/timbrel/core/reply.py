@@ -1,4 +1,4 @@
-"""Puts a note together from the stream of replies that carries it."""
+"""Puts a note together from the stream of replies that carries it, whole or as sound while it comes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.errors import BundleMismatchError, ServerError
+from timbrel_bundle.codec import CodecStream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Codes = npt.NDArray[np.uint16]
 """[frames, codebooks]"""
+
+Audio = npt.NDArray[np.float32]
+"""[samples], mono, full scale at 1."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,8 @@ class NoteAssembler:
         self._manifest = manifest
         self._header: pb.GenerateHeader | None = None
         self._parts: list[Codes] = []
+        self._n_frames = 0
         self._finish = pb.FINISH_REASON_UNSPECIFIED
-
-    @property
-    def n_frames(self) -> int:
-        """Frames received so far."""
-        return sum(len(part) for part in self._parts)
 
     def feed(self, reply: pb.GenerateResponse) -> Codes:
         """Takes one reply; returns its codes [frames, codebooks], possibly none.
@@ -55,7 +55,8 @@ class NoteAssembler:
             self._accept_header(reply)
         codes = self._read(reply.codes)
         self._parts.append(codes)
-        if self.n_frames > self._manifest.model.max_frames:
+        self._n_frames += len(codes)
+        if self._n_frames > self._manifest.model.max_frames:
             raise ServerError(f"the server sent more than {self._manifest.model.max_frames} frames")
         self._finish = reply.finish_reason
         return codes
@@ -93,3 +94,28 @@ class NoteAssembler:
                 f"the server sent code {values.max()}, the largest is {codec.codebook_size - 1}"
             )
         return values
+
+
+class StreamDecoder:
+    """Turns the replies of one Generate call into sound, each as it comes. Joined, it is the whole note's."""
+
+    def __init__(self, manifest: pb.Manifest, codec: CodecStream) -> None:
+        self._assembler = NoteAssembler(manifest)
+        self._codec = codec
+
+    def push(self, reply: pb.GenerateResponse) -> Audio:
+        """Takes one reply; returns what can be heard by it, possibly nothing.
+
+        Raises:
+            ServerError, BundleMismatchError: as `NoteAssembler.feed`.
+        """
+        return self._codec.push(self._assembler.feed(reply))
+
+    def finish(self) -> Audio:
+        """The end of the sound, once the stream has ended.
+
+        Raises:
+            ServerError: the stream ended before the note did.
+        """
+        self._assembler.finish()
+        return self._codec.finish()

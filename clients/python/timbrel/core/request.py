@@ -5,15 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from timbrel.core.timbre import instrument_point
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel_bundle.request_fields import SamplingSettings, check_request
+from timbrel_bundle.request_fields import FIELD, SEED_BITS, SamplingSettings, check_request
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-SEED_BITS = 32
-"""Of a seed drawn here: few enough digits to be typed again."""
+_DEFAULT: Any = {name: field.default for name, field in FIELD.items()}
 
 
 @dataclass(frozen=True)
@@ -27,13 +26,13 @@ class NoteRequest:
     timbre: tuple[float, float] | str
     """The point (x, y) of the timbre map, within the unit disc, or the name of an instrument on it."""
 
-    pitch: int = 60
+    pitch: int = _DEFAULT["pitch"]
     """MIDI note number, 60 = C4 = 261.63 Hz."""
 
-    velocity: int = 100
+    velocity: int = _DEFAULT["velocity"]
     """MIDI velocity, 1..127."""
 
-    seconds: float = 2.0
+    seconds: float = _DEFAULT["seconds"]
     """How long the key is held, in seconds; the release follows."""
 
     seed: int | None = None
@@ -71,7 +70,7 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
         InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number.
     """
     timbre = _point(request.timbre)
-    sampling = SamplingSettings(request.temperature, request.top_k, request.top_p)
+    sampling = SamplingSettings.of(request)
     violations = check_request(
         manifest.ranges, timbre, request.pitch, request.velocity, request.seconds, sampling, request.seed
     )
@@ -83,7 +82,7 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
         velocity=request.velocity,
         seconds=request.seconds,
         seed=request.seed,
-        sampling=pb.Sampling(temperature=request.temperature, top_k=request.top_k, top_p=request.top_p),
+        sampling=sampling.to_pb(),
         bundle_hash=manifest.bundle_hash,
     )
 

@@ -1,99 +1,183 @@
-"""The explorer as one ASGI application: the page, its questions, and its WebSocket."""
+"""The explorer as one ASGI application: the page, what it asks over plain HTTP, and its WebSocket."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
+import asyncio
+import contextlib
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp
-from starlette.websockets import WebSocket
 
-from timbrel.errors import TimbrelError
-from timbrel.explore.about import About
-from timbrel.explore.attention import GoneError
-from timbrel.explore.downloads import Downloads
-from timbrel.explore.faults import Fault, fault_of
-from timbrel.explore.guard import Guard
-from timbrel.explore.hosts import AllowedHosts
+from timbrel.core.location import Location, location_from_pb
+from timbrel.core.model import model_from_pb
+from timbrel.core.timbre import point_of
+from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError
+from timbrel.explore.access import AccessMiddleware, AllowedHosts
+from timbrel.explore.http_common import ERROR_HANDLERS, FRESH, cancel_on_disconnect, error_reply, read_body
 from timbrel.explore.instruments import Instruments
-from timbrel.explore.locating import Locating
+from timbrel.explore.parameters import describe_fields, note_request, read_query, recording_request
 from timbrel.explore.session import Session
 from timbrel.explore.static import WebFolder
-from timbrel.explore.upload import TooLargeError
-from timbrel.explore.upstream import Upstream
+from timbrel.explore.upstream import PROBE_SECONDS, Upstream
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-GONE_STATUS = 499
-"""For nobody: the caller has left."""
+FORMATS = {"wav": pb.AUDIO_FORMAT_WAV, "flac": pb.AUDIO_FORMAT_FLAC}
+
+MAX_BODY_BYTES = 1024
+"""How large the body of a request that needs none may be."""
+
+MAX_RECORDING_BYTES = 32 * 2**20
+
+MAX_RECORDINGS = 2
+"""How many recordings are in hand; more wait."""
+
+UPLOAD_SECONDS = 60.0
+"""Who sends slowly keeps others waiting."""
+
+N_NEAREST = 8
 
 
-def make_app(upstream: Upstream, instruments: Instruments, web: Path, hosts: AllowedHosts) -> ASGIApp:
-    """The application, guarded. `upstream` and `instruments` must have been entered when it is asked."""
-    about, downloads, locating = About(upstream), Downloads(upstream), Locating(upstream)
-    page = WebFolder(web)
+def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str) -> AccessMiddleware:
+    """Makes the guarded application.
 
-    async def play(websocket: WebSocket) -> None:
-        await Session(websocket, upstream).run()
+    Args:
+        upstream, instruments: must have been entered when the application is asked.
+        web: the page's folder.
+        host: what is listened on, see `AllowedHosts`.
+    """
+    server, page = ServerRoutes(upstream), WebFolder(web)
 
     starlette = Starlette(
         routes=[
             Route("/", page.index),
             Route("/favicon.ico", page.favicon),
             Route("/static/{path:path}", page.asset),
-            Route("/api/health", about.health),
-            Route("/api/model", about.model),
-            Route("/api/map", about.timbre_map),
-            Route("/api/note.wav", downloads.wav),
-            Route("/api/note.flac", downloads.flac),
-            Route("/api/locate", locating.locate, methods=["POST"]),
+            Route("/api/health", server.health),
+            Route("/api/model", server.model),
+            Route("/api/map", server.timbre_map),
+            Route("/api/note.wav", partial(server.note, "wav")),
+            Route("/api/note.flac", partial(server.note, "flac")),
+            Route("/api/locate", server.locate, methods=["POST"]),
             Route("/api/instruments", instruments.post, methods=["POST"]),
             Route("/api/instruments/{job_id}.zip", instruments.zip),
             Route("/api/instruments/{job_id}", instruments.get),
             Route("/api/instruments/{job_id}", instruments.delete, methods=["DELETE"]),
-            WebSocketRoute("/api/play", play),
+            WebSocketRoute("/api/play", lambda websocket: Session(websocket, upstream).run()),
         ],
-        exception_handlers={
-            TimbrelError: _tell_error,
-            HTTPException: _tell_http_error,
-            GoneError: _tell_nobody,
-            ClientDisconnect: _tell_nobody,
-            Exception: _tell_bug,
-        },
+        exception_handlers=dict(ERROR_HANDLERS),
     )
-    return Guard(starlette, hosts)
+    return AccessMiddleware(starlette, AllowedHosts(host))
 
 
-def _respond(fault: Fault, further: Mapping[str, str] | None = None) -> Response:
-    headers = {"cache-control": "no-store", **(further or {})}
-    if fault.retry_after_seconds is not None:
-        headers["retry-after"] = str(max(1, math.ceil(fault.retry_after_seconds)))
-    # In ASCII: a message may quote what UTF-8 cannot hold, such as half a surrogate pair.
-    return Response(json.dumps(fault.to_json()), fault.status, headers, "application/json")
+class ServerRoutes:
+    """Passes plain questions on to the server: its health, model and map, a note as a file, a recording."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._room_for_recordings = asyncio.Semaphore(MAX_RECORDINGS)
+
+    async def model(self, _: Request) -> Response:
+        found = await self._upstream.model()
+        return JSONResponse(_model_json(found, self._upstream.backend.name), headers=FRESH)
+
+    async def timbre_map(self, _: Request) -> Response:
+        points = (await self._upstream.timbre_map()).points
+        return JSONResponse({"points": [_point_json(each) for each in points]}, headers=FRESH)
+
+    async def health(self, _: Request) -> Response:
+        """Answers 200 also where the server is away: the bridge itself is well."""
+        told: dict[str, str] = {"bridge": "ok", "server": "serving"}
+        try:
+            await self._upstream.model(PROBE_SECONDS)
+        except TimbrelError as error:
+            told |= {"server": "away", "message": error_reply(error).message}
+        return JSONResponse(told, headers=FRESH)
+
+    async def note(self, ending: str, request: Request) -> Response:
+        """Sends a note as a file to keep: 24 bit, written by the server."""
+        fields = read_query(request.query_params)
+        asked = note_request(fields, await self._upstream.manifest(), FORMATS[ending])
+        await read_body(request, MAX_BODY_BYTES, "the request's body")
+        content = await cancel_on_disconnect(request, self._render(asked))
+        disposition = f'attachment; filename="{file_name(asked, ending)}"'
+        headers = {"content-disposition": disposition, **FRESH}
+        return Response(content, headers=headers, media_type=f"audio/{ending}")
+
+    async def _render(self, asked: pb.GenerateRequest) -> bytes:
+        parts, is_finished = [], False
+        async with contextlib.aclosing(self._upstream.generate(asked)) as replies:
+            async for reply in replies:
+                parts.append(reply.audio)
+                is_finished = bool(reply.finish_reason)
+        if not is_finished:
+            raise ServerError("the server ended the stream before the note was finished")
+        return b"".join(parts)
+
+    async def locate(self, request: Request) -> Response:
+        """Finds where a recording lies that was dropped on the map."""
+        pitch = read_query(request.query_params, {"pitch": float})
+        async with self._room_for_recordings:
+            try:
+                async with asyncio.timeout(UPLOAD_SECONDS):
+                    content = await read_body(request, MAX_RECORDING_BYTES, "the recording")
+            except TimeoutError:
+                reason = f"the recording did not arrive within {UPLOAD_SECONDS:g} seconds"
+                raise DeadlineExceededError(reason) from None
+            location = await cancel_on_disconnect(request, self._locate(content, pitch.get("pitch")))
+        return JSONResponse({**_location_json(location), **pitch})
+
+    async def _locate(self, content: bytes, pitch: float | None) -> Location:
+        manifest = await self._upstream.manifest()
+        asked = await asyncio.to_thread(recording_request, content, pitch, manifest)
+        return location_from_pb(await self._upstream.locate(asked), manifest.bundle_hash, N_NEAREST)
 
 
-def _tell_error(_: Request, error: Exception) -> Response:
-    if isinstance(error, TooLargeError):
-        return _respond(Fault("invalid_request", str(error), 413))
-    assert isinstance(error, TimbrelError)
-    return _respond(fault_of(error))
+def file_name(asked: pb.GenerateRequest, ending: str) -> str:
+    """Names a file by all that makes a note: "timbrel_x0.200_y-0.400_p060_v100_2s_seed7.wav"."""
+    x, y = (0.0 if abs(value) < 5e-4 else value for value in (asked.timbre.x, asked.timbre.y))
+    return (
+        f"timbrel_x{x:.3f}_y{y:.3f}_p{asked.pitch:03d}_v{asked.velocity:03d}"
+        f"_{asked.seconds:g}s_seed{asked.seed}.{ending}"
+    )
 
 
-def _tell_http_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = "not_found" if error.status_code == 404 else "invalid_request"
-    return _respond(Fault(code, error.detail, error.status_code), error.headers)
+def _model_json(found: pb.GetModelResponse, server: str) -> dict[str, Any]:
+    model = model_from_pb(found)
+    return {
+        "name": model.name,
+        "bundle_hash": model.bundle_hash,
+        "sample_rate": model.sample_rate,
+        "frame_rate": model.frame_rate,
+        "pitch": list(model.pitch_range),
+        "velocity": list(model.velocity_range),
+        "seconds": list(model.seconds_range),
+        "sampling": asdict(model.default_sampling),
+        "n_slots": model.n_slots,
+        "precision": model.precision,
+        "provider": model.provider,
+        "server": server,
+        "version": version("timbrel"),
+        "fields": describe_fields(found.manifest.ranges, model.default_sampling),
+    }
 
 
-def _tell_nobody(_: Request, __: Exception) -> Response:
-    return Response(status_code=GONE_STATUS)
+def _point_json(point: pb.TimbrePoint) -> dict[str, Any]:
+    x, y = point_of(point)
+    pitches = {"pitch_min": point.pitch_min, "pitch_max": point.pitch_max}
+    return {"instrument": point.instrument, "family": point.family, "x": x, "y": y, **pitches}
 
 
-def _tell_bug(_: Request, __: Exception) -> Response:
-    """What nobody thought of: its traceback is in the log, not on the wire."""
-    return _respond(Fault("internal", "the explorer failed; its output on the terminal says where", 500))
+def _location_json(location: Location) -> dict[str, object]:
+    x, y = location.timbre
+    nearest = []
+    for each in location.nearest:
+        place = {"x": each.timbre[0], "y": each.timbre[1], "distance": round(each.distance, 6)}
+        nearest.append({"instrument": each.name, "family": each.family, **place})
+    return {"x": x, "y": y, "nearest": nearest}

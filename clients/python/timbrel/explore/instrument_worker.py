@@ -1,7 +1,7 @@
 """Builds one instrument, in a process of its own: `python -m timbrel.explore.instrument_worker`.
 
 Measuring notes keeps a processor and Python's lock busy; a process of low priority leaves both to those who
-play. It reads one line of JSON (`Errand`) from its standard input and writes lines of JSON to its standard
+play. It reads one line of JSON (`BuildTask`) from its standard input and writes lines of JSON to its standard
 output: how many notes are done, and last {"slug": NAME} or {"error": LINE}. It ends when its input does.
 """
 
@@ -12,116 +12,210 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Generator, Iterable
+import zipfile
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from timbrel.client import Client
-from timbrel.errors import TimbrelError
-from timbrel.explore.backend import Endpoint
-from timbrel.explore.instrument_order import InstrumentOrder
-from timbrel.explore.instrument_zip import write_zip
-from timbrel.library import BuildOptions, build_library
-from timbrel.library.plan import NoteOrder
-from timbrel.library.source import ClientSource, Name
-from timbrel.library.store import RawNote
-from timbrel.security import Security
+from timbrel.core.model import Model
+from timbrel.core.timbre import Instrument
+from timbrel.errors import InvalidRequestError, TimbrelError, refusal
+from timbrel.explore.parameters import refuse_unknown, shown
+from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSettings, build_library
+from timbrel.library.plan.folder import WORK
+from timbrel.library.plan.formats import DEFAULT_FORMAT
+from timbrel.library.plan.job import DEFAULT_SECONDS, DEFAULT_SEED, check_job
+from timbrel.library.plan.notes import NoteOrder
+from timbrel.library.plan.ranges import parse_pitches
+from timbrel.library.plan.voice import NamedPoint, name_voices
+from timbrel.library.render.source import ClientSource, Name
+from timbrel.library.render.store import RawNote
+from timbrel.settings import Security
 
 NICENESS = 5
 """Enough to stand back behind those who play, and not so much as to starve on a busy machine."""
 
 NOTES_AT_ONCE = 2
-"""Asked of the server: the other slots are for those who play."""
+"""How many are asked of the server: the other slots are for those who play."""
 
 PATIENCE_SECONDS = 60.0
 """How long the server may be away."""
 
+FIELDS = frozenset({"x", "y", "name", "pitches", "velocities", "seconds", "seed", "format"})
+
+DEFAULT_PITCHES = "48-72:3"
+DEFAULT_VELOCITIES = (60, 110)
+MAX_NOTES = 256
+MAX_NAME = 60
+
+FIXED_TIME = (1980, 1, 1, 0, 0, 0)
+"""The time of every member, so that equal libraries make equal zips; the format begins with that year."""
+
+PACKED_ALREADY = frozenset({".flac"})
+
 
 @dataclass(frozen=True)
-class Errand:
-    """What the process is told on its standard input, never on its command line: there is a token in it."""
+class InstrumentRequest:
+    """Says which instrument a page asks for: checked, with the defaults filled in."""
+
+    x: float
+    y: float
+    name: str | None
+    """For people; None names it by its point."""
+
+    pitches: tuple[int, ...]
+    velocities: tuple[int, ...]
+    seconds: float
+    seed: int
+    format: str
+
+    @property
+    def n_notes(self) -> int:
+        return len(self.pitches) * len(self.velocities)
+
+    @classmethod
+    def parse(cls, content: bytes, model: Model) -> InstrumentRequest:
+        """Reads the body of a request.
+
+        Raises:
+            InvalidRequestError: it is no JSON object, or a field is not what it should be.
+        """
+        given = _object(content)
+        refuse_unknown(given, FIELDS)
+        low, high = model.pitch_range
+        pitches = parse_pitches(_text(given, "pitches") or DEFAULT_PITCHES)
+        request = cls(
+            x=_number(given, "x"),
+            y=_number(given, "y"),
+            name=_name(_text(given, "name")),
+            # The default is cut to what the bundle plays; what was asked for is not.
+            pitches=pitches
+            if "pitches" in given
+            else tuple(p for p in pitches if low <= p <= high) or (low,),
+            velocities=_velocities(given.get("velocities", DEFAULT_VELOCITIES)),
+            seconds=_number(given, "seconds", min(DEFAULT_SECONDS, model.seconds_range[1])),
+            seed=_whole("seed", given.get("seed", DEFAULT_SEED)),
+            format=_text(given, "format") or DEFAULT_FORMAT,
+        )
+        if request.n_notes > MAX_NOTES:
+            raise refusal(
+                "pitches",
+                f"{request.n_notes} notes are too many; {MAX_NOTES} at most, or use `timbrel library`",
+            )
+        check_job(request.job(model, ()), model)
+        return request
+
+    def job(self, model: Model, known: Sequence[Instrument]) -> LibraryJob:
+        """Makes the job for the library's code.
+
+        Args:
+            known: the instruments of the map, the nearest of which is named in the files.
+        """
+        return LibraryJob(
+            writer=ModelIdentity.of(model),
+            voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
+            pitches=self.pitches,
+            velocities=self.velocities,
+            round_robins=1,
+            seconds=self.seconds,
+            sampling=SamplingSettings(**asdict(model.default_sampling)),
+            seed=self.seed,
+            file_format=self.format,
+        )
+
+
+@dataclass(frozen=True)
+class BuildTask:
+    """Says what to build. The process reads it from its input, not its command line: it holds a token."""
 
     address: str
     token: str | None = field(repr=False)
     security: Security
-    order: InstrumentOrder
+    request: InstrumentRequest
     folder: Path
     """Where to build."""
 
     target: Path
     """The zip to write."""
 
-    @classmethod
-    def of(cls, endpoint: Endpoint, order: InstrumentOrder, folder: Path, target: Path) -> Errand:
-        return cls(endpoint.address, endpoint.token, endpoint.security, order, folder, target)
-
     def to_line(self) -> bytes:
-        fields = {
-            "address": self.address,
-            "token": self.token,
-            "security": asdict(self.security),
-            "order": self.order.to_json(),
-            "folder": str(self.folder),
-            "target": str(self.target),
-        }
-        return json.dumps(fields, default=str).encode() + b"\n"
+        return json.dumps(asdict(self), default=str).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> Errand:
+    def from_line(cls, line: bytes) -> BuildTask:
+        """Reads a line that `to_line` made."""
         fields = json.loads(line)
-        return cls(
-            address=fields["address"],
-            token=fields["token"],
-            security=Security(**fields["security"]),
-            order=InstrumentOrder.from_json(fields["order"]),
-            folder=Path(fields["folder"]),
-            target=Path(fields["target"]),
-        )
+        fields["security"] = Security(**fields["security"])
+        request = fields["request"]
+        request |= {name: tuple(request[name]) for name in ("pitches", "velocities")}
+        fields["request"] = InstrumentRequest(**request)
+        for name in ("folder", "target"):
+            fields[name] = Path(fields[name])
+        return cls(**fields)
 
 
-class CountedSource:
-    """Raw notes from a server, told of as they come."""
+class CountedSource(ClientSource):
+    """Renders raw notes on a server, and tells the explorer of each as it comes."""
 
-    def __init__(self, inner: ClientSource) -> None:
-        self._inner = inner
-        self._n_done = 0
+    n_done = 0
 
     def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
-        with contextlib.closing(self._inner.render(orders)) as notes:
+        with contextlib.closing(super().render(orders)) as notes:
             for each in notes:
-                self._n_done += 1
-                _say(n_done=self._n_done)
+                self.n_done += 1
+                _say(n_done=self.n_done)
                 yield each
 
 
-def build(errand: Errand) -> str:
-    """Builds, zips and returns the instrument's name as files have it.
+def build(task: BuildTask) -> str:
+    """Builds and zips the instrument, and returns its name as files have it.
 
     Raises:
         TimbrelError, OSError: it cannot be built.
     """
     # An empty token is none, and keeps the client from looking for another in the environment.
-    with Client(errand.address, errand.token or "", security=errand.security) as client:
-        job = errand.order.job(client.model(), client.timbre_map())
-        source = CountedSource(ClientSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS))
-        build_library(client, job, errand.folder, BuildOptions(n_threads=1), source)
+    with Client(task.address, task.token or "", security=task.security) as client:
+        job = task.request.job(client.model(), client.timbre_map())
+        source = CountedSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS)
+        build_library(client, job, task.folder, BuildOptions(n_threads=1), source)
     slug = job.voices[0].slug
-    write_zip(errand.folder, errand.target, slug)
+    write_zip(task.folder, task.target, slug)
     return slug
 
 
 def main() -> int:
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    errand = Errand.from_line(sys.stdin.buffer.readline())
+    task = BuildTask.from_line(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:
-        _say(slug=build(errand))
+        _say(slug=build(task))
     except (TimbrelError, OSError, ValueError) as error:
         _say(error=" ".join(str(error).split()))
         return 1
     return 0
+
+
+def write_zip(folder: Path, target: Path, top: str) -> None:
+    """Writes all files of a library but timbrel's own working files, whole or not at all.
+
+    Args:
+        top: the folder within the zip.
+    """
+    part = target.with_suffix(".part")
+    with zipfile.ZipFile(part, "w") as archive:
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder)
+            if not path.is_file() or name.parts[0] == WORK:
+                continue
+            member = zipfile.ZipInfo(f"{top}/{name.as_posix()}", FIXED_TIME)
+            member.external_attr = 0o644 << 16
+            stored = path.suffix in PACKED_ALREADY
+            member.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+            archive.writestr(member, path.read_bytes(), compresslevel=None if stored else 1)
+    os.replace(part, target)
 
 
 def _say(**fields: Any) -> None:
@@ -129,11 +223,53 @@ def _say(**fields: Any) -> None:
 
 
 def _end_with_input() -> None:
-    """Whoever wants the instrument holds the other end."""
+    """Ends the process with its input: whoever wants the instrument holds the other end."""
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
     os._exit(1)
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        given = json.loads(content)
+    except (ValueError, RecursionError):
+        raise InvalidRequestError("the body is no JSON that can be read") from None
+    if not isinstance(given, dict):
+        raise InvalidRequestError("the body is no JSON object")
+    return given
+
+
+def _number(given: dict[str, Any], field: str, default: float | None = None) -> float:
+    value = given.get(field, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e9:
+        raise refusal(field, f"{shown(value)} is no number" if field in given else "is missing")
+    return float(value)
+
+
+def _whole(field: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise refusal(field, f"{shown(value)} is no whole number of 0 or more")
+    return value
+
+
+def _text(given: dict[str, Any], field: str) -> str:
+    value = given.get(field, "")
+    if value is not None and not isinstance(value, str):
+        raise refusal(field, f"{shown(value)} is no text")
+    return value or ""
+
+
+def _name(text: str) -> str | None:
+    """Puts a name in one line, of printable letters; None where there is none."""
+    kept = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(kept.split())[:MAX_NAME].strip() or None
+
+
+def _velocities(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or len(value) > 127:
+        raise refusal("velocities", f"{shown(value)} is no list of MIDI velocities")
+    return tuple(sorted({_whole("velocities", each) for each in value}))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,35 @@
-"""What page and bridge say to each other on the WebSocket: JSON in text frames, audio in binary ones."""
+"""Holds the messages of page and bridge on the WebSocket, and the buffer of those to be sent to one page.
+
+JSON comes in text frames, audio in binary ones.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from timbrel.errors import FieldViolation, InvalidRequestError, TimbrelError
-from timbrel.explore.faults import fault_of
-from timbrel.explore.parameters import NOTE_FIELDS, refuse_unknown
+from timbrel.errors import InvalidRequestError, OverloadedError, TimbrelError, refusal
+from timbrel.explore.http_common import error_reply
+from timbrel.explore.parameters import NOTE_FIELDS, refuse_unknown, shown
 
 MAX_ID = 2**32 - 1
 
 LEAD_SECONDS = (0.02, 60.0)
 """How far ahead of real time a held note may be written."""
+
+MAX_BYTES = 4 * 2**20
+"""How much of a page's messages may be unsent: some 20 seconds of sound at 48 kHz."""
+
+PATIENCE_SECONDS = 5.0
+"""How long a full buffer may stay full."""
+
+Frame = str | bytes
+"""A WebSocket's text or binary frame."""
 
 _ID = struct.Struct("<I")
 _COMMON = frozenset({"type", "id"})
@@ -24,7 +38,7 @@ _ON_FIELDS = _COMMON | NOTE_FIELDS | {"lead", "live"}
 
 @dataclass(frozen=True)
 class NoteOn:
-    """A note is to sound."""
+    """Says that a note is to sound."""
 
     note_id: int
     fields: Mapping[str, Any]
@@ -39,21 +53,21 @@ class NoteOn:
 
 @dataclass(frozen=True)
 class NoteOff:
-    """The key goes up."""
+    """Says that the key goes up."""
 
     note_id: int
 
 
 @dataclass(frozen=True)
 class NoteCancel:
-    """Nobody listens any more."""
+    """Says that nobody listens any more."""
 
     note_id: int
 
 
 @dataclass(frozen=True)
 class Ping:
-    """To be answered with the same."""
+    """Asks for an answer with the same token."""
 
     token: Any
 
@@ -62,7 +76,7 @@ Message = NoteOn | NoteOff | NoteCancel | Ping
 
 
 class BadMessageError(TimbrelError):
-    """A message of the page that makes no sense."""
+    """Is raised where a message of the page makes no sense."""
 
     def __init__(self, reason: str, note_id: int | None = None) -> None:
         super().__init__(reason)
@@ -71,7 +85,8 @@ class BadMessageError(TimbrelError):
 
 
 def parse_message(text: str) -> Message:
-    """
+    """Reads a message of the page.
+
     Raises:
         BadMessageError: it is no JSON object, or not one that this module knows.
     """
@@ -81,16 +96,10 @@ def parse_message(text: str) -> Message:
         return Ping(given.get("t"))
     note_id = _note_id(given, kind)
     try:
-        match kind:
-            case "on":
-                refuse_unknown(given, _ON_FIELDS)
-                return _note_on(note_id, given)
-            case "off":
-                refuse_unknown(given, _COMMON)
-                return NoteOff(note_id)
-            case _:
-                refuse_unknown(given, _COMMON)
-                return NoteCancel(note_id)
+        refuse_unknown(given, _ON_FIELDS if kind == "on" else _COMMON)
+        if kind == "on":
+            return _note_on(note_id, given)
+        return NoteOff(note_id) if kind == "off" else NoteCancel(note_id)
     except InvalidRequestError as error:
         raise BadMessageError(str(error), note_id) from None
 
@@ -104,7 +113,7 @@ def start(note_id: int, seed: int, sample_rate: int) -> str:
 
 
 def audio(note_id: int, samples: bytes) -> bytes:
-    """The id, then float32 samples, little-endian both."""
+    """Packs the id and then float32 samples, little-endian both."""
     return _ID.pack(note_id) + samples
 
 
@@ -113,8 +122,8 @@ def end(note_id: int, held_seconds: float, truncated: bool) -> str:
 
 
 def error_of_note(note_id: int, error: TimbrelError) -> str:
-    fault = fault_of(error)
-    return _text(type="error", id=note_id, code=fault.code, message=fault.message)
+    reply = error_reply(error)
+    return _text(type="error", id=note_id, code=reply.code, message=reply.message)
 
 
 def error_of_message(error: BadMessageError) -> str:
@@ -152,32 +161,80 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _note_id(given: Mapping[str, Any], kind: object) -> int:
     if kind not in ("on", "off", "cancel"):
-        raise BadMessageError(f"type: {_shown(kind)} is none of on, off, cancel and ping")
+        raise BadMessageError(f"type: {shown(kind)} is none of on, off, cancel and ping")
     note_id = given.get("id")
     if not isinstance(note_id, int) or isinstance(note_id, bool) or not 1 <= note_id <= MAX_ID:
-        raise BadMessageError(f"id: {_shown(note_id)} is no whole number of 1 to {MAX_ID}")
+        raise BadMessageError(f"id: {shown(note_id)} is no whole number of 1 to {MAX_ID}")
     return note_id
 
 
 def _note_on(note_id: int, given: Mapping[str, Any]) -> NoteOn:
     live, lead = given.get("live", True), given.get("lead")
     if not isinstance(live, bool):
-        raise InvalidRequestError.of([FieldViolation("live", f"{_shown(live)} is neither true nor false")])
-    if lead is not None and not _is_lead(lead):
-        low, high = LEAD_SECONDS
-        raise InvalidRequestError.of(
-            [FieldViolation("lead", f"{_shown(lead)} is not allowed; {low:g} to {high:g} seconds are")]
-        )
+        raise refusal("live", f"{shown(live)} is neither true nor false")
+    low, high = LEAD_SECONDS
+    is_number = isinstance(lead, int | float) and not isinstance(lead, bool)
+    if lead is not None and not (is_number and low <= lead <= high):
+        raise refusal("lead", f"{shown(lead)} is not allowed; {low:g} to {high:g} seconds are")
     return NoteOn(note_id, {name: given[name] for name in NOTE_FIELDS & given.keys()}, live, lead)
 
 
-def _is_lead(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    low, high = LEAD_SECONDS
-    return low <= value <= high
+class StalledError(OverloadedError):
+    """Is raised where the page takes nothing any more."""
+
+    def __init__(self) -> None:
+        super().__init__("the page does not take its sound: its notes were ended")
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+class SendBuffer:
+    """Keeps frames in order. One task takes them; any may put some in, and waits where it is full."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._max_bytes = max_bytes
+        self._patience_seconds = patience_seconds
+        self._frames: deque[Frame] = deque()
+        self.n_bytes = 0
+        """How much waits."""
+        self._filled = asyncio.Event()
+        self._emptied = asyncio.Event()
+
+    async def put(self, frame: Frame) -> None:
+        """Adds a frame; waits where there is no room for it.
+
+        Raises:
+            StalledError: there was no room for it, and none came.
+        """
+        if not self._has_room(frame):
+            try:
+                async with asyncio.timeout(self._patience_seconds):
+                    while not self._has_room(frame):
+                        self._emptied.clear()
+                        await self._emptied.wait()
+            except TimeoutError:
+                raise StalledError from None
+        self.put_at_once(frame)
+
+    def put_at_once(self, frame: Frame) -> None:
+        """Adds a frame whether or not there is room: for the few words that must be said."""
+        self._frames.append(frame)
+        self.n_bytes += len(frame)
+        self._filled.set()
+
+    async def take(self) -> Frame:
+        """Removes and returns the next frame; waits for it."""
+        while not self._frames:
+            self._filled.clear()
+            await self._filled.wait()
+        frame = self._frames.popleft()
+        self.n_bytes -= len(frame)
+        self._emptied.set()
+        return frame
+
+    def drop_sound(self) -> None:
+        """Forgets the binary frames that wait."""
+        self._frames = deque(frame for frame in self._frames if isinstance(frame, str))
+        self.n_bytes = sum(map(len, self._frames))
+        self._emptied.set()
+
+    def _has_room(self, frame: Frame) -> bool:
+        return not self._frames or self.n_bytes + len(frame) <= self._max_bytes

@@ -1,26 +1,32 @@
-"""How the explorer is run."""
+"""Says how the explorer is run: its options, the port that it listens on, and its certificate."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping
+import socket
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from timbrel.core.address import TOKEN_VARIABLE, find_server
-from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel.explore.backend import Backend, Endpoint, GivenBackend, PrivateBackend
-from timbrel.explore.hosts import is_loopback
-from timbrel.explore.web_folder import find_web_folder
-from timbrel.security import Security
+from timbrel.errors import InvalidRequestError, refusal
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8377
 
+INDEX = "index.html"
+
+
+def find_web_folder() -> Path:
+    """Finds the page's folder: in the installed package, or beside it in the repository."""
+    here = Path(__file__).resolve()
+    packed = here.parent / "web"
+    return packed if (packed / INDEX).is_file() else here.parents[3] / "web"
+
 
 @dataclass(frozen=True)
 class ExploreOptions:
-    """Checked when made."""
+    """Holds what the command line says; checked when made."""
 
     host: str = DEFAULT_HOST
     """To listen on."""
@@ -46,36 +52,62 @@ class ExploreOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise _refusal(
-                "port", f"{self.port} is out of range; 0 to 65535 is allowed, 0 takes any free one"
-            )
+            raise refusal("port", f"{self.port} is out of range; 0 to 65535 is allowed, 0 takes any free one")
         if self.keyfile is not None and self.certfile is None:
-            raise _refusal("keyfile", "goes with a certificate: give --certfile too")
+            raise refusal("keyfile", "goes with a certificate: give --certfile too")
         if self.server is not None and self.bundle is not None:
-            raise _refusal("bundle", f"the server {self.server} serves its own")
-
-    @property
-    def scheme(self) -> str:
-        return "http" if self.certfile is None else "https"
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only this machine can reach it."""
-        return is_loopback(self.host.lower())
-
-    def open_backend(self, environment: Mapping[str, str] = os.environ) -> Backend:
-        """The gRPC server to talk to, started where it is to be a private one.
-
-        Raises:
-            TimbrelError: its address makes no sense, or it does not start.
-        """
-        address = None if self.bundle is not None else find_server(self.server, environment)
-        if address is None:
-            return PrivateBackend(self.bundle)
-        security = Security.from_environment(environment)
-        token = environment.get(TOKEN_VARIABLE) or None
-        return GivenBackend(Endpoint(str(address), token, security))
+            raise refusal("bundle", f"the server {self.server} serves its own")
 
 
-def _refusal(name: str, description: str) -> InvalidRequestError:
-    return InvalidRequestError.of([FieldViolation(name, description)])
+def listen(host: str, port: int) -> socket.socket:
+    """Opens a socket that listens from now on, so that nobody else takes the port; who connects early waits.
+
+    Raises:
+        InvalidRequestError: the port is in use or not ours to take, or the host is not this machine's.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise refusal("host", f"{host!r} is no name or address of this machine") from None
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise _explain(error, host, port) from None
+    return listener
+
+
+def check_certificate(certfile: Path, keyfile: Path | None) -> None:
+    """Checks that both can be read and belong together.
+
+    Raises:
+        InvalidRequestError: a file cannot be read, or the key is not the certificate's.
+    """
+    for name, path in (("certfile", certfile), ("keyfile", keyfile)):
+        try:
+            if path is not None:
+                path.read_bytes()
+        except OSError as error:
+            raise refusal(name, f"{path}: {error.strerror}") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile)
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise refusal(
+            "certfile", f"{certfile} and its key make no certificate ({reason}); PEM files are needed"
+        ) from None
+
+
+def _explain(error: OSError, host: str, port: int) -> InvalidRequestError:
+    if error.errno == errno.EADDRINUSE:
+        return refusal("port", f"{port} is in use; choose another by --port, or any free one by --port 0")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return refusal("port", f"{port} may not be taken by this user; 1024 and above may")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return refusal("host", f"{host} is no address of this machine")
+    return refusal("host", f"{host}:{port} cannot be listened on ({error.strerror})")

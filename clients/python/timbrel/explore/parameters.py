@@ -1,31 +1,43 @@
-"""The fields that describe a note, as the page sends them: checked, and made into a request."""
+"""Checks what a page sends, the fields of a note and recordings, and makes it into requests."""
 
 from __future__ import annotations
 
+import io
+import json
 import secrets
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from timbrel.core.location import locate_request
+from timbrel.core.model import SamplingDefaults
 from timbrel.core.request import NoteRequest, request_to_pb
-from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.errors import FieldViolation, InvalidRequestError, refusal
+from timbrel_bundle.audio import missing_bytes
+from timbrel_bundle.request_fields import FIELD, REQUEST_FIELDS, SEED_BITS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
-NOTE_FIELDS = frozenset({"x", "y", "pitch", "velocity", "seconds", "seed", "temperature", "top_k", "top_p"})
+Kind = type[int] | type[float]
 
-WHOLE_FIELDS = frozenset({"pitch", "velocity", "seed", "top_k"})
-"""Those of them that are whole numbers."""
+KINDS: dict[str, Kind] = {"x": float, "y": float} | {field.name: field.kind for field in REQUEST_FIELDS}
+"""Every field by name: whether it is a whole number."""
 
-DEFAULT_VELOCITY = 100
-DEFAULT_SECONDS = 2.0
+NOTE_FIELDS = frozenset(KINDS)
 
-SEED_BITS = 32
-"""Of the seeds drawn here: a page's numbers hold no more than 53 exactly, and people like short ones."""
+MAX_RECORDING_SECONDS = 120.0
+MAX_SAMPLES = 2**25
+"""How many all channels of a recording may have together, 128 MiB: a small file can hold hours of silence."""
+
+RECORDING_FORMATS = "wav, flac, ogg and mp3"
 
 
 def note_request(
     fields: Mapping[str, Any], manifest: pb.Manifest, audio: pb.AudioFormat
 ) -> pb.GenerateRequest:
-    """The request for a note. A seed is drawn where none is given; 2 seconds are the default.
+    """Makes the request for a note. A seed is drawn where none is given; 2 seconds are the default.
 
     Args:
         fields: any of NOTE_FIELDS; others must not be there (`refuse_unknown`).
@@ -34,27 +46,69 @@ def note_request(
     Raises:
         InvalidRequestError: naming every field that is out of the bundle's ranges.
     """
-    seconds, ranges = fields.get("seconds"), manifest.ranges
-    if seconds is None:
-        seconds = min(max(DEFAULT_SECONDS, ranges.seconds_min), ranges.seconds_max)
-    seed = fields.get("seed")
-    wanted = NoteRequest(
-        timbre=(fields.get("x"), fields.get("y")),  # type: ignore[arg-type]
-        pitch=fields.get("pitch"),  # type: ignore[arg-type]
-        velocity=fields.get("velocity", DEFAULT_VELOCITY),
-        seconds=seconds,
-        seed=secrets.randbits(SEED_BITS) if seed is None else seed,
-        temperature=fields.get("temperature"),
-        top_k=fields.get("top_k"),
-        top_p=fields.get("top_p"),
-    )
-    request = request_to_pb(wanted, manifest)
+    given: dict[str, Any] = {field.name: fields.get(field.name) for field in REQUEST_FIELDS}
+    if "velocity" not in fields:
+        given["velocity"] = FIELD["velocity"].default
+    if given["seconds"] is None:
+        low, high = FIELD["seconds"].range(manifest.ranges)
+        given["seconds"] = min(max(FIELD["seconds"].default or low, low), high)
+    if given["seed"] is None:
+        given["seed"] = secrets.randbits(SEED_BITS)
+    timbre: Any = (fields.get("x"), fields.get("y"))
+    request = request_to_pb(NoteRequest(timbre, **given), manifest)
     request.audio = audio
     return request
 
 
-def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
+def recording_request(content: bytes, pitch: float | None, manifest: pb.Manifest) -> pb.LocateRequest:
+    """Makes the request to locate a recording; see `decode_recording`."""
+    samples, rate = decode_recording(content)
+    return locate_request(samples, rate, pitch, manifest)
+
+
+def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
+    """Decodes a file into samples [S, channels], of two minutes at most, and their rate in Hz. CPU-bound.
+
+    Raises:
+        InvalidRequestError: the file is empty, cut short, damaged or of a kind that libsndfile does not read.
     """
+    if not content:
+        raise refusal("audio", "the file is empty")
+    if n_missing := missing_bytes(io.BytesIO(content)):
+        cut = f"the last {n_missing} bytes of its sound are missing"
+        raise refusal("audio", f"the file is cut short: {cut}")
+    try:
+        with soundfile.SoundFile(io.BytesIO(content)) as file:
+            rate = int(file.samplerate)
+            n_frames = int(min(MAX_RECORDING_SECONDS * rate, MAX_SAMPLES / file.channels))
+            samples = file.read(n_frames, dtype="float32", always_2d=True)
+    except soundfile.SoundFileError as error:
+        reason = " ".join(str(getattr(error, "error_string", error)).split()).rstrip(".")
+        formats = f"{RECORDING_FORMATS} are"
+        raise refusal("audio", f"this is no audio file that can be read ({reason}); {formats}") from None
+    if not samples.size:
+        raise refusal("audio", "the file holds no sound")
+    return samples, rate
+
+
+def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> list[dict[str, Any]]:
+    """Lists a request's numbers for the page: name, kind, range and default of each.
+
+    Args:
+        sampling: what the server draws with where the caller leaves it open.
+    """
+    described: list[dict[str, Any]] = []
+    for field in REQUEST_FIELDS:
+        low, high = field.range(ranges)
+        default = getattr(sampling, field.name) if field.sampling else field.default
+        kind = "whole" if field.kind is int else "real"
+        described.append({"name": field.name, "kind": kind, "low": low, "high": high, "default": default})
+    return described
+
+
+def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
+    """Checks that every field is known.
+
     Raises:
         InvalidRequestError: a field is there that nobody reads.
     """
@@ -65,25 +119,28 @@ def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
         )
 
 
-def read_query(
-    query: Mapping[str, str],
-    known: frozenset[str] = NOTE_FIELDS,
-    whole: frozenset[str] = WHOLE_FIELDS,
-) -> dict[str, float | int]:
-    """The numbers of an address's query, whole ones for the fields of `whole`; what is empty is left out.
+def read_query(query: Mapping[str, str], kinds: Mapping[str, Kind] = KINDS) -> dict[str, float | int]:
+    """Reads the numbers of an address's query; what is empty is left out.
+
+    Args:
+        kinds: of the fields that may be there, by name.
 
     Raises:
         InvalidRequestError: a field is unknown, or holds no number.
     """
-    refuse_unknown(query, known)
-    return {
-        name: _number(name, text, int if name in whole else float) for name, text in query.items() if text
-    }
+    refuse_unknown(query, frozenset(kinds))
+    return {name: _number(name, text, kinds[name]) for name, text in query.items() if text}
 
 
-def _number(name: str, text: str, kind: type[int] | type[float]) -> float | int:
+def shown(value: object) -> str:
+    """Writes a value as JSON has it, shortened, for messages."""
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _number(name: str, text: str, kind: Kind) -> float | int:
     try:
         return kind(text)
     except ValueError:
         what = "whole number" if kind is int else "number"
-        raise InvalidRequestError.of([FieldViolation(name, f"{text[:40]!r} is no {what}")]) from None
+        raise refusal(name, f"{text[:40]!r} is no {what}") from None

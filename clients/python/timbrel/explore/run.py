@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from types import FrameType
+import webbrowser
+from collections.abc import Iterator, Mapping
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from timbrel.errors import AuthenticationError, InvalidRequestError, MissingExtraError, TimbrelError
+from timbrel.explore.access import AccessMiddleware, is_loopback, is_wildcard
 from timbrel.explore.app import make_app
-from timbrel.explore.backend import Backend
-from timbrel.explore.browser import open_browser
-from timbrel.explore.hosts import AllowedHosts, is_wildcard
 from timbrel.explore.instruments import Instruments
-from timbrel.explore.listening import check_certificate, listen
-from timbrel.explore.options import ExploreOptions
-from timbrel.explore.upstream import PROBE_SECONDS, Upstream
+from timbrel.explore.options import ExploreOptions, check_certificate, listen
+from timbrel.explore.upstream import PROBE_SECONDS, Backend, Upstream, open_backend
 
 MAX_MESSAGE_BYTES = 16 * 1024
-"""Of what a page says in one WebSocket message: a note takes 200."""
+"""How large one WebSocket message of a page may be: a note takes 200."""
 
 GRACE_SECONDS = 2
 """For answers that are being sent when the explorer is told to end."""
 
 INTERRUPTED_STATUS = 130
+
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+"""Variables one of which is set where a Linux desktop, or a browser of choice, is at hand."""
 
 
 def explore(options: ExploreOptions) -> int:
@@ -42,23 +42,23 @@ def explore(options: ExploreOptions) -> int:
     if options.certfile is not None:
         check_certificate(options.certfile, options.keyfile)
     with contextlib.closing(listen(options.host, options.port)) as listener, _ended_by_signals():
-        backend = options.open_backend()
+        backend = open_backend(options)
         try:
-            return asyncio.run(_Explorer(options, listener, backend).run())
+            return asyncio.run(_run(options, listener, backend))
         finally:
             backend.close()
 
 
 class PageServer(uvicorn.Server):
-    """uvicorn, with the signals left to the explorer: it would raise them again once it has ended."""
+    """Is uvicorn with the signals left to the explorer: it would raise them again once it has ended."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def make_server(app: ASGIApp, options: ExploreOptions) -> PageServer:
-    """To be given a socket that listens, `serve([socket])`, and ended by its `should_exit`."""
+def make_server(app: AccessMiddleware, options: ExploreOptions) -> PageServer:
+    """Makes the server: `serve([socket])` starts it on a socket that listens, `should_exit` ends it."""
     config = uvicorn.Config(
         app,
         loop="none",
@@ -78,63 +78,59 @@ def make_server(app: ASGIApp, options: ExploreOptions) -> PageServer:
     return PageServer(config)
 
 
-class _Explorer:
-    """One run."""
+async def _run(options: ExploreOptions, listener: socket.socket, backend: Backend) -> int:
+    """Runs until a signal ends it; returns the exit status."""
+    status = 0
+    async with Upstream(backend) as upstream, Instruments(upstream) as instruments:
+        await _first_look(upstream)
+        server = make_server(make_app(upstream, instruments, options.web, options.host), options)
 
-    def __init__(self, options: ExploreOptions, listener: socket.socket, backend: Backend) -> None:
-        self._options = options
-        self._listener = listener
-        self._backend = backend
-        self._status = 0
-
-    async def run(self) -> int:
-        async with Upstream(self._backend) as upstream, Instruments(upstream) as instruments:
-            await _first_look(upstream)
-            hosts = AllowedHosts(self._options.host)
-            server = make_server(make_app(upstream, instruments, self._options.web, hosts), self._options)
-            self._watch_signals(server)
-            serving = asyncio.create_task(server.serve([self._listener]))
-            while not server.started and not serving.done():
-                await asyncio.sleep(0.005)
-            if server.started:
-                self._announce()
-            await serving
-        return self._status
-
-    def _watch_signals(self, server: PageServer) -> None:
-        """The first asks it to end, a second does not wait for anything."""
-
-        def stop(status: int) -> None:
+        def stop(wanted: int) -> None:
+            """The first signal asks it to end, a second does not wait for anything."""
+            nonlocal status
             server.force_exit = server.should_exit
             if not server.should_exit:
-                server.should_exit, self._status = True, status
+                server.should_exit, status = True, wanted
 
         if threading.current_thread() is threading.main_thread():
             loop = asyncio.get_running_loop()
             for number in _end_signals():
                 loop.add_signal_handler(number, stop, 0)
             loop.add_signal_handler(signal.SIGINT, stop, INTERRUPTED_STATUS)
+        serving = asyncio.create_task(server.serve([listener]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        if server.started:
+            _announce(options, listener.getsockname()[1])
+        await serving
+    return status
 
-    def _announce(self) -> None:
-        options = self._options
-        port = self._listener.getsockname()[1]
-        host = "127.0.0.1" if is_wildcard(options.host) else options.host
-        url = f"{options.scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
-        with contextlib.suppress(OSError):  # whoever started it may have closed its output
-            print(f"explorer: {url}", flush=True)
-        if not options.is_private:
-            _warn("anyone on the network who reaches this port can play, and use the server's time")
-            if options.certfile is None:
-                _warn(
-                    "browsers on other machines, phones too, allow AudioWorklet and MIDI over HTTPS only:"
-                    " give --certfile and --keyfile"
-                )
-        if options.open_browser:
-            open_browser(url)
+
+def _announce(options: ExploreOptions, port: int) -> None:
+    """Tells the page's address, warns where the network can reach it, and opens the browser."""
+    host = "127.0.0.1" if is_wildcard(options.host) else options.host
+    scheme = "http" if options.certfile is None else "https"
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
+    with contextlib.suppress(OSError):  # whoever started it may have closed its output
+        print(f"explorer: {url}", flush=True)
+    if not is_loopback(options.host.lower()):
+        _warn("anyone on the network who reaches this port can play, and use the server's time")
+        if options.certfile is None:
+            _warn(
+                "browsers on other machines, phones too, allow AudioWorklet and MIDI over HTTPS only:"
+                " give --certfile and --keyfile"
+            )
+    if options.open_browser and has_display(os.environ):
+        threading.Thread(target=webbrowser.open, args=(url,), name="browser", daemon=True).start()
+
+
+def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
+    """Tells whether a browser that opens would be seen by anybody."""
+    return platform in ("darwin", "win32") or any(environment.get(name) for name in DISPLAYS)
 
 
 async def _first_look(upstream: Upstream) -> None:
-    """A server that is away may come; one that refuses us for good is an error.
+    """Asks the server once: one that is away may come, one that refuses us for good is an error.
 
     Raises:
         TimbrelError: it answers, and will not have us.
@@ -148,7 +144,10 @@ async def _first_look(upstream: Upstream) -> None:
 
 
 def _end_signals() -> list[signal.Signals]:
-    """What ends the explorer in order: SIGTERM, and SIGHUP of a terminal that is closed, but for `nohup`."""
+    """Signals that end the explorer in order: SIGTERM, and SIGHUP of a terminal that is closed.
+
+    Under `nohup` the latter is ignored.
+    """
     hang_up = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
     return [signal.SIGTERM, *(each for each in hang_up if signal.getsignal(each) is not signal.SIG_IGN)]
 
@@ -156,14 +155,10 @@ def _end_signals() -> list[signal.Signals]:
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """While entered, `_end_signals` end the process, with status 0: also while a server is started."""
-
-    def leave(_: int, __: FrameType | None) -> None:
-        sys.exit(0)
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, leave) for number in _end_signals()}
+    before = {number: signal.signal(number, lambda *_: sys.exit(0)) for number in _end_signals()}
     try:
         yield
     finally:

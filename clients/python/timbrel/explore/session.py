@@ -1,43 +1,41 @@
-"""One page's WebSocket: what it asks for sounds, and stops with it."""
+"""Serves one page's WebSocket: the notes it asks for sound, and stop with it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from timbrel.errors import OverloadedError, TimbrelError
+from timbrel.aio.player import PlayStream
+from timbrel.errors import OverloadedError, ServerError, TimbrelError, UnavailableError
 from timbrel.explore import messages
-from timbrel.explore.keyboard import Keyboard
-from timbrel.explore.messages import BadMessageError, Message, NoteCancel, NoteOff, NoteOn, Ping
-from timbrel.explore.outbox import Outbox, StalledError
+from timbrel.explore.messages import BadMessageError, NoteOn, SendBuffer, StalledError
 from timbrel.explore.parameters import note_request
-from timbrel.explore.preview import preview
-from timbrel.explore.sounding import Sounding
 from timbrel.explore.upstream import Upstream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MAX_LIVE_NOTES = 64
-"""Of one page. The server has a bound of its own for those that are played live."""
+"""How many notes one page may have; the server has a bound of its own for those that are played live."""
 
 STALLED_CODE = 1013
 """A WebSocket's "try again later"."""
 
 CLOSING_SECONDS = 1.0
-"""Allowed for saying so."""
+"""How long saying so may take."""
 
 
 class Session:
-    """From the handshake to the end of one WebSocket."""
+    """Serves one WebSocket, from the handshake to its end."""
 
-    def __init__(self, websocket: WebSocket, upstream: Upstream, outbox: Outbox | None = None) -> None:
+    def __init__(self, websocket: WebSocket, upstream: Upstream) -> None:
         self._websocket = websocket
         self._upstream = upstream
-        self._outbox = outbox or Outbox()
-        self._keyboard = Keyboard(upstream, self._give_up)
-        self._live: dict[int, Sounding] = {}
-        self._previews: dict[Sounding, asyncio.Task[None]] = {}
+        self._buffer = SendBuffer()
+        self._stream: PlayStream | None = None
+        self._live: dict[int, PageNote] = {}
+        self._previews: dict[PageNote, asyncio.Task[None]] = {}
         self._sample_rate: int | None = None
 
     async def run(self) -> None:
@@ -55,7 +53,8 @@ class Session:
             helpers += self._previews.values()
             for task in helpers:
                 task.cancel()
-            await self._keyboard.close()
+            if self._stream is not None:
+                await self._stream.close()
             await asyncio.gather(*helpers, return_exceptions=True)
 
     async def _read(self) -> None:
@@ -70,36 +69,38 @@ class Session:
                     raise BadMessageError("binary messages are not understood; send JSON as text")
                 await self._handle(messages.parse_message(text))
             except BadMessageError as error:
-                await self._outbox.put(messages.error_of_message(error))
+                await self._buffer.put(messages.error_of_message(error))
 
-    async def _handle(self, message: Message) -> None:
+    async def _handle(self, message: messages.Message) -> None:
         match message:
             case NoteOn():
                 await self._start(message)
-            case NoteOff(note_id):
-                if (sounding := self._live.get(note_id)) is not None:
-                    self._keyboard.off(sounding)
-            case NoteCancel(note_id):
-                if (sounding := self._live.get(note_id)) is not None:
-                    self._cancel(sounding)
-            case Ping(token):
-                await self._outbox.put(messages.pong(token))
+            case messages.NoteOff(note_id):
+                if self._stream is not None and (note := self._live.get(note_id)) is not None:
+                    self._stream.note_off(note)
+            case messages.NoteCancel(note_id):
+                if (note := self._live.get(note_id)) is not None:
+                    self._cancel(note)
+            case messages.Ping(token):
+                await self._buffer.put(messages.pong(token))
 
     async def _start(self, on: NoteOn) -> None:
         if on.note_id in self._live:
             raise BadMessageError(f"id: a note with the id {on.note_id} is sounding", on.note_id)
-        sounding = Sounding(on.note_id, self._outbox, self._forget)
-        self._live[on.note_id] = sounding
+        note = PageNote(on.note_id, self._buffer, lambda: self._live.pop(on.note_id), self._upstream.notice)
+        self._live[on.note_id] = note
         try:
             if len(self._live) > MAX_LIVE_NOTES:
                 raise OverloadedError(f"no more than {MAX_LIVE_NOTES} notes at once")
             request = await self._request(on)
+            if note.is_over:  # its page was given up meanwhile
+                return
             if on.live:
-                self._keyboard.on(sounding, request, on.lead_seconds)
+                self._open_stream().note_on(note, request, on.lead_seconds)
             else:
-                self._preview(sounding, request)
+                self._preview(note, request)
         except TimbrelError as error:
-            await sounding.fail(error)
+            await note.fail(error)
 
     async def _request(self, on: NoteOn) -> pb.GenerateRequest:
         manifest = await self._upstream.manifest()
@@ -108,42 +109,72 @@ class Session:
             fields["seconds"] = manifest.ranges.seconds_max  # until the key goes up
         return note_request(fields, manifest, pb.AUDIO_FORMAT_FLOAT32)
 
-    def _preview(self, sounding: Sounding, request: pb.GenerateRequest) -> None:
-        async def run() -> None:
-            try:
-                await preview(self._upstream, sounding, request)
-            except StalledError as error:
-                self._give_up(error)
-            finally:
-                self._previews.pop(sounding, None)
+    def _open_stream(self) -> PlayStream:
+        """Returns the stream of all notes played live: opened with the first, and again after a break."""
+        if self._stream is None or self._stream.end is not None:
+            self._stream = self._upstream.play(self._stream_ended)
+        return self._stream
 
-        self._previews[sounding] = asyncio.create_task(run(), name="preview")
-
-    def _cancel(self, sounding: Sounding) -> None:
-        sounding.silence()
-        if (task := self._previews.get(sounding)) is not None:
-            task.cancel()
+    def _stream_ended(self, reason: Exception | None) -> None:
+        """Takes note of the stream's end, before its notes are cut off."""
+        if isinstance(reason, StalledError):
+            self._give_up(reason)
+        elif isinstance(reason, TimbrelError):
+            self._upstream.notice(reason)
+        elif reason is not None:
+            raise reason
         else:
-            self._keyboard.cancel(sounding)
+            for note in list(self._live.values()):
+                if note not in self._previews:
+                    note.cut_off(UnavailableError("the server ended the connection"))
 
-    def _forget(self, sounding: Sounding) -> None:
-        self._live.pop(sounding.note_id, None)
+    def _preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
+        self._previews[note] = asyncio.create_task(self._run_preview(note, request), name="preview")
+
+    async def _run_preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
+        """Plays a note that comes as fast as it is written: clicks, previews, paths."""
+        try:
+            await self._pass_on(note, request)
+        except StalledError as error:
+            self._give_up(error)
+        finally:
+            self._previews.pop(note, None)
+
+    async def _pass_on(self, note: PageNote, request: pb.GenerateRequest) -> None:
+        try:
+            async with contextlib.aclosing(self._upstream.generate(request)) as replies:
+                async for reply in replies:
+                    await note.take(reply)
+            if not note.is_over:
+                raise ServerError("the server ended the stream before the note was finished")
+        except StalledError:
+            raise
+        except TimbrelError as error:
+            await note.fail(error)
+
+    def _cancel(self, note: PageNote) -> None:
+        note.silence()
+        if (task := self._previews.get(note)) is not None:
+            task.cancel()
+        elif self._stream is not None:
+            self._stream.cancel(note)
 
     def _give_up(self, error: StalledError) -> None:
         """Ends every note of a page that takes no more sound, and says so for when it reads again."""
-        self._outbox.drop_sound()
-        for sounding in list(self._live.values()):
-            self._keyboard.cancel(sounding)
-            sounding.fail_at_once(error)
+        self._buffer.drop_sound()
+        for note in list(self._live.values()):
+            if self._stream is not None:
+                self._stream.cancel(note)
+            note.cut_off(error)
         for task in list(self._previews.values()):
             if task is not asyncio.current_task():
                 task.cancel()
 
     async def _send(self) -> None:
-        """Writes the outbox to the socket. The socket takes no more than fits its own buffer."""
+        """Writes the buffer to the socket. The socket takes no more than fits its own buffer."""
         with contextlib.suppress(WebSocketDisconnect):  # the reader hears of it too
             while True:
-                frame = await self._outbox.take()
+                frame = await self._buffer.take()
                 if isinstance(frame, str):
                     await self._websocket.send_text(frame)
                 else:
@@ -156,10 +187,10 @@ class Session:
             if presence.is_serving:
                 await self._greet()
             else:
-                await self._outbox.put(messages.server(False, presence.message))
+                await self._buffer.put(messages.server(False, presence.message))
             while True:
                 presence = await self._upstream.changed(presence)
-                await self._outbox.put(messages.server(presence.is_serving, presence.message))
+                await self._buffer.put(messages.server(presence.is_serving, presence.message))
                 if presence.is_serving:
                     await self._greet()
 
@@ -169,4 +200,68 @@ class Session:
             sample_rate = (await self._upstream.manifest()).codec.sample_rate
             if sample_rate != self._sample_rate:
                 self._sample_rate = sample_rate
-                await self._outbox.put(messages.hello(sample_rate))
+                await self._buffer.put(messages.hello(sample_rate))
+
+
+class PageNote:
+    """Turns the server's replies about one note into messages for the page, until the note is over."""
+
+    def __init__(
+        self,
+        note_id: int,
+        buffer: SendBuffer,
+        on_over: Callable[[], object],
+        on_error: Callable[[TimbrelError], None],
+    ) -> None:
+        """
+        Args:
+            note_id: the page's.
+            on_over: called once, when nothing more will be said of the note.
+            on_error: called with the error that the note fails by.
+        """
+        self.note_id = note_id
+        self._buffer = buffer
+        self._on_over = on_over
+        self._on_error = on_error
+        self.is_over = False
+        """Whether all has been said."""
+
+    async def take(self, reply: pb.GenerateResponse) -> None:
+        """Passes one reply on.
+
+        Raises:
+            StalledError: the page does not take it.
+        """
+        if reply.HasField("header") and not self.is_over:
+            header = reply.header
+            await self._buffer.put(messages.start(self.note_id, header.seed, header.sample_rate))
+        if reply.audio and not self.is_over:
+            await self._buffer.put(messages.audio(self.note_id, reply.audio))
+        if reply.finish_reason and not self.is_over:
+            truncated = reply.finish_reason == pb.FINISH_REASON_CAP
+            # Over before the page can read of it: it may use the id again as soon as it has.
+            self.silence()
+            await self._buffer.put(messages.end(self.note_id, reply.held_seconds, truncated))
+
+    async def fail(self, error: TimbrelError) -> None:
+        """Says why there is no more of the note, where it is not over.
+
+        Raises:
+            StalledError: the page does not take it.
+        """
+        self._on_error(error)
+        if not self.is_over:
+            self.silence()
+            await self._buffer.put(messages.error_of_note(self.note_id, error))
+
+    def cut_off(self, error: TimbrelError) -> None:
+        """Says likewise why, whether or not the page takes it."""
+        if not self.is_over:
+            self.silence()
+            self._buffer.put_at_once(messages.error_of_note(self.note_id, error))
+
+    def silence(self) -> None:
+        """Says nothing more."""
+        if not self.is_over:
+            self.is_over = True
+            self._on_over()

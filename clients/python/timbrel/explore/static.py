@@ -1,44 +1,36 @@
-"""The page and its assets: small files, sent compressed, asked for again only where they have changed."""
+"""Sends the page and its assets: small files, compressed, asked for again only where they have changed."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from timbrel.errors import NotFoundError
-from timbrel.explore.web_folder import INDEX
+from timbrel.explore.options import INDEX
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
-    ".ico": "image/x-icon",
     ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".png": "image/png",
     ".svg": "image/svg+xml",
-    ".webmanifest": "application/manifest+json",
-    ".woff2": "font/woff2",
 }
 """Endings of what is served; other files of the folder are not."""
 
-COMPRESSED = frozenset({".css", ".html", ".js", ".json", ".mjs", ".svg", ".webmanifest"})
 SMALLEST_COMPRESSED = 512
 
+ICON = "icon.svg"
 NO_PAGE = "The explorer's page is not installed: index.html is missing."
 
 
 @dataclass(frozen=True)
 class _Asset:
-    """A file as it is sent."""
-
-    stamp: tuple[int, int]
-    """Time and size of the file: where these are the same, so is the file."""
+    """Holds a file as it is sent."""
 
     content: bytes
     compressed: bytes | None
@@ -47,28 +39,31 @@ class _Asset:
 
 
 class WebFolder:
-    """Sends the files of a folder. What changes there is seen at once."""
+    """Sends the files of a folder. A file that changes there is seen at once.
+
+    Starlette's StaticFiles with its GZipMiddleware would send compressed to callers that refuse it (`q=0`),
+    and guess media types from the machine's own table, which may say that scripts are plain text.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
-        self._assets: dict[Path, _Asset] = {}
 
     def index(self, request: Request) -> Response:
-        """The page."""
+        """Sends the page."""
         try:
             return self._respond(request, INDEX)
         except NotFoundError:
             return PlainTextResponse(NO_PAGE)
 
     def favicon(self, request: Request) -> Response:
-        """Browsers ask for it unasked."""
-        for name in ("favicon.ico", "favicon.svg", "icon.svg"):
-            if (self._folder / name).is_file():
-                return self._respond(request, name)
-        return Response(status_code=204)
+        """Sends the page's icon, which browsers ask for unasked."""
+        try:
+            return self._respond(request, ICON)
+        except NotFoundError:
+            return Response(status_code=204)
 
     def asset(self, request: Request) -> Response:
-        """A file below the folder.
+        """Sends a file below the folder.
 
         Raises:
             NotFoundError: there is none of this name, or it is none to be served.
@@ -76,7 +71,12 @@ class WebFolder:
         return self._respond(request, request.path_params["path"])
 
     def _respond(self, request: Request, name: str) -> Response:
-        asset = self._load(name)
+        try:
+            path = self._find(name)
+            facts = path.stat()
+            asset = _read(path, facts.st_mtime_ns, facts.st_size)
+        except OSError:
+            raise _missing(name) from None
         headers = {"etag": asset.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
         if _knows(request.headers.get("if-none-match", ""), asset.etag):
             return Response(status_code=304, headers=headers)
@@ -85,48 +85,40 @@ class WebFolder:
             content, headers["content-encoding"] = asset.compressed, "gzip"
         return Response(content, headers={**headers, "content-type": asset.media_type})
 
-    def _load(self, name: str) -> _Asset:
-        try:
-            path = self._find(name)
-            facts = path.stat()
-            stamp = (facts.st_mtime_ns, facts.st_size)
-            known = self._assets.get(path)
-            if known is None or known.stamp != stamp:
-                known = self._assets[path] = _read(path, stamp)
-        except OSError:
-            raise NotFoundError(f"there is no /static/{name[:80]}") from None
-        return known
-
     def _find(self, name: str) -> Path:
-        """A path within the folder, whatever the name tries."""
+        """Finds a path within the folder, whatever the name tries."""
         path = (self._folder / name).resolve() if "\0" not in name else self._folder
         within = path.is_relative_to(self._folder) and path.suffix in MEDIA_TYPES
         hidden = any(part.startswith(".") for part in Path(name).parts)
         if not within or hidden or not path.is_file():
-            raise NotFoundError(f"there is no /static/{name[:80]}")
+            raise _missing(name)
         return path
 
 
-def _read(path: Path, stamp: tuple[int, int]) -> _Asset:
+@lru_cache(maxsize=256)
+def _read(path: Path, _modified: int, _n_bytes: int) -> _Asset:
+    """Reads a file, again only where its time or size is another."""
     content = path.read_bytes()
-    wanted = path.suffix in COMPRESSED and len(content) >= SMALLEST_COMPRESSED
     return _Asset(
-        stamp=stamp,
         content=content,
-        compressed=gzip.compress(content, mtime=0) if wanted else None,
+        compressed=gzip.compress(content, mtime=0) if len(content) >= SMALLEST_COMPRESSED else None,
         media_type=MEDIA_TYPES[path.suffix],
         etag=f'W/"{hashlib.sha256(content).hexdigest()[:20]}"',
     )
 
 
+def _missing(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no /static/{name[:80]}")
+
+
 def _knows(header: str, etag: str) -> bool:
-    """Whether If-None-Match names this version; compared weakly, as RFC 9110 (13.1.2) asks."""
+    """Tells whether If-None-Match names this version; compared weakly, as RFC 9110 (13.1.2) asks."""
     named = [each.strip() for each in header.split(",")]
     return "*" in named or etag in named or etag.removeprefix("W/") in named
 
 
 def _takes_gzip(header: str) -> bool:
-    """Whether Accept-Encoding allows it."""
+    """Tells whether Accept-Encoding allows gzip."""
     for part in header.lower().split(","):
         name, _, parameters = part.partition(";")
         if name.strip() in ("gzip", "*"):

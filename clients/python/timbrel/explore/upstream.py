@@ -1,31 +1,31 @@
-"""The bridge's side of the gRPC server: one connection, and whether anybody answers there."""
+"""Talks to the gRPC server over one connection, and watches whether anybody answers there."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from timbrel.aio.transport import AsyncPlayCall, AsyncTransport
-from timbrel.core.manifest import check_manifest
-from timbrel.errors import (
-    BundleMismatchError,
-    DeadlineExceededError,
-    MissingExtraError,
-    TimbrelError,
-    UnavailableError,
-)
-from timbrel.explore.backend import Backend
-from timbrel.explore.faults import fault_of
+from timbrel import errors
+from timbrel.aio.connection import Connection
+from timbrel.aio.player import PlayStream
+from timbrel.explore.http_common import error_reply
+from timbrel.explore.options import ExploreOptions
+from timbrel.private_server import PrivateServer
+from timbrel.settings import ClientSettings, Security, find_server
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
+PRIVATE = "private"
+"""The name of a private server, in place of its address."""
+
 CALL_SECONDS = 60.0
-"""Allowed for a note or a recording: the longest note takes seconds, a busy server's queue some more."""
+"""How long a note or a recording may take: the longest note is done in seconds, a queue takes some more."""
 
 PROBE_SECONDS = 5.0
-"""Allowed for the question whether the server is there."""
+"""How long it may take to answer whether the server is there."""
 
 LOOK_SECONDS = 2.0
 """Between two looks while all is well, and a page is open."""
@@ -43,9 +43,73 @@ CLOSING_SECONDS = 0.05
 _Result = TypeVar("_Result")
 
 
+class Backend:
+    """Stands for the server that the bridge talks to: one that others started, or a private one.
+
+    A private server ends with the bridge, and is started again where it has died.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """
+        Args:
+            settings: where the server is; without an address a private one is started.
+
+        Raises:
+            MissingExtraError, UnavailableError, OSError: it does not start.
+        """
+        self._given = settings
+        self._closed = False
+        self._server = PrivateServer(settings.bundle) if settings.address is None else None
+
+    @property
+    def name(self) -> str:
+        """HOST:PORT, or "private"."""
+        return PRIVATE if self._server is not None else str(self._given.address)
+
+    @property
+    def settings(self) -> ClientSettings:
+        """Says where it is now, and how to speak with it."""
+        server = self._server
+        return self._given if server is None else self._given.at(server.address, server.token, Security())
+
+    async def revive(self) -> bool:
+        """Is called while it does not answer; returns whether it is to be sought at another address now.
+
+        Raises:
+            MissingExtraError, UnavailableError, OSError: it does not start again.
+        """
+        if self._server is not None:
+            await asyncio.to_thread(self._start_again, self._server)
+        return self._server is not None
+
+    def close(self) -> None:
+        """Ends a private server."""
+        self._closed = True
+        if self._server is not None:
+            self._server.close()
+
+    def _start_again(self, old: PrivateServer) -> None:
+        old.close()
+        server = PrivateServer(self._given.bundle)
+        if self._closed:
+            server.close()
+        self._server = server
+
+
+def open_backend(options: ExploreOptions, environment: Mapping[str, str] = os.environ) -> Backend:
+    """Finds the gRPC server to talk to, and starts it where it is to be a private one.
+
+    Raises:
+        TimbrelError: its address makes no sense, or it does not start.
+    """
+    if options.bundle is not None or find_server(options.server, environment) is None:
+        return Backend(ClientSettings(None, None, CALL_SECONDS, Security(), options.bundle))
+    return Backend(ClientSettings.resolve(options.server, None, CALL_SECONDS, None, None, environment))
+
+
 @dataclass(frozen=True, eq=False)
 class Presence:
-    """Whether the server answers."""
+    """Says whether the server answers."""
 
     is_serving: bool
     message: str = ""
@@ -53,20 +117,25 @@ class Presence:
 
 
 class Upstream:
-    """To be entered (`async with`) in the event loop that uses it. Raises subclasses of TimbrelError only."""
+    """Passes questions and notes on to the server; raises subclasses of TimbrelError only.
+
+    To be entered (`async with`) in the event loop that uses it.
+    """
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._transport: AsyncTransport | None = None
+        self.backend = backend
+        """The server that is talked to."""
+        self.presence = Presence(True)
+        """Whether it answers, as far as is known."""
+        self._connection = Connection(backend.settings, show_progress=False)
         self._manifest: pb.Manifest | None = None
-        self._presence = Presence(True)
         self._changed = asyncio.Event()
         self._look = asyncio.Event()
         self._n_watchers = 0
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Upstream:
-        self._connect()
+        await self._connection.open()
         self._task = asyncio.create_task(self._watch(), name="upstream")
         return self
 
@@ -74,26 +143,14 @@ class Upstream:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._transport is not None:
-            await self._transport.close()
-            self._transport = None
-            await asyncio.sleep(CLOSING_SECONDS)
-
-    @property
-    def backend(self) -> Backend:
-        """The server that is talked to."""
-        return self._backend
-
-    @property
-    def presence(self) -> Presence:
-        """As far as is known."""
-        return self._presence
+        await self._connection.close()
+        await asyncio.sleep(CLOSING_SECONDS)
 
     async def changed(self, seen: Presence) -> Presence:
-        """The first presence that is another than the one seen: waits for it."""
-        while self._presence is seen:
+        """Waits for the first presence that is another than the one seen, and returns it."""
+        while self.presence is seen:
             await self._changed.wait()
-        return self._presence
+        return self.presence
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -106,61 +163,55 @@ class Upstream:
             self._n_watchers -= 1
 
     async def model(self, timeout: float = CALL_SECONDS) -> pb.GetModelResponse:
-        """What is served: asked anew each time."""
-        model = await self._ask(lambda transport: transport.get_model(timeout))
-        check_manifest(model.manifest)
+        """Asks anew for the model that is served."""
+        model = await self._noticing(self._connection.fresh_model(timeout))
         self._manifest = model.manifest
         return model
 
     async def manifest(self) -> pb.Manifest:
-        """Of the bundle that is served, as far as is known."""
+        """Returns the manifest of the bundle that is served, as far as is known."""
         return self._manifest or (await self.model()).manifest
 
     async def timbre_map(self) -> pb.TimbreMap:
-        return await self._ask(lambda transport: transport.get_timbre_map(CALL_SECONDS))
+        return await self._noticing(self._connection.transport.get_timbre_map(CALL_SECONDS))
 
     async def locate(self, request: pb.LocateRequest) -> pb.LocateResponse:
-        return await self._ask(lambda transport: transport.locate(request, CALL_SECONDS))
+        return await self._noticing(self._connection.transport.locate(request, CALL_SECONDS))
 
     async def generate(self, request: pb.GenerateRequest) -> AsyncGenerator[pb.GenerateResponse, None]:
-        """The replies of one note. Closing the generator early (`aclosing`) gives the note up."""
+        """Yields the replies of one note. Closing the generator early (`aclosing`) gives the note up."""
         try:
-            async with contextlib.aclosing(self._connect().generate(request, CALL_SECONDS)) as replies:
+            replies = self._connection.transport.generate(request, CALL_SECONDS)
+            async with contextlib.aclosing(replies):
                 async for reply in replies:
                     yield reply
-        except TimbrelError as error:
+        except errors.TimbrelError as error:
             self.notice(error)
             raise
 
-    def play(self, requests: AsyncIterator[pb.PlayRequest]) -> AsyncPlayCall:
-        """Opens a Play stream; its errors are to be told by `notice`."""
-        return self._connect().play(requests)
+    def play(self, on_end: Callable[[Exception | None], None]) -> PlayStream:
+        """Opens a Play stream; its errors, and its notes', are to be told by `notice`."""
+        return PlayStream(self._connection.transport, on_end)
 
-    def notice(self, error: TimbrelError) -> None:
+    def notice(self, error: errors.TimbrelError) -> None:
         """Takes note of what an error says of the server."""
-        if isinstance(error, UnavailableError):
-            self._set_presence(Presence(False, fault_of(error).message))
-        elif isinstance(error, BundleMismatchError):
+        if isinstance(error, errors.UnavailableError):
+            self._set_presence(Presence(False, error_reply(error).message))
+        elif isinstance(error, errors.BundleMismatchError):
             self._manifest = None
             self._look.set()
 
-    def _connect(self) -> AsyncTransport:
-        if self._transport is None:
-            endpoint = self._backend.endpoint
-            self._transport = AsyncTransport(endpoint.address, endpoint.token, endpoint.security)
-        return self._transport
-
-    async def _ask(self, question: Callable[[AsyncTransport], Awaitable[_Result]]) -> _Result:
+    async def _noticing(self, asked: Awaitable[_Result]) -> _Result:
         try:
-            return await question(self._connect())
-        except TimbrelError as error:
+            return await asked
+        except errors.TimbrelError as error:
             self.notice(error)
             raise
 
     def _set_presence(self, presence: Presence) -> None:
-        if presence.is_serving == self._presence.is_serving:
+        if presence.is_serving == self.presence.is_serving:
             return
-        self._presence = presence
+        self.presence = presence
         self._look.set()
         self._changed.set()
         self._changed = asyncio.Event()
@@ -171,18 +222,17 @@ class Upstream:
         while True:
             delay = FIRST_DELAY_SECONDS * 2.0 ** (n_in_vain - 1) if n_in_vain else LOOK_SECONDS
             await self._wait(min(delay, LONGEST_DELAY_SECONDS), woken=n_in_vain == 0)
-            if self._presence.is_serving and not self._n_watchers:
+            if self.presence.is_serving and not self._n_watchers:
                 continue
             try:
                 await self.model(PROBE_SECONDS)
-            except (UnavailableError, DeadlineExceededError) as error:
+            except errors.TimbrelError as error:
                 n_in_vain += 1
-                self._set_presence(Presence(False, fault_of(error).message))
-                if n_in_vain >= PATIENT_LOOKS:
+                self._set_presence(Presence(False, error_reply(error).message))
+                # Where another error comes, somebody is there, who does not do what is asked.
+                is_gone = isinstance(error, errors.UnavailableError | errors.DeadlineExceededError)
+                if is_gone and n_in_vain >= PATIENT_LOOKS:
                     await self._revive()
-            except TimbrelError as error:  # somebody is there, who does not do what is asked
-                n_in_vain += 1
-                self._set_presence(Presence(False, fault_of(error).message))
             else:
                 n_in_vain = 0
                 self._set_presence(Presence(True))
@@ -198,10 +248,8 @@ class Upstream:
         self._look.clear()
 
     async def _revive(self) -> None:
-        try:
-            moved = await self._backend.revive()
-        except (UnavailableError, MissingExtraError, OSError):  # of the system: no process, no memory
-            return  # the next look tells
-        if moved and self._transport is not None:
-            old, self._transport = self._transport, None
-            await old.close()
+        # What may fail is of the system: no process, no memory. The next look tells.
+        with contextlib.suppress(errors.UnavailableError, errors.MissingExtraError, OSError):
+            if await self.backend.revive():
+                settings = self.backend.settings
+                await self._connection.move_to(str(settings.address), settings.token, settings.security)

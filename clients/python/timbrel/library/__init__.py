@@ -5,26 +5,28 @@ build_library(client, job, "lib")           # again after any interruption: only
 verify_library("lib").faults                # [] where all is well
 """
 
-from timbrel.library.build import BuildOptions, DiskFullError, build_library
-from timbrel.library.folder import OtherJobError
-from timbrel.library.job import LibraryJob, SamplingChoice, Writer
-from timbrel.library.lock import LockedError
-from timbrel.library.summary import LibrarySummary
-from timbrel.library.verify import Fault, VerifyReport, verify_library
-from timbrel.library.voice import Voice
+from timbrel.library.finish.build import BuildOptions, build_library
+from timbrel.library.finish.summary import BuildSummary
+from timbrel.library.plan.folder import DiskFullError, LockedError, OtherJobError
+from timbrel.library.plan.formats import SAMPLE_FORMATS
+from timbrel.library.plan.job import LibraryJob, ModelIdentity
+from timbrel.library.plan.voice import Voice
+from timbrel.library.verify import LibraryFault, VerifyReport, verify_library
+from timbrel_bundle.request_fields import SamplingSettings
 
 __all__ = [
+    "SAMPLE_FORMATS",
     "BuildOptions",
+    "BuildSummary",
     "DiskFullError",
-    "Fault",
+    "LibraryFault",
     "LibraryJob",
-    "LibrarySummary",
     "LockedError",
+    "ModelIdentity",
     "OtherJobError",
-    "SamplingChoice",
+    "SamplingSettings",
     "VerifyReport",
     "Voice",
-    "Writer",
     "build_library",
     "verify_library",
 ]

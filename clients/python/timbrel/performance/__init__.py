@@ -1,18 +1,18 @@
 """Performs a MIDI file: reads a score, casts its channels, renders each different note once, mixes them."""
 
-from timbrel.performance.casting import Casting, Part, parse_casting
+from timbrel.performance.instrumentation import AskedTimbres, Part, parse_timbres
 from timbrel.performance.midi_file import read_score
 from timbrel.performance.perform import Performance, PerformanceOptions, perform
 from timbrel.performance.score import Score, ScoreNote
 
 __all__ = [
-    "Casting",
+    "AskedTimbres",
     "Part",
     "Performance",
     "PerformanceOptions",
     "Score",
     "ScoreNote",
-    "parse_casting",
+    "parse_timbres",
     "perform",
     "read_score",
 ]

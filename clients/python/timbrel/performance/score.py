@@ -1,4 +1,4 @@
-"""What a MIDI file asks for, in seconds: notes, and how loud and where each channel is."""
+"""The score of a MIDI file, in seconds: its notes, and how loud and where each channel is."""
 
 from __future__ import annotations
 

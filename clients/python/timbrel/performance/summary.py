@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from timbrel.core.model import Model
-from timbrel.performance.casting import Part
-from timbrel.performance.general_midi import DRUM_CHANNEL
-from timbrel.performance.level import NORMAL_PEAK_DB
+from timbrel.performance.instrumentation import DRUM_CHANNEL, Part
+from timbrel.performance.mix import NORMAL_PEAK_DB
 from timbrel.performance.perform import Performance, PerformanceOptions
 
 
 def as_text(
     path: Path, performance: Performance, options: PerformanceOptions, model: Model, elapsed_seconds: float
 ) -> str:
-    """What was written, who played, and a line for each thing that the file has and the sound has not."""
+    """Says what was written and who played, and in a line each what the file has and the sound has not."""
     plan = performance.plan
     speed = performance.seconds / elapsed_seconds
     first = (

@@ -1,17 +1,68 @@
-"""Notes held for longer than the bundle can hold them: a loop, which dies away as the note did."""
+"""A rendered note made ready for the mix: where its attack is, and how it is held for longer than it was."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.library.finish import BEFORE_RELEASE_SECONDS, STEADY_SECONDS, STEADY_SHARE
-from timbrel.library.level import SILENCE_DB, Audio, rms_db
-from timbrel.library.loop import LoopedSound, find_loop
-from timbrel.performance.strike import Strike
+from timbrel.library.finish.loop import (
+    BEFORE_RELEASE_SECONDS,
+    STEADY_SECONDS,
+    STEADY_SHARE,
+    LoopedSound,
+    find_loop,
+)
+from timbrel.library.render.level import LEAD_IN_SECONDS, SILENCE_DB, Audio, envelope, rms_db, trim
+from timbrel.note import Note
+
+ATTACK_DB = -20.0
+"""The attack is where a note first comes this near to the loudest moment of its beginning: what precedes it
+is breath, bow or the codec's first frame."""
+
+BEGINNING_SECONDS = 0.25
+"""A note that swells afterwards still began when it began."""
+
+EARLIEST_SECONDS = 0.008
+"""How long before its attack a note may be heard: what rises for longer begins on time and is loud later, as
+it would be under a player's hands."""
+
+
+@dataclass(frozen=True)
+class TrimmedNote:
+    """A note's sound from just before its attack until it has died away."""
+
+    audio: Audio
+    """[samples]"""
+
+    attack: int
+    """The sample that belongs at the note's time in the score."""
+
+    released: int
+    """The sample at which the key was let go; beyond the end for a sound that had died away before."""
+
+    sample_rate: int
+
+    @classmethod
+    def of(cls, note: Note) -> TrimmedNote:
+        """Trims a note's sound and finds its attack."""
+        rate = note.sample_rate
+        trimmed = trim(note.audio, rate, note.truncated)
+        released = round(note.seconds * rate) - trimmed.removed
+        return cls(trimmed.audio, find_attack(trimmed.audio, rate), released, rate)
+
+
+def find_attack(audio: Audio, sample_rate: int) -> int:
+    """Where audio [samples], trimmed to its onset, has its attack."""
+    beginning = envelope(audio[: round(BEGINNING_SECONDS * sample_rate)], sample_rate)
+    loudest = float(beginning.max(initial=0.0))
+    if loudest <= 0.0:
+        return 0
+    attack = int(np.argmax(beginning >= loudest * 10.0 ** (ATTACK_DB / 20.0)))
+    return min(attack, round((LEAD_IN_SECONDS + EARLIEST_SECONDS) * sample_rate))
+
 
 DEAD_DB = 60.0
 """A sound this far below its start when its key is let go has rung out: there is nothing to lengthen."""
@@ -31,42 +82,42 @@ class Sustain:
     ones last. The release is the note's own, at the level that the loop has come to.
     """
 
-    def __init__(self, strike: Strike) -> None:
-        self._strike = strike
-        self._n_join = round(JOIN_SECONDS * strike.sample_rate)
+    def __init__(self, note: TrimmedNote) -> None:
+        self._note = note
+        self._n_join = round(JOIN_SECONDS * note.sample_rate)
         # A sound that ends with its hold has no release but the fade of its end.
-        self._released = max(0, min(strike.released, len(strike.audio) - self._n_join))
-        self._held = strike.audio[: self._released]
+        self._released = max(0, min(note.released, len(note.audio) - self._n_join))
+        self._held = note.audio[: self._released]
 
-    def lengthened(self, n_samples: int) -> Strike | None:
+    def lengthened(self, n_samples: int) -> TrimmedNote | None:
         """The note with its key held for so many samples more, at least 0; as it is where it has rung out.
 
         None where no loop is found that cannot be heard.
         """
         if self._has_rung_out():
-            return self._strike
+            return self._note
         if self._loop is None:
             return None
-        rate = self._strike.sample_rate
+        rate = self._note.sample_rate
         play = round(RELEASE_PLAY_SECONDS * rate)
         body = _faded(_repeated(self._loop, self._released + n_samples + play), self._decay, rate)
         fall = 10.0 ** (-self._decay * n_samples / rate / 20.0)
-        release = (self._strike.audio[self._released - self._n_join :] * fall).astype(np.float32)
+        release = (self._note.audio[self._released - self._n_join :] * fall).astype(np.float32)
         audio, place = _joined(body, release, self._n_join, 2 * play)
-        return replace(self._strike, audio=audio, released=place)
+        return replace(self._note, audio=audio, released=place)
 
     def _has_rung_out(self) -> bool:
         """Whether the note has died away before it is let go."""
-        return self._strike.released - self._released > 2 * self._n_join or _is_dead(self._held)
+        return self._note.released - self._released > 2 * self._n_join or _is_dead(self._held)
 
     @cached_property
     def _decay(self) -> float:
-        return _decay_db_a_second(self._held, self._strike.sample_rate)
+        return _decay_db_a_second(self._held, self._note.sample_rate)
 
     @cached_property
     def _loop(self) -> LoopedSound | None:
         """The best loop of the held part, its decay undone."""
-        rate = self._strike.sample_rate
+        rate = self._note.sample_rate
         begin = max(round(STEADY_SHARE * len(self._held)), round(STEADY_SECONDS * rate))
         stop = len(self._held) - round(BEFORE_RELEASE_SECONDS * rate)
         return find_loop(_faded(self._held, -self._decay, rate), rate, begin, stop)

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from timbrel.core.instrument import Instrument
+from timbrel.core.timbre import Instrument
 
 CELL_ASPECT = 2.0
 """A terminal's cells are about this much higher than wide."""
 
 MOST_COLUMNS = 132
-"""Of the disc: a wider terminal would show a disc of more lines than it has."""
+"""The disc is no wider: a wider terminal would show a disc of more lines than it has."""
 
 COLOURS = (36, 33, 32, 35, 31, 34, 96, 93, 92, 95, 91, 94)
 """SGR codes, in turn by family: readable on dark and light ground; black and white are left out."""
@@ -20,7 +20,7 @@ COLOURS = (36, 33, 32, 35, 31, 34, 96, 93, 92, 95, 91, 94)
 
 @dataclass(frozen=True)
 class _Signs:
-    """What is drawn with what."""
+    """The characters that the map is drawn with."""
 
     point: str
     edge: str

@@ -1,7 +1,8 @@
-"""The words of the explorer's WebSocket."""
+"""The words of the explorer's WebSocket, and the bounded buffer of what a page is sent."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 
@@ -9,7 +10,16 @@ import pytest
 
 from timbrel.errors import DeadlineExceededError, OverloadedError, ServerError
 from timbrel.explore import messages
-from timbrel.explore.messages import BadMessageError, NoteCancel, NoteOff, NoteOn, Ping, parse_message
+from timbrel.explore.messages import (
+    BadMessageError,
+    NoteCancel,
+    NoteOff,
+    NoteOn,
+    Ping,
+    SendBuffer,
+    StalledError,
+    parse_message,
+)
 
 
 def test_what_a_page_may_say() -> None:
@@ -68,3 +78,42 @@ def test_errors_have_a_code_and_one_line(error: Exception, code: str) -> None:
     told = json.loads(messages.error_of_note(7, error))  # type: ignore[arg-type]
     assert (told["type"], told["id"], told["code"]) == ("error", 7, code)
     assert "\n" not in told["message"]
+
+
+def test_frames_come_out_in_order_and_putting_waits_for_room() -> None:
+    async def test() -> None:
+        buffer = SendBuffer(max_bytes=10, patience_seconds=60)
+        await buffer.put("12345")
+        await buffer.put(b"67890")
+        late = asyncio.create_task(buffer.put("x"))
+        await asyncio.sleep(0)
+        assert not late.done() and buffer.n_bytes == 10
+        assert await buffer.take() == "12345"
+        await late
+        assert [await buffer.take(), await buffer.take()] == [b"67890", "x"]
+        assert buffer.n_bytes == 0
+
+    asyncio.run(test())
+
+
+def test_where_no_room_comes_the_page_is_given_up() -> None:
+    async def test() -> None:
+        buffer = SendBuffer(max_bytes=10, patience_seconds=0.01)
+        await buffer.put(bytes(10))
+        with pytest.raises(StalledError, match="its notes were ended"):
+            await buffer.put("x")
+        buffer.put_at_once("must be said")
+        buffer.drop_sound()
+        assert buffer.n_bytes == len("must be said")
+        assert await buffer.take() == "must be said"
+
+    asyncio.run(test())
+
+
+def test_a_frame_larger_than_the_buffer_passes_alone() -> None:
+    async def test() -> None:
+        buffer = SendBuffer(max_bytes=10, patience_seconds=0.01)
+        await buffer.put(bytes(100))
+        assert len(await buffer.take()) == 100
+
+    asyncio.run(test())

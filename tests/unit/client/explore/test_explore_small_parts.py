@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from timbrel.explore.backend import Endpoint
-from timbrel.explore.browser import has_display
-from timbrel.explore.downloads import file_name
-from timbrel.explore.instrument_order import InstrumentOrder
-from timbrel.explore.instrument_worker import Errand
-from timbrel.explore.instrument_zip import write_zip
-from timbrel.explore.web_folder import INDEX, find_web_folder
-from timbrel.security import Security
-from timbrel.settings import ClientSettings
+from timbrel.explore.app import file_name
+from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest, write_zip
+from timbrel.explore.options import INDEX, find_web_folder
+from timbrel.explore.run import has_display
+from timbrel.settings import ClientSettings, Security
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 
@@ -61,10 +57,10 @@ def test_equal_folders_make_equal_zips_without_the_working_files(tmp_path: Path)
 
 
 def test_a_token_is_not_shown(tmp_path: Path) -> None:
-    endpoint = Endpoint("studio:50051", "sesame", Security())
-    order = InstrumentOrder(0.0, 0.0, None, (60,), (100,), 1.0, 1, "wav")
+    request = InstrumentRequest(0.0, 0.0, None, (60,), (100,), 1.0, 1, "wav")
     settings = ClientSettings.resolve("studio:50051", "sesame", 1.0, None, Security(), {})
-    for holder in (endpoint, settings, Errand.of(endpoint, order, tmp_path, tmp_path / "instrument.zip")):
+    task = BuildTask("studio:50051", "sesame", Security(), request, tmp_path, tmp_path / "instrument.zip")
+    for holder in (settings, task):
         assert holder.token == "sesame" and "sesame" not in repr(holder)
 
 

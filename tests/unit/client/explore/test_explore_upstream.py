@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from in_process_server import run
+from waiting import wait_for_async
 
 from timbrel.explore import upstream
-from timbrel.explore.backend import Endpoint, GivenBackend
-from timbrel.explore.upstream import Upstream
-from timbrel.security import Security
+from timbrel.explore.upstream import Backend, Upstream
+from timbrel.settings import ClientSettings
 
 
-class StuckBackend(GivenBackend):
+class StuckBackend(Backend):
     """A server of one's own, on a machine that is out of processes."""
 
     def __init__(self) -> None:
-        super().__init__(Endpoint("127.0.0.1:9", None, Security()))
+        super().__init__(ClientSettings.resolve("127.0.0.1:9", "", 60.0, None, None, {}))
         self.n_revived = 0
 
     async def revive(self) -> bool:
@@ -32,8 +30,6 @@ def test_a_server_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Monk
     async def test() -> None:
         async with Upstream(backend) as server:
             with server.watched():
-                async with asyncio.timeout(20):
-                    while backend.n_revived < 2:
-                        await asyncio.sleep(0.01)
+                await wait_for_async(lambda: backend.n_revived >= 2, "a second attempt")
 
     run(test)

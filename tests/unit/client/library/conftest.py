@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from timbrel.library import LibraryJob, SamplingChoice, Voice, Writer
+from timbrel.library import LibraryJob, ModelIdentity, SamplingSettings, Voice
 from timbrel.pitch import frequency
 
 SAMPLE_RATE = 48_000
@@ -48,11 +48,11 @@ def tone() -> Tone:
 def job() -> LibraryJob:
     """Two instruments, three pitches, two velocities, two round robins."""
     return LibraryJob(
-        writer=Writer("b" * 64, "timbrel-notes", "fp32", "CPUExecutionProvider"),
+        writer=ModelIdentity("b" * 64, "timbrel-notes", "fp32", "CPUExecutionProvider"),
         voices=(VIOLIN, FLUTE),
         pitches=(60, 64, 67),
         velocities=(40, 120),
         round_robins=2,
         seconds=1.0,
-        sampling=SamplingChoice(1.0, 256, 0.95),
+        sampling=SamplingSettings(1.0, 256, 0.95),
     )

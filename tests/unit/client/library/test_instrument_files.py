@@ -7,11 +7,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from timbrel.library.dspreset import dspreset_text
-from timbrel.library.region import Region, SamplerInstrument, velocity_tracking
-from timbrel.library.sfz import sfz_text
-from timbrel.library.verify.instrument_file import parse_sfz
-from timbrel.library.zones import key_zones, velocity_zones
+from timbrel.library.finish.instrument_files import (
+    Region,
+    SamplerInstrument,
+    dspreset_text,
+    key_zones,
+    sfz_text,
+    velocity_tracking,
+    velocity_zones,
+)
+from timbrel.library.verify.file_checks import parse_sfz
 
 LOOPED = Region("samples/V/V_060_v040.wav", 60, (58, 61), (1, 80), 1, -12, (100, 900))
 STRAIGHT = Region("samples/V/V_060_v120.wav", 60, (58, 61), (81, 127), 2, 0, None)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from timbrel.library.loop import (
+from timbrel.library.finish.loop import (
     JOINT_DB,
     SHORTEST_SECONDS,
     Loop,

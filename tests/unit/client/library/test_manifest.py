@@ -11,18 +11,26 @@ from pathlib import Path
 import pytest
 from requirements_gate import require_module
 
-import timbrel.library.manifest as manifest
-from timbrel.library import nsynth
-from timbrel.library.manifest import ManifestRow, read_rows, write_rows, write_table
-from timbrel.library.sf2 import write_sf2
-from timbrel.library.summary import summarise
+import timbrel.library.finish.manifest as manifest
+from timbrel.library.finish.instrument_files import write_sf2
+from timbrel.library.finish.manifest import ManifestRow, nsynth_family, read_rows, write_rows, write_table
+from timbrel.library.finish.summary import summarise
+from timbrel_bundle.request_fields import SamplingSettings
 
 NSYNTH_FIELDS = (
     *("note", "note_str", "instrument", "instrument_str", "pitch", "velocity", "sample_rate"),
     *("instrument_family", "instrument_family_str", "instrument_source", "instrument_source_str"),
 )
 
-VALUES = {"int": 1, "float": 0.5, "str": "a", "bool": True, "int | None": None, "float | None": None}
+VALUES = {
+    "SamplingSettings": SamplingSettings(0.5, 1, 0.5),
+    "int": 1,
+    "float": 0.5,
+    "str": "a",
+    "bool": True,
+    "int | None": None,
+    "float | None": None,
+}
 
 
 @pytest.fixture
@@ -76,10 +84,10 @@ def test_without_pyarrow_there_is_no_table(
 
 
 def test_families_in_nsynths_words() -> None:
-    assert nsynth.family_number("Strings") == 8 and nsynth.family_name("Strings") == "string"
-    assert nsynth.family_number("Chromatic Percussion") == 5
-    assert nsynth.family_number("Synth Pad") == -1 and nsynth.family_name("Synth Pad") == "synth_pad"
-    assert nsynth.family_name("") == "unknown"
+    assert nsynth_family("Strings") == (8, "string")
+    assert nsynth_family("Chromatic Percussion")[0] == 5
+    assert nsynth_family("Synth Pad") == (-1, "synth_pad")
+    assert nsynth_family("") == (-1, "unknown")
 
 
 def test_a_summary_counts(row: ManifestRow) -> None:

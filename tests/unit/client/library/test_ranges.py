@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from timbrel.errors import InvalidRequestError
-from timbrel.library.ranges import parse_pitches, parse_velocities
+from timbrel.library.plan.ranges import parse_pitches, parse_velocities
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import timbrel
-from timbrel.library.servers import server_addresses
-from timbrel.library.voice import parse_path
+from timbrel.library.plan.voice import parse_path
+from timbrel.library.render.source import server_addresses
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Raw notes on disk, and one process at a time."""
+"""Raw notes on disk and in memory, and one process at a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from timbrel.library import LibraryJob, LockedError, OtherJobError
-from timbrel.library.folder import LibraryFolder
-from timbrel.library.store import NoteStore, RawNote
+from timbrel.library.plan.folder import LibraryFolder
+from timbrel.library.render.level import Trimmed
+from timbrel.library.render.store import DecodedNote, NoteStore, RawNote, SampleCache
 
 CODES = np.arange(12, dtype=np.uint16).reshape(6, 2)
 
@@ -81,3 +82,27 @@ def test_what_a_killed_run_was_writing_is_swept_away(tmp_path: Path, job: Librar
         folder.sweep()
         assert not any(path.exists() for path in left)
         assert folder.job_file.exists()
+
+
+def sound(n_samples: int) -> DecodedNote:
+    note = RawNote(np.zeros((0, 3), dtype=np.uint16), False)
+    return DecodedNote(note, Trimmed(np.zeros(n_samples, dtype=np.float32), 0))
+
+
+def test_a_sound_is_taken_once() -> None:
+    cache = SampleCache()
+    kept = sound(100)
+    cache.put("a", kept)
+    assert cache.take("a") is kept and cache.take("a") is None
+
+
+def test_the_oldest_make_room() -> None:
+    cache = SampleCache(n_bytes=1000)
+    for name in "abc":
+        cache.put(name, sound(100))  # 400 bytes
+    assert cache.take("a") is None
+    assert cache.take("b") is not None and cache.take("c") is not None
+    cache.put("huge", sound(1000))
+    assert cache.take("huge") is None
+    cache.put("d", sound(250))
+    assert cache.take("d") is not None

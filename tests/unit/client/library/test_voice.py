@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from timbrel.core.instrument import Instrument
+from timbrel.core.timbre import Instrument
 from timbrel.errors import InvalidRequestError
-from timbrel.library.voice import NamedPoint, grid_points, name_voices, path_points, slug_of
+from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, path_points, slug_of
 
 KNOWN = (
     Instrument("Violin", "Strings", (0.5, 0.5), 36, 96),

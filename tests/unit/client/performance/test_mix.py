@@ -3,17 +3,60 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timbrel.performance.faders import Faders
-from timbrel.performance.level import levelled
-from timbrel.performance.mix import StereoMix
+from timbrel.performance.mix import RAMP_SECONDS, Faders, StereoMix, levelled, side_gains
 from timbrel.performance.score import ChannelState
 
-RATE = 1000
+RATE = 48_000
+
+
+def test_in_the_middle_at_the_default_volume_the_level_stays() -> None:
+    assert side_gains(ChannelState(0.0)) == pytest.approx((1.0, 1.0))
+
+
+def test_volume_and_expression_follow_general_midi() -> None:
+    left, _ = side_gains(ChannelState(0.0, volume=50))
+    assert 20 * np.log10(left) == pytest.approx(40 * np.log10(0.5))
+    left, _ = side_gains(ChannelState(0.0, expression=64))
+    assert 20 * np.log10(left) == pytest.approx(40 * np.log10(64 / 127))
+    assert side_gains(ChannelState(0.0, volume=0)) == (0.0, 0.0)
+
+
+def test_pan_keeps_the_power_and_goes_all_the_way() -> None:
+    for pan in range(128):
+        left, right = side_gains(ChannelState(0.0, pan=pan))
+        assert left**2 + right**2 == pytest.approx(2.0)
+    assert side_gains(ChannelState(0.0, pan=0))[1] == pytest.approx(0.0)
+    assert side_gains(ChannelState(0.0, pan=127))[0] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_controllers_step_is_a_ramp() -> None:
+    faders = Faders([ChannelState(0.0), ChannelState(1.0, volume=50)], RATE)
+    assert faders.gains(0, 1000).shape == (2, 1)
+    across = faders.gains(RATE - 1000, 3000)[0]
+    assert across.shape == (3000,)
+    assert across[0] == pytest.approx(1.0) and across[-1] == pytest.approx(0.25)
+    assert np.abs(np.diff(across)).max() <= 0.76 / (RAMP_SECONDS * RATE)
+    assert faders.gains(2 * RATE, 10)[0, 0] == pytest.approx(0.25)
+
+
+def test_a_note_at_a_controllers_step_begins_at_the_new_level() -> None:
+    faders = Faders([ChannelState(0.0, expression=0), ChannelState(1.0, expression=127)], RATE)
+    assert faders.gains(RATE, 100) == pytest.approx(1.0)
+    assert faders.gains(RATE - round(RAMP_SECONDS * RATE) - 100, 100) == pytest.approx(0.0)
+
+
+def test_a_fade_of_many_steps_has_none() -> None:
+    states = [ChannelState(index * 0.002, volume=100 - index) for index in range(50)]
+    gains = Faders(states, RATE).gains(0, RATE)[0]
+    assert np.all(np.diff(gains) <= 0.0) and np.abs(np.diff(gains)).max() < 1e-3
+
+
+MIX_RATE = 1000
 
 
 def test_notes_add_up_where_they_belong_and_the_end_is_the_last_ones() -> None:
-    mix = StereoMix(RATE, 0.01)
-    middle, left = Faders([ChannelState(0.0)], RATE), Faders([ChannelState(0.0, pan=0)], RATE)
+    mix = StereoMix(MIX_RATE, 0.01)
+    middle, left = Faders([ChannelState(0.0)], MIX_RATE), Faders([ChannelState(0.0, pan=0)], MIX_RATE)
     mix.add(np.full(50, 0.5, np.float32), 100, middle)
     mix.add(np.full(50, 0.25, np.float32), 120, left)
     audio = mix.audio()
@@ -24,8 +67,8 @@ def test_notes_add_up_where_they_belong_and_the_end_is_the_last_ones() -> None:
 
 
 def test_what_lies_before_the_beginning_is_cut_without_a_click() -> None:
-    mix = StereoMix(RATE, 1.0)
-    mix.add(np.ones(100, np.float32), -20, Faders([ChannelState(0.0)], RATE))
+    mix = StereoMix(MIX_RATE, 1.0)
+    mix.add(np.ones(100, np.float32), -20, Faders([ChannelState(0.0)], MIX_RATE))
     audio = mix.audio()[:, 0]
     assert len(audio) == 80
     assert audio[0] == 0.0 and audio[10] == 1.0

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timbrel.library.level import Audio, rms_db
-from timbrel.performance.strike import Strike, find_attack
-from timbrel.performance.sustain import Sustain
+from timbrel.library.render.level import Audio, rms_db
+from timbrel.performance.sustain import Sustain, TrimmedNote, find_attack
 
 RATE = 24_000
 HELD = 2.0
@@ -21,14 +20,14 @@ def tone(decay_db_a_second: float, seconds: float = HELD, hertz: float = 220.0) 
     return np.asarray(0.3 * wave * level, dtype=np.float32)
 
 
-def strike(audio: Audio) -> Strike:
-    return Strike(audio, 0, round(HELD * RATE), RATE)
+def trimmed(audio: Audio) -> TrimmedNote:
+    return TrimmedNote(audio, 0, round(HELD * RATE), RATE)
 
 
 @pytest.mark.parametrize("decay", [0.0, 10.0])
 def test_a_long_note_goes_on_as_it_did_and_ends_on_time_without_a_click(decay: float) -> None:
     audio = tone(decay)
-    longer = Sustain(strike(audio)).lengthened(3 * RATE)
+    longer = Sustain(trimmed(audio)).lengthened(3 * RATE)
     assert longer is not None
     assert longer.released / RATE == pytest.approx(HELD + 3.0, abs=0.016)
     assert len(longer.audio) / RATE == pytest.approx(HELD + 3.2, abs=0.02)
@@ -46,25 +45,25 @@ def test_a_long_note_goes_on_as_it_did_and_ends_on_time_without_a_click(decay: f
 
 
 def test_one_note_can_be_lengthened_by_several_lengths() -> None:
-    sustain = Sustain(strike(tone(0.0)))
+    sustain = Sustain(trimmed(tone(0.0)))
     ends = [longer.released for n in (0, RATE, 4 * RATE) if (longer := sustain.lengthened(n)) is not None]
     assert [end / RATE for end in ends] == pytest.approx([HELD, HELD + 1, HELD + 4], abs=0.016)
 
 
 def test_a_note_that_has_died_away_rings_out() -> None:
     for audio in (tone(60.0), tone(0.0)[: RATE // 2]):
-        note = strike(audio)
+        note = trimmed(audio)
         assert Sustain(note).lengthened(RATE) is note
 
 
 def test_a_note_that_ends_with_its_hold_is_lengthened_too() -> None:
-    longer = Sustain(strike(tone(0.0)[: round(HELD * RATE)])).lengthened(RATE)
+    longer = Sustain(trimmed(tone(0.0)[: round(HELD * RATE)])).lengthened(RATE)
     assert longer is not None and len(longer.audio) / RATE == pytest.approx(HELD + 1.0, abs=0.02)
 
 
 def test_noise_finds_no_loop() -> None:
     noise = np.random.default_rng(1).standard_normal(round((HELD + 0.2) * RATE)) * 0.1
-    assert Sustain(strike(noise.astype(np.float32))).lengthened(RATE) is None
+    assert Sustain(trimmed(noise.astype(np.float32))).lengthened(RATE) is None
 
 
 def test_the_attack_is_where_the_sound_rises_not_where_breath_begins() -> None:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from timbrel_posttraining.codec_comparison.config import ComparisonConfig
-from timbrel_posttraining.codec_comparison.design import Design
-from timbrel_posttraining.codec_comparison.seanet import SeanetConfig
+from timbrel_posttraining.codec_comparison.designs import ComparisonConfig, Design, SeanetConfig
 from timbrel_training.codec.discriminator import DiscriminatorConfig
 from timbrel_training.codec.timbrel_notes import TimbrelNotesConfig
-from timbrel_training.notes.library import AudioLibrary, render_library
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import SplitRule
 from timbrel_training.notes.synthetic import SyntheticSource
 
@@ -78,9 +77,9 @@ def config() -> ComparisonConfig:
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> AudioLibrary:
+def library(tmp_path_factory: pytest.TempPathFactory) -> NoteDataset:
     """60 synthetic notes at 24 kHz, a fifth of their cells held out."""
     path = tmp_path_factory.mktemp("comparison") / "notes"
     source = SyntheticSource(n_instruments=3, pitches=range(55, 75), n_draws=1, max_held=0.6)
-    render_library(source, path, jobs=1, rule=SplitRule(cell_fraction=0.2))
-    return AudioLibrary(path)
+    render_dataset(source, path, jobs=1, rule=SplitRule(cell_fraction=0.2))
+    return NoteDataset(path)

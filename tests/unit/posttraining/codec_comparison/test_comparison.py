@@ -15,11 +15,10 @@ from requirements_gate import require_module
 
 from timbrel_posttraining.codec_comparison import command
 from timbrel_posttraining.codec_comparison.comparison import Comparison
-from timbrel_posttraining.codec_comparison.config import ComparisonConfig
-from timbrel_posttraining.codec_comparison.design import DESIGNS, Design
-from timbrel_posttraining.codec_comparison.predictability import instrument_points
+from timbrel_posttraining.codec_comparison.designs import DESIGNS, ComparisonConfig, Design
+from timbrel_posttraining.codec_comparison.figures import instrument_points
 from timbrel_training.errors import CheckpointError, ConfigError
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,7 +28,7 @@ def needs_the_pitch_tracker() -> None:
 
 @pytest.fixture(scope="module")
 def finished(
-    library: AudioLibrary,
+    library: NoteDataset,
     notes_design: Design,
     seanet_design: Design,
     adversarial_design: Design,
@@ -48,7 +47,7 @@ def folder(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "comparison"))
 
 
-def test_every_design_gets_a_row(folder: Path, library: AudioLibrary, config: ComparisonConfig) -> None:
+def test_every_design_gets_a_row(folder: Path, library: NoteDataset, config: ComparisonConfig) -> None:
     rows = {row.design: row for row in Comparison(library, folder, config).rows()}
     assert set(rows) == {"tiny-notes", "tiny-seanet", "tiny-adversarial"}
     for row in rows.values():
@@ -79,7 +78,7 @@ def test_the_report_holds_a_table_of_designs_and_one_of_codebooks(folder: Path) 
 
 
 def test_what_is_finished_is_not_done_again(
-    folder: Path, library: AudioLibrary, notes_design: Design, config: ComparisonConfig
+    folder: Path, library: NoteDataset, notes_design: Design, config: ComparisonConfig
 ) -> None:
     comparison = Comparison(library, folder, config)
     file = folder / "tiny-notes" / config.budget / "row.json"
@@ -89,7 +88,7 @@ def test_what_is_finished_is_not_done_again(
 
 
 def test_a_killed_run_takes_up_the_codec_it_had_trained(
-    folder: Path, library: AudioLibrary, notes_design: Design, config: ComparisonConfig
+    folder: Path, library: NoteDataset, notes_design: Design, config: ComparisonConfig
 ) -> None:
     comparison = Comparison(library, folder, config)
     first = next(row for row in comparison.rows() if row.design == "tiny-notes")
@@ -104,7 +103,7 @@ def test_a_killed_run_takes_up_the_codec_it_had_trained(
 
 
 def test_rows_of_other_settings_are_refused(
-    folder: Path, library: AudioLibrary, notes_design: Design, config: ComparisonConfig
+    folder: Path, library: NoteDataset, notes_design: Design, config: ComparisonConfig
 ) -> None:
     other = dataclasses.replace(config, batch_size=3)
     with pytest.raises(CheckpointError, match="made with other settings; remove that folder"):
@@ -115,7 +114,7 @@ def test_rows_of_other_settings_are_refused(
 
 
 def test_budgets_stand_side_by_side(
-    folder: Path, library: AudioLibrary, seanet_design: Design, config: ComparisonConfig
+    folder: Path, library: NoteDataset, seanet_design: Design, config: ComparisonConfig
 ) -> None:
     longer = dataclasses.replace(config, minutes=2 * config.minutes)
     rows = Comparison(library, folder, longer).run([seanet_design])
@@ -123,7 +122,7 @@ def test_budgets_stand_side_by_side(
 
 
 def test_a_rehearsal_prices_both_trainings_and_leaves_nothing(
-    library: AudioLibrary, seanet_design: Design, config: ComparisonConfig, tmp_path: Path
+    library: NoteDataset, seanet_design: Design, config: ComparisonConfig, tmp_path: Path
 ) -> None:
     cost = Comparison(library, tmp_path, config).rehearse(seanet_design)
     assert cost.codec_seconds > 0 and cost.decoder_seconds > 0

@@ -10,18 +10,16 @@ import pytest
 from numpy.typing import NDArray
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_posttraining.evaluate.cache import TakeCache
-from timbrel_posttraining.evaluate.heard import Heard
-from timbrel_posttraining.evaluate.material import Material
-from timbrel_posttraining.evaluate.record import Record
-from timbrel_posttraining.evaluate.take import Take
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Take
+from timbrel_posttraining.evaluate.measure.features import NoteFeatures
+from timbrel_posttraining.evaluate.takes import Measurements, TakeCache
+from timbrel_training.notes.dataset import NoteDataset
 
 
 @pytest.fixture
-def material(tiny_bundle: Path, library_dir: Path) -> Material:
+def notes(tiny_bundle: Path, library_dir: Path) -> EvaluationSet:
     """The tiny bundle and that library, with a count of 40."""
-    return Material(Bundle.open(tiny_bundle), AudioLibrary(library_dir), 40)
+    return EvaluationSet(Bundle.open(tiny_bundle), NoteDataset(library_dir), 40)
 
 
 @pytest.fixture
@@ -31,10 +29,10 @@ def cache(tmp_path: Path) -> TakeCache:
 
 
 @pytest.fixture
-def make_record() -> Callable[..., Record]:
+def make_features() -> Callable[..., NoteFeatures]:
     """Makes the record of a perfect note, but for the fields given."""
 
-    def make(**changes: object) -> Record:
+    def make(**changes: object) -> NoteFeatures:
         perfect = {
             "seconds": 1.0,
             "truncated": False,
@@ -54,25 +52,25 @@ def make_record() -> Callable[..., Record]:
             "mfcc": tuple(np.eye(12)[0]),
             "statistics": (0.0,) * 40,
         }
-        return Record(**{**perfect, **changes})  # type: ignore[arg-type]
+        return NoteFeatures(**{**perfect, **changes})  # type: ignore[arg-type]
 
     return make
 
 
 @pytest.fixture
-def hear(cache: TakeCache) -> Callable[..., Heard]:
+def measure(cache: TakeCache) -> Callable[..., Measurements]:
     """Puts measurements into the cache: of each take a record or a spectrogram, as functions give them."""
 
     def put(
         takes: Sequence[Take],
-        record: Callable[[Take], Record] | None = None,
+        features: Callable[[Take], NoteFeatures] | None = None,
         mel: Callable[[Take], NDArray[np.float32]] | None = None,
-    ) -> Heard:
+    ) -> Measurements:
         for take in takes:
-            if record is not None:
-                cache.save_record(take, record(take))
+            if features is not None:
+                cache.save_features(take, features(take))
             if mel is not None:
                 cache.save_mel(take, mel(take))
-        return Heard(cache)
+        return Measurements(cache)
 
     return put

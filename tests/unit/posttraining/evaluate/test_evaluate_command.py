@@ -14,7 +14,7 @@ import pytest
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate import command
-from timbrel_posttraining.evaluate.bars import BARS
+from timbrel_posttraining.evaluate.report import BARS
 from timbrel_posttraining.model_card import command as card_command
 from timbrel_training.errors import TrainingError
 

@@ -9,27 +9,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from timbrel_posttraining.evaluate.figure import Figure, SectionReport
-from timbrel_posttraining.evaluate.heard import Heard
-from timbrel_posttraining.evaluate.material import Material
-from timbrel_posttraining.evaluate.record import Record
-from timbrel_posttraining.evaluate.sections.between import Between
-from timbrel_posttraining.evaluate.sections.cells import Cells
-from timbrel_posttraining.evaluate.sections.consistency import Consistency
-from timbrel_posttraining.evaluate.sections.frechet import Frechet
-from timbrel_posttraining.evaluate.sections.identity import Identity
-from timbrel_posttraining.evaluate.sections.locate import Locate, ranks
-from timbrel_posttraining.evaluate.sections.map_quality import MapQuality
-from timbrel_posttraining.evaluate.sections.release import Release, error_of_allowed
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take
+from timbrel_posttraining.evaluate.measure.features import NoteFeatures
+from timbrel_posttraining.evaluate.report import Figure, SectionReport
+from timbrel_posttraining.evaluate.sections.fidelity import Between, TrainedCells
+from timbrel_posttraining.evaluate.sections.identity import Consistency, Identity
+from timbrel_posttraining.evaluate.sections.map import Locate, MapQuality, ranks
+from timbrel_posttraining.evaluate.sections.response import Release, Velocity, error_of_allowed
 from timbrel_posttraining.evaluate.sections.section import Section
-from timbrel_posttraining.evaluate.sections.smoothness import N_POINTS, Smoothness, path_points
-from timbrel_posttraining.evaluate.sections.variety import Variety
-from timbrel_posttraining.evaluate.sections.velocity import Velocity
-from timbrel_posttraining.evaluate.take import Kind, Take
-from timbrel_training.notes.split import Split
+from timbrel_posttraining.evaluate.sections.whole_bundle import (
+    N_POINTS,
+    Frechet,
+    Smoothness,
+    Variety,
+    path_points,
+)
+from timbrel_posttraining.evaluate.takes import Measurements
 
-MakeRecord = Callable[..., Record]
-Hear = Callable[..., Heard]
+MakeFeatures = Callable[..., NoteFeatures]
+Measure = Callable[..., Measurements]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Values:
 
 
 def takes_of(section: Section) -> list[Take]:
-    return list(dict.fromkeys(take for take, _ in section.wanted()))
+    return list(dict.fromkeys(section.requested()))
 
 
 def flat_mel(level: float, frames: int = 100) -> NDArray[np.float32]:
@@ -59,21 +57,21 @@ def every_other(takes: Iterable[Take]) -> set[Take]:
 
 
 def test_cells_count_what_codec_and_model_lose(
-    material: Material, make_record: MakeRecord, hear: Hear
+    notes: EvaluationSet, make_features: MakeFeatures, measure: Measure
 ) -> None:
-    section = Cells(material, Split.TRAIN, "trained", "Trained cells")
+    section = TrainedCells(notes)
     wrong = every_other(section.takes[Kind.GENERATED])
     levels = {Kind.SOURCE: -10.0, Kind.RECONSTRUCTION: -12.0, Kind.GENERATED: -15.0}
-    heard = hear(
+    measured = measure(
         takes_of(section),
-        lambda take: make_record(
+        lambda take: make_features(
             in_tune=take not in wrong,
             octave_error=take in wrong,
             attack_seconds=0.03 if take.kind is Kind.GENERATED else 0.02,
         ),
         lambda take: flat_mel(levels[take.kind]),
     )
-    report = section.judge(heard)
+    report = section.judge(measured)
     values = Values(report)
     assert values["trained.in_tune.source"] == 1.0
     assert values["trained.in_tune.generated"] == pytest.approx(0.5)
@@ -92,29 +90,31 @@ def test_cells_count_what_codec_and_model_lose(
 
 
 def test_between_asks_far_from_every_instrument(
-    material: Material, make_record: MakeRecord, hear: Hear
+    notes: EvaluationSet, make_features: MakeFeatures, measure: Measure
 ) -> None:
-    section = Between(material)
-    away = [np.linalg.norm(material.points - np.array(take.timbre), axis=1).min() for take in section.takes]
-    assert len(section.takes) == material.count and min(away) >= 2 * material.noise
+    section = Between(notes)
+    away = [np.linalg.norm(notes.points - np.array(take.timbre), axis=1).min() for take in section.takes]
+    assert len(section.takes) == notes.count and min(away) >= 2 * notes.noise
     wrong = every_other(section.takes)
-    values = Values(section.judge(hear(section.takes, lambda take: make_record(in_tune=take not in wrong))))
+    values = Values(
+        section.judge(measure(section.takes, lambda take: make_features(in_tune=take not in wrong)))
+    )
     assert values["between.in_tune"] == pytest.approx(0.5)
     assert values.figure("between.in_tune").met is False
 
 
 def test_consistency_compares_with_real_instruments(
-    material: Material, make_record: MakeRecord, hear: Hear
+    notes: EvaluationSet, make_features: MakeFeatures, measure: Measure
 ) -> None:
     """Real pairs point the same way; of generated pairs one note is turned by 60 degrees: cosine 0.5."""
-    section = Consistency(material)
+    section = Consistency(notes)
     turned = set(section.takes[Kind.GENERATED][1]) - set(section.takes[Kind.GENERATED][0])
     straight, askew = np.eye(12)[0], np.array([0.5, np.sqrt(0.75), *np.zeros(10)])
-    heard = hear(
+    measured = measure(
         takes_of(section),
-        lambda take: make_record(mfcc=tuple(askew if take in turned else straight)),
+        lambda take: make_features(mfcc=tuple(askew if take in turned else straight)),
     )
-    values = Values(section.judge(heard))
+    values = Values(section.judge(measured))
     expected = np.mean(
         [
             0.5 if (a in turned) != (b in turned) else 1.0
@@ -126,19 +126,21 @@ def test_consistency_compares_with_real_instruments(
     assert values["consistency.ratio"] == pytest.approx(expected)
 
 
-def test_frechet_stands_beside_its_floor(material: Material, make_record: MakeRecord, hear: Hear) -> None:
+def test_frechet_stands_beside_its_floor(
+    notes: EvaluationSet, make_features: MakeFeatures, measure: Measure
+) -> None:
     """All vary alike, and the generated notes are 3 dB louder in every band: 9 dB^2 for each of 20 means."""
-    section = Frechet(material)
+    section = Frechet(notes)
     rng = np.random.default_rng(0)
     varied = {take.row: rng.normal(size=40) for take in section.reference}
     pairs = dict(zip(section.others["generated"], section.reference, strict=True))
 
-    def record(take: Take) -> Record:
+    def features(take: Take) -> NoteFeatures:
         if take.kind is Kind.GENERATED:
-            return make_record(statistics=tuple(varied[pairs[take].row] + 3.0 * (np.arange(40) < 20)))
-        return make_record(statistics=tuple(varied.get(take.row, np.zeros(40))))
+            return make_features(statistics=tuple(varied[pairs[take].row] + 3.0 * (np.arange(40) < 20)))
+        return make_features(statistics=tuple(varied.get(take.row, np.zeros(40))))
 
-    values = Values(section.judge(hear(takes_of(section), record)))
+    values = Values(section.judge(measure(takes_of(section), features)))
     assert values["frechet.generated"] == pytest.approx(180.0)
     assert values["frechet.reconstruction"] == pytest.approx(0.0, abs=1e-6)
     assert 0.0 < values["frechet.floor"] < 180.0
@@ -146,12 +148,12 @@ def test_frechet_stands_beside_its_floor(material: Material, make_record: MakeRe
     assert estimate.low < estimate.value < estimate.high
 
 
-def test_identity_asks_which_instrument_is_nearest(material: Material, hear: Hear) -> None:
+def test_identity_asks_which_instrument_is_nearest(notes: EvaluationSet, measure: Measure) -> None:
     """Every instrument has its own level. Of the generated notes the violin's sound like the flute's."""
-    section = Identity(material)
-    violin, flute = material.instruments.index("Violin"), material.instruments.index("Flute")
+    section = Identity(notes)
+    violin, flute = notes.instruments.index("Violin"), notes.instruments.index("Flute")
     sounds_as = {
-        take: int(material.instrument_of[row])
+        take: int(notes.instrument_of[row])
         for kind in (Kind.RECONSTRUCTION, Kind.GENERATED)
         for row, take in zip(section.rows, section.takes[kind], strict=True)
         if take is not None
@@ -161,12 +163,12 @@ def test_identity_asks_which_instrument_is_nearest(material: Material, hear: Hea
             sounds_as[take] = flute
 
     def mel(take: Take) -> NDArray[np.float32]:
-        number = int(material.instrument_of[take.row]) if take.kind is Kind.SOURCE else sounds_as[take]
+        number = int(notes.instrument_of[take.row]) if take.kind is Kind.SOURCE else sounds_as[take]
         return flat_mel(-10.0 * number)
 
-    report = section.judge(hear(takes_of(section), mel=mel))
+    report = section.judge(measure(takes_of(section), mel=mel))
     values, (table,) = Values(report), report.tables
-    expected = float(np.mean(material.instrument_of[section.rows] != violin))
+    expected = float(np.mean(notes.instrument_of[section.rows] != violin))
     assert values["identity.reconstruction"] == 1.0
     assert values["identity.generated"] == pytest.approx(expected)
     assert values["identity.ratio"] == pytest.approx(expected)
@@ -174,34 +176,34 @@ def test_identity_asks_which_instrument_is_nearest(material: Material, hear: Hea
     assert recognised["Violin"] == (0.0, "Flute") and recognised["Flute"] == (100.0, None)
 
 
-def test_identity_is_not_won_by_being_loud(material: Material, hear: Hear) -> None:
+def test_identity_is_not_won_by_being_loud(notes: EvaluationSet, measure: Measure) -> None:
     """The flute sounds in one band alone, 70 dB louder than any other instrument. Beside its peak nothing of
     them counts; beside the judged note's own all does, and each is found, though it is 1 dB off."""
-    section = Identity(material)
-    flute = material.instruments.index("Flute")
+    section = Identity(notes)
+    flute = notes.instruments.index("Flute")
     played = {
-        take: int(material.instrument_of[row])
+        take: int(notes.instrument_of[row])
         for takes in section.takes.values()
         for row, take in zip(section.rows, takes, strict=True)
         if take is not None
     }
 
     def mel(take: Take) -> NDArray[np.float32]:
-        number = played[take] if take in played else int(material.instrument_of[take.row])
+        number = played[take] if take in played else int(notes.instrument_of[take.row])
         sound = flat_mel(-70.0 - 3.0 * number)
         if number == flute:
             sound = np.full_like(sound, -120.0)
             sound[:, 0] = 0.0
         return sound + np.float32(take.kind is not Kind.SOURCE)
 
-    values = Values(section.judge(hear(takes_of(section), mel=mel)))
+    values = Values(section.judge(measure(takes_of(section), mel=mel)))
     for kind in ("source", "reconstruction", "generated"):
         assert values[f"identity.{kind}"] == 1.0
 
 
-def test_an_even_path_is_smooth_and_a_leap_is_not(material: Material, hear: Hear) -> None:
+def test_an_even_path_is_smooth_and_a_leap_is_not(notes: EvaluationSet, measure: Measure) -> None:
     """Half of the paths change by equal steps, the others all at once in the middle."""
-    section = Smoothness(material)
+    section = Smoothness(notes)
     place = {
         take: (number, position)
         for number, path in enumerate(section.paths)
@@ -213,7 +215,7 @@ def test_an_even_path_is_smooth_and_a_leap_is_not(material: Material, hear: Hear
         number, position = place[take]
         return flat_mel(-20.0 * (position >= N_POINTS // 2) if number % 2 else -2.5 * position)
 
-    values = Values(section.judge(hear(takes_of(section), mel=mel)))
+    values = Values(section.judge(measure(takes_of(section), mel=mel)))
     assert len(section.paths) == 2
     assert values["smoothness.largest_step"] == pytest.approx((1 / 8 + 1.0) / 2, abs=0.02)
     assert values["smoothness.paths_within"] == pytest.approx(0.5)
@@ -227,19 +229,19 @@ def test_paths_are_straight_and_within_the_disc() -> None:
 
 
 def test_velocity_tells_a_wrong_level_and_a_reversed_brightness(
-    material: Material, make_record: MakeRecord, hear: Hear
+    notes: EvaluationSet, make_features: MakeFeatures, measure: Measure
 ) -> None:
     """The bundle plays the soft notes 6 dB too loud, and gets duller where the source gets brighter."""
-    section = Velocity(material)
+    section = Velocity(notes)
     soft = {cell[20] for cell in section.takes[Kind.GENERATED] if 20 in cell}
 
-    def record(take: Take) -> Record:
+    def features(take: Take) -> NoteFeatures:
         sign = -1 if take.kind is Kind.GENERATED else 1
-        return make_record(
+        return make_features(
             level_db=-14.0 if take in soft else -20.0, brightness=2000.0 + sign * take.velocity
         )
 
-    values = Values(section.judge(hear(takes_of(section), record)))
+    values = Values(section.judge(measure(takes_of(section), features)))
     assert soft
     assert values["velocity.level_error"] == pytest.approx(6.0)
     assert values.figure("velocity.level_error").met is False
@@ -250,56 +252,58 @@ def test_velocity_tells_a_wrong_level_and_a_reversed_brightness(
 
 
 def test_release_errors_are_shares_of_what_is_allowed(
-    material: Material, make_record: MakeRecord, hear: Hear
+    notes: EvaluationSet, make_features: MakeFeatures, measure: Measure
 ) -> None:
     assert error_of_allowed(np.array([0.1, 2.0]), np.array([0.2, 2.1])) == pytest.approx([2.0, 0.5])
-    section = Release(material)
-    heard = hear(
+    section = Release(notes)
+    measured = measure(
         takes_of(section),
-        lambda take: make_record(release_seconds=0.3 if take.kind is Kind.GENERATED else 0.2),
+        lambda take: make_features(release_seconds=0.3 if take.kind is Kind.GENERATED else 0.2),
     )
-    values = Values(section.judge(heard))
+    values = Values(section.judge(measured))
     assert values["release.error_of_allowed"] == pytest.approx(2.0)
     assert values["release.error_of_allowed.reconstruction"] == pytest.approx(0.0)
     assert values["release.error"] == pytest.approx(100.0)
     assert values.figure("release.3s.error").estimate.n == 0  # no note is held that long: null in the report
 
 
-def test_variety_compares_seeds_with_draws(material: Material, hear: Hear) -> None:
-    section = Variety(material)
+def test_variety_compares_seeds_with_draws(notes: EvaluationSet, measure: Measure) -> None:
+    section = Variety(notes)
     second = {b for _, b in section.generated}
-    heard = hear(takes_of(section), mel=lambda take: flat_mel(-13.0 if take in second else -10.0))
-    values = Values(section.judge(heard))
+    measured = measure(takes_of(section), mel=lambda take: flat_mel(-13.0 if take in second else -10.0))
+    values = Values(section.judge(measured))
     assert values["variety.generated"] == pytest.approx(3.0, abs=0.05)
     assert values["variety.source"] == pytest.approx(0.0)
 
 
-def test_locate_ranks_the_published_points(material: Material, make_record: MakeRecord, hear: Hear) -> None:
+def test_locate_ranks_the_published_points(
+    notes: EvaluationSet, make_features: MakeFeatures, measure: Measure
+) -> None:
     """All lands where it should, but for what the bundle wrote: that all lands on the first instrument."""
-    section = Locate(material)
+    section = Locate(notes)
     own = {
-        take: material.points[material.instrument_of[row]]
+        take: notes.points[notes.instrument_of[row]]
         for name in ("trained", "held_out")
         for row, take in zip(section.rows[name], section.takes[name], strict=True)
     }
 
-    def record(take: Take) -> Record:
-        x, y = own.get(take, material.points[0])
-        return make_record(x=float(x), y=float(y))
+    def features(take: Take) -> NoteFeatures:
+        x, y = own.get(take, notes.points[0])
+        return make_features(x=float(x), y=float(y))
 
-    report = section.judge(hear(takes_of(section), record))
+    report = section.judge(measure(takes_of(section), features))
     values, (overlaps,) = Values(report), report.tables
-    of_first = float(np.mean(material.instrument_of[section.rows["generated"]] == 0))
+    of_first = float(np.mean(notes.instrument_of[section.rows["generated"]] == 0))
     assert values["locate.generated_nearest"] == pytest.approx(of_first)
     assert values["locate.held_out_among_5"] == 1.0
     assert values["locate.apart"] == 1.0 and not overlaps.rows
 
 
 def test_instruments_whose_notes_scatter_are_listed(
-    material: Material, make_record: MakeRecord, hear: Hear
+    notes: EvaluationSet, make_features: MakeFeatures, measure: Measure
 ) -> None:
-    section = Locate(material)
-    report = section.judge(hear(takes_of(section), lambda take: make_record(x=0.0, y=0.0)))
+    section = Locate(notes)
+    report = section.judge(measure(takes_of(section), lambda take: make_features(x=0.0, y=0.0)))
     (overlaps,) = report.tables
     assert Values(report)["locate.apart"] < 1.0 and overlaps.rows
 
@@ -312,21 +316,21 @@ def test_rank_counts_the_points_that_are_nearer() -> None:
 
 
 def test_the_map_probe_sees_what_is_there_and_no_more(
-    material: Material, make_record: MakeRecord, hear: Hear
+    notes: EvaluationSet, make_features: MakeFeatures, measure: Measure
 ) -> None:
     """Notes land by their instrument, shifted a little by pitch: the probe must see both, and no velocity."""
-    section = MapQuality(material)
+    section = MapQuality(notes)
     rows = {
         take: int(row)
         for name in section.rows
         for row, take in zip(section.rows[name], section.takes[name], strict=True)
     }
 
-    def record(take: Take) -> Record:
-        x, y = material.points[material.instrument_of[rows[take]]]
-        return make_record(x=float(x), y=float(y))
+    def features(take: Take) -> NoteFeatures:
+        x, y = notes.points[notes.instrument_of[rows[take]]]
+        return make_features(x=float(x), y=float(y))
 
-    values = Values(section.judge(hear(takes_of(section), record)))
+    values = Values(section.judge(measure(takes_of(section), features)))
     assert values["map.velocity.trained"] < 0.3
     assert values["map.instrument.held_out.chance"] < 0.6
     assert values["map.family.held_out"] >= values["map.family.held_out.chance"]

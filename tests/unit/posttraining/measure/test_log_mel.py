@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.log_mel import (
-    FLOOR_DB,
-    aligned,
-    log_mel,
-    log_mel_distance,
-    mel_filters,
-)
+from timbrel_training.notes.spectrum import FLOOR_DB, aligned, log_mel, log_mel_distance, mel_filters
 
 RATE = 48_000
 

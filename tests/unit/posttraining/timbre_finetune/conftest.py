@@ -11,15 +11,15 @@ import torch
 from data.make_tiny_bundle import CODEC, TIMBRE, make_codec
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_posttraining.timbre_finetune.lessons import published_map
+from timbrel_posttraining.bundles import published_map
 from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
 from timbrel_training.config import load_config
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.map import ENCODER, TimbreMap, write_map
-from timbrel_training.timbre_finetune_config import HearingConfig
-from timbrel_training.token_table import TokenTable
+from timbrel_training.tokens.table import TokenTable
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def bundle(tiny_bundle: Path) -> Bundle:
 
 
 @pytest.fixture
-def library(library_dir: Path) -> AudioLibrary:
+def library(library_dir: Path) -> NoteDataset:
     """A library of its instruments."""
-    return AudioLibrary(library_dir)
+    return NoteDataset(library_dir)
 
 
 @pytest.fixture
-def config() -> HearingConfig:
+def config() -> TimbreFinetuneConfig:
     """The tiny one, every way of hearing in it."""
     return replace(load_config("tiny").hearing, hinted_share=0.3, cut_share=0.3)
 

@@ -7,11 +7,10 @@ from torch import Tensor
 
 from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.quantizer import ResidualQuantizer
-from timbrel_training.codec.timbrel_notes.analysis import Analysis
+from timbrel_training.codec.timbrel_notes.analysis import Analysis, fundamental_to_code
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.decoder import Decoder, DecoderState
-from timbrel_training.codec.timbrel_notes.encoder import Encoder
-from timbrel_training.codec.timbrel_notes.fundamental import fundamental_to_code
+from timbrel_training.codec.timbrel_notes.decoder import DecoderState, HarmonicNoiseDecoder
+from timbrel_training.codec.timbrel_notes.encoder import FrameEncoder
 
 
 class TimbrelNotes(Codec):
@@ -36,16 +35,12 @@ class TimbrelNotes(Codec):
             round(self.config.fundamental_min * self.codes_per_semitone) + self.codebook_size // 2
         )
         self.analysis = Analysis(self.config)
-        self.encoder = Encoder(self.config, self.analysis.n_features)
+        self.encoder = FrameEncoder(self.config, self.analysis.n_features)
         self.quantizer = ResidualQuantizer(
             self.config.latent_dim, self.config.n_residual_codebooks, self.config.codebook_size
         )
-        self.decoder = Decoder(self.config)
-
-    @property
-    def delay_samples(self) -> int:
-        """Samples by which a stream's audio lags behind its codes."""
-        return self.decoder.delay_samples
+        self.decoder = HarmonicNoiseDecoder(self.config)
+        self.delay_samples = self.decoder.delay_samples
 
     def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
         hint = torch.zeros(audio.shape[0], device=audio.device) if pitch is None else pitch
@@ -56,15 +51,17 @@ class TimbrelNotes(Codec):
     def latents(self, codes: Tensor) -> Tensor:
         return self.quantizer.decode(codes[:, :, 1:])
 
-    def decode_chunk(self, codes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Audio [B, T * hop_length] of the next frames of a stream, lagging by `delay_samples`."""
-        return self.decoder(self.latents(codes), codes[:, :, 0], state)
+    def initial_state(self, n_batch: int) -> dict[str, Tensor]:
+        return self.decoder.initial_state(n_batch).by_name()
+
+    def decode_chunk(self, codes: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        before = DecoderState.from_names(state)
+        audio, after = self.decoder(self.latents(codes), codes[:, :, 0], before)
+        return audio, after.by_name()
 
     def decode(self, codes: Tensor) -> Tensor:
         flush = self.silence().expand(codes.shape[0], 1, -1)
-        audio, _ = self.decode_chunk(
-            torch.cat([codes, flush], dim=1), self.decoder.initial_state(codes.shape[0])
-        )
+        audio, _ = self.decode_chunk(torch.cat([codes, flush], dim=1), self.initial_state(codes.shape[0]))
         return audio[:, self.delay_samples : self.delay_samples + codes.shape[1] * self.hop_length]
 
     @torch.no_grad()

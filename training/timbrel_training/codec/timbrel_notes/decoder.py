@@ -1,23 +1,23 @@
-"""The decoder: codes to what the two sources play. Causal, with the state that a stream carries."""
+"""The decoder: it turns codes into what the two sources play. It is causal and carries a stream's state."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.codec.timbrel_notes.bands import band_position, spread_matrix
-from timbrel_training.codec.timbrel_notes.blocks import CausalBlock
-from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.fundamental import (
+from timbrel_training.codec.timbrel_notes.analysis import (
     N_PITCH_FEATURES,
+    band_position,
     code_to_fundamental,
     midi_to_hertz,
     pitch_features,
+    spread_matrix,
 )
-from timbrel_training.codec.timbrel_notes.noise import FilteredNoise
-from timbrel_training.codec.timbrel_notes.oscillator import Oscillator
+from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.encoder import CausalBlock
+from timbrel_training.codec.timbrel_notes.synthesis import FilteredNoise, Oscillator
 
 MAX_LOG_GAIN = 2.0
 AUDIBLE_TO = 0.98
@@ -25,12 +25,12 @@ AUDIBLE_TO = 0.98
 FADE = 0.05
 """Share of it over which they fade below that."""
 HARMONICS_STEP = 32
-"""How finely the number of harmonics worked out for a chunk is chosen."""
+"""A multiple of this many harmonics is worked out for a chunk."""
 
 
 @dataclass
 class DecoderState:
-    """What a stream remembers between chunks; all zeros at the start of a note."""
+    """The tensors that a stream remembers between chunks; all are zeros at the start of a note."""
 
     contexts: list[Tensor]  # one [B, kernel - 1, width] per block
     last_hertz: Tensor  # [B, 1], fundamental of the frame before; 0: none yet
@@ -40,40 +40,32 @@ class DecoderState:
     noise_position: Tensor  # [B] int64, segments
     noise_tail: Tensor  # [B, sub_hop]
 
-    def tensors(self) -> list[Tensor]:
-        """The fields in the order of `names`."""
-        rest = [
-            self.last_hertz,
-            self.table,
-            self.last_frequency,
-            self.phase,
-            self.noise_position,
-            self.noise_tail,
-        ]
-        return [*self.contexts, *rest]
-
-    @staticmethod
-    def names(n_blocks: int) -> list[str]:
-        """A name for each of `tensors`."""
-        rest = ["last_hertz", "table", "last_frequency", "phase", "noise_position", "noise_tail"]
-        return [f"context_{i}" for i in range(n_blocks)] + rest
+    def by_name(self) -> dict[str, Tensor]:
+        """Returns the tensors in order: context_0, context_1, .. and the other fields under their names."""
+        contexts = {f"context_{i}": context for i, context in enumerate(self.contexts)}
+        return contexts | {name: getattr(self, name) for name in STATE_FIELDS}
 
     @classmethod
-    def from_tensors(cls, tensors: list[Tensor]) -> DecoderState:
-        """The inverse of `tensors`."""
-        return cls(list(tensors[:-6]), *tensors[-6:])
+    def from_names(cls, tensors: dict[str, Tensor]) -> DecoderState:
+        """Returns the inverse of `by_name`."""
+        contexts = [tensors[f"context_{i}"] for i in range(len(tensors) - len(STATE_FIELDS))]
+        return cls(contexts, **{name: tensors[name] for name in STATE_FIELDS})
+
+
+STATE_FIELDS = [field.name for field in fields(DecoderState)[1:]]
+"""The fields that are one tensor each."""
 
 
 @dataclass
 class Controls:
-    """What the two sources are told to play, at control points."""
+    """The parameters that the two sources play by, at control points."""
 
     frequency: Tensor  # [B, J], Hz
     log_amplitudes: Tensor  # [B, J, H], natural log of each harmonic's amplitude
     noise_gains: Tensor  # [B, J, sub_hop + 1], linear
 
 
-class Decoder(nn.Module):
+class HarmonicNoiseDecoder(nn.Module):
     """Latents [B, T, latent_dim] and fundamental codes [B, T] -> audio [B, T * hop], `delay_samples` late."""
 
     noise_spread: Tensor  # [n_noise_bands, sub_hop + 1]
@@ -113,7 +105,7 @@ class Decoder(nn.Module):
         return self.config.sub_hop
 
     def initial_state(self, n_batch: int) -> DecoderState:
-        """Zeros for a batch of notes that begin."""
+        """Returns the zeros for a batch of notes that begin."""
         config, device = self.config, self.inlet.weight.device
         return DecoderState(
             contexts=[
@@ -131,7 +123,7 @@ class Decoder(nn.Module):
     def forward(
         self, latents: Tensor, fundamental: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """One chunk of frames, with the state carried from the chunk before.
+        """Plays one chunk of frames, with the state carried from the chunk before.
 
         Only as many harmonics are worked out as its lowest fundamental has below half the sample rate: for a
         high note a small part of them all.
@@ -143,7 +135,7 @@ class Decoder(nn.Module):
     def controls(
         self, latents: Tensor, fundamental: Tensor, state: DecoderState, n_harmonics: int | None = None
     ) -> tuple[Controls, list[Tensor]]:
-        """What to play (of the first `n_harmonics`; None for all), and the blocks' contexts after it."""
+        """Returns what to play (of the first `n_harmonics`; None: all), and the blocks' contexts after it."""
         x = self.inlet(torch.cat([latents, pitch_features(self.midi_of_code[fundamental])], dim=2))
         contexts = []
         for block, context in zip(self.blocks, state.contexts, strict=True):
@@ -158,7 +150,7 @@ class Decoder(nn.Module):
     def play(
         self, controls: Controls, contexts: list[Tensor], last_hertz: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """Audio of the controls, and the state after it."""
+        """Returns the audio of the controls, and the state after it."""
         frequency = controls.frequency
         nyquist = self.config.sample_rate / 2
         numbers = self.numbers[: controls.log_amplitudes.shape[2]]
@@ -177,7 +169,7 @@ class Decoder(nn.Module):
         return harmonic + noise, after
 
     def _n_audible(self, fundamental: Tensor, last_hertz: Tensor) -> int:
-        """How many harmonics are not silent throughout, rounded up; at least HARMONICS_STEP, or all."""
+        """Returns how many harmonics sound somewhere, rounded up; at least HARMONICS_STEP, or all."""
         config = self.config
         hertz = self.hertz_of_code[fundamental]
         before = torch.where(last_hertz > 0, last_hertz, hertz[:, :1])
@@ -190,14 +182,14 @@ class Decoder(nn.Module):
         return n
 
     def _glide(self, hertz: Tensor, last_hertz: Tensor) -> Tensor:
-        """Fundamentals at control points [B, J]: each frame glides from the last and ends on its own."""
+        """Returns fundamentals at control points [B, J]: frames glide from the last and end on their own."""
         n = self.config.n_subframes
         before = torch.cat([torch.where(last_hertz > 0, last_hertz, hertz[:, :1]), hertz[:, :-1]], dim=1)
         share = torch.arange(1, n + 1, device=hertz.device) / n
         return (before[:, :, None] + (hertz - before)[:, :, None] * share).flatten(1)
 
     def _log_amplitudes(self, x: Tensor, frequency: Tensor, n_harmonics: int) -> Tensor:
-        """Natural logs of the first harmonics' amplitudes at control points: [B, J, n_harmonics]."""
+        """Returns the logs of the first harmonics' amplitudes at control points: [B, J, n_harmonics]."""
         config = self.config
         n_batch = x.shape[0]
         nyquist = config.sample_rate / 2
@@ -213,13 +205,13 @@ class Decoder(nn.Module):
         return torch.clamp(log_gain + free, max=MAX_LOG_GAIN)
 
     def _noise_gains(self, x: Tensor) -> Tensor:
-        """Gains of the noise at control points: [B, J, sub_hop + 1]."""
+        """Returns the gains of the noise at control points: [B, J, sub_hop + 1]."""
         bands = 4.0 * self.noise_envelope(x).reshape(x.shape[0], -1, self.config.n_noise_bands) - 11.0
         return torch.exp(torch.clamp(bands, max=MAX_LOG_GAIN)) @ self.noise_spread
 
 
 def _gain_of_harmonic(config: TimbrelNotesConfig) -> Tensor:
-    """int64 [n_harmonics]: the lowest have a gain each, above, a run's odd ones share one."""
+    """Returns int64 [n_harmonics]: the lowest have a gain each, above, a run's odd ones share one."""
     number = torch.arange(config.n_harmonics)
     above = torch.clamp(number - config.n_free_harmonics, min=0)
     shared = config.n_free_harmonics + 2 * (above // config.harmonics_per_group) + number % 2

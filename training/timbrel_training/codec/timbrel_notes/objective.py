@@ -1,4 +1,4 @@
-"""One training step's loss of the timbrel-notes codec."""
+"""The losses that the timbrel-notes codec is trained by."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from timbrel_training.codec.timbrel_notes.analysis import (
+    fundamental_to_code,
+    gather_matrix,
+    midi_to_hertz,
+    read_peak,
+)
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.fundamental import fundamental_to_code, midi_to_hertz, read_peak
-from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
 
+RESOLUTIONS = ((256, 24), (512, 40), (1024, 64), (2048, 96), (4096, 160))
+"""(window in samples, mel bands); the hop is a quarter of the window."""
+N_CHOSEN = 3
+"""Resolutions drawn for each training step: the rest wait for another, and the step costs 40 % less."""
+FLOOR_DB = 70.0
+"""Depth below the note's peak at which differences stop to count; evaluation clips at 60 dB."""
 COMMITMENT_WEIGHT = 0.25
 PITCH_WEIGHT = 0.05
 HARMONIC_WEIGHT = 0.15
@@ -18,9 +28,48 @@ HARMONIC_FLOOR_DB = 65.0
 """Depth below the note's peak from which on a harmonic only has to be quieter than that."""
 
 
+class SpectralLoss(nn.Module):
+    """Mean absolute difference of log-mel spectra over several resolutions, in nepers, plus a linear part.
+
+    The linear part (relative to the loudest) keeps the loud partials sharp, the logarithmic one the quiet.
+    """
+
+    def __init__(self, sample_rate: int) -> None:
+        super().__init__()
+        for window, n_bands in RESOLUTIONS:
+            self.register_buffer(f"window_{window}", torch.hann_window(window), persistent=False)
+            bands = gather_matrix(n_bands, window // 2 + 1, sample_rate).T.contiguous()
+            self.register_buffer(f"bands_{window}", bands, persistent=False)
+
+    def forward(self, output: Tensor, target: Tensor, peak: Tensor) -> Tensor:
+        """Returns the loss of audio [B, S] against [B, S]; `peak` [B] is each whole note's peak amplitude."""
+        floor = (peak * 10 ** (-FLOOR_DB / 20))[:, None, None]
+        chosen = (
+            torch.randperm(len(RESOLUTIONS))[:N_CHOSEN].tolist() if self.training else range(len(RESOLUTIONS))
+        )
+        losses = []
+        for window, _ in (RESOLUTIONS[i] for i in chosen):
+            with torch.no_grad():
+                expected = self._bands(target, window)
+            found = self._bands(output, window)
+            log_part = (torch.log(found + floor) - torch.log(expected + floor)).abs().mean()
+            total = expected.sum(dim=(1, 2)) + floor[:, 0, 0]
+            linear_part = ((found - expected).abs().sum(dim=(1, 2)) / total).clamp(max=4).mean()
+            losses.append(log_part + 0.5 * linear_part)
+        return torch.stack(losses).mean()
+
+    def _bands(self, audio: Tensor, window: int) -> Tensor:
+        """Returns mel amplitudes [B, bands, frames]."""
+        taper = getattr(self, f"window_{window}")
+        spectrum = torch.stft(audio, window, window // 4, window=taper, return_complex=True)
+        power = spectrum.real.square() + spectrum.imag.square()
+        scale = (4.0 / window) ** 2
+        return torch.sqrt(torch.matmul(getattr(self, f"bands_{window}"), power) * scale + 1e-12)
+
+
 @dataclass(frozen=True)
 class SegmentBatch:
-    """Pieces of notes to train the codec on."""
+    """A batch of pieces of notes."""
 
     audio: Tensor  # float32 [B, S]
     pitch: Tensor  # float32 [B], MIDI note numbers
@@ -45,7 +94,7 @@ class CodecObjective(nn.Module):
     def forward(
         self, batch: SegmentBatch, n_codebooks: int | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss (scalar) and its named parts.
+        """Returns the loss (scalar) and its named parts.
 
         Args:
             batch: the segments.
@@ -78,20 +127,15 @@ class CodecObjective(nn.Module):
             + self.steadiness_weight * steadiness
             + PITCH_WEIGHT * pitch
         )
-        parts = {
-            "spectral": spectral,
-            "harmonic": harmonic,
-            "commitment": commitment,
-            "steadiness": steadiness,
-            "pitch": pitch,
-        }
+        parts = {"spectral": spectral, "harmonic": harmonic, "commitment": commitment}
+        parts |= {"steadiness": steadiness, "pitch": pitch}
         return loss, {name: value.detach() for name, value in parts.items()}
 
 
 def harmonic_loss(
     codec: TimbrelNotes, log_amplitudes: Tensor, long: Tensor, fundamental: Tensor, peak: Tensor
 ) -> Tensor:
-    """Mean difference in nepers between the harmonics told to sound and those measured in the spectrum.
+    """Returns the mean difference in nepers of the harmonics told to sound from those measured.
 
     Without it training may settle where the noise imitates everything and the harmonics have died out: an
     amplitude far below what is heard leaves the spectral loss no gradient.
@@ -118,7 +162,7 @@ def harmonic_loss(
 
 
 def _steadiness(latents: Tensor) -> Tensor:
-    """How much latents [B, T, D] change from frame to frame, relative to how far they spread.
+    """Returns how much latents [B, T, D] change from frame to frame, relative to how far they spread.
 
     Relative, since a network would otherwise just scale its latents down.
     """

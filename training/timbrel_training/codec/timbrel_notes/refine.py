@@ -1,4 +1,4 @@
-"""Refining a finished codec's decoder on its own codes: the same codes, a better sound.
+"""Refines a finished codec's decoder on its own codes: the codes stay, the sound improves.
 
 Encoder and codebooks stay as they are, so whatever was trained on the codes stays valid. While a codec is
 trained whole its decoder chases codes that still move, some of them dropped; here it learns what is really
@@ -19,28 +19,21 @@ from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.codec.discriminator import Discriminator, DiscriminatorConfig
+from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.losses import SpectralLoss
-from timbrel_training.codec.timbrel_notes.objective import HARMONIC_WEIGHT, harmonic_loss
-from timbrel_training.codec.timbrel_notes.train import (
-    MIN_SEGMENT_FRAMES,
-    WEIGHTS_NAME,
-    codec_hash,
-    load_codec,
-)
+from timbrel_training.codec.timbrel_notes.objective import HARMONIC_WEIGHT, SpectralLoss, harmonic_loss
+from timbrel_training.codec.timbrel_notes.train import MIN_SEGMENT_FRAMES, VALIDATION_SEED, load_codec
 from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.settings import check_at_least, check_shares
 from timbrel_training.tokens.store import TokenStore
 
-VALIDATION_SEED = 7
-
 
 @dataclass(frozen=True)
 class RefiningConfig:
-    """How a codec's decoder is refined."""
+    """The config section `refine`: the training of a finished codec's decoder."""
 
     loop: LoopConfig = field(default_factory=LoopConfig)
     """Steps, rates, checkpoints."""
@@ -51,7 +44,7 @@ class RefiningConfig:
     onset_share: float = 0.35
     """Share of batches whose segments begin with their notes."""
     discriminator: DiscriminatorConfig | None = None
-    """Trained beside it, where there is one."""
+    """The discriminator trained beside it, if any."""
     validation_batches: int = 16
     """Batches of held-out cells per validation."""
     device: str = "auto"
@@ -64,7 +57,7 @@ class RefiningConfig:
 
 @dataclass(frozen=True)
 class CodedBatch:
-    """Segments of notes, and the codes from a few frames before them on."""
+    """A batch of segments of notes, and their codes from a few frames before them on."""
 
     codes: Tensor  # int64 [B, C + T, K]
     audio: Tensor  # float32 [B, T * hop]
@@ -76,21 +69,21 @@ class CodedSegments:
 
     def __init__(
         self,
-        library: AudioLibrary,
+        dataset: NoteDataset,
         store: TokenStore,
         notes: NDArray[np.intp],
         config: RefiningConfig,
         codec: TimbrelNotes,
     ) -> None:
         if not len(notes):
-            raise CheckpointError(f"{library.path}: no notes to train on in this split; render more")
-        self.library, self.store, self.notes, self.config = library, store, notes, config
+            raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
+        self.dataset, self.store, self.notes, self.config = dataset, store, notes, config
         self.hop = codec.hop_length
         self.silence = codec.silence().cpu().numpy()
         self.n_context = (codec.config.decoder_kernel - 1) * codec.config.n_decoder_blocks
 
     def draw(self, seed: int, device: torch.device) -> CodedBatch:
-        """The batch of a seed: all its segments begin with their notes, or all of them later."""
+        """Returns the batch of a seed: all its segments begin with their notes, or all of them later."""
         config = self.config
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.notes, config.batch_size)
@@ -98,19 +91,18 @@ class CodedSegments:
         codes = np.tile(self.silence, (config.batch_size, n_context + config.segment_frames, 1))
         audio = np.zeros((config.batch_size, config.segment_frames * self.hop), np.float32)
         for row, note in enumerate(chosen):
-            whole = self.store[int(note)].codes
+            whole = self.store.note(int(note))
             latest = max(1, len(whole) - n_context - config.segment_frames // 3)
             first = int(generator.integers(latest)) if n_context else 0
             piece = whole[first : first + codes.shape[1]]
             codes[row, : len(piece)] = piece
-            sound = self.library.audio(int(note), (first + n_context) * self.hop, audio.shape[1])
+            sound = self.dataset.audio(int(note), (first + n_context) * self.hop, audio.shape[1])
             audio[row, : len(sound)] = sound
+        peaks = self.dataset.index["scale"][chosen] * 32767
         return CodedBatch(
             codes=torch.from_numpy(codes.astype(np.int64)).to(device),
             audio=torch.from_numpy(audio).to(device),
-            peak=torch.from_numpy((self.library.index["scale"][chosen] * 32767).astype(np.float32)).to(
-                device
-            ),
+            peak=torch.from_numpy(peaks.astype(np.float32)).to(device),
         )
 
 
@@ -130,7 +122,7 @@ class RefiningObjective(nn.Module):
         self.discriminator = Discriminator(discriminator, codec.sample_rate) if discriminator else None
 
     def forward(self, batch: CodedBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss (scalar) and its named parts."""
+        """Returns the loss (scalar) and its named parts."""
         codec, decoder = self.codec, self.codec.decoder
         n_frames = batch.audio.shape[1] // codec.hop_length
         with torch.autocast(batch.audio.device.type, enabled=False):
@@ -163,32 +155,25 @@ class RefiningObjective(nn.Module):
 
 
 def refine_codec(
-    config: RefiningConfig, folder: Path, library: AudioLibrary, tokens: TokenStore, out_dir: Path
+    config: RefiningConfig, folder: Path, dataset: NoteDataset, tokens: TokenStore, out_dir: Path
 ) -> TimbrelNotes | None:
-    """Refines, or goes on refining, in `out_dir` the codec finished in `folder`.
+    """Refines, or goes on refining, in `out_dir` the codec finished in `folder`, which is left as it is.
 
-    Args:
-        config: how.
-        folder: holds the codec; it is left as it is.
-        library: the notes.
-        tokens: the same notes as the codec's codes.
-        out_dir: receives checkpoint, codec.safetensors and codec.json.
-
-    Returns:
-        The refined codec with averaged weights; None where the sitting ended before the last step.
+    The tokens are the dataset's notes as that codec's codes. Returns the refined codec with averaged weights,
+    saved as codec.safetensors and codec.json; None where the sitting ended before the last step.
 
     Raises:
         CheckpointError: the tokens are not of these notes, or not of this codec.
     """
     original = codec_hash(folder)
-    _check_tokens(library, tokens, original)
+    _check_tokens(dataset, tokens, original)
     device = pick_device(config.device)
     codec = load_codec(folder).to(device)
     torch.manual_seed(config.loop.seed)
     objective = RefiningObjective(codec, config.discriminator).to(device)
-    train = CodedSegments(library, tokens, library.of_split(Split.TRAIN), config, codec)
-    held_out = library.of_split(Split.HELD_OUT_CELL)
-    validation = CodedSegments(library, tokens, held_out if len(held_out) else train.notes, config, codec)
+    train = CodedSegments(dataset, tokens, dataset.of_split(Split.TRAIN), config, codec)
+    held_out = dataset.of_split(Split.HELD_OUT_CELL)
+    validation = CodedSegments(dataset, tokens, held_out if len(held_out) else train.notes, config, codec)
     loop = Loop(
         config.loop,
         objective,
@@ -207,25 +192,23 @@ def refine_codec(
     if not loop.finished:
         return None
     refined = cast(RefiningObjective, loop.ema.model).codec
-    description = load_description(folder, WEIGHTS_NAME)
-    figures = loop.history[-1] if loop.history else {}
-    save_weights(
-        out_dir, WEIGHTS_NAME, refined, {**description, "codes_hash": original, "figures": dict(figures)}
-    )
+    figures = dict(loop.history[-1]) if loop.history else {}
+    description = {**load_description(folder, WEIGHTS_NAME), "codes_hash": original, "figures": figures}
+    save_weights(out_dir, WEIGHTS_NAME, refined, description)
     return refined
 
 
-def _check_tokens(library: AudioLibrary, tokens: TokenStore, codes_hash: str) -> None:
+def _check_tokens(dataset: NoteDataset, tokens: TokenStore, codes_hash: str) -> None:
     if tokens.header.codec_hash != codes_hash:
         raise CheckpointError(f"{tokens.path}: codes of another codec; tokenise the notes with this one")
-    if len(tokens) != len(library) or (tokens.pitch != library.pitch).any():
-        raise CheckpointError(f"{tokens.path}: not the notes of {library.path}; tokenise them")
+    if len(tokens) != len(dataset) or (tokens.pitch != dataset.pitch).any():
+        raise CheckpointError(f"{tokens.path}: not the notes of {dataset.path}; tokenise them")
 
 
 def _validate(
     model: nn.Module, segments: CodedSegments, config: RefiningConfig, device: torch.device
 ) -> Mapping[str, float]:
-    """Mean losses on held-out cells."""
+    """Returns the mean losses on held-out cells."""
     sums: dict[str, float] = {}
     for number in range(config.validation_batches):
         _, parts = model(segments.draw(batch_seed(VALIDATION_SEED, number), device))

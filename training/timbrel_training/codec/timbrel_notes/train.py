@@ -1,9 +1,7 @@
-"""Training of the timbrel-notes codec on a library of notes."""
+"""Trains the timbrel-notes codec on a dataset of notes."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -13,17 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import load_description, load_weights, save_weights
+from timbrel_training.checkpoint import load_weights, save_weights
+from timbrel_training.codec.interface import WEIGHTS_NAME, describe_folder
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.objective import CodecObjective, SegmentBatch
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
-from timbrel_training.notes.library import AudioLibrary
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.settings import check_at_least, check_shares
 
-WEIGHTS_NAME = "codec"
 VALIDATION_SEED = 7
 MIN_SEGMENT_FRAMES = 8
 """A segment has to be longer than half the longest window of the spectral loss."""
@@ -31,7 +29,7 @@ MIN_SEGMENT_FRAMES = 8
 
 @dataclass(frozen=True)
 class CodecTrainingConfig:
-    """How the codec is trained."""
+    """The config section `codec`: the codec's sizes and its training."""
 
     codec: TimbrelNotesConfig = field(default_factory=TimbrelNotesConfig)
     """Its sizes."""
@@ -42,11 +40,11 @@ class CodecTrainingConfig:
     segment_frames: int = 48
     """Frames per segment: 1.28 s at 37.5 Hz, enough for an attack and its decay."""
     steadiness_weight: float = 0.1
-    """Of the latents' change from frame to frame; see CodecObjective."""
+    """Weight of the latents' change from frame to frame; see CodecObjective."""
     onset_share: float = 0.35
     """Share of segments that begin with the note: attacks are short but decide what one hears."""
     gain_db_min: float = -6.0
-    """Lowest random gain in dB: recordings come at other levels than the library's."""
+    """Lowest random gain in dB: recordings come at other levels than the dataset's."""
     gain_db_max: float = 9.0
     """Highest random gain in dB."""
     dropout_share: float = 0.25
@@ -62,48 +60,41 @@ class CodecTrainingConfig:
     """`auto`, `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
-        check_at_least(
-            self,
-            batch_size=1,
-            segment_frames=MIN_SEGMENT_FRAMES,
-            validation_batches=1,
-            steadiness_weight=0,
-            dropout_after=0,
-            gain_db_max=self.gain_db_min,
-        )
+        check_at_least(self, batch_size=1, segment_frames=MIN_SEGMENT_FRAMES, validation_batches=1)
+        check_at_least(self, steadiness_weight=0, dropout_after=0, gain_db_max=self.gain_db_min)
         check_shares(self, "onset_share", "dropout_share")
 
 
 class SegmentSampler:
-    """Draws batches of segments from some notes of a library, each a function of its seed alone."""
+    """Draws batches of segments from some notes of a dataset, each a function of its seed alone."""
 
-    def __init__(self, library: AudioLibrary, notes: NDArray[np.intp], config: CodecTrainingConfig) -> None:
+    def __init__(self, dataset: NoteDataset, notes: NDArray[np.intp], config: CodecTrainingConfig) -> None:
         if not len(notes):
-            raise CheckpointError(f"{library.path}: no notes to train on in this split; render more")
-        self.library, self.notes, self.config = library, notes, config
+            raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
+        self.dataset, self.notes, self.config = dataset, notes, config
         self.n_samples = config.segment_frames * config.codec.hop_length
 
     def draw(self, seed: int, device: torch.device) -> SegmentBatch:
-        """The batch of a seed."""
-        config, library = self.config, self.library
+        """Returns the batch of a seed."""
+        config, dataset = self.config, self.dataset
         generator = np.random.default_rng(seed)
         chosen = generator.choice(self.notes, config.batch_size)
         gains = 10 ** (generator.uniform(config.gain_db_min, config.gain_db_max, config.batch_size) / 20)
         audio = np.zeros((config.batch_size, self.n_samples), np.float32)
         for row, note in enumerate(chosen):
-            latest = max(1, int(library.index["length"][note]) - self.n_samples // 3)
+            latest = max(1, int(dataset.index["length"][note]) - self.n_samples // 3)
             start = 0 if generator.random() < config.onset_share else int(generator.integers(latest))
-            piece = library.audio(int(note), start, self.n_samples)
+            piece = dataset.audio(int(note), start, self.n_samples)
             audio[row, : len(piece)] = piece * gains[row]
-        peaks = library.index["scale"][chosen] * 32767 * gains
+        peaks = dataset.index["scale"][chosen] * 32767 * gains
         return SegmentBatch(
             audio=torch.from_numpy(audio).to(device),
-            pitch=torch.from_numpy(library.index["pitch"][chosen].astype(np.float32)).to(device),
+            pitch=torch.from_numpy(dataset.index["pitch"][chosen].astype(np.float32)).to(device),
             peak=torch.from_numpy(peaks.astype(np.float32)).to(device),
         )
 
 
-def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Path) -> TimbrelNotes | None:
+def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path) -> TimbrelNotes | None:
     """Trains, or goes on training, the codec in `out_dir`.
 
     Returns:
@@ -111,23 +102,28 @@ def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Pat
         sitting ended before the last step (run again to resume).
     """
     device = pick_device(config.device)
+    identity = {"batch_size": config.batch_size, "steadiness_weight": config.steadiness_weight}
     torch.manual_seed(config.loop.seed)
     objective = CodecObjective(TimbrelNotes(config.codec), config.steadiness_weight).to(device)
-    train = SegmentSampler(library, library.of_split(Split.TRAIN), config)
-    held_out = library.of_split(Split.HELD_OUT_CELL)
-    validation = SegmentSampler(library, held_out if len(held_out) else train.notes, config)
+    train = SegmentSampler(dataset, dataset.of_split(Split.TRAIN), config)
+    held_out = dataset.of_split(Split.HELD_OUT_CELL)
+    validation = SegmentSampler(dataset, held_out if len(held_out) else train.notes, config)
+
+    def loss(numbered: tuple[int, SegmentBatch]) -> tuple[Tensor, dict[str, Tensor]]:
+        step, batch = numbered
+        generator = np.random.default_rng(batch_seed(config.loop.seed + 1, step))
+        drop = step >= config.dropout_after and generator.random() < config.dropout_share
+        n_codebooks = int(generator.integers(1, config.codec.n_residual_codebooks)) if drop else None
+        return objective(batch, n_codebooks)
+
     loop = Loop(
         config.loop,
         objective,
-        _loss_function(objective, config),
+        loss,
         lambda step: (step, train.draw(batch_seed(config.loop.seed, step), device)),
         out_dir,
         validate=lambda model: _validate(model, validation, config, device),
-        identity={
-            "codec": asdict(config.codec),
-            "batch_size": config.batch_size,
-            "steadiness_weight": config.steadiness_weight,
-        },
+        identity={"codec": asdict(config.codec), **identity},
         name="codec",
     )
     loop.run()
@@ -137,17 +133,13 @@ def train_codec(config: CodecTrainingConfig, library: AudioLibrary, out_dir: Pat
     if config.n_kept_codebooks:
         trained = keep_codebooks(trained, config.n_kept_codebooks)
     figures = loop.history[-1] if loop.history else {}
-    save_weights(
-        out_dir,
-        WEIGHTS_NAME,
-        trained,
-        {"id": trained.id, "config": asdict(trained.config), "figures": figures},
-    )
+    description = {"id": trained.id, "config": asdict(trained.config), "figures": figures}
+    save_weights(out_dir, WEIGHTS_NAME, trained, description)
     return trained
 
 
 def keep_codebooks(codec: TimbrelNotes, n_codebooks: int) -> TimbrelNotes:
-    """The codec with its first codebooks only, the fundamental's among them.
+    """Returns the codec with its first codebooks only, the fundamental's among them.
 
     Raises:
         ConfigError: it has fewer, or none of the quantizer's would be left.
@@ -161,52 +153,20 @@ def keep_codebooks(codec: TimbrelNotes, n_codebooks: int) -> TimbrelNotes:
 
 
 def load_codec(folder: Path) -> TimbrelNotes:
-    """The codec that `train_codec` finished in `folder`, ready to use.
+    """Returns the codec that `train_codec` finished in `folder`, ready to use.
 
     Raises:
         CheckpointError: nothing finished there, or damaged.
     """
-    description = load_description(folder, WEIGHTS_NAME)
-    if description.get("id") != TimbrelNotes.id:
-        raise CheckpointError(
-            f"{folder}: holds codec {description.get('id')!r}, expected {TimbrelNotes.id!r}"
-        )
-    codec = TimbrelNotes(TimbrelNotesConfig(**description["config"]))
+    codec = TimbrelNotes(TimbrelNotesConfig(**describe_folder(folder, TimbrelNotes.id)["config"]))
     load_weights(folder, WEIGHTS_NAME, codec)
     return codec.eval().requires_grad_(False)
-
-
-def codec_hash(folder: Path) -> str:
-    """SHA-256, in hex, of the finished codec's weights: codes of another training are other codes.
-
-    Of a codec whose decoder was refined, that of the weights it was refined from: its codes are the same.
-    """
-    if origin := load_description(folder, WEIGHTS_NAME).get("codes_hash"):
-        return str(origin)
-    path = folder / f"{WEIGHTS_NAME}.safetensors"
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read; train it first ({error.strerror})") from error
-
-
-def _loss_function(
-    objective: CodecObjective, config: CodecTrainingConfig
-) -> Callable[[tuple[int, SegmentBatch]], tuple[Tensor, dict[str, Tensor]]]:
-    def loss(numbered: tuple[int, SegmentBatch]) -> tuple[Tensor, dict[str, Tensor]]:
-        step, batch = numbered
-        generator = np.random.default_rng(batch_seed(config.loop.seed + 1, step))
-        drop = step >= config.dropout_after and generator.random() < config.dropout_share
-        n_codebooks = int(generator.integers(1, config.codec.n_residual_codebooks)) if drop else None
-        return objective(batch, n_codebooks)
-
-    return loss
 
 
 def _validate(
     model: nn.Module, sampler: SegmentSampler, config: CodecTrainingConfig, device: torch.device
 ) -> dict[str, float]:
-    """Mean losses on held-out cells, and how many codes each residual codebook uses there."""
+    """Returns the mean losses on held-out cells, and how many codes each residual codebook uses there."""
     assert isinstance(model, CodecObjective)
     sums: dict[str, float] = {}
     used: list[set[int]] = [set() for _ in range(config.codec.n_residual_codebooks)]

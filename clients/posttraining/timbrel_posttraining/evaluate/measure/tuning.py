@@ -1,4 +1,4 @@
-"""Whether a note sounds at the pitch asked, by two trackers that have nothing in common."""
+"""The tuning of a note beside the pitch asked, by two trackers that have nothing in common."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel.library.pitch.yin import PitchTrack, track_pitch
+from timbrel.library.render.yin import PitchTrack, track_pitch
 from timbrel.pitch import IN_TUNE_CENTS, ONSET_SECONDS, PitchMeter, midi_pitch
 
 WELL_IN_TUNE_CENTS = 15.0
@@ -17,12 +17,12 @@ LOUD_DB = 30.0
 """The spread and the jumps of the fundamental are those of frames at most this far below the loudest one."""
 
 LEAST_FRAMES = 3
-"""A spread needs as many."""
+"""A spread needs at least so many frames."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Where a note sounds, beside the pitch asked."""
+    """The pitch of a note beside the pitch asked."""
 
     swift: float | None
     """Pitch as a fractional MIDI note number by swift-f0, a neural tracker; None where it hears none."""
@@ -31,7 +31,7 @@ class Tuning:
     """The same by YIN."""
 
     cents: float | None
-    """How far above the pitch asked, by whichever tracker is nearer to it; None where neither hears one."""
+    """Cents above the pitch asked, by whichever tracker is nearer to it; None where neither hears one."""
 
     in_tune: bool
     """Within 50 cents by either tracker. A note without a pitch is not."""
@@ -63,7 +63,7 @@ class TuningMeter:
         self._swift = PitchMeter()
 
     def measure(self, audio: NDArray[np.float32], sample_rate: int, asked: int) -> Tuning:
-        """The tuning of audio [samples] at `sample_rate` Hz, for the MIDI note number asked.
+        """Measures the tuning of audio [samples] at `sample_rate` Hz, for the MIDI note number asked.
 
         A tracker's pitch is its median over voiced frames from 50 ms on.
         """
@@ -72,7 +72,7 @@ class TuningMeter:
 
 
 def tuning_of(asked: int, swift: float | None, track: PitchTrack) -> Tuning:
-    """The tuning of a note for which swift-f0 found pitch `swift` and YIN found `track`."""
+    """Works out the tuning of a note for which swift-f0 found pitch `swift` and YIN found `track`."""
     other = _median_pitch(track)
     errors = [100.0 * (pitch - asked) for pitch in (swift, other) if pitch is not None]
     in_tune = any(abs(error) <= IN_TUNE_CENTS for error in errors)
@@ -96,7 +96,7 @@ def _median_pitch(track: PitchTrack) -> float | None:
 
 
 def _steadiness(track: PitchTrack) -> tuple[float | None, float]:
-    """Spread and largest step of the fundamental, both in cents."""
+    """Measures spread and largest step of the fundamental, both in cents."""
     loud = track.power >= track.power.max(initial=0.0) * 10.0 ** (-LOUD_DB / 10.0)
     kept = track.voiced & loud & (track.seconds >= ONSET_SECONDS)
     cents = 1200.0 * np.log2(track.hertz)
@@ -109,6 +109,6 @@ def _steadiness(track: PitchTrack) -> tuple[float | None, float]:
 
 
 def _is_octave_off(error_cents: float) -> bool:
-    """Whether the nearest whole number of octaves is not 0 and within 50 cents."""
+    """Tells whether the nearest whole number of octaves is not 0 and within 50 cents."""
     octaves = round(error_cents / 1200.0)
     return octaves != 0 and abs(error_cents - 1200.0 * octaves) <= IN_TUNE_CENTS

@@ -1,61 +1,62 @@
-"""Identity: is a note recognisably of the instrument that was asked for?"""
+"""Instruments: is a note recognisably of the one asked, and does it stay the same one over the pitches?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_posttraining.evaluate import statistics
-from timbrel_posttraining.evaluate.figure import Cell, Figure, SectionReport, Table
-from timbrel_posttraining.evaluate.heard import Heard
-from timbrel_posttraining.evaluate.material import Material
-from timbrel_posttraining.evaluate.neighbours import unlikeness
-from timbrel_posttraining.evaluate.sections.section import Wanted
-from timbrel_posttraining.evaluate.take import Kind, Take
+from timbrel_posttraining.evaluate import estimates
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take
+from timbrel_posttraining.evaluate.measure.features import cosine
+from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
+from timbrel_posttraining.evaluate.sections.section import Section
+from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.notes.split import Split
 
-HOLD_SCALE = 1.0
+CANDIDATE_HOLD_SCALE = 1.0
 """Notes are compared while held, so that of the candidates the velocity decides."""
+PARTNER_HOLD_SCALE = 0.5
+"""The coefficients are means over a note: of a partner the velocity matters more than the hold."""
+MAX_SEMITONES = 7
+"""Partners are at most so far apart."""
 
 
-class Identity:
-    """Notes beside the source notes of every instrument at the same pitch."""
+class Identity(Section):
+    """Compares notes with the source notes of every instrument at the same pitch."""
 
     name = "identity"
+    in_full = False
 
-    def __init__(self, material: Material) -> None:
-        self.material = material
-        self.rows = [int(row) for row in material.pick(Split.TRAIN, max(1, material.count // 2))]
-        self.candidates = [candidates_of(material, row) for row in self.rows]
-        others = [other_draw_of(material, row) for row in self.rows]
+    def __init__(self, notes: EvaluationSet) -> None:
+        self.notes = notes
+        self.rows = [int(row) for row in notes.pick(Split.TRAIN, max(1, notes.count // 2))]
+        self.candidates = [candidates_of(notes, row) for row in self.rows]
+        others = [other_draw_of(notes, row) for row in self.rows]
         self.takes: dict[Kind, list[Take | None]] = {
-            Kind.SOURCE: [None if other is None else material.source(other) for other in others],
-            Kind.RECONSTRUCTION: [material.reconstruction(row) for row in self.rows],
-            Kind.GENERATED: [material.generated(row) for row in self.rows],
+            Kind.SOURCE: [None if other is None else notes.source(other) for other in others],
+            Kind.RECONSTRUCTION: [notes.take(Kind.RECONSTRUCTION, row) for row in self.rows],
+            Kind.GENERATED: [notes.generated(row) for row in self.rows],
         }
-        """What is judged of each row, in place of its very note; None where there is nothing."""
+        """The takes judged of each row, in place of its very note; None where there is nothing."""
 
-    def wanted(self) -> Iterator[Wanted]:
-        for takes in self.takes.values():
-            yield from ((take, False) for take in takes if take is not None)
-        for rows in self.candidates:
-            yield from ((self.material.source(row), False) for row in rows)
+    def requested(self) -> Iterator[Take]:
+        yield from (take for takes in self.takes.values() for take in takes if take is not None)
+        yield from (self.notes.source(row) for rows in self.candidates for row in rows)
 
-    def judge(self, heard: Heard) -> SectionReport:
-        heard_as = {kind: self._nearest(heard, takes) for kind, takes in self.takes.items()}
-        asked = self.material.instrument_of[self.rows]
-        right = {kind: (nearest == asked)[nearest >= 0] for kind, nearest in heard_as.items()}
+    def judge(self, measured: Measurements) -> SectionReport:
+        recognised_as = {kind: self._nearest(measured, takes) for kind, takes in self.takes.items()}
+        asked = self.notes.instrument_of[self.rows]
+        right = {kind: (nearest == asked)[nearest >= 0] for kind, nearest in recognised_as.items()}
         labels = {kind: str(kind) for kind in right} | {Kind.SOURCE: "another source note of the cell"}
         figures = [
-            Figure(
-                f"identity.{kind}", f"of the instrument asked: {label}", statistics.share(right[kind]), "%"
-            )
+            Figure(f"identity.{kind}", f"of the instrument asked: {label}", estimates.share(right[kind]), "%")
             for kind, label in labels.items()
             if len(right[kind])
         ]
-        ratio = statistics.joint(ratio_of_shares, right[Kind.GENERATED], right[Kind.RECONSTRUCTION])
+        ratio = estimates.joint(ratio_of_shares, right[Kind.GENERATED], right[Kind.RECONSTRUCTION])
         figures.insert(
             0, Figure("identity.ratio", "generated as a share of the reconstruction's", ratio, "%")
         )
@@ -67,61 +68,142 @@ class Identity:
             "all clipped 60 dB below the judged note's peak, tells the instrument. To read them by: for each "
             "note, that source note of its cell which is played most like it, judged in the same way."
         )
-        table = self._confusions(heard_as[Kind.GENERATED], asked)
+        table = self._confusions(recognised_as[Kind.GENERATED], asked)
         return SectionReport(self.name, "Identity", method, tuple(figures), (table,))
 
-    def _nearest(self, heard: Heard, takes: Sequence[Take | None]) -> NDArray[np.int64]:
+    def _nearest(self, measured: Measurements, takes: Sequence[Take | None]) -> NDArray[np.int64]:
         """[takes], the instrument that each is nearest to; -1 where there is no take."""
         nearest = []
         for take, rows in zip(takes, self.candidates, strict=True):
             if take is None:
                 nearest.append(-1)
                 continue
-            sources = [self.material.source(row) for row in rows]
-            nearest.append(int(self.material.instrument_of[rows[heard.nearest(take, sources)]]))
+            sources = [self.notes.source(row) for row in rows]
+            nearest.append(int(self.notes.instrument_of[rows[measured.nearest(take, sources)]]))
         return np.array(nearest, dtype=np.int64)
 
-    def _confusions(self, heard_as: NDArray[np.int64], asked: NDArray[np.int64]) -> Table:
-        """Per instrument, how often it was recognised, and what it was most often taken for otherwise."""
-        rows: list[tuple[Cell, ...]] = []
-        for number, name in enumerate(self.material.instruments):
-            found = heard_as[asked == number]
+    def _confusions(self, recognised_as: NDArray[np.int64], asked: NDArray[np.int64]) -> Table:
+        """Tabulates how often each instrument was recognised, and what it was mostly taken for otherwise."""
+        rows: list[tuple[CellValue, ...]] = []
+        for number, name in enumerate(self.notes.instruments):
+            found = recognised_as[asked == number]
             if len(found):
                 wrong = found[found != number]
-                taken_for = (
-                    self.material.instruments[int(np.bincount(wrong).argmax())] if len(wrong) else None
-                )
+                taken_for = self.notes.instruments[int(np.bincount(wrong).argmax())] if len(wrong) else None
                 rows.append((name, len(found), 100 * float((found == number).mean()), taken_for))
         columns = ("instrument", "notes", "recognised: generated %", "else taken for")
         return Table("By instrument", columns, tuple(rows))
 
 
-def candidates_of(material: Material, row: int) -> NDArray[np.int64]:
-    """Of each instrument, from each source, the note at this pitch that is played most like this one.
+class Apart(Section):
+    """Compares source notes with another instrument's of the same pitch: a scale for other distances."""
+
+    name = "apart"
+    in_full = False
+
+    def __init__(self, notes: EvaluationSet) -> None:
+        rows = notes.rows_of(Split.TRAIN)
+        pitch, instrument = notes.library.pitch[rows], notes.instrument_of[rows]
+        self.pairs: list[tuple[int, int]] = []
+        for row in notes.pick(Split.TRAIN, max(1, notes.count // 4), self.name):
+            others = rows[(pitch == notes.library.pitch[row]) & (instrument != notes.instrument_of[row])]
+            if (other := notes.most_alike(int(row), others)) is not None:
+                self.pairs.append((int(row), other))
+        self.takes = [tuple(notes.source(row) for row in pair) for pair in self.pairs]
+
+    def requested(self) -> Iterable[Take]:
+        return chain.from_iterable(self.takes)
+
+    def judge(self, measured: Measurements) -> SectionReport:
+        distances = np.array([measured.distance(first, second) for first, second in self.takes])
+        estimate = estimates.median(distances)
+        figure = Figure("apart.log_mel", "log-mel distance of two instruments", estimate, "dB")
+        method = (
+            "Source notes, each beside the note of any other instrument at the same pitch that is played "
+            "most like it (velocity and hold)."
+        )
+        return SectionReport(self.name, "Two different instruments", method, (figure,))
+
+
+class Consistency(Section):
+    """Compares notes of one instrument, 1 to 7 semitones apart, as each kind of take has them."""
+
+    name = "consistency"
+
+    def __init__(self, notes: EvaluationSet) -> None:
+        pairs = choose_pairs(notes, max(1, notes.count // 4))
+        firsts, seconds = notes.takes(a for a, _ in pairs), notes.takes(b for _, b in pairs)
+        self.takes = {kind: (firsts[kind], seconds[kind]) for kind in Kind}
+
+    def requested(self) -> Iterable[Take]:
+        return (take for sides in self.takes.values() for side in sides for take in side)
+
+    def judge(self, measured: Measurements) -> SectionReport:
+        cosines = {
+            kind: pairwise_cosine(measured.mfcc(first), measured.mfcc(second))
+            for kind, (first, second) in self.takes.items()
+        }
+        figures = [
+            Figure(f"consistency.{kind}", f"cosine of MFCC 2-13: {kind}", estimates.mean(values))
+            for kind, values in cosines.items()
+        ]
+        ratio = estimates.joint(_ratio_of_means, cosines[Kind.GENERATED], cosines[Kind.SOURCE])
+        figures.insert(
+            0, Figure("consistency.ratio", "generated as a share of real instruments'", ratio, "%")
+        )
+        method = (
+            f"{len(cosines[Kind.SOURCE])} pairs of notes of one instrument, 1 to {MAX_SEMITONES} semitones "
+            "apart and played as alike (velocity, hold) as the library has them; the bundle is asked for "
+            "the same notes."
+        )
+        return SectionReport(self.name, "Consistency over the pitches", method, tuple(figures))
+
+
+def candidates_of(notes: EvaluationSet, row: int) -> NDArray[np.int64]:
+    """Finds, of each instrument and source, the note at this pitch that is played most like this one.
 
     Of its own instrument and source that is the note itself.
     """
-    library = material.library
-    rows = np.flatnonzero(material.usable & (library.pitch == library.pitch[row]))
-    order = rows[np.argsort(unlikeness(material, row, rows, HOLD_SCALE), kind="stable")]
-    kind = material.instrument_of.astype(np.int64) * len(library.sources) + library.source
+    library = notes.library
+    rows = np.flatnonzero(notes.usable & (library.pitch == library.pitch[row]))
+    order = rows[np.argsort(notes.unlikeness(row, rows, CANDIDATE_HOLD_SCALE), kind="stable")]
+    kind = notes.instrument_of.astype(np.int64) * len(library.sources) + library.source
     _, first = np.unique(kind[order], return_index=True)
     chosen = order[first]
     chosen[kind[chosen] == kind[row]] = row
     return chosen.astype(np.int64)
 
 
-def other_draw_of(material: Material, row: int) -> int | None:
-    """Another note of the same instrument, source and pitch, played most like this one; None if alone."""
-    library = material.library
-    same = material.usable & (library.pitch == library.pitch[row]) & (library.source == library.source[row])
-    rows = np.flatnonzero(same & (material.instrument_of == material.instrument_of[row]))
-    others = rows[rows != row]
-    if not len(others):
-        return None
-    return int(others[np.argmin(unlikeness(material, row, others, HOLD_SCALE))])
+def other_draw_of(notes: EvaluationSet, row: int) -> int | None:
+    """Finds the note of the same instrument, source and pitch that is played most like this one."""
+    library = notes.library
+    same = notes.usable & (library.pitch == library.pitch[row]) & (library.source == library.source[row])
+    rows = np.flatnonzero(same & (notes.instrument_of == notes.instrument_of[row]))
+    return notes.most_alike(row, rows, CANDIDATE_HOLD_SCALE)
 
 
 def ratio_of_shares(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
     """The one share as a share of the other; NaN where that is nothing."""
     return float(part.mean() / whole.mean()) if whole.any() else float("nan")
+
+
+def choose_pairs(notes: EvaluationSet, n: int) -> list[tuple[int, int]]:
+    """Picks notes, and for each the one of its voice within 7 semitones that is played most like it."""
+    rows = notes.rows_of(Split.TRAIN)
+    pitch, voice = notes.library.pitch[rows].astype(int), notes.voice_of[rows]
+    pairs = []
+    for row in notes.pick(Split.TRAIN, n):
+        steps = np.abs(pitch - int(notes.library.pitch[row]))
+        near = (voice == notes.voice_of[row]) & (steps >= 1) & (steps <= MAX_SEMITONES)
+        if (other := notes.most_alike(int(row), rows[near], PARTNER_HOLD_SCALE)) is not None:
+            pairs.append((int(row), other))
+    return pairs
+
+
+def pairwise_cosine(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cosines [n] of two sets of vectors [n, 12]."""
+    return np.array([float(cosine(a, b)) for a, b in zip(first, second, strict=True)])
+
+
+def _ratio_of_means(made: NDArray[np.float64], real: NDArray[np.float64]) -> float:
+    return float(made.mean() / real.mean())

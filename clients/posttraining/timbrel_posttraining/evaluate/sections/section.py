@@ -1,28 +1,34 @@
-"""What every section of the report does."""
+"""The base class of the report's sections."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Protocol
+from typing import ClassVar
 
-from timbrel_posttraining.evaluate.figure import SectionReport
-from timbrel_posttraining.evaluate.heard import Heard
-from timbrel_posttraining.evaluate.take import Take
-
-Wanted = tuple[Take, bool]
-"""A take, and whether it is heard in full; its log-mel spectrogram is enough otherwise."""
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Take
+from timbrel_posttraining.evaluate.report import SectionReport
+from timbrel_posttraining.evaluate.takes import Measurements
 
 
-class Section(Protocol):
-    """Chooses its takes when it is made, always the same ones of the same material."""
+class Section(ABC):
+    """Asks one question about a bundle, which its figures answer.
 
-    name: str
-    """As figures and the command line have it."""
+    A section chooses its takes when it is made, always the same ones of the same notes.
+    """
 
-    def wanted(self) -> Iterable[Wanted]:
-        """The takes to make and measure."""
-        ...
+    name: ClassVar[str]
+    """The name on the command line, with which its figures' names begin."""
+    in_full: ClassVar[bool] = True
+    """True where all is measured of its takes; otherwise their log-mel spectrograms are enough."""
 
-    def judge(self, heard: Heard) -> SectionReport:
-        """The figures, once they are measured."""
-        ...
+    @abstractmethod
+    def __init__(self, notes: EvaluationSet) -> None: ...
+
+    @abstractmethod
+    def requested(self) -> Iterable[Take]:
+        """Lists the takes to make and measure."""
+
+    @abstractmethod
+    def judge(self, measured: Measurements) -> SectionReport:
+        """Works the figures out, once the takes are measured."""

@@ -1,6 +1,6 @@
-"""Whether a library is whole, in tune and playable, found out from its files alone."""
+"""The check of a library: whether it is whole, in tune and playable, found out from its files alone."""
 
 from timbrel.library.verify.check import verify_library
-from timbrel.library.verify.report import Fault, VerifyReport
+from timbrel.library.verify.report import LibraryFault, VerifyReport
 
-__all__ = ["Fault", "VerifyReport", "verify_library"]
+__all__ = ["LibraryFault", "VerifyReport", "verify_library"]

@@ -1,4 +1,4 @@
-"""`verify_library`: every check of a library, in order."""
+"""The check of a whole library: every test of its files, in order."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel.library.folder import MANIFEST, LibraryFolder
-from timbrel.library.key import codes_hash
-from timbrel.library.manifest import ManifestRow, read_rows
-from timbrel.library.pitch import TrackerPair, find_trackers
-from timbrel.library.store import NoteStore
-from timbrel.library.verify.instrument_file import check_dspreset, check_sfz
-from timbrel.library.verify.report import Fault, ScaleResult, VerifyReport
-from timbrel.library.verify.sample import CheckedSample, check_sample
-from timbrel.library.verify.scale import MISSING, has_sfizz, play_scale
+from timbrel.errors import refusal
+from timbrel.library.finish.manifest import ManifestRow, read_rows
+from timbrel.library.plan.folder import DOCUMENTS, MANIFEST, LibraryFolder
+from timbrel.library.plan.notes import codes_hash
+from timbrel.library.render.pitch import TrackerPair, find_trackers
+from timbrel.library.render.store import NoteStore
+from timbrel.library.render.worker_pool import default_threads
+from timbrel.library.verify.file_checks import CheckedSample, check_dspreset, check_sample, check_sfz
+from timbrel.library.verify.report import LibraryFault, ScaleResult, VerifyReport
+from timbrel.library.verify.sfizz_check import NO_SFIZZ, has_sfizz, play_scale
 from timbrel.progress import bar
-
-MAX_THREADS = 8
-
-PAPERS = ("LICENSE", "README.md")
 
 
 def verify_library(
@@ -43,26 +39,21 @@ def verify_library(
     """
     folder = Path(path)
     if not 0.0 <= out_of_tune_allowed <= 1.0:
-        raise _refusal("out_of_tune", f"{out_of_tune_allowed:g} is out of range; 0 to 1 is allowed")
+        raise refusal("out_of_tune", f"{out_of_tune_allowed:g} is out of range; 0 to 1 is allowed")
     if not (folder / MANIFEST).is_file():
-        raise _refusal("folder", f"{folder} has no {MANIFEST}: it is no finished library")
+        raise refusal("folder", f"{folder} has no {MANIFEST}: it is no finished library")
     try:
         rows = list(read_rows(folder / MANIFEST))
     except (OSError, ValueError) as error:
-        fault = Fault(MANIFEST, "unreadable", " ".join(str(error).split()))
+        fault = LibraryFault(MANIFEST, "unreadable", " ".join(str(error).split()))
         return VerifyReport(str(folder), 0, 0, 0, 0, 0, "", (), (fault,), ())
     trackers = find_trackers()
     checked = _check_samples(folder, rows, trackers, show_progress)
     instrument_faults, playable = _check_instruments(folder, rows)
-    notices: tuple[str, ...] = ()
-    scale_faults: list[Fault] = []
-    scales: list[ScaleResult] = []
-    if scale and not has_sfizz():
-        notices = (MISSING,)
-    elif scale:
-        scale_faults, scales = _play_scales(folder, playable, rows, show_progress)
+    with_sfizz = scale and has_sfizz()
+    scale_faults, scales = _play_scales(folder, playable, rows, show_progress) if with_sfizz else ([], [])
     faults = [
-        *_missing_papers(folder),
+        *_missing_documents(folder),
         *_tolerated((fault for each in checked for fault in each.faults), len(rows), out_of_tune_allowed),
         *_codes_faults(folder, rows),
         *instrument_faults,
@@ -78,7 +69,7 @@ def verify_library(
         trackers=trackers.name,
         scales=tuple(scales),
         faults=tuple(faults),
-        notices=notices,
+        notices=(NO_SFIZZ,) if scale and not with_sfizz else (),
     )
 
 
@@ -88,7 +79,7 @@ def _check_samples(
     checked = []
     with (
         bar("verifying", len(rows), "file", shown=show_progress) as progress,
-        ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool,
+        ThreadPoolExecutor(default_threads()) as pool,
     ):
         for each in pool.map(lambda row: check_sample(folder, row, trackers), rows):
             checked.append(each)
@@ -96,10 +87,10 @@ def _check_samples(
     return checked
 
 
-def _check_instruments(folder: Path, rows: Sequence[ManifestRow]) -> tuple[list[Fault], list[Path]]:
-    """What is wrong with the instrument files, and the .sfz files that can be played."""
+def _check_instruments(folder: Path, rows: Sequence[ManifestRow]) -> tuple[list[LibraryFault], list[Path]]:
+    """Finds what is wrong with the instrument files, and which .sfz files can be played."""
     by_file = {row.file: row for row in rows}
-    faults: list[Fault] = []
+    faults: list[LibraryFault] = []
     playable: list[Path] = []
     referred: set[str] = set()
     for sfz in sorted(folder.glob("*.sfz")):
@@ -113,20 +104,24 @@ def _check_instruments(folder: Path, rows: Sequence[ManifestRow]) -> tuple[list[
             found, others = check_dspreset(folder, twin)
             faults += found
             if not found and others != samples:
-                faults.append(Fault(twin.name, "reference", f"refers to other samples than {sfz.name}"))
+                faults.append(
+                    LibraryFault(twin.name, "reference", f"refers to other samples than {sfz.name}")
+                )
         else:
-            faults.append(Fault(twin.name, "missing", "the file is missing"))
+            faults.append(LibraryFault(twin.name, "missing", "the file is missing"))
     faults += [
-        Fault(row.file, "reference", "no .sfz file refers to it") for row in rows if row.file not in referred
+        LibraryFault(row.file, "reference", "no .sfz file refers to it")
+        for row in rows
+        if row.file not in referred
     ]
     return faults, playable
 
 
 def _play_scales(
     folder: Path, playable: Sequence[Path], rows: Sequence[ManifestRow], show_progress: bool
-) -> tuple[list[Fault], list[ScaleResult]]:
+) -> tuple[list[LibraryFault], list[ScaleResult]]:
     by_file = {row.file: row for row in rows}
-    faults: list[Fault] = []
+    faults: list[LibraryFault] = []
     scales: list[ScaleResult] = []
     with bar("playing", len(playable), "scale", shown=show_progress) as progress:
         for sfz in playable:
@@ -138,15 +133,15 @@ def _play_scales(
     return faults, scales
 
 
-def _tolerated(faults: Iterator[Fault], n_files: int, share: float) -> list[Fault]:
-    """The faults without those of pitch, where these are few enough."""
+def _tolerated(faults: Iterator[LibraryFault], n_files: int, share: float) -> list[LibraryFault]:
+    """Leaves out the faults of pitch where they are few enough."""
     kept = list(faults)
     n_off = sum(fault.kind == "pitch" for fault in kept)
     return [fault for fault in kept if fault.kind != "pitch"] if n_off <= share * n_files else kept
 
 
-def _codes_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[Fault]:
-    """Raw notes, where they are still there, against their hashes."""
+def _codes_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[LibraryFault]:
+    """Compares raw notes, where they are still there, with their hashes."""
     store = NoteStore(LibraryFolder(folder).codes)
     for row in rows:
         if not store.has(row.key):
@@ -154,14 +149,10 @@ def _codes_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[Fault]:
         raw = store.load(row.key)
         if raw is None or codes_hash(raw.codes) != row.codes_sha256:
             name = store.path(row.key).relative_to(folder).as_posix()
-            yield Fault(name, "hash", f"the codes of {row.file} were altered")
+            yield LibraryFault(name, "hash", f"the codes of {row.file} were altered")
 
 
-def _missing_papers(folder: Path) -> Iterator[Fault]:
-    for name in PAPERS:
+def _missing_documents(folder: Path) -> Iterator[LibraryFault]:
+    for name in DOCUMENTS:
         if not (folder / name).is_file():
-            yield Fault(name, "missing", "the file is missing")
-
-
-def _refusal(field: str, description: str) -> InvalidRequestError:
-    return InvalidRequestError.of([FieldViolation(field, description)])
+            yield LibraryFault(name, "missing", "the file is missing")

@@ -1,13 +1,14 @@
-"""What a check of a library found."""
+"""The report of a check of a library."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class Fault(NamedTuple):
-    """One thing that is wrong."""
+@dataclass(frozen=True)
+class LibraryFault:
+    """One thing that is wrong with a library."""
 
     file: str
     """Path within the library."""
@@ -21,12 +22,12 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class ScaleResult:
-    """Notes of an instrument that a sampler played."""
+    """The notes of an instrument that a sampler played."""
 
     file: str
     n_played: int
     n_judged: int
-    """Of those, the ones whose sample has a pitch that is tracked with confidence."""
+    """Notes played whose sample has a pitch that is tracked with confidence."""
 
     worst_cents: float
     """Largest distance between a played note and its own tuned sample."""
@@ -37,7 +38,7 @@ class ScaleResult:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """The outcome."""
+    """The outcome of a check."""
 
     folder: str
     n_files: int
@@ -51,21 +52,16 @@ class VerifyReport:
     n_instruments: int
     trackers: str
     scales: tuple[ScaleResult, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[LibraryFault, ...]
     notices: tuple[str, ...]
-    """Checks that were left out, one line each."""
+    """Lines about checks that were left out."""
 
     @property
     def passed(self) -> bool:
         return not self.faults
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "passed": self.passed,
-            "scales": [asdict(scale) for scale in self.scales],
-            "faults": [fault._asdict() for fault in self.faults],
-        }
+        return {**asdict(self), "passed": self.passed}
 
     def to_text(self) -> str:
         lines = [f"{fault.file}: {fault.description}" for fault in self.faults]

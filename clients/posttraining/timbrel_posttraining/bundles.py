@@ -1,0 +1,33 @@
+"""The map and the codec of a finished bundle, as training has them."""
+
+from __future__ import annotations
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import CODEC_WEIGHTS
+from timbrel_training.timbre.map import MapPoint, TimbreMap
+from timbrel_training.tokens.store import TokenHeader
+
+
+def published_map(bundle: Bundle) -> TimbreMap:
+    """Reads the map of a bundle."""
+    return TimbreMap(
+        tuple(
+            MapPoint(p.instrument, p.family, p.x, p.y, p.pitch_min, p.pitch_max)
+            for p in bundle.timbre_map.points
+        )
+    )
+
+
+def token_header(bundle: Bundle, codes_per_semitone: int = 0, code_offset: int = 0) -> TokenHeader:
+    """Describes the codes that a bundle's codec makes; see `TokenLayout` for the last two arguments."""
+    codec = bundle.manifest.codec
+    return TokenHeader(
+        codec_id=codec.id,
+        codec_hash=next(file.sha256 for file in bundle.manifest.files if file.name == CODEC_WEIGHTS),
+        sample_rate=codec.sample_rate,
+        hop_length=codec.hop_length,
+        n_codebooks=codec.n_codebooks,
+        codebook_size=codec.codebook_size,
+        codes_per_semitone=codes_per_semitone,
+        code_offset=code_offset,
+    )

@@ -1,0 +1,88 @@
+"""Figures with 95 % intervals, by the percentile bootstrap (Efron 1979). Values that are NaN are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Values = NDArray[np.float64]
+N_RESAMPLES = 1000
+"""Enough for two digits of a 95 % interval."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    """Notes, or whatever was counted, that it rests on."""
+
+
+NOTHING = Estimate(value=float("nan"), low=float("nan"), high=float("nan"), n=0)
+"""The estimate from no values at all."""
+
+
+def share(flags: ArrayLike) -> Estimate:
+    """Estimates the share of the flags [n] that are true."""
+    return mean(flags)
+
+
+def mean(values: ArrayLike) -> Estimate:
+    """Estimates the mean of values [n]."""
+    return joint(np.mean, values)
+
+
+def median(values: ArrayLike) -> Estimate:
+    """Estimates the median of values [n]."""
+    return joint(np.median, values)
+
+
+def joint(statistic: Callable[..., float | np.floating], *columns: ArrayLike) -> Estimate:
+    """Estimates a statistic of paired columns, each [n, ...]: whole rows are resampled, so that pairs stay.
+
+    Rows with a NaN in any column are left out.
+    """
+    arrays = [np.asarray(column, dtype=np.float64) for column in columns]
+    kept = np.all([~_has_nan(array) for array in arrays], axis=0)
+    arrays = [array[kept] for array in arrays]
+    n = len(arrays[0])
+    if not n:
+        return NOTHING
+    rng = np.random.default_rng(0)
+    resamples = (rng.integers(0, n, n) for _ in range(N_RESAMPLES))
+    drawn = [float(statistic(*(array[rows] for array in arrays))) for rows in resamples]
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return Estimate(float(statistic(*arrays)), float(low), float(high), n)
+
+
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Spearman's rank correlation; NaN where one of them does not vary or there are fewer than three."""
+    ranks = [_ranks(np.asarray(values, dtype=np.float64)) for values in (a, b)]
+    if len(ranks[0]) < 3 or min(float(np.ptp(rank)) for rank in ranks) == 0:
+        return float("nan")
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def by_label(labels: Sequence[str], order: Sequence[str]) -> list[tuple[str, NDArray[np.intp]]]:
+    """Groups rows by label: the labels that occur, in the order given, each with its rows."""
+    array = np.array(labels, dtype=object)
+    groups = [(label, np.flatnonzero(array == label)) for label in order]
+    return [(label, rows) for label, rows in groups if len(rows)]
+
+
+def _has_nan(array: Values) -> NDArray[np.bool_]:
+    """Flags [n] the rows that hold a NaN."""
+    return np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
+
+
+def _ranks(values: Values) -> Values:
+    """Ranks values from 0; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts) - 1
+    return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)

@@ -1,0 +1,212 @@
+"""The evaluation set: the notes of a library that a bundle is held against, and the takes to make of them."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_training.errors import TrainingError
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.split import Split
+
+LOWEST, HIGHEST = 36, 94
+"""Pitches judged: what both pitch trackers can hear."""
+
+NOISE_OF_SPACING = 0.25
+"""Training moves a note's point by about this share of the median spacing of the map's points."""
+
+VELOCITY_SCALE = 8.0
+"""A velocity this far off counts as much as ..."""
+HOLD_SCALE = 0.1
+"""... a hold that is longer or shorter by this share (its natural logarithm)."""
+
+
+class Kind(StrEnum):
+    """The origin of a take's sound."""
+
+    SOURCE = "source"
+    RECONSTRUCTION = "reconstruction"  # the source through the codec and back
+    GENERATED = "generated"
+
+
+@dataclass(frozen=True)
+class Take:
+    """One sounding of a note by the source, the codec or the bundle. Equal takes are one sound."""
+
+    kind: Kind
+    pitch: int  # MIDI note number
+    velocity: int  # 1..127
+    seconds: float  # how long the key is held
+    row: int = -1  # note of the library; -1 for generated takes
+    timbre: tuple[float, float] = (0.0, 0.0)  # point of the map, of generated takes
+    draw: int = 0  # tells apart generated takes that differ in their seed alone
+
+    @cached_property
+    def id(self) -> str:
+        """Names the take in file names: made of what it is, never of the order of work."""
+        if self.kind is not Kind.GENERATED:
+            return f"{self.kind}-{self.row:06d}"
+        return f"{self.kind}-{self._digest.hex()[:20]}"
+
+    @property
+    def seed(self) -> int:
+        """The seed it is written with: a hash of its id."""
+        return int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:8], "big")
+
+    @property
+    def _digest(self) -> bytes:
+        x, y = self.timbre
+        text = f"{x:.6f} {y:.6f} {self.pitch} {self.velocity} {self.seconds:.4f} {self.draw}"
+        return hashlib.sha256(text.encode()).digest()
+
+
+class EvaluationSet:
+    """Holds the notes that can be judged, and makes the takes of them.
+
+    A note of the library counts where its instrument is on the bundle's map, its pitch, velocity and hold are
+    within the bundle's ranges, and its end is not cut off.
+
+    Raises:
+        TrainingError: the bundle and the library have no instrument in common.
+    """
+
+    def __init__(self, bundle: Bundle, library: NoteDataset, count: int) -> None:
+        self.bundle = bundle
+        self.library = library
+        self.count = count
+        """Notes of the largest sections; the others ask for a share of it."""
+        points = bundle.timbre_map.points
+        self.instruments: list[str] = [point.instrument for point in points]
+        self.families: list[str] = [point.family for point in points]
+        self.points: NDArray[np.float64] = np.array([(point.x, point.y) for point in points]).reshape(-1, 2)
+        numbers = {name: number for number, name in enumerate(self.instruments)}
+        of_library = np.array([numbers.get(name, -1) for name in library.instruments], dtype=np.int64)
+        self.instrument_of: NDArray[np.int64] = of_library[library.instrument]
+        """Per note of the library, the number of its instrument on the map; -1 where it is not there."""
+        self.voice_of: NDArray[np.int64] = self.instrument_of * len(library.sources) + library.source
+        """Per note of the library, its instrument as one of the sources has it: a number for each."""
+        self.usable: NDArray[np.bool_] = self._usable()
+        """Per note of the library, whether it is judged."""
+        if not self.usable.any():
+            raise TrainingError(
+                f"{library.path}: no note of it can be judged with the bundle {bundle.path}: its instruments "
+                "are not on the bundle's map, or its pitches are not; name the library that the bundle "
+                "learnt from"
+            )
+
+    @property
+    def noise(self) -> float:
+        """The radius on the map by which training moved the points."""
+        return NOISE_OF_SPACING * float(np.median(self.spacing)) if len(self.points) > 1 else 0.0
+
+    @property
+    def spacing(self) -> NDArray[np.float64]:
+        """The distances [instruments] from each point to the nearest other one."""
+        apart = np.linalg.norm(self.points[:, None] - self.points[None], axis=2)
+        np.fill_diagonal(apart, np.inf)
+        return apart.min(axis=1)
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Makes a generator that is the same in every run, and another one for each purpose."""
+        return np.random.default_rng(zlib.crc32(purpose.encode()))
+
+    def rows_of(self, split: Split) -> NDArray[np.int64]:
+        """Finds the notes of this split that are judged."""
+        return np.flatnonzero(self.usable & (self.library.split == int(split))).astype(np.int64)
+
+    def pick(self, split: Split, n: int, purpose: str = "cells") -> NDArray[np.int64]:
+        """Picks some of them at random, always the same ones: as many as there are, at most `n`."""
+        return pick_some(self.rows_of(split), n, self.rng(f"{purpose} {split.name}"))
+
+    def name(self, row: int) -> str:
+        """Names the instrument of a note."""
+        return self.instruments[int(self.instrument_of[row])]
+
+    def family(self, row: int) -> str:
+        """Names its family, as the map has it."""
+        return self.families[int(self.instrument_of[row])]
+
+    def takes(self, rows: Iterable[int]) -> dict[Kind, list[Take]]:
+        """Makes the takes of notes, kind by kind."""
+        chosen = [int(row) for row in rows]
+        return {kind: [self.take(kind, row) for row in chosen] for kind in Kind}
+
+    def take(self, kind: Kind, row: int) -> Take:
+        """Makes the take of a note as the source, the codec or the bundle has it."""
+        if kind is Kind.GENERATED:
+            return self.generated(row)
+        library = self.library
+        held = float(library.held_seconds[row])
+        return Take(kind, int(library.pitch[row]), int(library.velocity[row]), held, row=int(row))
+
+    def source(self, row: int) -> Take:
+        """Makes the take of the note itself."""
+        return self.take(Kind.SOURCE, row)
+
+    def generated(self, row: int, draw: int = 0) -> Take:
+        """Asks the same note of the bundle, at its instrument's published point."""
+        x, y = self.points[self.instrument_of[row]]
+        library = self.library
+        return self.asked(
+            (x, y),
+            int(library.pitch[row]),
+            int(library.velocity[row]),
+            float(library.held_seconds[row]),
+            draw,
+        )
+
+    def asked(
+        self, timbre: Sequence[float], pitch: int, velocity: int, seconds: float, draw: int = 0
+    ) -> Take:
+        """Asks any note of the bundle; the hold is brought into the bundle's range."""
+        ranges = self.bundle.manifest.ranges
+        held = min(max(round(float(seconds), 4), ranges.seconds_min), ranges.seconds_max)
+        point = (float(timbre[0]), float(timbre[1]))
+        return Take(Kind.GENERATED, int(pitch), int(velocity), held, timbre=point, draw=draw)
+
+    def unlikeness(
+        self, row: int, rows: NDArray[np.int64], hold_scale: float = HOLD_SCALE
+    ) -> NDArray[np.float64]:
+        """Measures how unlike note `row` the notes `rows` are played, [rows]: 1 for a scale of either.
+
+        A larger `hold_scale` lets the velocity decide, for measures that do not mind the hold.
+        """
+        library = self.library
+        velocity = np.abs(library.velocity[rows].astype(float) - float(library.velocity[row]))
+        hold = np.abs(np.log(library.held_seconds[rows] / library.held_seconds[row]))
+        return np.asarray(velocity / VELOCITY_SCALE + hold / hold_scale, dtype=np.float64)
+
+    def most_alike(self, row: int, rows: NDArray[np.int64], hold_scale: float = HOLD_SCALE) -> int | None:
+        """Finds the one of `rows` that is played most like note `row`; None where there is no other note."""
+        rows = rows[rows != row]
+        return int(rows[np.argmin(self.unlikeness(row, rows, hold_scale))]) if len(rows) else None
+
+    def _usable(self) -> NDArray[np.bool_]:
+        ranges, library = self.bundle.manifest.ranges, self.library
+        low, high = max(LOWEST, ranges.pitch_min), min(HIGHEST, ranges.pitch_max)
+        slack = 1e-4  # holds are float32 in the library
+        usable: NDArray[np.bool_] = (
+            (self.instrument_of >= 0)
+            & (library.pitch >= low)
+            & (library.pitch <= high)
+            & (library.velocity >= ranges.velocity_min)
+            & (library.velocity <= ranges.velocity_max)
+            & (library.held_seconds >= ranges.seconds_min - slack)
+            & (library.held_seconds <= ranges.seconds_max + slack)
+            & (library.length > 0)
+            & ~library.cut
+        )
+        return usable
+
+
+def pick_some(rows: NDArray[np.int64], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Picks at most `n` of the rows at random, in ascending order."""
+    return np.sort(rng.permutation(rows)[:n])

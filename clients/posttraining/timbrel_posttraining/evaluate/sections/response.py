@@ -1,0 +1,192 @@
+"""Response to how a note is played: its level and brightness over velocity, its release after the hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_posttraining.evaluate import estimates
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take, pick_some
+from timbrel_posttraining.evaluate.report import Figure, SectionReport
+from timbrel_posttraining.evaluate.sections.section import Section
+from timbrel_posttraining.evaluate.takes import Measurements
+from timbrel_training.notes.split import Split
+
+VELOCITIES = (20, 50, 80, 110)
+VELOCITY_REACH = 15
+"""A note stands for the velocity asked where it is at most this far from it."""
+FEWEST = 3
+"""Brightness is ranked over at least so many notes of a cell."""
+
+VelocityLayers = dict[int, int]
+"""One cell's notes of the library, by the velocity of VELOCITIES that each stands for."""
+
+HOLDS = (0.2, 1.0, 3.0)
+"""Seconds that notes are held for."""
+HOLD_REACH = 1.25
+"""A note stands for a hold where its own is at most this factor longer or shorter."""
+ALLOWED_SHARE, ALLOWED_SECONDS = 0.10, 0.05
+"""A release may be off by this share of its length or by these seconds, whichever is more."""
+
+
+class Velocity(Section):
+    """Judges cells (instrument and pitch of one source) that the library has at most of the velocities."""
+
+    name = "velocity"
+
+    def __init__(self, notes: EvaluationSet) -> None:
+        self.cells = choose_layers(notes, max(1, notes.count // 8))
+        self.takes = {
+            kind: [{velocity: notes.take(kind, row) for velocity, row in cell.items()} for cell in self.cells]
+            for kind in Kind
+        }
+
+    def requested(self) -> Iterable[Take]:
+        return (take for cells in self.takes.values() for cell in cells for take in cell.values())
+
+    def judge(self, measured: Measurements) -> SectionReport:
+        figures = (
+            *self._level(measured, Kind.GENERATED),
+            *self._level(measured, Kind.RECONSTRUCTION),
+            *self._brightness(measured),
+        )
+        method = (
+            f"{len(self.cells)} cells (instrument and pitch of one source) that the library has near at "
+            f"least {FEWEST} of the velocities {', '.join(map(str, VELOCITIES))} (at most {VELOCITY_REACH} "
+            "away; nothing is rendered anew). Each note is asked of the bundle with its own velocity and "
+            "hold. The level error is the largest of the four velocities' medians; brightness is ranked "
+            "within each cell."
+        )
+        return SectionReport(self.name, "Response to velocity", method, figures)
+
+    def _level(self, measured: Measurements, kind: Kind) -> Iterator[Figure]:
+        errors, asked = self._level_errors(measured, kind)
+        suffix = "" if kind is Kind.GENERATED else f".{kind}"
+        worst = estimates.joint(worst_median, np.abs(errors), asked)
+        yield Figure(f"velocity.level_error{suffix}", f"level error, worst velocity: {kind}", worst, "dB")
+        for velocity in VELOCITIES:
+            at = errors[asked == velocity]
+            label = f"level near velocity {velocity}, {kind} less source"
+            yield Figure(f"velocity.level_bias.{velocity}.{kind}", label, estimates.median(at), "dB")
+            label = f"level error near velocity {velocity}: {kind}"
+            error = estimates.median(np.abs(at))
+            yield Figure(f"velocity.level_error.{velocity}.{kind}", label, error, "dB")
+
+    def _level_errors(
+        self, measured: Measurements, kind: Kind
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Measures per note the level less that of the source, in dB, and the velocity that it stands for."""
+        pairs = [
+            (velocity, measured.features(take).level_db - measured.features(source[velocity]).level_db)
+            for source, cell in zip(self.takes[Kind.SOURCE], self.takes[kind], strict=True)
+            for velocity, take in cell.items()
+        ]
+        table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+        return table[:, 1], table[:, 0]
+
+    def _brightness(self, measured: Measurements) -> Iterator[Figure]:
+        sources = [self._brightnesses(measured, cell) for cell in self.takes[Kind.SOURCE]]
+        for kind in (Kind.RECONSTRUCTION, Kind.GENERATED):
+            made = [self._brightnesses(measured, cell) for cell in self.takes[kind]]
+            ranks = [estimates.rank_correlation(a, b) for a, b in zip(sources, made, strict=True)]
+            label = f"brightness over velocity, rank correlation with the source: {kind}"
+            yield Figure(f"velocity.brightness.{kind}", label, estimates.mean(ranks))
+
+    @staticmethod
+    def _brightnesses(measured: Measurements, cell: dict[int, Take]) -> list[float]:
+        return [measured.features(take).brightness for take in cell.values()]
+
+
+class Release(Section):
+    """Judges how long notes sound that are held for about 0.2, 1 and 3 seconds."""
+
+    name = "release"
+
+    def __init__(self, notes: EvaluationSet) -> None:
+        rows = [choose_rows(notes, hold, max(1, notes.count // 6)) for hold in HOLDS]
+        self.holds = np.repeat(HOLDS, [len(found) for found in rows])
+        self.takes = notes.takes(chain.from_iterable(rows))
+
+    def requested(self) -> Iterable[Take]:
+        return chain.from_iterable(self.takes.values())
+
+    def judge(self, measured: Measurements) -> SectionReport:
+        lengths = {kind: measured.column(takes, "release_seconds") for kind, takes in self.takes.items()}
+        figures = (
+            *self._errors(lengths, Kind.GENERATED),
+            *self._errors(lengths, Kind.RECONSTRUCTION),
+            *self._by_hold(lengths),
+        )
+        method = (
+            f"{len(self.holds)} notes of the library held for about "
+            f"{', '.join(f'{hold:g}' for hold in HOLDS)} s (within a factor of {HOLD_REACH:g}; nothing is "
+            "rendered anew), asked of the bundle with their own hold: how long they sound after the key is "
+            f"let go. Allowed is an error of {100 * ALLOWED_SHARE:g} % or {1000 * ALLOWED_SECONDS:g} ms, "
+            "whichever is more."
+        )
+        return SectionReport(self.name, "Length of the release", method, figures)
+
+    def _errors(self, lengths: dict[Kind, NDArray[np.float64]], kind: Kind) -> Iterator[Figure]:
+        source, made = lengths[Kind.SOURCE], lengths[kind]
+        suffix = "" if kind is Kind.GENERATED else f".{kind}"
+        ratio = estimates.median(error_of_allowed(source, made))
+        label = f"error of the release as a share of what is allowed: {kind}"
+        yield Figure(f"release.error_of_allowed{suffix}", label, ratio, "%")
+        error = estimates.median(1000 * np.abs(made - source))
+        yield Figure(f"release.error{suffix}", f"error of the release: {kind}", error, "ms")
+
+    def _by_hold(self, lengths: dict[Kind, NDArray[np.float64]]) -> Iterator[Figure]:
+        for hold in HOLDS:
+            at = self.holds == hold
+            for kind, seconds in lengths.items():
+                label = f"release after about {hold:g} s: {kind}"
+                yield Figure(f"release.{hold:g}s.{kind}", label, estimates.median(1000 * seconds[at]), "ms")
+            error = np.abs(lengths[Kind.GENERATED] - lengths[Kind.SOURCE])[at]
+            label = f"error of the release after about {hold:g} s: generated"
+            yield Figure(f"release.{hold:g}s.error", label, estimates.median(1000 * error), "ms")
+
+
+def choose_layers(notes: EvaluationSet, n: int) -> list[VelocityLayers]:
+    """Picks at most `n` cells of training notes at random, each with notes for at least FEWEST velocities."""
+    rows = notes.rows_of(Split.TRAIN)
+    keys = notes.voice_of[rows] * 128 + notes.library.pitch[rows]
+    order = np.argsort(keys, kind="stable")
+    groups = np.split(rows[order], np.flatnonzero(np.diff(keys[order])) + 1)
+    cells = [cell for group in groups if len(cell := layers_of(notes, group)) >= FEWEST]
+    chosen = pick_some(np.arange(len(cells)), n, notes.rng("velocity"))
+    return [cells[int(number)] for number in chosen]
+
+
+def layers_of(notes: EvaluationSet, rows: NDArray[np.int64]) -> VelocityLayers:
+    """Finds for each of VELOCITIES the nearest note of these, where one is within reach; no note twice."""
+    layers: VelocityLayers = {}
+    if not len(rows):
+        return layers
+    played = notes.library.velocity[rows].astype(int)
+    for velocity in VELOCITIES:
+        away = np.abs(played - velocity)
+        nearest = int(np.argmin(away))
+        if away[nearest] <= VELOCITY_REACH and int(rows[nearest]) not in layers.values():
+            layers[velocity] = int(rows[nearest])
+    return layers
+
+
+def worst_median(errors: NDArray[np.float64], asked: NDArray[np.float64]) -> float:
+    """The largest of the medians of the errors, velocity by velocity."""
+    return max(float(np.median(errors[asked == velocity])) for velocity in np.unique(asked))
+
+
+def choose_rows(notes: EvaluationSet, hold: float, n: int) -> NDArray[np.int64]:
+    """Picks at most `n` training notes at random that are held for about this long."""
+    rows = notes.rows_of(Split.TRAIN)
+    near = np.abs(np.log(notes.library.held_seconds[rows] / hold)) <= np.log(HOLD_REACH)
+    return pick_some(rows[near], n, notes.rng(f"release {hold:g}"))
+
+
+def error_of_allowed(source: NDArray[np.float64], made: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Errors of releases in seconds, as shares of what is allowed: 1 is the limit."""
+    allowed = np.maximum(ALLOWED_SHARE * source, ALLOWED_SECONDS)
+    return np.asarray(np.abs(made - source) / allowed, dtype=np.float64)

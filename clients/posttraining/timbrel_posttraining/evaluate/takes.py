@@ -1,0 +1,291 @@
+"""Takes: the bundle writes them, they are measured over several processes, and the cache keeps it all."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel import Client
+from timbrel.progress import bar
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import CodecDecoder, CodecEncoder
+from timbrel_bundle.errors import AudioError
+from timbrel_bundle.files import atomic_path
+from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_posttraining import processes
+from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
+from timbrel_posttraining.evaluate.measure.features import NOWHERE, NoteFeatures, measure_note
+from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.spectrum import HOP, SAMPLE_RATE, floor_below, log_mel, log_mel_distance
+
+CACHE_VERSION = 1
+"""Raise it when measurements change: older ones are then made anew."""
+
+TIMEOUT_SECONDS = 600.0
+"""Timeout of one note, the wait for a slot included."""
+
+CHUNK = 4
+"""Takes handed to a process at a time."""
+
+FRAMES_PER_SECOND = SAMPLE_RATE / HOP
+"""Frame rate of the spectrograms."""
+
+MELS_KEPT = 2048
+"""Spectrograms held in memory: some 100 MB."""
+
+
+@dataclass(frozen=True)
+class TakeCache:
+    """Keeps up to three files for each take, so that a run that was killed goes on where it stopped.
+
+    Processes may share it: files appear whole.
+    """
+
+    folder: Path
+
+    @classmethod
+    def open(cls, out: Path, bundle: Bundle, library: NoteDataset) -> TakeCache:
+        """Opens the folder for this very bundle and library, made as needed."""
+        digest = hashlib.sha256(f"{CACHE_VERSION} {bundle.manifest.bundle_hash} ".encode())
+        digest.update(json.dumps(library.header, sort_keys=True).encode())
+        digest.update(library.index.tobytes())
+        folder = out / "cache" / digest.hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(folder)
+
+    def has_codes(self, take: Take) -> bool:
+        """Tells whether a generated take has been written."""
+        return self._codes(take).is_file()
+
+    def save_codes(self, take: Take, codes: NDArray[np.uint16], truncated: bool) -> None:
+        """Keeps codes [T, K] of a generated take, and whether it was cut at the bundle's cap."""
+        with atomic_path(self._codes(take)) as temporary, open(temporary, "xb") as file:
+            np.savez(file, codes=codes, truncated=truncated)
+
+    def codes(self, take: Take) -> tuple[NDArray[np.uint16], bool]:
+        """Reads what `save_codes` kept."""
+        with np.load(self._codes(take)) as kept:
+            return kept["codes"], bool(kept["truncated"])
+
+    def has_mel(self, take: Take) -> bool:
+        """Tells whether the take's log-mel spectrogram is there."""
+        return self._mel(take).is_file()
+
+    def save_mel(self, take: Take, mel: NDArray[np.floating]) -> None:
+        """Keeps a log-mel spectrogram [frames, 80] in dB, rounded to fp16: to 0.06 dB or better."""
+        with atomic_path(self._mel(take)) as temporary, open(temporary, "xb") as file:
+            np.save(file, mel.astype(np.float16))
+
+    def mel(self, take: Take) -> NDArray[np.float32]:
+        """Reads what `save_mel` kept."""
+        return np.asarray(np.load(self._mel(take)), dtype=np.float32)
+
+    def has_features(self, take: Take) -> bool:
+        """Tells whether the take was measured in full."""
+        return self._features(take).is_file()
+
+    def save_features(self, take: Take, features: NoteFeatures) -> None:
+        """Keeps a take's measurements."""
+        with atomic_path(self._features(take)) as temporary:
+            temporary.write_text(json.dumps(features.to_json()))
+
+    def features(self, take: Take) -> NoteFeatures:
+        """Reads what `save_features` kept."""
+        return NoteFeatures.from_json(json.loads(self._features(take).read_text()))
+
+    def _codes(self, take: Take) -> Path:
+        return self.folder / f"{take.id}.codes.npz"
+
+    def _mel(self, take: Take) -> Path:
+        return self.folder / f"{take.id}.mel.npy"
+
+    def _features(self, take: Take) -> Path:
+        return self.folder / f"{take.id}.json"
+
+
+class TakeAudio:
+    """Gives takes their sound: read from the library, sent through the codec, or decoded from codes."""
+
+    def __init__(self, bundle: Bundle, library: NoteDataset, cache: TakeCache) -> None:
+        self._encoder = CodecEncoder(bundle, n_threads=1)
+        self._decoder = CodecDecoder(bundle, n_threads=1)
+        self._library = library
+        self._cache = cache
+
+    def of(self, take: Take) -> tuple[NDArray[np.float32], int]:
+        """Returns audio [samples], at least one, and its sample rate."""
+        if take.kind is Kind.SOURCE:
+            return self._library.audio(take.row), self._library.sample_rate
+        codes = self._codes(take)
+        rate, hop = self._decoder.sample_rate, self._decoder.spec.hop_length
+        return (self._decoder.decode(codes) if len(codes) else np.zeros(hop, np.float32)), rate
+
+    def _codes(self, take: Take) -> NDArray[np.uint16]:
+        """Reads or makes the codes [T, K] of a take that is decoded."""
+        if take.kind is Kind.GENERATED:
+            return self._cache.codes(take)[0]
+        audio = self._library.audio(take.row)
+        return self._encoder.encode(audio, self._library.sample_rate, float(take.pitch))
+
+
+def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progress: bool = False) -> None:
+    """Has the bundle write the generated takes among these that are not in the cache yet.
+
+    A private server is started on the bundle, and used with its default sampling. Every take is written once,
+    with its own seed: none is picked.
+
+    Raises:
+        TimbrelError: the server does not start, or refuses a note.
+    """
+    missing = [take for take in takes if take.kind is Kind.GENERATED and not cache.has_codes(take)]
+    if not missing:
+        return
+    with Client(bundle=bundle, timeout=TIMEOUT_SECONDS) as client:
+        client.prepare()
+        # As many as there are slots keep the engine's batch full, and some wait so that none is ever empty.
+        pool = ThreadPoolExecutor(2 * client.model().n_slots)
+        try:
+            futures = [pool.submit(_write, client, take, cache) for take in missing]
+            with bar("writing", len(missing), "note", shown=progress) as shown:
+                for future in as_completed(futures):
+                    future.result()
+                    shown.update()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _write(client: Client, take: Take, cache: TakeCache) -> None:
+    note = client.generate(take.timbre, take.pitch, take.velocity, take.seconds, take.seed)
+    cache.save_codes(take, note.codes, note.truncated)
+
+
+def measure_takes(
+    bundle: Path,
+    library: Path,
+    wanted: Mapping[Take, bool],
+    cache: TakeCache,
+    jobs: int,
+    *,
+    progress: bool = False,
+) -> None:
+    """Measures the takes that the cache lacks.
+
+    Args:
+        bundle, library: their folders; each process opens its own.
+        wanted: takes, and whether each is measured in full or its log-mel spectrogram is enough.
+        jobs: processes; 1 works in this one.
+    """
+    missing = [
+        (take, in_full)
+        for take, in_full in wanted.items()
+        if not cache.has_mel(take) or (in_full and not cache.has_features(take))
+    ]
+    if not missing:
+        return
+    make_measurer = functools.partial(Measurer, bundle, library, cache)
+    with (
+        processes.results(make_measurer, Measurer.measure, missing, min(jobs, len(missing)), CHUNK) as done,
+        bar("measuring", len(missing), "note", shown=progress) as shown,
+    ):
+        for _ in done:
+            shown.update()
+
+
+class Measurer:
+    """Measures takes and keeps what it finds in the cache. One per process."""
+
+    def __init__(self, bundle: Path, library: Path, cache: TakeCache) -> None:
+        opened = Bundle.open(bundle, verify=False)  # checked by whoever started this
+        self._audio = TakeAudio(opened, NoteDataset(library), cache)
+        self._timbre_encoder = TimbreEncoder(opened, n_threads=1)
+        self._meter = TuningMeter()
+        self._cache = cache
+
+    def measure(self, work: tuple[Take, bool]) -> None:
+        """Keeps a take's log-mel spectrogram and, where it is measured in full, its features too."""
+        take, in_full = work
+        audio, rate = self._audio.of(take)
+        if not in_full:
+            self._cache.save_mel(take, log_mel(audio, rate))
+            return
+        features, mel = measure_note(
+            audio,
+            rate,
+            take.pitch,
+            take.seconds,
+            self._meter,
+            point=self._locate(audio, rate),
+            truncated=take.kind is Kind.GENERATED and self._cache.codes(take)[1],
+        )
+        self._cache.save_features(take, features)
+        self._cache.save_mel(take, mel)
+
+    def _locate(self, audio: NDArray[np.float32], sample_rate: int) -> tuple[float, float]:
+        """Places a note by its sound alone, not even its pitch; NOWHERE where there is too little of it."""
+        try:
+            return self._timbre_encoder.locate(audio, sample_rate)
+        except AudioError:
+            return NOWHERE
+
+
+class Measurements:
+    """The measurements of takes, read from the cache as they are asked for."""
+
+    def __init__(self, cache: TakeCache) -> None:
+        self.features = functools.cache(cache.features)
+        """Reads the features of a take that was measured in full."""
+        self.mel = functools.lru_cache(MELS_KEPT)(cache.mel)
+        """Reads the log-mel spectrogram [frames, 80], in dB, of any take."""
+
+    def column(self, takes: Sequence[Take], field: str) -> NDArray[np.float64]:
+        """One field of the takes' features, [takes]; a flag is 0 or 1."""
+        return np.array([float(getattr(self.features(take), field)) for take in takes])
+
+    def points(self, takes: Sequence[Take]) -> NDArray[np.float64]:
+        """Lists the points [takes, 2] where the timbre encoder puts the takes."""
+        features = [self.features(take) for take in takes]
+        return np.array([(each.x, each.y) for each in features]).reshape(-1, 2)
+
+    def mfcc(self, takes: Sequence[Take]) -> NDArray[np.float64]:
+        """Coefficients 2 to 13 of the takes, [takes, 12]."""
+        rows = [self.features(take).mfcc for take in takes]
+        return np.array(rows, dtype=np.float64).reshape(len(takes), -1)
+
+    def statistics(self, takes: Sequence[Take]) -> NDArray[np.float64]:
+        """The statistics of each that the Frechet distance compares, [takes, 40]."""
+        return np.array([self.features(take).statistics for take in takes], dtype=np.float64)
+
+    def distance(self, reference: Take, other: Take) -> float:
+        """The log-mel distance in dB."""
+        return float(log_mel_distance(self.mel(reference), self.mel(other)))
+
+    def held_distance(self, reference: Take, other: Take, floor: float | None = None) -> float:
+        """The log-mel distance in dB over the time for which both keys are held.
+
+        Args:
+            floor: level in dB that both are clipped at; 60 dB below the reference's peak where it is None.
+        """
+        n_frames = max(1, int(min(reference.seconds, other.seconds) * FRAMES_PER_SECOND))
+        return log_mel_distance(self.mel(reference)[:n_frames], self.mel(other)[:n_frames], floor)
+
+    def nearest(self, take: Take, candidates: Sequence[Take]) -> int:
+        """Finds which of the candidates is nearest to a take, while both are held.
+
+        All are clipped at one floor, 60 dB below the take's own peak.
+        """
+        floor = floor_below(self.mel(take))
+        return int(np.argmin([self.held_distance(candidate, take, floor) for candidate in candidates]))
+
+    def distances(self, references: Sequence[Take], others: Sequence[Take]) -> NDArray[np.float64]:
+        """The log-mel distances [takes] in dB, pair by pair."""
+        pairs = zip(references, others, strict=True)
+        return np.array([self.distance(reference, other) for reference, other in pairs])

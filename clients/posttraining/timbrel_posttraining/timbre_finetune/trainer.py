@@ -1,0 +1,287 @@
+"""Trains the timbre encoder further, towards points that stay where they are."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.files import atomic_path
+from timbrel_posttraining.bundles import published_map
+from timbrel_posttraining.evaluate.evaluation_set import Kind
+from timbrel_posttraining.evaluate.sections.map import APART_FACTOR, ranks, spreads
+from timbrel_posttraining.timbre_finetune import dataset
+from timbrel_training.checkpoint import load_description, save_weights
+from timbrel_training.codec.interface import Codec
+from timbrel_training.errors import CheckpointError, TrainingError
+from timbrel_training.loop import Loop, batch_seed
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.posttraining_config import TimbreFinetuneConfig
+from timbrel_training.timbre.encoder import TimbreEncoder, into_disc
+from timbrel_training.timbre.map import ENCODER, MAP_FILE, NOTES_FILE, TimbreMap, read_map
+from timbrel_training.timbre.train import EMBED_BATCH, SHORTEST_CROP, load_encoder
+from timbrel_training.tokens.table import TokenTable
+
+DATASET = "lessons"
+"""The folder of the dataset, within that of the training; so named that older runs can be resumed."""
+PLACE_TOLERANCE = 1e-5
+"""By how much the points of a bundle and of its stage 1 may differ, rounded to float32 as they are."""
+
+
+@dataclass(frozen=True)
+class TimbreBatch:
+    """Encoded notes, and where they belong."""
+
+    codes: Tensor  # int64 [B, F, K]
+    n_frames: Tensor  # int64 [B]
+    instrument: Tensor  # int64 [B], NO_INSTRUMENT between instruments
+    target: Tensor  # float32 [B, 2]
+
+
+class TimbreFineTuner:
+    """Draws batches of the dataset, and scores the encoder on them.
+
+    Args:
+        config: of the training.
+        encoder: stage 1's; trained in place.
+        codec: which made the codes.
+        samples: the samples of the dataset.
+        table: their codes, in the same order.
+        chart: the bundle's map, m points; they are no parameters, and stay.
+        device: to train on.
+
+    Raises:
+        TrainingError: there are no source notes, or none of the bundle's own, to learn from.
+    """
+
+    def __init__(
+        self,
+        config: TimbreFinetuneConfig,
+        encoder: TimbreEncoder,
+        codec: Codec,
+        samples: Sequence[dataset.TimbreSample],
+        table: TokenTable,
+        chart: TimbreMap,
+        device: torch.device,
+    ) -> None:
+        self.config = config
+        self.encoder = encoder.to(device)
+        self.codec = codec.eval().to(device)
+        self.table = table
+        self.device = device
+        self.points = chart.centroids.astype(np.float64)
+        self.spacings = chart.spacings
+        self.spacing = chart.spacing
+        self.instrument = np.array([sample.instrument for sample in samples], dtype=np.int64)
+        self.target = np.array([sample.target for sample in samples], dtype=np.float32).reshape(-1, 2)
+        self._of_kind = _kinds(samples, self.instrument)
+        self._training, self._kept_back = self._share_out()
+        self._centres = torch.from_numpy(chart.centroids).to(device)
+        room = np.minimum(chart.spacings, chart.spacing)
+        self._scale = torch.from_numpy(np.append(room, chart.spacing).astype(np.float32)).to(device)
+
+    def batch(self, step: int) -> TimbreBatch:
+        """Draws random notes of each kind, each kind's share; some cropped to a random shorter length."""
+        config, table = self.config, self.table
+        rng = np.random.default_rng(batch_seed(config.loop.seed, step))
+        n_sources = round(config.source_share * config.batch_size)
+        n_between = round(config.between_share * config.batch_size) if len(self._training["between"]) else 0
+        counts = {
+            "source": n_sources,
+            "between": n_between,
+            "generated": config.batch_size - n_sources - n_between,
+        }
+        rows = np.concatenate([rng.choice(self._training[kind], n) for kind, n in counts.items() if n])
+        n_frames = self.encoder.config.n_frames
+        codes, lengths = table.crops(rows, n_frames)
+        shorter = rng.integers(min(SHORTEST_CROP, n_frames), n_frames + 1, len(rows))
+        cropped = rng.random(len(rows)) < config.crop_share
+        lengths = np.where(cropped, np.minimum(lengths, shorter), lengths)
+        return TimbreBatch(
+            codes=torch.from_numpy(codes).to(self.device),
+            n_frames=torch.from_numpy(lengths).to(self.device),
+            instrument=torch.from_numpy(self.instrument[rows]).to(self.device),
+            target=torch.from_numpy(self.target[rows]).to(self.device),
+        )
+
+    def loss(self, batch: TimbreBatch, /) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Scores telling the instrument by its distance among all, and nearness to the point asked for.
+
+        A distance from a point counts by how near that instrument's neighbours are. Both losses grow no more
+        than in proportion with the distance: what cannot be told apart does not pull all others along.
+        """
+        config = self.config
+        mean, _ = self.encoder.distribution(self._latents(batch.codes), batch.n_frames)
+        named = batch.instrument != dataset.NO_INSTRUMENT
+        logits = -_length(mean[:, None] - self._centres[None]) / (config.softness * self.spacing)  # [B, m]
+        away = _length(mean - batch.target) / self._scale[batch.instrument]
+        parts = {
+            "name": nn.functional.cross_entropy(logits[named], batch.instrument[named]),
+            "pull": nn.functional.huber_loss(away, torch.zeros_like(away), delta=0.5),
+        }
+        return config.name_weight * parts["name"] + config.pull_weight * parts["pull"], parts
+
+    def validate(self, average: nn.Module) -> dict[str, float]:
+        """Measures which shares of the notes, kept back and trained on, lie nearest to their own point."""
+        if not isinstance(average, TimbreEncoder):
+            raise TypeError(f"{type(average).__name__} is no timbre encoder")
+        figures: dict[str, float] = {}
+        for name, rows in (("kept_back", self._kept_back), ("training", self._sample(self._training))):
+            for kind in ("source", "generated"):
+                if len(rows[kind]):
+                    rank = ranks(self.locate(average, rows[kind]), self.instrument[rows[kind]], self.points)
+                    figures[f"{name}_{kind}"] = float((rank == 0).mean())
+        sources = self._of_kind["source"]
+        spread = spreads(self.locate(average, sources), self.instrument[sources], self.points)
+        known = ~np.isnan(spread)
+        figures["apart"] = float((self.spacings[known] >= APART_FACTOR * spread[known]).mean())
+        between = self._kept_back["between"]
+        if len(between):
+            away = np.linalg.norm(self.locate(average, between) - self.target[between], axis=1)
+            figures["between_error"] = float(np.median(away)) / self.spacing
+        return figures
+
+    @torch.no_grad()
+    def locate(self, encoder: TimbreEncoder, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Finds where the encoder puts these notes, [n, 2]."""
+        found = [np.zeros((0, 2))]
+        for first in range(0, len(rows), EMBED_BATCH):
+            codes, lengths = self.table.crops(rows[first : first + EMBED_BATCH], encoder.config.n_frames)
+            latents = self._latents(torch.from_numpy(codes).to(self.device))
+            mean, _ = encoder.distribution(latents, torch.from_numpy(lengths).to(self.device))
+            found.append(into_disc(mean).double().cpu().numpy())
+        return np.concatenate(found)
+
+    @torch.no_grad()
+    def _latents(self, codes: Tensor) -> Tensor:
+        with torch.autocast(self.device.type, enabled=False):
+            return self.codec.latents(codes).float()
+
+    def _share_out(self) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
+        """Splits each kind's notes into those to train on and those kept back; silent notes are neither."""
+        rng = np.random.default_rng(self.config.loop.seed)
+        training, kept_back = {}, {}
+        for kind, rows in self._of_kind.items():
+            audible = rng.permutation(rows[self.table.n_frames[rows] > 0])
+            n_kept = int(self.config.validation_share * len(audible))
+            kept_back[kind], training[kind] = np.sort(audible[:n_kept]), np.sort(audible[n_kept:])
+        for kind in ("source", "generated"):
+            if not len(training[kind]):
+                raise TrainingError(
+                    f"no {kind} note can be learnt from; raise hearing.source_notes and own_notes"
+                )
+        self._of_kind = {kind: np.union1d(training[kind], kept_back[kind]) for kind in training}
+        return training, kept_back
+
+    def _sample(
+        self, rows: Mapping[str, NDArray[np.int64]], n_notes: int = 600
+    ) -> dict[str, NDArray[np.int64]]:
+        rng = np.random.default_rng(0)
+        return {kind: rng.permutation(of)[:n_notes] for kind, of in rows.items()}
+
+
+def fine_tune_timbre(
+    config: TimbreFinetuneConfig,
+    bundle: Bundle,
+    library: NoteDataset,
+    timbre_dir: Path,
+    codec: Codec,
+    out_dir: Path,
+    device: torch.device,
+    jobs: int = 1,
+) -> Loop[TimbreBatch]:
+    """Makes the dataset and trains in `out_dir`, or resumes any of that.
+
+    Leaves what stage 1 leaves: the encoder as it is now, and its map and its notes' points as they were.
+
+    Args:
+        config: of the training.
+        bundle: made of this codec and this stage 1; verified.
+        library: the notes that it learnt from.
+        timbre_dir: stage 1's folder.
+        codec: the bundle's.
+        out_dir: for the dataset, the checkpoint and the encoder.
+        device: to train on.
+        jobs: processes that encode.
+
+    Raises:
+        CheckpointError: stage 1 is missing or not the bundle's, or the checkpoint is of another run.
+        TrainingError: the library or the codec is not the bundle's.
+        TimbrelError: the bundle cannot be served.
+    """
+    chart = _shared_map(bundle, timbre_dir)
+    _check_codec(bundle, codec)
+    encoder = load_encoder(timbre_dir)
+    samples = dataset.SamplePlan(bundle, library, config).draw()
+    key = dataset.dataset_key(bundle, library, config)
+    table = dataset.make_dataset(bundle, library, samples, out_dir / DATASET / key, jobs)
+    trainer = TimbreFineTuner(config, encoder, codec, samples, table, chart, device)
+    weights = (timbre_dir / f"{ENCODER}.safetensors").read_bytes()
+    settings = {name: value for name, value in asdict(config).items() if name != "loop"}
+    identity = {"hearing": settings, "lessons": key, "stage_1": hashlib.sha256(weights).hexdigest()}
+    loop = Loop(
+        config.loop,
+        encoder,
+        trainer.loss,
+        trainer.batch,
+        out_dir,
+        validate=trainer.validate,
+        identity=identity,
+        name="hearing",
+    )
+    loop.run()
+    average = loop.ema.model
+    figures = trainer.validate(average) if not loop.finished else loop.history[-1]
+    hearing = {"steps": loop.step, "lessons": key, "figures": dict(figures)}
+    save_weights(out_dir, ENCODER, average, {**load_description(timbre_dir, ENCODER), "hearing": hearing})
+    for name in (MAP_FILE, NOTES_FILE):
+        source, target = timbre_dir / name, out_dir / name
+        if source.resolve() != target.resolve():
+            with atomic_path(target) as temporary:
+                shutil.copyfile(source, temporary)
+    return loop
+
+
+def _kinds(
+    samples: Sequence[dataset.TimbreSample], instrument: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
+    """Finds the numbers of the source notes, of those generated at points, and of those between them."""
+    source = np.array([sample.take.kind is Kind.SOURCE for sample in samples], dtype=bool)
+    between = instrument == dataset.NO_INSTRUMENT
+    found = {"source": source, "generated": ~source & ~between, "between": between}
+    return {kind: np.flatnonzero(of).astype(np.int64) for kind, of in found.items()}
+
+
+def _shared_map(bundle: Bundle, timbre_dir: Path) -> TimbreMap:
+    """Reads the bundle's map; raises CheckpointError where stage 1 has another one."""
+    published, (chart, _) = published_map(bundle), read_map(timbre_dir)
+    names = [[point.instrument for point in each.points] for each in (published, chart)]
+    if names[0] != names[1] or np.abs(published.centroids - chart.centroids).max() > PLACE_TOLERANCE:
+        raise CheckpointError(
+            f"{timbre_dir}: its map is not that of {bundle.path}; name the folder that the bundle was "
+            "exported with"
+        )
+    return published
+
+
+def _check_codec(bundle: Bundle, codec: Codec) -> None:
+    spec = bundle.manifest.codec
+    for field in ("sample_rate", "hop_length", "n_codebooks", "codebook_size"):
+        if getattr(spec, field) != getattr(codec, field):
+            raise TrainingError(
+                f"the codec's {field} is {getattr(codec, field)}, that of the codec in {bundle.path} is "
+                f"{getattr(spec, field)}; name the folder that the bundle was exported with"
+            )
+
+
+def _length(x: Tensor) -> Tensor:
+    """The Euclidean length of [..., 2], with a gradient at 0 too."""
+    return x.square().sum(dim=-1).add(1e-12).sqrt()

@@ -1,1 +1,0 @@
-"""The demo: notes drawn by a hash, rendered, measured and pictured."""

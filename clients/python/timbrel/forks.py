@@ -1,0 +1,63 @@
+"""Clients and forks: a client belongs to the process that made it, and gRPC is told to leave forks alone.
+
+To be imported before gRPC is, which reads its variable once. Unasked, gRPC's C half restarts its threads in
+every forked child, and one in seven children of a process that has called a server crashes, whatever it was
+forked for. Asked to support forks (GRPC_ENABLE_FORK_SUPPORT=1) it ends every child that is forked while an
+asynchronous channel is open, programs started with a `preexec_fn` among them. Told not to, it harms none of
+them; only, no child of a process that called a server can call one itself, and `ForkGuard` says so.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+_HELP = "make clients after the fork, not before, or have multiprocessing start its processes by 'spawn'"
+
+_callers: list[int] = []
+"""The process that opened the first connection: this one, or one that it was forked from."""
+
+
+def about_to_connect() -> None:
+    """Notes that this process calls servers. To be called before a connection is opened.
+
+    Raises:
+        RuntimeError: this process was forked from one that had opened one: gRPC would wait for threads of it.
+    """
+    _check_parents()
+    if not _callers:
+        _callers.append(os.getpid())
+
+
+class ForkGuard:
+    """Remembers which process made a client, and refuses its use in another."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_at_home(self) -> bool:
+        """Whether this is the process that made it, and no forked child of it."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """
+        Raises:
+            RuntimeError: this is a forked child; its parent's connections and locks are of no use here. Or
+                the client was made in a child whose parent had called a server.
+        """
+        if not self.is_at_home:
+            raise RuntimeError(
+                f"this client was made by process {self._pid} and cannot be used in a forked child of it"
+                f" (process {os.getpid()}): {_HELP}"
+            )
+        _check_parents()
+
+
+def _check_parents() -> None:
+    if _callers and _callers[0] != os.getpid():
+        raise RuntimeError(
+            f"process {os.getpid()} was forked from process {_callers[0]}, which had called a server by then:"
+            f" no client works here; {_HELP}"
+        )

@@ -1,0 +1,1 @@
+"""Chosen notes become files: samples, instrument files, the manifest; or, on a cluster, shards."""

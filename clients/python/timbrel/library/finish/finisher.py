@@ -1,0 +1,222 @@
+"""The finisher: from an instrument's raw notes to its files. Equal notes make equal files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from timbrel.core.model import Model
+from timbrel.library.finish import instrument_files as instruments
+from timbrel.library.finish import loop, manifest
+from timbrel.library.finish.sample_files import sample_bytes
+from timbrel.library.plan.folder import sync, write_later
+from timbrel.library.plan.formats import SAMPLE_FORMATS
+from timbrel.library.plan.job import LibraryJob
+from timbrel.library.plan.voice import Voice
+from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels, instrument_gain_db, loudness
+from timbrel.library.render.measure import Measurement
+from timbrel.library.render.renderer import ChosenNote
+from timbrel.library.render.store import DecodedNote
+from timbrel_bundle.files import atomic_write
+
+SUSTAINED_DB_PER_SECOND = 6.0
+"""An instrument whose held notes lose no more than this is looped; what dies away by itself is not."""
+
+RELEASE_SECONDS = (0.05, 4.0)
+"""Bounds of the fade that a sampler applies after a key is let go."""
+
+Load = Callable[[str], DecodedNote]
+"""A note's key -> the note and its sound at the rate of the files."""
+
+
+@dataclass(frozen=True)
+class ChosenInstrument:
+    """All notes of one voice, chosen and measured, and what they have in common."""
+
+    voice: Voice
+    notes: Sequence[ChosenNote]
+    first_number: int
+    """Number of its first sample within the library."""
+
+    gain_db: float
+    looped: bool
+    """Whether its sounds last, so that they are given loops."""
+
+
+@dataclass(frozen=True)
+class Finisher:
+    """Writes the files of instruments. Threads may share it."""
+
+    job: LibraryJob
+    model: Model
+    folder: Path
+    """The library."""
+
+    kept: Path
+    """Folder of the rows of instruments that are finished."""
+
+    load: Load
+
+    def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
+        """Decides what concerns all notes of an instrument together."""
+        measured = [note.measured for note in notes]
+        return ChosenInstrument(
+            voice=notes[0].planned.voice,
+            notes=notes,
+            first_number=first_number,
+            gain_db=instrument_gain_db((each.loudness, each.true_peak) for each in measured),
+            looped=self.job.loops and is_sustained(measured),
+        )
+
+    def kept_rows(self, instrument: ChosenInstrument) -> list[manifest.ManifestRow] | None:
+        """Gives the rows of before, if they are of these very notes, measured alike, and all files exist."""
+        slug = instrument.voice.slug
+        try:
+            rows = list(manifest.read_rows(self.kept / f"{slug}.jsonl"))
+        except (OSError, ValueError):
+            return None
+        gain_db = round(instrument.gain_db, 3)
+        found = [
+            (row.key, row.trackers, row.pitch_measured, row.pitch_measured_other, row.gain_db) for row in rows
+        ]
+        wanted = [
+            (note.attempt.key, note.measured.trackers, *note.measured.heard, gain_db)
+            for note in instrument.notes
+        ]
+        files = [f"{slug}.sfz", f"{slug}.dspreset", *(row.file for row in rows)]
+        return rows if found == wanted and all((self.folder / file).is_file() for file in files) else None
+
+    def write_sample(self, instrument: ChosenInstrument, number: int) -> manifest.ManifestRow:
+        """Writes one sample of an instrument, counted from 0.
+
+        Raises:
+            OSError: the file cannot be written, or the raw note is damaged.
+        """
+        note = instrument.notes[number]
+        decoded = self.load(note.attempt.key)
+        audio, looped = self._finish(decoded, instrument)
+        sample_format, rate = SAMPLE_FORMATS[self.job.file_format], self.job.sample_rate
+        region = self._region(note, looped.loop if looped else None)
+        content = sample_bytes(audio, rate, sample_format, region, self._texts(note))
+        write_later(self.folder / note.planned.file, content)
+        # Measured already, unless more than the gain was changed since.
+        changed = looped is not None or rate != self.model.sample_rate
+        lufs = loudness(audio, rate) if changed else note.measured.loudness + instrument.gain_db
+        return manifest.ManifestRow.from_flat(
+            {
+                **manifest.rendering_facts(
+                    self.job, self.model, note, instrument.first_number + number, decoded.note
+                ),
+                **manifest.tuning_facts(note),
+                "sample_rate": rate,
+                "file": note.planned.file,
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "n_samples": len(audio),
+                "codec_hash": self.model.codec_hash,
+                "bandwidth_hz": bandwidth_hz(self.job, self.model),
+                "lead_in_seconds": LEAD_IN_SECONDS,
+                "gain_db": round(instrument.gain_db, 3),
+                "loudness_lufs": round(lufs, 3),
+                "peak_db": round(decibels(float(np.abs(audio).max(initial=0.0))), 3),
+                "loop_mode": "no_loop" if looped is None else "loop_continuous",
+                "loop_start": None if looped is None else looped.loop.start,
+                "loop_end": None if looped is None else looped.loop.end,
+                "loop_joint_db": None if looped is None else round(looped.joint_db, 3),
+            }
+        )
+
+    def commit(self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]) -> None:
+        """Writes .sfz and .dspreset, and then, once all is on the disk, that the instrument is finished.
+
+        Args:
+            rows: of all its samples, in order.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        sync(self.folder / row.file for row in rows)
+        slug, described = instrument.voice.slug, self._describe(instrument, rows)
+        atomic_write(self.folder / f"{slug}.sfz", instruments.sfz_text(described))
+        atomic_write(self.folder / f"{slug}.dspreset", instruments.dspreset_text(described))
+        manifest.write_rows(self.kept / f"{slug}.jsonl", rows)
+
+    def _finish(
+        self, decoded: DecodedNote, instrument: ChosenInstrument
+    ) -> tuple[Audio, loop.LoopedSound | None]:
+        """Levels and loops a sound."""
+        trimmed = decoded.trimmed
+        audio = trimmed.audio * np.float32(10.0 ** (instrument.gain_db / 20.0))
+        found = self._find_loop(audio, trimmed.removed) if instrument.looped else None
+        return (found.audio if found else audio), found
+
+    def _find_loop(self, audio: Audio, removed: int) -> loop.LoopedSound | None:
+        rate = self.job.sample_rate
+        released = round(self.job.seconds * rate) - removed
+        begin = round(max(loop.STEADY_SHARE * released, (LEAD_IN_SECONDS + loop.STEADY_SECONDS) * rate))
+        return loop.find_loop(audio, rate, begin, released - round(loop.BEFORE_RELEASE_SECONDS * rate))
+
+    def _texts(self, note: ChosenNote) -> dict[str, str]:
+        planned = note.planned
+        order = planned.order(self.job, note.attempt.number)
+        return {
+            "INAM": f"{planned.voice.name}, pitch {planned.pitch}, velocity {planned.velocity}",
+            "ICMT": f"timbre {order.timbre[0]:g},{order.timbre[1]:g} seed {order.seed} "
+            f"bundle {self.model.bundle_hash}",
+            "ISFT": f"timbrel {software_version()}",
+        }
+
+    @cached_property
+    def _zones(self) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
+        """The keys of each pitch, and the range of each velocity's layer."""
+        return instruments.key_zones(self.job.pitches), instruments.velocity_zones(self.job.velocities)
+
+    def _region(self, note: ChosenNote, loop: tuple[int, int] | None) -> instruments.Region:
+        planned, (keys, velocities) = note.planned, self._zones
+        return instruments.Region(
+            file=planned.file,
+            pitch=planned.pitch,
+            keys=keys[planned.pitch],
+            velocities=velocities[planned.velocity],
+            round_robin=planned.round_robin,
+            tune=note.tune_cents,
+            loop=loop,
+        )
+
+    def _describe(
+        self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]
+    ) -> instruments.SamplerInstrument:
+        low, high = RELEASE_SECONDS
+        release = median(note.measured.release_seconds for note in instrument.notes)
+        return instruments.SamplerInstrument(
+            name=instrument.voice.name,
+            slug=instrument.voice.slug,
+            comment=f"rendered by timbrel {software_version()} with bundle {self.model.bundle_hash[:12]}",
+            regions=[self._region(note, row.loop) for note, row in zip(instrument.notes, rows, strict=True)],
+            round_robins=self.job.round_robins,
+            velocity_tracking=instruments.velocity_tracking(len(self.job.velocities)),
+            release_seconds=min(high, max(low, release)),
+        )
+
+
+def is_sustained(notes: Sequence[Measurement]) -> bool:
+    """Tells whether most notes of an instrument keep their level for as long as they are held."""
+    decays = [note.decay for note in notes if note.decay is not None]
+    return bool(decays) and median(decays) <= SUSTAINED_DB_PER_SECOND
+
+
+def bandwidth_hz(job: LibraryJob, model: Model) -> float:
+    """Gives the highest frequency of a file, in Hz: more samples a second than the codec's add nothing."""
+    return min(job.sample_rate, model.sample_rate) / 2.0
+
+
+@cache
+def software_version() -> str:
+    """Gives the version of timbrel that is installed."""
+    return version("timbrel")

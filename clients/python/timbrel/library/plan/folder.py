@@ -1,0 +1,191 @@
+"""A library's folder: what lies where, whose it is, and how files get into it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from timbrel.errors import TimbrelError
+from timbrel.library.plan.job import LibraryJob
+from timbrel.library.plan.notes import SAMPLES, job_key
+from timbrel_bundle.files import atomic_write
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: two jobs on one folder are not noticed there
+    fcntl = None  # type: ignore[assignment]
+
+WORK = ".timbrel"
+"""Folder, within a library, of what only timbrel needs: raw codes, measurements, the lock."""
+
+MANIFEST = "manifest.jsonl"
+TABLE = "manifest.parquet"
+DOCUMENTS = ("LICENSE", "README.md")
+
+_numbers = count()
+
+
+class OtherJobError(TimbrelError):
+    """The folder holds something else than the library that is to be written."""
+
+
+class LockedError(TimbrelError):
+    """Another process is at work in the folder."""
+
+
+class DiskFullError(TimbrelError):
+    """There is no room for more; what was done is kept."""
+
+
+class LibraryFolder:
+    """The paths of a library."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.work = path / WORK
+        self.job_file = self.work / "job.json"
+        self.codes = self.work / "codes"
+        self.measured = self.work / "measured.log"
+        self.finished = self.work / "finished"
+        self.manifest = path / MANIFEST
+        self.table = path / TABLE
+
+    def check(self) -> None:
+        """Refuses a folder that timbrel did not begin: worth asking before any work.
+
+        Raises:
+            OtherJobError: it is a file, or holds files that are not a library's.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise OtherJobError(f"{self.path} is a file; --out needs a folder")
+        if self.path.is_dir() and not self.work.is_dir() and any(self.path.iterdir()):
+            raise OtherJobError(
+                f"{self.path} holds files that are no timbrel library; choose an empty or a new folder"
+            )
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Makes the folder if need be, and keeps other processes out while the `with` block writes to it.
+
+        The system lets go of the lock when the process ends, however it ends.
+
+        Raises:
+            OtherJobError: as `check` does.
+            LockedError: another process holds it; the message says which.
+            DiskFullError: no space was left during the block.
+        """
+        self.check()
+        with self._full_disk_explained():
+            self.work.mkdir(parents=True, exist_ok=True)
+            with (self.work / "lock").open("a+", encoding="utf-8") as file:
+                if fcntl is not None:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except OSError:
+                        file.seek(0)
+                        holder = file.read().strip() or "another process"
+                        raise LockedError(
+                            f"{self.path} is in use by {holder}; wait for it, or choose another folder"
+                        ) from None
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+                file.flush()
+                yield
+
+    def claim(self, job: LibraryJob) -> None:
+        """Makes the folder this job's, or finds that it is already. The lock must be held.
+
+        Raises:
+            OtherJobError: it is another job's; the message says in what they differ.
+        """
+        wanted = {"key": job_key(job), "job": json.loads(json.dumps(job.to_json()))}
+        if self.job_file.exists():
+            found = self._read_job()
+            if found["key"] != wanted["key"]:
+                differing = ", ".join(differences(found["job"], wanted["job"])) or "format"
+                raise OtherJobError(
+                    f"{self.path} holds another job's library (it differs in {differing}); "
+                    "choose another folder, or give the same options to continue it"
+                )
+        else:
+            atomic_write(self.job_file, json.dumps(wanted, indent=1) + "\n")
+        for folder in (self.codes, self.finished):
+            folder.mkdir(exist_ok=True)
+
+    def sweep(self) -> None:
+        """Removes what a killed run was writing. The lock must be held."""
+        for name in (WORK, SAMPLES):
+            for unfinished in (self.path / name).rglob(".*.tmp"):
+                unfinished.unlink(missing_ok=True)
+        for unfinished in self.path.glob(".*.tmp"):
+            unfinished.unlink(missing_ok=True)
+
+    @contextmanager
+    def _full_disk_explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise DiskFullError(
+                f"no space is left on the disk of {self.path}; what was rendered is kept: make room and run "
+                "the same command again to continue"
+            ) from error
+
+    def _read_job(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.job_file.read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not isinstance(found.get("job"), dict) or "key" not in found:
+            raise OtherJobError(f"{self.job_file} is damaged; choose another folder")
+        return found
+
+
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    """Names what differs between two jobs as JSON."""
+    for name in sorted(found.keys() | wanted.keys()):
+        one, other = found.get(name), wanted.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from differences(one, other)
+        elif one != other:
+            yield "timbres" if name == "voices" else name
+
+
+def write_later(path: Path, content: bytes) -> None:
+    """Writes a file by renaming a temporary one, and makes its folder if need be.
+
+    Once this returns, no kill takes the file away. A power cut may, until `sync` or the system itself has
+    brought it to the disk: waiting for that with every file would take longer than making it.
+    """
+    try:
+        _write(path, content)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, content)
+
+
+def sync(paths: Iterable[Path]) -> None:
+    """Returns once these files are on the disk."""
+    for path in paths:
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def _write(path: Path, content: bytes) -> None:
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}-{next(_numbers)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

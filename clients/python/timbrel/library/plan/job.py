@@ -1,0 +1,118 @@
+"""The job of rendering a library: everything that decides about its files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from timbrel.core.model import Model
+from timbrel.errors import FieldViolation, InvalidRequestError
+from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
+from timbrel.library.plan.voice import Voice
+from timbrel_bundle.request_fields import SamplingSettings
+
+DEFAULT_SECONDS = 2.0
+DEFAULT_SAMPLE_RATE = 48_000
+DEFAULT_SEED = 1
+DEFAULT_TRIES = 3
+
+SEED_STRIDE = 100
+"""Round robins lie this far apart in seeds, so that a second attempt at one is not another's first."""
+
+MAX_ROUND_ROBINS = 100
+SAMPLE_RATES = (8000, 192_000)
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """The model that writes the codes, and how it runs. Another one may write the same note in other bits."""
+
+    bundle_hash: str
+    codec: str
+    precision: str
+    provider: str
+
+    @classmethod
+    def of(cls, model: Model) -> ModelIdentity:
+        """The identity of a server's model."""
+        return cls(**{each.name: getattr(model, each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True)
+class LibraryJob:
+    """A whole library to be rendered. Two equal jobs write the same files."""
+
+    writer: ModelIdentity
+    voices: tuple[Voice, ...]
+    pitches: tuple[int, ...]
+    """MIDI note numbers, rising."""
+
+    velocities: tuple[int, ...]
+    """MIDI velocities, rising: one layer each."""
+
+    round_robins: int
+    """Takes of every note, each from a seed of its own."""
+
+    seconds: float
+    """How long each key is held."""
+
+    sampling: SamplingSettings
+    """How codes are drawn: each field a number, where need be the server's default."""
+
+    seed: int = DEFAULT_SEED
+    tries: int = DEFAULT_TRIES
+    """Attempts at a note that comes out further than half a semitone off."""
+
+    file_format: str = DEFAULT_FORMAT
+    """The name of a SampleFormat."""
+
+    sample_rate: int = DEFAULT_SAMPLE_RATE
+    """Rate of the files, in Hz."""
+
+    loops: bool = True
+    """Whether sustained sounds get loops."""
+
+    @property
+    def n_notes(self) -> int:
+        """The number of samples in the whole library."""
+        return len(self.voices) * len(self.pitches) * len(self.velocities) * self.round_robins
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as job.json holds it."""
+        return asdict(self)
+
+
+def check_job(job: LibraryJob, model: Model) -> None:
+    """Refuses a job that cannot be done.
+
+    Raises:
+        InvalidRequestError: this model, or this module, cannot do some of it; the message names all of that.
+    """
+    faults = [FieldViolation(field, fault) for field, fault in _faults(job, model) if fault]
+    if faults:
+        raise InvalidRequestError.of(faults)
+
+
+def _faults(job: LibraryJob, model: Model) -> list[tuple[str, str | None]]:
+    return [
+        ("timbre", None if job.voices else "none is given; --timbre, --grid or --path names some"),
+        ("pitches", _outside(job.pitches, model.pitch_range, "the bundle plays")),
+        ("velocities", _outside(job.velocities, model.velocity_range, "the bundle plays")),
+        ("seconds", _outside((job.seconds,), model.seconds_range, "the bundle holds notes for")),
+        ("round_robins", _outside((job.round_robins,), (1, MAX_ROUND_ROBINS))),
+        ("tries", _outside((job.tries,), (1, SEED_STRIDE))),
+        ("sample_rate", _outside((job.sample_rate,), SAMPLE_RATES)),
+        ("format", None if job.file_format in SAMPLE_FORMATS else f"must be {' or '.join(SAMPLE_FORMATS)}"),
+    ]
+
+
+def _outside(values: tuple[float, ...], bounds: tuple[float, float], verb: str = "allowed is") -> str | None:
+    low, high = bounds
+    outside = [value for value in values if not low <= value <= high]
+    if not values:
+        return "none is given"
+    return (
+        f"{', '.join(f'{value:g}' for value in outside[:5])} is out of range; {verb} {low:g} to {high:g}"
+        if outside
+        else None
+    )

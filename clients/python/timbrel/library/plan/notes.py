@@ -1,0 +1,107 @@
+"""The notes of a library: in a fixed order, each with the name of its file, and a key once it is rendered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.library.plan.job import SEED_STRIDE, LibraryJob, ModelIdentity
+from timbrel.library.plan.voice import Voice
+from timbrel_bundle.request_fields import SamplingSettings
+
+SAMPLES = "samples"
+"""Folder of the sound files within a library."""
+
+KEY_VERSION = 1
+"""Goes into every key: to be raised where the meaning of an order changes."""
+
+
+@dataclass(frozen=True)
+class NoteOrder:
+    """One note as a server is asked for it: everything that decides about its codes."""
+
+    timbre: tuple[float, float]
+    pitch: int
+    velocity: int
+    seconds: float
+    seed: int
+    sampling: SamplingSettings
+
+
+@dataclass(frozen=True)
+class PlannedNote:
+    """One sample of a library."""
+
+    voice: Voice
+    pitch: int
+    velocity: int
+    round_robin: int
+    """Number of the take, from 1."""
+
+    first_seed: int
+    """Seed of the first attempt; each further one takes the next."""
+
+    file: str
+    """Path within the library, with forward slashes. MIDI numbers, since octave names are not agreed upon."""
+
+    def order(self, job: LibraryJob, attempt: int) -> NoteOrder:
+        """Says what to ask a server for; `attempt` counts from 0."""
+        seed = self.first_seed + attempt
+        return NoteOrder(self.voice.timbre, self.pitch, self.velocity, job.seconds, seed, job.sampling)
+
+
+def plan_voice(job: LibraryJob, voice: Voice) -> tuple[PlannedNote, ...]:
+    """Lists the samples of one instrument: by pitch, velocity, round robin."""
+    return tuple(
+        PlannedNote(
+            voice=voice,
+            pitch=pitch,
+            velocity=velocity,
+            round_robin=take,
+            first_seed=job.seed + SEED_STRIDE * (take - 1),
+            file=_file(job, voice, pitch, velocity, take),
+        )
+        for pitch in job.pitches
+        for velocity in job.velocities
+        for take in range(1, job.round_robins + 1)
+    )
+
+
+def plan_notes(job: LibraryJob) -> Iterator[PlannedNote]:
+    """Lists every sample of the library, instrument by instrument."""
+    for voice in job.voices:
+        yield from plan_voice(job, voice)
+
+
+def _file(job: LibraryJob, voice: Voice, pitch: int, velocity: int, take: int) -> str:
+    last = f"_r{take}" if job.round_robins > 1 else ""
+    return f"{SAMPLES}/{voice.slug}/{voice.slug}_{pitch:03d}_v{velocity:03d}{last}.{job.file_format}"
+
+
+def note_key(writer: ModelIdentity, order: NoteOrder) -> str:
+    """Names a note: the SHA-256, in hex, of the model that writes it and of everything that is asked for."""
+    # Equal to asdict(), which copies every value and takes ten times as long.
+    asked = {**vars(order), "sampling": vars(order.sampling)}
+    return _hash({"version": KEY_VERSION, "writer": vars(writer), "order": asked})
+
+
+def job_key(job: LibraryJob) -> str:
+    """Names a job: its SHA-256, in hex. Equal jobs may share a folder."""
+    return _hash({"version": KEY_VERSION, "job": job.to_json()})
+
+
+def codes_hash(codes: npt.NDArray[np.uint16]) -> str:
+    """Gives the SHA-256, in hex, of codes [frames, codebooks] and their shape."""
+    header = f"{codes.shape[0]}x{codes.shape[1]}:".encode()
+    return hashlib.sha256(header + codes.astype("<u2").tobytes()).hexdigest()
+
+
+def _hash(facts: dict[str, Any]) -> str:
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

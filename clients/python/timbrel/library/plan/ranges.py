@@ -1,0 +1,71 @@
+"""Pitches and velocities as people write them: "48-84:3", "C3-C6", "40,80,120"."""
+
+from __future__ import annotations
+
+import re
+
+from timbrel.errors import refusal
+
+HIGHEST = 127
+"""The largest MIDI note number and velocity."""
+
+_SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
+_ACCIDENTALS = {"": 0, "#": 1, "b": -1}
+_NAME = re.compile(r"([A-Ga-g])(#|b)?(-?\d{1,2})")
+_PITCH = r"(?:[A-Ga-g][#b]?-?\d{1,2}|\d{1,3})"
+_PITCH_RANGE = re.compile(rf"({_PITCH})(?:-({_PITCH})(?::(\d{{1,3}}))?)?")
+_VELOCITY_RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3})(?::(\d{1,3}))?)?")
+
+
+def parse_pitches(text: str) -> tuple[int, ...]:
+    """Reads MIDI note numbers or names, ranges and steps: "48-84:3", "C3-C6:3", "60", "48,52,G#4".
+
+    C4 is 60. A range holds both ends where the step meets them. Returns each pitch once, rising.
+
+    Raises:
+        InvalidRequestError: something else stands there, or nothing does.
+    """
+    return _parse(text, "pitches", _PITCH_RANGE, "48-84:3, C3-C6:3 or 48,52,G#4", 0)
+
+
+def parse_velocities(text: str) -> tuple[int, ...]:
+    """Reads MIDI velocities, ranges and steps: "40,80,120", "20-120:20". Each once, rising.
+
+    Raises:
+        InvalidRequestError: something else stands there, or nothing does.
+    """
+    return _parse(text, "velocities", _VELOCITY_RANGE, "40,80,120 or 20-120:20", 1)
+
+
+def _parse(text: str, field: str, pattern: re.Pattern[str], example: str, lowest: int) -> tuple[int, ...]:
+    values: set[int] = set()
+    for part in text.split(","):
+        match = pattern.fullmatch(part.strip())
+        if match is None:
+            raise refusal(field, f"{part.strip()!r} is not understood; write {example}")
+        values.update(_range(match, part.strip(), field, lowest))
+    return tuple(sorted(values))
+
+
+def _range(match: re.Match[str], part: str, field: str, lowest: int) -> range:
+    first, last, step = match.group(1, 2, 3)
+    low = _number(first, field, lowest)
+    high = low if last is None else _number(last, field, lowest)
+    if high < low:
+        raise refusal(field, f"{part!r} runs downwards; write the lower end first, {last}-{first}")
+    if step is not None and int(step) < 1:
+        raise refusal(field, f"{part!r} has a step of {step}; 1 or more is allowed")
+    return range(low, high + 1, 1 if step is None else int(step))
+
+
+def _number(text: str, field: str, lowest: int) -> int:
+    """Reads a MIDI number from its digits or its name."""
+    name = _NAME.fullmatch(text)
+    if name is None:
+        value = int(text)
+    else:
+        letter, accidental, octave = name.groups(default="")
+        value = 12 * (int(octave) + 1) + _SEMITONES[letter.upper()] + _ACCIDENTALS[accidental]
+    if not lowest <= value <= HIGHEST:
+        raise refusal(field, f"{text} is out of range; {lowest} to {HIGHEST} is allowed")
+    return value

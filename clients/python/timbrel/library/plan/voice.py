@@ -1,0 +1,158 @@
+"""The instruments of a library: points of the timbre map, each with a name that fits into a file's name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from timbrel.core.timbre import Instrument, parse_timbre
+from timbrel.errors import refusal
+from timbrel_bundle.errors import UnknownInstrumentError
+from timbrel_bundle.request_fields import DISC_SLACK
+from timbrel_bundle.timbre_map import find_instrument
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+MAX_GRID = 200
+"""Points across the disc: some 31,000 instruments."""
+
+MAX_PATH_STEPS = 10_000
+
+
+@dataclass(frozen=True)
+class Voice:
+    """One instrument of a library."""
+
+    name: str
+    """For people: "Violin", or the point."""
+
+    slug: str
+    """For files: letters, digits, "-" and "."; unique within a library."""
+
+    timbre: tuple[float, float]
+    """The point (x, y) in the unit disc."""
+
+    nearest: str
+    """The instrument of the map that is nearest to the point; "" where the map names none."""
+
+    family: str
+    """That instrument's family."""
+
+
+Timbre = tuple[float, float] | str
+"""A point, or the name of an instrument of the map."""
+
+
+class NamedPoint(NamedTuple):
+    """A point, and what it is called."""
+
+    name: str | None
+    point: tuple[float, float]
+
+    @classmethod
+    def find(cls, timbre: Timbre, known: Sequence[Instrument]) -> NamedPoint:
+        """Takes a point as it is, and finds a name on the map.
+
+        Raises:
+            InvalidRequestError: the map has no such name; the message suggests the nearest.
+        """
+        if not isinstance(timbre, str):
+            return cls(None, timbre)
+        points = [pb.TimbrePoint(instrument=each.name, x=each.timbre[0], y=each.timbre[1]) for each in known]
+        try:
+            name = find_instrument(pb.TimbreMap(points=points), timbre).instrument
+        except UnknownInstrumentError as error:
+            raise refusal("timbre", str(error)) from None
+        return cls(name, next(each.timbre for each in known if each.name == name))
+
+
+def name_voices(named: Iterable[NamedPoint], known: Sequence[Instrument]) -> tuple[Voice, ...]:
+    """Makes a voice of each point; the same one under the same name comes once.
+
+    Raises:
+        InvalidRequestError: a point lies outside of the unit disc.
+    """
+    voices: dict[str, Voice] = {}
+    for name, point in dict.fromkeys(named):
+        if not math.hypot(*point) <= 1.0 + DISC_SLACK:
+            raise refusal(
+                "timbre", f"({point[0]:g}, {point[1]:g}) lies outside of the unit disc, x^2 + y^2 <= 1"
+            )
+        nearest = min(known, key=lambda each: math.dist(each.timbre, point), default=None)
+        slug = _unique(slug_of(name) if name else _point_slug(point), voices)
+        voices[slug] = Voice(
+            name=name or f"({point[0]:.3f}, {point[1]:.3f})",
+            slug=slug,
+            timbre=point,
+            nearest=nearest.name if nearest else "",
+            family=nearest.family if nearest else "",
+        )
+    return tuple(voices.values())
+
+
+def grid_points(n_across: int) -> list[tuple[float, float]]:
+    """Lays a square lattice, `n_across` from edge to edge, over the unit disc; gives its points, from below.
+
+    Raises:
+        InvalidRequestError: `n_across` is not 1 to MAX_GRID.
+    """
+    if not 1 <= n_across <= MAX_GRID:
+        raise refusal("grid", f"{n_across} points across is not allowed; 1 to {MAX_GRID} is")
+    if n_across == 1:
+        return [(0.0, 0.0)]
+    ticks = [round(-1.0 + 2.0 * index / (n_across - 1), 6) for index in range(n_across)]
+    return [(x, y) for y in ticks for x in ticks if math.hypot(x, y) <= 1.0 + 1e-9]
+
+
+def path_points(
+    start: tuple[float, float], end: tuple[float, float], steps: int
+) -> list[tuple[float, float]]:
+    """Gives `steps` points in a straight line from one point to another, both included.
+
+    Raises:
+        InvalidRequestError: `steps` is not 2 to MAX_PATH_STEPS.
+    """
+    if not 2 <= steps <= MAX_PATH_STEPS:
+        raise refusal("path", f"{steps} steps are not allowed; 2 to {MAX_PATH_STEPS} are")
+    shares = [index / (steps - 1) for index in range(steps)]
+    return [
+        (round(start[0] + share * (end[0] - start[0]), 6), round(start[1] + share * (end[1] - start[1]), 6))
+        for share in shares
+    ]
+
+
+def parse_path(text: str) -> tuple[Timbre, Timbre, int]:
+    """Reads "A:B:STEPS", where A and B are names or points, x,y.
+
+    Raises:
+        InvalidRequestError: it is something else.
+    """
+    parts = text.split(":")
+    if len(parts) != 3 or not all(part.strip() for part in parts):
+        raise refusal("path", f"{text!r} is not understood; write A:B:STEPS, for example Violin:Trumpet:5")
+    start, end, steps = parts
+    if not steps.strip().isdecimal():
+        raise refusal("path", f"{steps!r} is not a number of steps; write A:B:STEPS")
+    return parse_timbre(start), parse_timbre(end), int(steps)
+
+
+def slug_of(name: str) -> str:
+    """Keeps nothing of a name but letters, digits and "-": "Lead 1 (square)" is "Lead-1-square"."""
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else " " for letter in name)
+    return "-".join(kept.split()) or "instrument"
+
+
+def _point_slug(point: tuple[float, float]) -> str:
+    """Names a point, for example "x0.200y-0.400"."""
+    x, y = (0.0 if abs(value) < 5e-4 else value for value in point)
+    return f"x{x:.3f}y{y:.3f}"
+
+
+def _unique(slug: str, taken: dict[str, Voice]) -> str:
+    """Numbers a slug that is taken; file systems that ignore case are thought of."""
+    lower = {each.lower() for each in taken}
+    candidate, number = slug, 2
+    while candidate.lower() in lower:
+        candidate, number = f"{slug}-{number}", number + 1
+    return candidate

@@ -1,0 +1,170 @@
+"""Everything that is measured of a raw note before its instrument is finished, and the log that keeps it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from timbrel.library.render import level
+from timbrel.library.render.pitch import TrackerPair, first_decides
+
+MEASURE_VERSION = 4
+"""Goes into every line of the log: to be raised where a figure's meaning changes."""
+
+DROP_DB = 60.0
+"""A release is over this far below the level at which the key was let go."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The figures of one raw note, at its own level."""
+
+    pitch: float | None
+    """Fractional MIDI note number by the first tracker; None where it hears none."""
+
+    other_pitch: float | None
+    """The same by the second; None, too, where it was not asked."""
+
+    trackers: str
+    """Names of those that listened, joined by +."""
+
+    loudness: float
+    """The loudest 400 ms, in LUFS."""
+
+    true_peak: float
+    """Largest amplitude, between the samples too, in dB of full scale."""
+
+    decay: float | None
+    """dB lost a second while the key is held; None of a key held for too short."""
+
+    release_seconds: float
+    """Time from the end of the hold until it has died away."""
+
+    @property
+    def heard(self) -> tuple[float | None, float | None]:
+        """The pitch by either tracker."""
+        return self.pitch, self.other_pitch
+
+
+def measure(
+    audio: level.Audio,
+    trimmed: level.Trimmed,
+    sample_rate: int,
+    asked: int,
+    held_seconds: float,
+    trackers: TrackerPair,
+) -> Measurement:
+    """Measures a note.
+
+    The second tracker is asked only where the first leaves something to decide: it takes three times as long.
+
+    Args:
+        audio: [samples], as it was decoded.
+        trimmed: the same without its silent ends.
+        asked: MIDI note number.
+        held_seconds: how long the key was held.
+    """
+    pitch, other, names = _rounded(trackers.one.measure(trimmed.audio, sample_rate)), None, trackers.one.name
+    if not first_decides(asked, pitch):
+        other, names = _rounded(trackers.other.measure(trimmed.audio, sample_rate)), trackers.name
+    released = round(held_seconds * sample_rate) - trimmed.removed
+    return Measurement(
+        pitch=pitch,
+        other_pitch=other,
+        trackers=names,
+        loudness=round(level.loudness(trimmed.audio, sample_rate), 3),
+        true_peak=round(level.decibels(level.true_peak(audio, sample_rate)), 3),
+        decay=_decay(trimmed.audio, sample_rate, released),
+        release_seconds=round(_release(trimmed.audio, sample_rate, released), 3),
+    )
+
+
+def _decay(audio: level.Audio, sample_rate: int, released: int) -> float | None:
+    """Measures the dB lost a second between the second and the last quarter of the hold."""
+    quarter = released // 4
+    if quarter < 0.1 * sample_rate or released > len(audio) + quarter:
+        # Too short to tell, or dead long before the release, which is decay enough.
+        return None if quarter < 0.1 * sample_rate else DROP_DB
+    early, late = audio[quarter : 2 * quarter], audio[3 * quarter : released]
+    return round((level.rms_db(early) - level.rms_db(late)) * sample_rate / (2 * quarter), 3)
+
+
+def _release(audio: level.Audio, sample_rate: int, released: int) -> float:
+    """Measures the seconds from the release until the sound has fallen by DROP_DB."""
+    if released >= len(audio):
+        return 0.0
+    power = level.power_envelope(audio[max(0, released) :], sample_rate)
+    above = np.flatnonzero(power > power[0] * 10.0 ** (-DROP_DB / 10.0))
+    return float((above[-1] + 1) / sample_rate) if len(above) else 0.0
+
+
+def _rounded(pitch: float | None) -> float | None:
+    return None if pitch is None else round(pitch, 4)
+
+
+class MeasurementLog:
+    """Measurements by the notes' keys, on disk: one line of JSON a note, appended as it is measured.
+
+    Safe to use from several threads of one process.
+
+    A line that a kill cut short, and one by another version or by other trackers, counts as none.
+    """
+
+    def __init__(self, path: Path, trackers: str) -> None:
+        """
+        Args:
+            path: the file; it need not exist.
+            trackers: names of those that listen.
+        """
+        self._path = path
+        self._identity: dict[str, Any] = {"version": MEASURE_VERSION, "trackers": trackers}
+        self._lock = threading.Lock()
+        self._known = dict(self._read())
+        self._torn = _is_torn(path)
+
+    def get(self, key: str) -> Measurement | None:
+        """Gives what was measured of this note; None where nothing was."""
+        with self._lock:
+            return self._known.get(key)
+
+    def put(self, key: str, measurement: Measurement) -> None:
+        """Appends a measurement.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        line = json.dumps({"key": key, **self._identity, "measurement": vars(measurement)}) + "\n"
+        with self._lock, self._path.open("ab") as file:
+            file.write((("\n" if self._torn else "") + line).encode())
+            file.flush()
+            self._torn = False
+            self._known[key] = measurement
+
+    def _read(self) -> Iterator[tuple[str, Measurement]]:
+        try:
+            lines = self._path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            try:
+                found = json.loads(line)
+                if {name: found[name] for name in self._identity} == self._identity:
+                    yield found["key"], Measurement(**found["measurement"])
+            except (ValueError, KeyError, TypeError):
+                continue
+
+
+def _is_torn(path: Path) -> bool:
+    """Tells whether the last line has no end."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, 2)
+            return file.read(1) != b"\n"
+    except OSError:  # there is no file, or nothing in it
+        return False

@@ -1,0 +1,134 @@
+"""Two pitch trackers that have nothing in common, and what their readings of a note mean.
+
+They are YIN and swift-f0, or YIN and a comb over the spectrum where swift-f0 is missing. By what both hear, a
+note is left alone, tuned at the sampler, or rendered again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.errors import MissingExtraError
+from timbrel.library.render.harmonics import HarmonicSum
+from timbrel.library.render.yin import QUIET_DB, Yin
+from timbrel.pitch import PitchMeter
+from timbrel_bundle.audio import resample
+
+FINE_CENTS = 5.0
+"""Nobody hears less than this, and no tracker is surer."""
+
+FAR_CENTS = 50.0
+"""A note further off than this is another note: half a semitone."""
+
+
+class Tracker(Protocol):
+    """Hears how high a note is. Several threads may share one."""
+
+    name: str
+
+    def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+        """Hears the pitch of audio [samples] as a fractional MIDI note number; None where there is none."""
+
+
+class _Swift(PitchMeter):
+    """swift-f0, which listens for as long as the sound is within QUIET_DB of its loudest, as YIN does."""
+
+    name = "swift-f0"
+
+    def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
+        from swift_f0.core import HOP, LOOKAHEAD_FRAMES, SAMPLE_RATE
+
+        signal = resample(audio, sample_rate, SAMPLE_RATE)
+        n_hops = len(signal) // HOP
+        power = np.square(signal[: n_hops * HOP].reshape(n_hops, HOP)).mean(axis=1)
+        loud = np.flatnonzero(power > power.max(initial=0.0) * 10.0 ** (-QUIET_DB / 10.0))
+        if len(loud) == 0:
+            return None
+        # A frame depends on so many later ones.
+        last = int(loud[-1]) + 1 + LOOKAHEAD_FRAMES
+        return super().measure(signal[: last * HOP], SAMPLE_RATE)
+
+
+@dataclass(frozen=True)
+class TrackerPair:
+    """Two trackers that err on different notes."""
+
+    one: Tracker
+    other: Tracker
+
+    @property
+    def name(self) -> str:
+        return f"{self.one.name}+{self.other.name}"
+
+    def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> tuple[float | None, float | None]:
+        """Gives what each of them hears."""
+        return self.one.measure(audio, sample_rate), self.other.measure(audio, sample_rate)
+
+
+def find_trackers() -> TrackerPair:
+    """Takes YIN, and swift-f0 where it is installed (the demo extra), else harmonics in the spectrum."""
+    try:
+        other: Tracker = _Swift()
+    except MissingExtraError:
+        other = HarmonicSum()
+    return TrackerPair(Yin(), other)
+
+
+class Verdict(Enum):
+    """A decision about a note's pitch."""
+
+    KEEP = "keep"
+    TUNE = "tune"
+    RETRY = "retry"
+
+
+def cents_off(asked: int, heard: float | None) -> float | None:
+    """Tells how far above the pitch asked a note is heard, in cents."""
+    return None if heard is None else 100.0 * (heard - asked)
+
+
+def judge(asked: int, one: float | None, other: float | None) -> Verdict:
+    """Decides by what both trackers say about a note; what only one of them says is not acted upon.
+
+    Args:
+        asked: MIDI note number.
+        one: what the first tracker heard, a fractional MIDI note number; None where it heard no pitch.
+        other: what the second heard.
+    """
+    if one is None or other is None:
+        return Verdict.KEEP
+    first, second = 100.0 * (one - asked), 100.0 * (other - asked)
+    if min(abs(first), abs(second)) > FAR_CENTS:
+        return Verdict.RETRY
+    both_fine = all(FINE_CENTS <= abs(cents) <= FAR_CENTS for cents in (first, second))
+    return Verdict.TUNE if both_fine and first * second > 0.0 else Verdict.KEEP
+
+
+def first_decides(asked: int, one: float | None) -> bool:
+    """Tells whether the first tracker's reading decides everything, whatever a second one would hear.
+
+    Within FINE_CENTS of the pitch asked, a note is kept, untuned, and in tune.
+    """
+    return one is not None and abs(100.0 * (one - asked)) < FINE_CENTS
+
+
+def correction_cents(asked: int, one: float | None, other: float | None) -> int:
+    """Gives the cents of a sampler's tune opcode: the nearer reading, undone; 0 where nothing is to be done.
+
+    By neither tracker's reading does it make a note worse.
+    """
+    if one is None or other is None or judge(asked, one, other) is not Verdict.TUNE:
+        return 0
+    cents = min((100.0 * (one - asked), 100.0 * (other - asked)), key=lambda each: abs(each))
+    return -round(cents)
+
+
+def is_in_tune(asked: int, one: float | None, other: float | None, tune: int = 0) -> bool:
+    """Tells whether either tracker hears it within half a semitone of the pitch, the correction included."""
+    cents = [cents_off(asked, heard) for heard in (one, other)]
+    return any(each is not None and abs(each + tune) <= FAR_CENTS for each in cents)

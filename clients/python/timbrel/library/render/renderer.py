@@ -1,0 +1,313 @@
+"""The renderer: every note of a job is rendered, kept and measured, and again if it is far off its pitch."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from timbrel.library.plan.job import LibraryJob
+from timbrel.library.plan.notes import NoteOrder, PlannedNote, note_key
+from timbrel.library.render.level import Audio, Trimmed, trim
+from timbrel.library.render.measure import Measurement, MeasurementLog, measure
+from timbrel.library.render.pitch import TrackerPair, Verdict, cents_off, correction_cents, judge
+from timbrel.library.render.source import NoteSource
+from timbrel.library.render.store import Decode, DecodedNote, NoteStore, RawNote, SampleCache
+from timbrel.library.render.worker_pool import Urgency, WorkerPool, done_future
+from timbrel.progress import bar
+from timbrel_bundle.audio import resample
+
+TryNotes = Callable[[Sequence[PlannedNote], int], Generator[tuple[int, "Attempt"], None, None]]
+"""Renders and measures some notes; told the attempt's number, from 0. Yields (place among them, attempt)."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One rendering of a planned note, measured."""
+
+    number: int
+    """Counted from 0."""
+
+    key: str
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class ChosenNote:
+    """A planned note, and which of its attempts is taken."""
+
+    planned: PlannedNote
+    attempt: Attempt
+    n_attempts: int
+
+    @property
+    def measured(self) -> Measurement:
+        return self.attempt.measurement
+
+    @property
+    def tune_cents(self) -> int:
+        """Cents that a sampler is to add."""
+        return correction_cents(self.planned.pitch, *self.measured.heard)
+
+
+class Progress:
+    """Follows the attempts at some notes: counts and times the rendering, and shows bars where asked to."""
+
+    def __init__(self, shown: bool = False) -> None:
+        self._shown = shown
+        self._bar = bar("rendering", None, "note", shown=False)
+        self._start = 0.0
+        self._seconds_before = 0.0
+        self._n_notes = 0
+        self._n_measured = 0
+        self._only_measuring = False
+        self.n_rendered = 0
+        """Notes that a server was asked for, and that are kept."""
+
+        self.render_seconds = 0.0
+        """Time from the begin of each attempt until the last of its notes was kept."""
+
+    def begin(self, attempt: int, n_notes: int, n_stored: int) -> None:
+        """Begins an attempt, counted from 0, at so many notes, of which some are in the store."""
+        self._start, self._seconds_before = time.monotonic(), self.render_seconds
+        self._n_notes, self._n_measured, self._only_measuring = n_notes, 0, False
+        self._open("rendering" if attempt == 0 else f"attempt {attempt + 1}", n_stored)
+
+    def rendered(self) -> None:
+        """Counts a note that came and is kept."""
+        self.n_rendered += 1
+        self.render_seconds = self._seconds_before + time.monotonic() - self._start
+        self._bar.update()
+
+    def all_rendered(self) -> None:
+        """Notes that all are there, while some are yet to be measured."""
+        self._only_measuring = True
+        self._open("listening", self._n_measured)
+
+    def measured(self) -> None:
+        """Counts a note that is measured."""
+        self._n_measured += 1
+        if self._only_measuring:
+            self._bar.update()
+
+    def close(self) -> None:
+        self._bar.close()
+
+    def _open(self, description: str, n_done: int) -> None:
+        self._bar.close()
+        self._bar = bar(description, self._n_notes, "note", shown=self._shown, initial=n_done)
+
+
+class Renderer:
+    """Brings every note of a job into the store, and measures it."""
+
+    def __init__(
+        self,
+        job: LibraryJob,
+        store: NoteStore,
+        measured: Path,
+        decode: Decode,
+        codec_rate: int,
+        trackers: TrackerPair,
+        pool: WorkerPool,
+    ) -> None:
+        """
+        Args:
+            measured: the log of what was measured before.
+            codec_rate: sample rate of what `decode` gives.
+            pool: where notes are decoded and measured.
+        """
+        self._job = job
+        self._store = store
+        self._log = MeasurementLog(measured, trackers.name)
+        self._decode = decode
+        self._codec_rate = codec_rate
+        self._trackers = trackers
+        self._pool = pool
+        self._cache = SampleCache()
+
+    def key(self, planned: PlannedNote, attempt: int) -> str:
+        """Names an attempt at a note in the store."""
+        return note_key(self._job.writer, planned.order(self._job, attempt))
+
+    def missing(self, notes: Iterable[PlannedNote], attempt: int) -> list[tuple[str, NoteOrder]]:
+        """Lists (key, order) of what is not in the store yet, none twice."""
+        orders = {self.key(planned, attempt): planned.order(self._job, attempt) for planned in notes}
+        return [(key, order) for key, order in orders.items() if not self._store.has(key)]
+
+    def render(
+        self, notes: Sequence[PlannedNote], attempt: int, source: NoteSource, progress: Progress
+    ) -> Generator[tuple[int, Attempt], None, None]:
+        """Yields (place among the notes, attempt) of each note as soon as that is measured.
+
+        Notes are kept as they come, and measured beside the rendering, with what time that leaves. What is in
+        the store is not rendered again, what was measured before is not measured again.
+
+        Raises:
+            TimbrelError: a note could not be had.
+            OSError: one could not be written. Either way, all that came before is kept.
+        """
+        pending = _PendingNotes(notes, [self.key(planned, attempt) for planned in notes], attempt, progress)
+        orders = dict(self.missing(notes, attempt))
+        progress.begin(attempt, len(notes), len(notes) - len(orders))
+        self._pool.set_low_priority(low=bool(orders))
+        for key, planned in pending.notes.items():
+            if key not in orders:
+                pending.expect(key, self._begin(key, planned))
+        yield from pending.ready()
+        for key, note in self._fetch(orders, source):
+            progress.rendered()
+            pending.expect(key, self._begin(key, pending.notes[key], note))
+            yield from pending.ready()
+        progress.all_rendered()
+        if orders:
+            self._pool.set_low_priority(low=False)
+        yield from pending.rest()
+
+    def choose(
+        self, notes: Sequence[PlannedNote], source: NoteSource, progress: Progress
+    ) -> Generator[tuple[int, ChosenNote], None, None]:
+        """Renders, as often as need be, and yields each note with its place; errors are those of `render`."""
+        with closing(progress):
+            yield from choose_attempts(
+                notes, self._job.tries, lambda some, attempt: self.render(some, attempt, source, progress)
+            )
+
+    def load(self, key: str) -> DecodedNote:
+        """Loads a raw note of the store, and its sound at the rate of the library's files.
+
+        Raises:
+            OSError: it is not there, or damaged.
+        """
+        if (decoded := self._cache.take(key)) is not None:
+            return decoded
+        note = self.note(key)
+        return DecodedNote(note, self._trimmed(self._decode(note.codes), note))
+
+    def note(self, key: str) -> RawNote:
+        """Loads a raw note of the store; raises OSError where it is not there, or damaged."""
+        note = self._store.load(key)
+        if note is None:
+            path = self._store.path(key)
+            path.unlink(missing_ok=True)
+            raise OSError(
+                f"{path} was damaged and is gone now; run the same command to render that note again"
+            )
+        return note
+
+    def _fetch(
+        self, orders: dict[str, NoteOrder], source: NoteSource
+    ) -> Generator[tuple[str, RawNote], None, None]:
+        """Keeps each note as it comes, and yields it with its key."""
+        if not orders:
+            return
+        with closing(source.render(orders.items())) as replies:
+            for key, note in replies:
+                self._store.save(key, note)
+                yield key, note
+
+    def _begin(self, key: str, planned: PlannedNote, note: RawNote | None = None) -> Future[Measurement]:
+        """Begins to measure a note; of the store, unless it is given."""
+        known = self._log.get(key)
+        if known is not None:
+            return done_future(known)
+        return self._pool.submit(Urgency.MEASURE, self._measure, key, planned.pitch, note)
+
+    def _measure(self, key: str, asked: int, note: RawNote | None) -> Measurement:
+        note = self.note(key) if note is None else note
+        audio = self._decode(note.codes)
+        trimmed = trim(audio, self._codec_rate, note.truncated)
+        found = measure(audio, trimmed, self._codec_rate, asked, self._job.seconds, self._trackers)
+        self._log.put(key, found)
+        same_rate = self._job.sample_rate == self._codec_rate
+        self._cache.put(key, DecodedNote(note, trimmed if same_rate else self._trimmed(audio, note)))
+        return found
+
+    def _trimmed(self, audio: Audio, note: RawNote) -> Trimmed:
+        rate = self._job.sample_rate
+        return trim(resample(audio, self._codec_rate, rate), rate, note.truncated)
+
+
+class _PendingNotes:
+    """The notes of one attempt: those not measured yet, and those that are, in order of measuring."""
+
+    def __init__(
+        self, notes: Sequence[PlannedNote], keys: Sequence[str], attempt: int, progress: Progress
+    ) -> None:
+        self._attempt = attempt
+        self._progress = progress
+        # One rendering may be wanted at several places: of two timbres that are one point.
+        self._places: dict[str, list[int]] = {}
+        for place, key in enumerate(keys):
+            self._places.setdefault(key, []).append(place)
+        self._measured: queue.SimpleQueue[tuple[str, Future[Measurement]]] = queue.SimpleQueue()
+        self.notes = {key: notes[places[0]] for key, places in self._places.items()}
+        """The notes by their keys, each once."""
+
+    def expect(self, key: str, measurement: Future[Measurement]) -> None:
+        """Announces a note that is going to be measured."""
+        measurement.add_done_callback(lambda done: self._measured.put((key, done)))
+
+    def ready(self) -> Iterator[tuple[int, Attempt]]:
+        """Yields what is measured by now."""
+        while not self._measured.empty():
+            yield from self._next()
+
+    def rest(self) -> Iterator[tuple[int, Attempt]]:
+        """Yields all that is left, as it is measured."""
+        while self._places:
+            yield from self._next()
+
+    def _next(self) -> Iterator[tuple[int, Attempt]]:
+        key, future = self._measured.get()
+        measurement = future.result()
+        for place in self._places.pop(key):
+            self._progress.measured()
+            yield place, Attempt(self._attempt, key, measurement)
+
+
+def choose_attempts(
+    notes: Sequence[PlannedNote], tries: int, attempt: TryNotes
+) -> Generator[tuple[int, ChosenNote], None, None]:
+    """Yields all of these notes, each with its place, as soon as its attempt is chosen.
+
+    There is one attempt at each, then another at those far off, and so on.
+    """
+    tried: list[list[Attempt]] = [[] for _ in notes]
+    pending = list(range(len(notes)))
+    for number in range(tries):
+        again = []
+        with closing(attempt([notes[index] for index in pending], number)) as found:
+            for place, each in found:
+                index = pending[place]
+                tried[index].append(each)
+                if number + 1 < tries and verdict_of(notes[index], each) is Verdict.RETRY:
+                    again.append(index)
+                else:
+                    yield index, choose(notes[index], tried[index])
+        pending = sorted(again)
+        if not pending:
+            return
+
+
+def verdict_of(planned: PlannedNote, attempt: Attempt) -> Verdict:
+    """Decides about the pitch of one attempt."""
+    return judge(planned.pitch, *attempt.measurement.heard)
+
+
+def choose(planned: PlannedNote, attempts: Sequence[Attempt]) -> ChosenNote:
+    """Takes the last attempt where it is good enough, else the one that is least far off."""
+    last = attempts[-1]
+    if verdict_of(planned, last) is Verdict.RETRY:
+        last = min(attempts, key=lambda attempt: _distance(planned, attempt))
+    return ChosenNote(planned, last, len(attempts))
+
+
+def _distance(planned: PlannedNote, attempt: Attempt) -> float:
+    """Takes the cents by the tracker that is nearer to the pitch asked."""
+    cents = [cents_off(planned.pitch, each) for each in attempt.measurement.heard]
+    return min((abs(each) for each in cents if each is not None), default=float("inf"))

@@ -1,0 +1,217 @@
+"""The files of a library, one by one: samples against the manifest, instrument files against both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+
+from timbrel.library.finish.loop import JOINT_DB, STEP_DB, Loop, joint_excess_db, level_step_db
+from timbrel.library.finish.manifest import ManifestRow
+from timbrel.library.finish.sample_files import read_chunks, read_sampler_chunk
+from timbrel.library.plan.formats import format_of
+from timbrel.library.render.level import Audio, decibels
+from timbrel.library.render.pitch import TrackerPair, cents_off, is_in_tune
+from timbrel.library.verify.report import LibraryFault
+from timbrel_bundle.audio import read_audio
+from timbrel_bundle.errors import AudioError
+from timbrel_bundle.files import sha256_file
+
+SILENT_DB = -60.0
+"""A sample whose peak is below this is taken for silence."""
+
+CLICK_TOLERANCE_DB = 0.5
+"""Allowed for the joint measured in the file, which is rounded to 24 bits."""
+
+LOOP_MODES = ("no_loop", "one_shot", "loop_continuous", "loop_sustain")
+
+Opcodes = dict[str, str]
+
+
+@dataclass(frozen=True)
+class CheckedSample:
+    """The findings about one sample file."""
+
+    faults: tuple[LibraryFault, ...]
+    in_tune: bool = False
+    unpitched: bool = False
+
+
+def check_sample(folder: Path, row: ManifestRow, trackers: TrackerPair) -> CheckedSample:
+    """Opens, measures and compares one sample file."""
+    path = folder / row.file
+    if not path.is_file():
+        return CheckedSample((LibraryFault(row.file, "missing", "the file is missing"),))
+    faults = []
+    if sha256_file(path) != row.sha256:
+        faults.append(
+            LibraryFault(row.file, "hash", "the file was altered: its SHA-256 is not the manifest's")
+        )
+    try:
+        audio, sample_rate = read_audio(path)
+    except AudioError as error:
+        return CheckedSample(
+            (*faults, LibraryFault(row.file, "unreadable", str(error).removeprefix(f"{path}: ")))
+        )
+    faults += [LibraryFault(row.file, *fault) for fault in _sound_faults(audio, sample_rate, row)]
+    faults += [LibraryFault(row.file, "loop", fault) for fault in _loop_faults(path, audio, sample_rate, row)]
+    heard = trackers.measure(audio, sample_rate)
+    unpitched = heard == (None, None)
+    in_tune = is_in_tune(row.pitch, *heard, tune=row.tune_cents)
+    if not in_tune and not any(fault.kind == "silence" for fault in faults):
+        faults.append(LibraryFault(row.file, "pitch", _describe_pitch(row, heard)))
+    return CheckedSample(tuple(faults), in_tune, unpitched)
+
+
+def _describe_pitch(row: ManifestRow, heard: tuple[float | None, float | None]) -> str:
+    cents = [each + row.tune_cents for tone in heard if (each := cents_off(row.pitch, tone)) is not None]
+    if not cents:
+        return f"no pitch is heard in it, {row.pitch} is expected"
+    readings = " and ".join(f"{each:+.0f}" for each in cents)
+    return f"sounds {readings} cents from pitch {row.pitch}, by {len(cents)} of two trackers"
+
+
+def _sound_faults(audio: Audio, sample_rate: int, row: ManifestRow) -> Iterator[tuple[str, str]]:
+    peak = float(np.abs(audio).max())
+    if sample_rate != row.sample_rate:
+        yield "format", f"has {sample_rate} Hz, the manifest says {row.sample_rate}"
+    if len(audio) != row.n_samples:
+        yield "format", f"has {len(audio)} samples, the manifest says {row.n_samples}"
+    # Samples from here up are as large as the format can hold: libraries are written 1 dB below.
+    full_scale = 1.0 - 2.0 ** (2 - format_of(row.file).bits)
+    if peak >= full_scale:
+        n_full = int(np.count_nonzero(np.abs(audio) >= full_scale))
+        yield "clipping", f"is clipped: {n_full} samples are at full scale"
+    if decibels(peak) < SILENT_DB:
+        yield "silence", f"is silent: its peak is {decibels(peak):.0f} dB"
+
+
+def _loop_faults(path: Path, audio: Audio, sample_rate: int, row: ManifestRow) -> Iterator[str]:
+    loop = row.loop
+    if format_of(path).has_sampler_chunks:
+        yield from _chunk_faults(path, loop)
+    if loop is None:
+        return
+    if not 0 <= loop.start < loop.end < len(audio):
+        yield f"its loop {loop.start}..{loop.end} lies outside of its {len(audio)} samples"
+        return
+    joint, step = joint_excess_db(audio, loop), level_step_db(audio, loop, sample_rate)
+    if joint > JOINT_DB + CLICK_TOLERANCE_DB:
+        yield f"its loop clicks: the joint is {joint:.1f} dB sharper than anything within the loop"
+    if abs(step) > STEP_DB + CLICK_TOLERANCE_DB:
+        yield f"its loop jumps in level by {step:.1f} dB"
+
+
+def _chunk_faults(path: Path, loop: Loop | None) -> Iterator[str]:
+    try:
+        chunk = read_sampler_chunk(read_chunks(path).get("smpl", b""))
+    except ValueError as error:
+        yield str(error)
+        return
+    if chunk.loops != (() if loop is None else (loop,)):
+        stated = None if loop is None else tuple(loop)
+        yield f"its smpl chunk has the loops {list(chunk.loops)}, the manifest says {stated}"
+
+
+def parse_sfz(text: str) -> list[Opcodes]:
+    """Reads the regions of a .sfz file, each with what <global> and <group> say. There is one opcode a line.
+
+    Raises:
+        ValueError: a line is neither a header, a comment nor one opcode; the message names it.
+    """
+    inherited: dict[str, Opcodes] = {"<control>": {}, "<global>": {}, "<master>": {}, "<group>": {}}
+    regions: list[Opcodes] = []
+    current: Opcodes = {}
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.partition("//")[0].strip()
+        if not line:
+            continue
+        if line == "<region>":
+            current = {name: value for level in inherited.values() for name, value in level.items()}
+            regions.append(current)
+        elif line in inherited:
+            current = inherited[line] = {}
+        elif line.count("=") == 1 and not line.startswith("<"):
+            name, _, value = line.partition("=")
+            current[name] = value
+        else:
+            raise ValueError(f"line {number} is neither a header nor one opcode: {line[:60]!r}")
+    return regions
+
+
+def check_sfz(
+    folder: Path, path: Path, rows: Mapping[str, ManifestRow]
+) -> tuple[list[LibraryFault], set[str]]:
+    """Finds what is wrong with a .sfz file, and the samples that it refers to."""
+    name = path.relative_to(folder).as_posix()
+    try:
+        regions = parse_sfz(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return [LibraryFault(name, "text", str(error))], set()
+    faults = [
+        LibraryFault(name, *fault) for region in regions for fault in _region_faults(folder, region, rows)
+    ]
+    if not regions:
+        faults.append(LibraryFault(name, "text", "has no region"))
+    return faults, {region.get("sample", "") for region in regions}
+
+
+def check_dspreset(folder: Path, path: Path) -> tuple[list[LibraryFault], set[str]]:
+    """Finds what is wrong with a .dspreset file, and the samples that it refers to."""
+    name = path.relative_to(folder).as_posix()
+    try:
+        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, ElementTree.ParseError) as error:
+        return [LibraryFault(name, "text", f"is no XML ({error})")], set()
+    samples = {each.get("path", "") for each in root.iter("sample")}
+    faults = [
+        LibraryFault(name, "reference", f"refers to {sample!r}, which is not there")
+        for sample in sorted(samples)
+        if not (folder / sample).is_file()
+    ]
+    return faults, samples
+
+
+def _region_faults(
+    folder: Path, region: Opcodes, rows: Mapping[str, ManifestRow]
+) -> Iterator[tuple[str, str]]:
+    sample = region.get("sample", "")
+    if "\\" in sample or not sample or not (folder / sample).is_file():
+        yield "reference", f"refers to {sample!r}, which is not there"
+        return
+    for opcode in ("amp_veltrack", "loop_mode", "pitch_keycenter", "lokey", "hikey", "lovel", "hivel"):
+        if opcode not in region:
+            yield "text", f"{sample}: {opcode} is not stated"
+            return
+    if region["loop_mode"] not in LOOP_MODES:
+        yield "text", f"{sample}: loop_mode={region['loop_mode']} is none that samplers know"
+    if not all(_is_ordered(region, low, high) for low, high in (("lokey", "hikey"), ("lovel", "hivel"))):
+        yield "text", f"{sample}: its keys or velocities are not a range of 0 to 127"
+    if (row := rows.get(sample)) is not None:
+        yield from _contradictions(region, row)
+
+
+def _is_ordered(region: Opcodes, low: str, high: str) -> bool:
+    try:
+        return 0 <= int(region[low]) <= int(region[high]) <= 127
+    except ValueError:
+        return False
+
+
+def _contradictions(region: Opcodes, row: ManifestRow) -> Iterator[tuple[str, str]]:
+    """Compares opcodes with the manifest."""
+    expected = {
+        "pitch_keycenter": str(row.pitch),
+        "tune": str(row.tune_cents),
+        "loop_mode": row.loop_mode,
+        "loop_start": None if row.loop_start is None else str(row.loop_start),
+        "loop_end": None if row.loop_end is None else str(row.loop_end),
+    }
+    for opcode, value in expected.items():
+        found = region.get(opcode)
+        if found != value and not (opcode == "tune" and found is None and row.tune_cents == 0):
+            kind = "loop" if opcode.startswith("loop") else "text"
+            yield kind, f"{row.file}: {opcode}={found}, the manifest says {value}"

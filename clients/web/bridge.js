@@ -1,0 +1,163 @@
+// The bridge to the server: one WebSocket, which comes back by itself, and what is known of both.
+
+import { getJson } from "./api.js";
+import { $, Emitter } from "./browser.js";
+
+const FIRST_WAIT = 400; // milliseconds before the first new try
+const LONGEST_WAIT = 8000;
+const PING_EVERY = 15000;
+const PONG_WITHIN = 10000;
+const ADDRESS = new URL("/api/play", location.href.replace(/^http/, "ws")).href;
+
+/**
+ * Events: `open`, `closed`, `server` {state, message}.
+ * A note's own messages go to the handlers it was sent with: {start, audio, end, error}.
+ */
+export class Bridge extends Emitter {
+  #socket = null;
+  #notes = new Map();
+  #nextId = 1;
+  #wait = FIRST_WAIT;
+  #timer = 0;
+  #pongTimer = 0;
+
+  constructor() {
+    super();
+    this.open = false;
+    addEventListener("online", () => this.#hurry());
+    document.addEventListener("visibilitychange", () => document.hidden || this.#hurry());
+    setInterval(() => this.#ping(), PING_EVERY);
+  }
+
+  connect() {
+    clearTimeout(this.#timer);
+    const socket = new WebSocket(ADDRESS);
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => this.#opened();
+    socket.onmessage = ({ data }) => this.#receive(data);
+    socket.onclose = () => this.#lost(socket);
+    this.#socket = socket;
+  }
+
+  /** An id that no live note has. */
+  newId() {
+    const id = this.#nextId;
+    this.#nextId = id >= 0xffffffff ? 1 : id + 1;
+    return id;
+  }
+
+  /** Asks for a note; false where there is no connection. */
+  on(id, message, handlers) {
+    if (!this.open) return false;
+    this.#notes.set(id, handlers);
+    this.#send({ type: "on", id, ...message });
+    return true;
+  }
+
+  off(id) {
+    if (this.#notes.has(id)) this.#send({ type: "off", id });
+  }
+
+  cancel(id) {
+    if (this.#notes.delete(id)) this.#send({ type: "cancel", id });
+  }
+
+  get live() {
+    return this.#notes.size;
+  }
+
+  #send(message) {
+    if (this.open) this.#socket.send(JSON.stringify(message));
+  }
+
+  #receive(data) {
+    clearTimeout(this.#pongTimer);
+    this.#pongTimer = 0;
+    if (data instanceof ArrayBuffer) {
+      const id = new DataView(data).getUint32(0, true);
+      this.#notes.get(id)?.audio(new Float32Array(data, 4));
+      return;
+    }
+    const message = JSON.parse(data);
+    if (message.type === "server") this.emit("server", message);
+    else if (message.id !== undefined) this.#tell(message);
+    else if (message.type === "error") this.emit("server", { state: "error", ...message, type: undefined });
+  }
+
+  #tell(message) {
+    const handlers = this.#notes.get(message.id);
+    if (message.type === "end" || message.type === "error") this.#notes.delete(message.id);
+    handlers?.[message.type]?.(message);
+  }
+
+  #opened() {
+    this.open = true;
+    this.#wait = FIRST_WAIT;
+    this.emit("open");
+  }
+
+  #lost(socket) {
+    if (socket !== this.#socket) return;
+    const wasOpen = this.open;
+    this.open = false;
+    const error = { code: "unavailable", message: "The connection was lost.", quiet: true };
+    const orphans = [...this.#notes.values()];
+    this.#notes.clear();
+    for (const handlers of orphans) handlers.error?.(error);
+    this.emit("closed", { wasOpen });
+    this.#timer = setTimeout(() => this.connect(), this.#wait * (0.75 + Math.random() / 2));
+    this.#wait = Math.min(LONGEST_WAIT, this.#wait * 1.7);
+  }
+
+  #hurry() {
+    this.#wait = FIRST_WAIT;
+    if (!this.open && this.#socket?.readyState === WebSocket.CLOSED) this.connect();
+  }
+
+  #ping() {
+    if (!this.open || document.hidden) return;
+    this.#send({ type: "ping", t: Math.round(performance.now()) });
+    this.#pongTimer ||= setTimeout(() => this.#socket.close(), PONG_WITHIN);
+  }
+}
+
+/** The model and its map; waits for a server that is away, and calls `onError` for each time that it is. */
+export async function loadModel(onError) {
+  for (let wait = 500; ; wait = Math.min(8000, wait * 1.6)) {
+    try {
+      const [model, map] = await Promise.all([getJson("/api/model"), getJson("/api/map")]);
+      return { model, points: map.points };
+    } catch (error) {
+      onError(error);
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+  }
+}
+
+/** Shows how bridge and server are, in the bar and in messages; `name` is the server's. */
+export function showState(bridge, name, messages) {
+  bridge.addEventListener("open", () => {
+    messages.clear("bridge");
+    showStatus("well", name);
+  });
+  bridge.addEventListener("closed", ({ detail }) => {
+    showStatus("away", "away");
+    const lost = detail.wasOpen ? "The connection to the explorer was lost." : "The explorer does not answer.";
+    if (!messages.stands("bridge")) messages.stand("bridge", `${lost} Trying again…`);
+  });
+  bridge.addEventListener("server", ({ detail: { state, message } }) => {
+    if (state === "away") {
+      messages.stand("server", `The server is away${message ? `: ${message}` : "."} It will be asked again by itself.`);
+      showStatus("away", "server away");
+    } else if (state === "back") {
+      if (messages.clear("server")) messages.show("The server is back.", "good");
+      showStatus("well", name);
+    } else if (message) messages.show(message, "bad");
+  });
+}
+
+/** The lamp in the bar, and its words. */
+export function showStatus(state, words) {
+  $("status").dataset.state = state;
+  document.querySelector(".status-text").textContent = words;
+}

@@ -1,0 +1,125 @@
+// Families of instruments: each has a colour and a shape, so that nobody need tell colours apart; and their legend.
+// Hues after Okabe and Ito, "Color Universal Design" (2008), lightened or darkened to suit each theme.
+
+import { element, svg } from "./browser.js";
+
+const HUES = {
+  blue: { dark: "#6aa6ff", light: "#0b63b8" },
+  orange: { dark: "#f2a93b", light: "#c77700" },
+  green: { dark: "#2fc79a", light: "#00835f" },
+  sky: { dark: "#8fd8ff", light: "#2b95cf" },
+  vermillion: { dark: "#ff7f50", light: "#c84a00" },
+  purple: { dark: "#e39ac6", light: "#ad4f88" },
+  yellow: { dark: "#eedd55", light: "#9a8700" },
+  grey: { dark: "#b9bfc9", light: "#666d78" },
+};
+
+const SHAPES = ["circle", "diamond", "square", "triangle"];
+
+const KNOWN = {
+  Piano: ["blue", "circle"],
+  "Chromatic Percussion": ["blue", "diamond"],
+  Organ: ["yellow", "circle"],
+  Guitar: ["orange", "circle"],
+  Bass: ["orange", "square"],
+  Strings: ["purple", "circle"],
+  Ensemble: ["purple", "diamond"],
+  Brass: ["vermillion", "circle"],
+  Reed: ["green", "circle"],
+  Pipe: ["sky", "circle"],
+  "Synth Lead": ["grey", "circle"],
+  "Synth Pad": ["grey", "diamond"],
+  "Synth Effects": ["grey", "square"],
+  Ethnic: ["yellow", "diamond"],
+};
+
+/** {family: {hue: {dark, light}, shape}} for all families of the points, those of General MIDI first. */
+export function makePalette(points) {
+  const families = [...new Set(points.map(({ family }) => family))];
+  const order = Object.keys(KNOWN);
+  const place = (family) => (order.includes(family) ? order.indexOf(family) : order.length);
+  families.sort((a, b) => place(a) - place(b) || a.localeCompare(b));
+  const looks = families.map((family) => KNOWN[family]).filter(Boolean);
+  const taken = new Set(looks.map((look) => look.join()));
+  const free = SHAPES.flatMap((shape) => Object.keys(HUES).map((hue) => [hue, shape])).filter(
+    (look) => !taken.has(look.join()),
+  );
+  const palette = {};
+  for (const family of families) {
+    const [hue, shape] = KNOWN[family] ?? free.shift() ?? ["grey", "triangle"];
+    palette[family] = { hue: HUES[hue], shape };
+  }
+  return palette;
+}
+
+/** Adds a family's shape to a canvas path. */
+export function traceShape(context, shape, x, y, radius) {
+  context.beginPath();
+  if (shape === "circle") context.arc(x, y, radius, 0, 2 * Math.PI);
+  else {
+    for (const [dx, dy] of CORNERS[shape]) context.lineTo(x + dx * radius, y + dy * radius);
+    context.closePath();
+  }
+}
+
+/** The same as an SVG element, 12 by 12. */
+export function shapeIcon(shape, colour) {
+  const points = CORNERS[shape]?.map(([x, y]) => `${x * 4.6},${y * 4.6}`).join(" ");
+  const mark = points ? svg("polygon", { points, fill: colour }) : svg("circle", { r: "4.6", fill: colour });
+  return svg("svg", { viewBox: "-6 -6 12 12", class: "swatch" }, mark);
+}
+
+const CORNERS = {
+  diamond: [[0, -1.25], [1.25, 0], [0, 1.25], [-1.25, 0]],
+  square: [[-0.95, -0.95], [0.95, -0.95], [0.95, 0.95], [-0.95, 0.95]],
+  triangle: [[0, -1.2], [1.15, 0.85], [-1.15, 0.85]],
+};
+
+/** The list of families, and which of them are shown. */
+export class Legend {
+  constructor(element, allButton, { points, palette, theme, disc }) {
+    this.element = element;
+    this.allButton = allButton;
+    this.points = points;
+    this.palette = palette;
+    this.theme = theme;
+    this.disc = disc;
+    this.shown = new Set(Object.keys(palette));
+    allButton.addEventListener("click", () => this.#show(Object.keys(palette)));
+    this.build();
+  }
+
+  /** Draws the list anew, as in another theme. */
+  build() {
+    this.element.replaceChildren(...Object.keys(this.palette).map((family) => this.#entry(family)));
+  }
+
+  #entry(family) {
+    const { hue, shape } = this.palette[family];
+    const count = this.points.filter((point) => point.family === family).length;
+    const properties = {
+      type: "button",
+      title: "Click to hide or show; twice to see it alone",
+      "data-family": family,
+      "aria-pressed": String(this.shown.has(family)),
+      onclick: () => this.#toggle(family),
+      ondblclick: () => this.#show([family]),
+    };
+    return element("button", properties, shapeIcon(shape, hue[this.theme.shade]), family, element("small", {}, count));
+  }
+
+  #toggle(family) {
+    const next = new Set(this.shown);
+    if (!next.delete(family)) next.add(family);
+    this.#show(next);
+  }
+
+  #show(families) {
+    this.shown = new Set(families);
+    for (const button of this.element.children) {
+      button.setAttribute("aria-pressed", String(this.shown.has(button.dataset.family)));
+    }
+    this.allButton.hidden = this.shown.size === Object.keys(this.palette).length;
+    this.disc.filter(this.shown);
+  }
+}

@@ -1,0 +1,200 @@
+// Keys that are played: on the piano, on the computer's keyboard and over MIDI.
+
+import { $, fill, remember, remembered } from "./browser.js";
+import { pitchName } from "./names.js";
+import { LETTERS, Piano } from "./piano.js";
+
+const [NOTE_OFF, NOTE_ON, CONTROL] = [0x80, 0x90, 0xb0];
+const [SUSTAIN, ALL_SOUND_OFF, ALL_NOTES_OFF] = [64, 120, 123];
+const CODES = { ";": "Semicolon", "'": "Quote" };
+const OFFSETS = new Map([...LETTERS].map((letter, offset) => [CODES[letter] ?? `Key${letter}`, offset]));
+
+/** The page's lower part: the piano, its octave and volume, and every other way to press its keys. */
+export class KeyInput {
+  constructor({ pitches, player, notes, audio, messages }) {
+    this.piano = new Piano($("keys"), {
+      pitches,
+      keys: { down: (pitch) => this.held.down("piano", pitch), up: (pitch) => this.held.up("piano", pitch) },
+      onOctave: (base) => ($("octave").textContent = pitchName(base)),
+    });
+    this.held = new HeldKeys(player, notes, this.piano);
+    new ComputerKeyboard(this.held, this.piano);
+    this.midi = new MidiInput($("midi"), this.held, messages);
+    this.audio = audio;
+    $("octave").textContent = pitchName(this.piano.base);
+    $("octave-down").addEventListener("click", () => this.piano.shift(-1));
+    $("octave-up").addEventListener("click", () => this.piano.shift(1));
+    $("volume").value = remembered("volume", 0.8);
+    $("volume").addEventListener("input", () => this.#setVolume());
+    this.#setVolume();
+    addEventListener("blur", () => this.held.release());
+  }
+
+  #setVolume() {
+    const volume = Number($("volume").value);
+    fill($("volume"));
+    this.audio.setVolume(volume ** 2 / 0.64); // 0.8 is as the model has it
+    remember("volume", volume);
+  }
+}
+
+/** Which keys are held, each press with a note of its own. Pedal down, notes stay until it comes up. */
+class HeldKeys {
+  #held = new Map(); // source and pitch to note
+  #sustained = [];
+
+  constructor(player, notes, piano) {
+    this.player = player;
+    this.notes = notes;
+    this.piano = piano;
+    this.pedal = false;
+  }
+
+  /** A key goes down; `source` tells apart two ways of pressing the same key. */
+  down(source, pitch, velocity) {
+    const name = `${source} ${pitch}`;
+    if (this.#held.has(name)) return;
+    const note = this.player.key(pitch, velocity);
+    if (!note) return;
+    this.#held.set(name, note);
+    this.piano.mark(pitch, true);
+  }
+
+  up(source, pitch) {
+    const name = `${source} ${pitch}`;
+    const note = this.#held.get(name);
+    if (!note) return;
+    this.#held.delete(name);
+    this.piano.mark(pitch, false);
+    if (this.pedal) this.#sustained.push(note);
+    else this.notes.off(note);
+  }
+
+  setPedal(down) {
+    this.pedal = down;
+    if (down) return;
+    for (const note of this.#sustained.splice(0)) this.notes.off(note);
+  }
+
+  /** Every key up, as where the window is left. */
+  release() {
+    this.setPedal(false);
+    for (const name of [...this.#held.keys()]) {
+      const [source, pitch] = name.split(" ");
+      this.up(source, Number(pitch));
+    }
+  }
+}
+
+/** The letters of the computer's keyboard as piano keys, by their place and not by what is printed on them. */
+class ComputerKeyboard {
+  #down = new Map(); // code to the pitch it plays
+
+  constructor(held, piano) {
+    this.held = held;
+    this.piano = piano;
+    $("computer-keys").addEventListener("change", ({ target }) => (this.enabled = target.checked));
+    this.enabled = true;
+    addEventListener("keydown", (event) => this.#pressed(event));
+    addEventListener("keyup", (event) => this.#released(event.code));
+    addEventListener("blur", () => this.#allUp());
+  }
+
+  #pressed(event) {
+    if (!this.enabled || event.ctrlKey || event.metaKey || event.altKey || isWriting(event.target)) return;
+    if (event.code === "KeyZ" || event.code === "KeyX") {
+      if (!event.repeat) this.piano.shift(event.code === "KeyZ" ? -1 : 1);
+      return;
+    }
+    const offset = OFFSETS.get(event.code);
+    if (offset === undefined || event.repeat || this.#down.has(event.code)) return;
+    event.preventDefault();
+    const pitch = this.piano.base + offset;
+    this.#down.set(event.code, pitch);
+    this.held.down("computer", pitch);
+  }
+
+  #released(code) {
+    const pitch = this.#down.get(code);
+    if (pitch === undefined) return;
+    this.#down.delete(code);
+    this.held.up("computer", pitch);
+  }
+
+  #allUp() {
+    for (const code of [...this.#down.keys()]) this.#released(code);
+  }
+}
+
+/** MIDI keyboards: velocity, the sustain pedal, and devices that come and go. */
+class MidiInput {
+  #access = null;
+
+  constructor(button, held, messages) {
+    this.button = button;
+    this.held = held;
+    this.messages = messages;
+    button.addEventListener("click", () => this.connect());
+    this.#resume();
+  }
+
+  /** Asks for MIDI; a browser may ask its user first. */
+  async connect() {
+    if (!navigator.requestMIDIAccess) {
+      const why = isSecureContext ? "This browser has no MIDI." : "MIDI on the network needs HTTPS.";
+      this.messages.show(why, "bad");
+      return;
+    }
+    try {
+      await this.#open();
+    } catch {
+      this.messages.show("MIDI was not allowed.", "bad");
+      return;
+    }
+    const names = this.#inputs().map(({ name }) => name);
+    this.messages.show(names.length ? `MIDI: ${names.join(", ")}` : "MIDI is on: plug in a keyboard.", "good");
+  }
+
+  /** Takes one MIDI message, bytes. */
+  take([status, number, value]) {
+    const kind = status & 0xf0;
+    if (kind === NOTE_ON && value > 0) this.held.down("midi", number, value);
+    else if (kind === NOTE_OFF || kind === NOTE_ON) this.held.up("midi", number);
+    else if (kind === CONTROL && number === SUSTAIN) this.held.setPedal(value >= 64);
+    else if (kind === CONTROL && (number === ALL_NOTES_OFF || number === ALL_SOUND_OFF)) this.held.release();
+  }
+
+  /** Where it was allowed before, nobody need ask again. */
+  async #resume() {
+    try {
+      const { state } = await navigator.permissions.query({ name: "midi" });
+      if (state === "granted" && navigator.requestMIDIAccess) await this.#open();
+    } catch {
+      // A browser that does not know the permission: the button asks.
+    }
+  }
+
+  async #open() {
+    this.#access = await navigator.requestMIDIAccess();
+    this.#access.addEventListener("statechange", () => this.#listen());
+    this.#listen();
+  }
+
+  #inputs() {
+    return [...this.#access.inputs.values()].filter(({ state }) => state === "connected");
+  }
+
+  #listen() {
+    for (const input of this.#access.inputs.values()) input.onmidimessage = ({ data }) => this.take(data);
+    const names = this.#inputs().map(({ name }) => name);
+    this.button.setAttribute("aria-pressed", String(names.length > 0));
+    this.button.title = names.join(", ") || "No MIDI keyboard";
+  }
+}
+
+/** Whether keys that go to this element write something, or choose in a list. */
+export function isWriting(element) {
+  if (!(element instanceof Element) || element.closest("dialog")) return true;
+  if (element.matches("textarea, select, [contenteditable]")) return true;
+  return element.matches("input") && !["range", "checkbox", "button"].includes(element.type);
+}

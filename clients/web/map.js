@@ -1,0 +1,183 @@
+// The map's part of the page: the disc, its legend, the search for an instrument, and the buttons beside them.
+
+import { $, element, remember, remembered } from "./browser.js";
+import { Disc } from "./disc/disc.js";
+import { Legend, makePalette, shapeIcon } from "./families.js";
+import { pitchName, placeName } from "./names.js";
+import { round } from "./state.js";
+
+export class TimbreMap {
+  constructor({ points, state, player, audio, theme, messages }) {
+    this.state = state;
+    this.player = player;
+    this.theme = theme;
+    this.messages = messages;
+    this.palette = makePalette(points);
+    const { palette } = this;
+    this.disc = new Disc($("disc"), { points, palette, state, player, theme, still: () => theme.still });
+    this.legend = new Legend($("legend"), $("families-all"), { points, palette, theme, disc: this.disc });
+    const search = { points, swatch: (point) => this.#icon(point), choose: (point) => this.#goTo(point) };
+    new Search($("search"), $("search-list"), search);
+    $("zoom-in").addEventListener("click", () => this.disc.zoom(1.5));
+    $("zoom-out").addEventListener("click", () => this.disc.zoom(1 / 1.5));
+    $("zoom-home").addEventListener("click", () => this.disc.home());
+    audio.addEventListener("level", ({ detail }) => this.disc.setLevel(detail.rms));
+    theme.addEventListener("change", () => {
+      this.disc.recolour();
+      this.legend.build();
+    });
+    this.#readOut();
+    this.#choosePreviews();
+  }
+
+  /** A place in words: "Oboe", "Between Oboe and Trumpet". */
+  placeWords(x, y) {
+    return placeName(this.disc.nearest(x, y));
+  }
+
+  /** Colour and shape of the instrument that a place is nearest to. */
+  swatch({ x, y }) {
+    return this.#icon(this.disc.nearest(x, y, 1)[0].point);
+  }
+
+  /** Shows where a recording lies, what is near it, and plays from there. */
+  located({ x, y, pitch, nearest }, file) {
+    const known = Number.isFinite(pitch);
+    this.disc.located = { x, y };
+    this.state.set({ x, y, p: known ? Math.round(pitch) : this.state.get("p") }, { keep: true });
+    this.disc.view.reveal(x, y);
+    this.disc.redraw();
+    const names = nearest.slice(0, 3).map(({ instrument }) => instrument);
+    const heard = known ? `, ${pitchName(Math.round(pitch))}` : "";
+    this.messages.show(`${file}${heard}: nearest are ${names.join(", ")}.`, "good", 9000);
+    this.player.strike({}, { held: false });
+  }
+
+  #icon({ family }) {
+    const { hue, shape } = this.palette[family];
+    return shapeIcon(shape, hue[this.theme.shade]);
+  }
+
+  #goTo({ x, y, instrument }) {
+    this.disc.goTo(round(x, 4), round(y, 4));
+    this.messages.say(instrument);
+    this.player.strike({}, { held: false });
+  }
+
+  /** Tells screen readers where the pointer or the arrow keys went. */
+  #readOut() {
+    let timer = 0;
+    this.disc.addEventListener("moved", ({ detail }) => {
+      clearTimeout(timer);
+      timer = setTimeout(() => this.messages.say(this.placeWords(detail.x, detail.y)), 350);
+    });
+  }
+
+  #choosePreviews() {
+    $("previews").checked = this.disc.previews = remembered("previews", true) !== false;
+    $("previews").addEventListener("change", ({ target }) => {
+      this.disc.previews = target.checked;
+      remember("previews", target.checked);
+    });
+  }
+}
+
+/** Finds an instrument by name: a combobox with a list, after the ARIA authoring practices. */
+class Search {
+  #options = [];
+  #active = -1;
+
+  constructor(input, list, { points, swatch, choose }) {
+    this.input = input;
+    this.list = list;
+    this.points = [...points].sort((one, other) => one.instrument.localeCompare(other.instrument));
+    this.swatch = swatch;
+    this.choose = choose;
+    input.addEventListener("input", () => this.#open());
+    input.addEventListener("click", () => this.#open());
+    input.addEventListener("blur", () => this.#close());
+    input.addEventListener("keydown", (event) => this.#key(event));
+    list.addEventListener("pointerdown", (event) => event.preventDefault()); // the input keeps the focus
+    list.addEventListener("click", (event) => this.#clicked(event));
+  }
+
+  #matches() {
+    const words = plain(this.input.value).split(/\s+/).filter(Boolean);
+    const fits = ({ instrument, family }) => {
+      const text = plain(`${instrument} ${family}`);
+      return words.every((word) => text.includes(word));
+    };
+    const first = words[0] ?? "";
+    const begins = ({ instrument }) => plain(instrument).startsWith(first);
+    return this.points.filter(fits).sort((one, other) => Number(begins(other)) - Number(begins(one)));
+  }
+
+  #open() {
+    this.#options = this.#matches();
+    this.list.replaceChildren(...this.#options.map((point, index) => this.#option(point, index)));
+    if (!this.#options.length) {
+      const attributes = { className: "nothing", role: "option", "aria-disabled": "true", "aria-selected": "false" };
+      this.list.append(element("li", attributes, "No instrument of that name"));
+    }
+    this.list.hidden = false;
+    this.input.setAttribute("aria-expanded", "true");
+    this.#activate(this.input.value.trim() && this.#options.length ? 0 : -1);
+  }
+
+  #close() {
+    this.list.hidden = true;
+    this.input.setAttribute("aria-expanded", "false");
+    this.#activate(-1);
+  }
+
+  #option(point, index) {
+    const attributes = { id: `search-${index}`, role: "option", "aria-selected": "false", "data-index": index };
+    return element("li", attributes, this.swatch(point), point.instrument, element("small", {}, point.family));
+  }
+
+  #activate(index) {
+    this.list.children[this.#active]?.setAttribute("aria-selected", "false");
+    this.#active = index;
+    const option = index >= 0 ? this.list.children[index] : null;
+    if (!option) {
+      this.input.removeAttribute("aria-activedescendant");
+      return;
+    }
+    option.setAttribute("aria-selected", "true");
+    option.scrollIntoView({ block: "nearest" });
+    this.input.setAttribute("aria-activedescendant", option.id);
+  }
+
+  #key(event) {
+    const count = this.#options.length;
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      if (this.list.hidden) this.#open();
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      if (this.#options.length) this.#activate((this.#active + step + this.#options.length) % this.#options.length);
+    } else if (event.key === "Enter" && !this.list.hidden && count) {
+      event.preventDefault();
+      this.#take(Math.max(0, this.#active));
+    } else if (event.key === "Escape") {
+      this.input.value = "";
+      this.#close();
+      event.stopPropagation();
+    }
+  }
+
+  #clicked(event) {
+    const option = event.target.closest("[data-index]");
+    if (option) this.#take(Number(option.dataset.index));
+  }
+
+  #take(index) {
+    const point = this.#options[index];
+    this.input.value = "";
+    this.#close();
+    this.choose(point);
+  }
+}
+
+function plain(text) {
+  return text.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase().trim();
+}

@@ -1,0 +1,168 @@
+// The page around the sound: light or dark; panels side by side, or one at a time; messages.
+
+import { Emitter, element, icon, remember, remembered } from "./browser.js";
+
+const NAMES = { system: "as the system", light: "light", dark: "dark" };
+const STAY = 5000; // milliseconds
+const NARROW = "(max-width: 1119px)";
+const INKS = "disc grid rim ticks halo text label muted accent glow clear line".split(" ");
+
+/** The theme, and the canvas' colours, which come from the style sheet. Event: `change`. */
+export class Theme extends Emitter {
+  #system = matchMedia("(prefers-color-scheme: dark)");
+  #still = matchMedia("(prefers-reduced-motion: reduce)");
+  #inks = null;
+
+  constructor(button) {
+    super();
+    this.choice = remembered("theme", "system");
+    if (!(this.choice in NAMES)) this.choice = "system";
+    this.button = button;
+    button.addEventListener("click", () => this.#next());
+    this.#system.addEventListener("change", () => this.#apply());
+    this.#apply();
+  }
+
+  /** "light" or "dark", whatever chose it. */
+  get shade() {
+    if (this.choice !== "system") return this.choice;
+    return this.#system.matches ? "dark" : "light";
+  }
+
+  get still() {
+    return this.#still.matches;
+  }
+
+  /** {name: CSS colour} of the theme now. */
+  ink() {
+    this.#inks ??= readInks();
+    return this.#inks;
+  }
+
+  #next() {
+    const names = Object.keys(NAMES);
+    this.choice = names[(names.indexOf(this.choice) + 1) % names.length];
+    remember("theme", this.choice);
+    this.#apply();
+  }
+
+  #apply() {
+    const root = document.documentElement;
+    if (this.choice === "system") delete root.dataset.theme;
+    else root.dataset.theme = this.choice;
+    this.#inks = null;
+    this.button.setAttribute("aria-label", `Theme: ${NAMES[this.choice]}`);
+    this.button.title = `Theme: ${NAMES[this.choice]}`;
+    this.emit("change");
+  }
+}
+
+/** Panels beside one another where there is room; one at a time, behind tabs, where there is not. */
+export class Tabs {
+  #narrow = matchMedia(NARROW);
+
+  constructor(list) {
+    this.tabs = [...list.children];
+    this.panels = this.tabs.map((tab) => document.getElementById(tab.getAttribute("aria-controls")));
+    this.labels = this.panels.map((panel) => panel.getAttribute("aria-labelledby"));
+    this.tabs.forEach((tab, index) => {
+      tab.addEventListener("click", () => this.#choose(index));
+      tab.addEventListener("keydown", (event) => this.#key(event, index));
+    });
+    this.#narrow.addEventListener("change", () => this.#apply());
+    this.#choose(0);
+    this.#apply();
+  }
+
+  #apply() {
+    this.panels.forEach((panel, index) => {
+      if (this.#narrow.matches) panel.setAttribute("role", "tabpanel");
+      else panel.removeAttribute("role");
+      panel.setAttribute("aria-labelledby", this.#narrow.matches ? this.tabs[index].id : this.labels[index]);
+    });
+  }
+
+  #choose(index) {
+    this.tabs.forEach((tab, other) => {
+      tab.setAttribute("aria-selected", String(other === index));
+      tab.tabIndex = other === index ? 0 : -1;
+      this.panels[other].classList.toggle("chosen", other === index);
+    });
+  }
+
+  #key(event, index) {
+    const count = this.tabs.length;
+    const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: count - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    this.#choose((to + count) % count);
+    this.tabs[(to + count) % count].focus();
+  }
+}
+
+/** Messages: short lines that go by themselves, lines that stay, and words for screen readers only. */
+export class Messages {
+  #standing = new Map(); // lines that stay until taken back, by name
+  #latest = new Map(); // texts on show
+
+  constructor(list, spoken) {
+    this.list = list;
+    this.spoken = spoken;
+  }
+
+  /** A line; `kind`: plain, good or bad. The same line is not shown twice at once. */
+  show(text, kind = "plain", stay = STAY) {
+    this.#latest.get(text)?.remove();
+    const line = this.#line(text, kind);
+    this.#latest.set(text, line);
+    const forget = () => {
+      line.remove();
+      if (this.#latest.get(text) === line) this.#latest.delete(text);
+    };
+    setTimeout(forget, kind === "bad" ? stay * 1.6 : stay);
+    while (this.list.children.length > 4) this.list.firstElementChild.remove();
+  }
+
+  /** A line that stays until `clear(name)`. */
+  stand(name, text, kind = "bad") {
+    if (this.#standing.get(name)?.dataset.text === text) return;
+    this.clear(name);
+    const line = this.#line(text, kind);
+    line.dataset.text = text;
+    this.#standing.set(name, line);
+  }
+
+  stands(name) {
+    return this.#standing.has(name);
+  }
+
+  clear(name) {
+    this.#standing.get(name)?.remove();
+    return this.#standing.delete(name);
+  }
+
+  /** For screen readers. */
+  say(text) {
+    this.spoken.textContent = text;
+  }
+
+  #line(text, kind) {
+    const close = { type: "button", className: "plain", "aria-label": "Dismiss", onclick: () => line.remove() };
+    const parts = [element("span", {}, text), element("button", close, icon("close"))];
+    const line = element("div", { className: "message", "data-kind": kind }, ...parts);
+    this.list.append(line);
+    return line;
+  }
+}
+
+function readInks() {
+  const probe = element("span");
+  document.body.append(probe);
+  const ink = {};
+  for (const name of INKS) {
+    probe.style.color = `var(--${name})`;
+    ink[name] = getComputedStyle(probe).color;
+  }
+  probe.remove();
+  return ink;
+}

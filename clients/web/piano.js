@@ -1,0 +1,196 @@
+// The piano: mouse, many fingers, arrow keys; dragging slides from key to key.
+
+import { element } from "./browser.js";
+import { isBlack, pitchName } from "./names.js";
+
+const LEAST_KEY = 34; // CSS pixels a white key has, at least
+/** The computer's keys that play, from the base on. */
+export const LETTERS = "AWSEDFTGYHUJKOLP;'";
+
+/**
+ * Keys of `pitches` ([least, most]), as many as fit, from a C on.
+ * `keys`: down(pitch) and up(pitch), both for one press each.
+ */
+export class Piano {
+  #pointers = new Map(); // pointer id to pitch
+  #down = new Map(); // pitch to how often it is pressed
+  #keys = new Map(); // pitch to its button
+  #held = null; // by Enter or Space
+
+  constructor(element, { pitches, keys, onOctave }) {
+    this.element = element;
+    this.pitches = pitches;
+    this.keys = keys;
+    this.onOctave = onOctave;
+    this.chosen = 60;
+    this.base = 60; // the C where the computer's keys begin
+    this.first = 0;
+    new ResizeObserver(() => this.#layOut()).observe(element);
+    element.addEventListener("pointerdown", (event) => this.#pressed(event));
+    element.addEventListener("pointermove", (event) => this.#slid(event));
+    for (const type of ["pointerup", "pointercancel"]) {
+      element.addEventListener(type, (event) => this.#released(event));
+    }
+    element.addEventListener("contextmenu", (event) => event.preventDefault());
+    element.addEventListener("keydown", (event) => this.#key(event));
+    element.addEventListener("keyup", (event) => this.#keyUp(event));
+    element.addEventListener("focusout", () => this.#letGo());
+    this.#layOut();
+  }
+
+  /** Moves the computer's keys, and the window where not all keys fit. */
+  shift(octaves) {
+    const [least, most] = this.pitches;
+    const base = this.base + 12 * octaves;
+    if (base + 11 < least || base > most) return;
+    this.base = base;
+    this.#layOut();
+    this.onOctave(base);
+  }
+
+  /** Marks the pitch that the map plays. */
+  choose(pitch) {
+    if (pitch === this.chosen && this.#keys.get(pitch)?.classList.contains("chosen")) return;
+    const focused = this.element.contains(document.activeElement);
+    this.#keys.get(this.chosen)?.classList.remove("chosen");
+    this.chosen = pitch;
+    this.#keys.get(pitch)?.classList.add("chosen");
+    if (!focused) this.#rove(this.#keys.has(pitch) ? pitch : this.#keys.keys().next().value);
+  }
+
+  /** Shows a key down or up, whoever presses it. */
+  mark(pitch, down) {
+    const count = Math.max(0, (this.#down.get(pitch) ?? 0) + (down ? 1 : -1));
+    if (count) this.#down.set(pitch, count);
+    else this.#down.delete(pitch);
+    this.#keys.get(pitch)?.classList.toggle("down", count > 0);
+  }
+
+  #layOut() {
+    const width = this.element.clientWidth || 1;
+    const [least, most] = this.pitches;
+    const all = whites(least, most);
+    const fits = Math.max(8, Math.floor(width / LEAST_KEY));
+    const [first, last] = fits >= all.length ? [all[0], all.at(-1)] : this.#window(all, fits);
+    const signature = `${first} ${last} ${this.base}`;
+    if (signature === this.signature) return;
+    this.signature = signature;
+    const focused = this.element.contains(document.activeElement);
+    this.#keys.clear();
+    const buttons = [];
+    const shown = whites(first, last);
+    for (let pitch = first; pitch <= last; pitch++) {
+      buttons.push(this.#button(pitch, LETTERS[pitch - this.base] ?? "", shown));
+    }
+    this.element.replaceChildren(...buttons);
+    const roving = this.#keys.has(this.chosen) ? this.chosen : first;
+    this.#rove(roving);
+    if (focused) this.#keys.get(roving).focus();
+  }
+
+  /** So many white keys, from the base on where there are enough above it. */
+  #window(all, fits) {
+    const at = all.findIndex((pitch) => pitch >= this.base);
+    const start = Math.max(0, Math.min(at < 0 ? all.length : at, all.length - fits));
+    return [all[start], all[start + fits - 1]];
+  }
+
+  #button(pitch, letter, shown) {
+    const name = pitch % 12 === 0 ? pitchName(pitch) : "";
+    const innerText = [matchMedia("(hover: none)").matches ? "" : letter, name].filter(Boolean).join("\n");
+    const properties = {
+      type: "button",
+      tabIndex: -1,
+      className: `key ${isBlack(pitch) ? "black" : "white"}`,
+      "data-pitch": pitch,
+      "aria-label": pitchName(pitch).replace("♯", " sharp "),
+    };
+    const words = element("span", { "aria-hidden": "true", innerText });
+    const button = element("button", properties, element("i"), words);
+    button.classList.toggle("chosen", pitch === this.chosen);
+    button.classList.toggle("down", this.#down.has(pitch));
+    if (isBlack(pitch)) {
+      const before = shown.filter((white) => white < pitch).length;
+      const width = 100 / shown.length;
+      button.style.left = `${before * width - width * 0.3}%`;
+      button.style.width = `${width * 0.6}%`;
+    }
+    this.#keys.set(pitch, button);
+    return button;
+  }
+
+  #pitchAt(event) {
+    const under = document.elementFromPoint(event.clientX, event.clientY)?.closest?.(".key");
+    return under && this.element.contains(under) ? Number(under.dataset.pitch) : null;
+  }
+
+  #pressed(event) {
+    if (event.button !== 0) return;
+    const pitch = this.#pitchAt(event);
+    if (pitch === null) return;
+    event.preventDefault();
+    if (event.isTrusted) this.element.setPointerCapture(event.pointerId);
+    this.#pointers.set(event.pointerId, pitch);
+    this.keys.down(pitch);
+  }
+
+  #slid(event) {
+    if (!this.#pointers.has(event.pointerId)) return;
+    const before = this.#pointers.get(event.pointerId);
+    const pitch = this.#pitchAt(event);
+    if (pitch === before) return;
+    if (before !== null) this.keys.up(before);
+    if (pitch !== null) this.keys.down(pitch);
+    this.#pointers.set(event.pointerId, pitch);
+  }
+
+  #released(event) {
+    const pitch = this.#pointers.get(event.pointerId);
+    this.#pointers.delete(event.pointerId);
+    if (pitch !== undefined && pitch !== null) this.keys.up(pitch);
+  }
+
+  #key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const pitch = Number(document.activeElement?.dataset?.pitch);
+    const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
+    const pitches = [...this.#keys.keys()];
+    if (step) this.#focus(pitch + step);
+    else if (event.key === "Home") this.#focus(pitches[0]);
+    else if (event.key === "End") this.#focus(pitches.at(-1));
+    else if (event.key === "Enter" || event.key === " ") this.#hold(pitch, event.repeat);
+    else return;
+    event.preventDefault();
+  }
+
+  #keyUp(event) {
+    if (event.key === "Enter" || event.key === " ") this.#letGo();
+  }
+
+  #hold(pitch, repeat) {
+    if (repeat || this.#held !== null) return;
+    this.#held = pitch;
+    this.keys.down(pitch);
+  }
+
+  #letGo() {
+    if (this.#held === null) return;
+    this.keys.up(this.#held);
+    this.#held = null;
+  }
+
+  #focus(pitch) {
+    if (!this.#keys.has(pitch)) return;
+    this.#rove(pitch);
+    this.#keys.get(pitch).focus();
+  }
+
+  /** One key is in the order of tabs. */
+  #rove(pitch) {
+    for (const [other, button] of this.#keys) button.tabIndex = other === pitch ? 0 : -1;
+  }
+}
+
+function whites(first, last) {
+  return Array.from({ length: last - first + 1 }, (_, index) => first + index).filter((pitch) => !isBlack(pitch));
+}

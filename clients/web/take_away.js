@@ -1,0 +1,112 @@
+// The panel to take sounds away: files, links, code and instruments; and recordings that are brought along.
+
+import { call } from "./api.js";
+import { $, element } from "./browser.js";
+import { InstrumentBuilder } from "./instrument.js";
+import { commandOf, pythonOf, queryOf } from "./note_request.js";
+
+const MOST_BYTES = 32 * 2 ** 20;
+
+/** `taken` gives the request that is taken away, `found` is told where a recording lies. */
+export class TakeAway {
+  constructor({ state, model, messages, placeWords, taken, found }) {
+    this.messages = messages;
+    new InstrumentBuilder({ state, model, placeWords, messages });
+    new RecordingInput($("drop-hint"), $("recording"), { messages, found });
+    const copies = {
+      "copy-link": [() => state.link, "The link is copied."],
+      "copy-python": [() => pythonOf(taken(), model.server), "The Python is copied."],
+      "copy-command": [() => commandOf(taken(), model.server), "The command is copied."],
+    };
+    $("download").addEventListener("click", () => this.#attempt(() => downloadNote(taken())));
+    for (const [id, [text, words]] of Object.entries(copies)) {
+      $(id).addEventListener("click", () =>
+        this.#attempt(async () => {
+          await copy(text());
+          messages.show(words, "good", 2500);
+        }),
+      );
+    }
+  }
+
+  async #attempt(action) {
+    try {
+      await action();
+    } catch (error) {
+      this.messages.show(error.message, "bad");
+    }
+  }
+}
+
+/** Calls `found({x, y, pitch, nearest}, name)` for each recording that has a place. */
+class RecordingInput {
+  constructor(hint, input, { messages, found }) {
+    this.hint = hint;
+    this.messages = messages;
+    this.found = found;
+    input.addEventListener("change", () => {
+      if (input.files[0]) this.locate(input.files[0]);
+      input.value = "";
+    });
+    for (const type of ["dragenter", "dragover"]) addEventListener(type, (event) => this.#over(event));
+    addEventListener("dragleave", (event) => event.relatedTarget || this.#show(false));
+    addEventListener("drop", (event) => this.#dropped(event));
+    addEventListener("dragend", () => this.#show(false));
+  }
+
+  /** Asks where a file lies. */
+  async locate(file) {
+    if (file.size > MOST_BYTES) {
+      this.messages.show(`${file.name} has ${Math.round(file.size / 2 ** 20)} MiB; a recording may have 32.`, "bad");
+      return;
+    }
+    this.messages.stand("locating", `Listening to ${file.name}…`, "plain");
+    try {
+      const response = await call("/api/locate", { method: "POST", body: file });
+      this.found(await response.json(), file.name);
+    } catch (error) {
+      this.messages.show(`${file.name}: ${error.message}`, "bad");
+    } finally {
+      this.messages.clear("locating");
+    }
+  }
+
+  #over(event) {
+    if (![...(event.dataTransfer?.types ?? [])].includes("Files")) return;
+    event.preventDefault();
+    event.dataTransfer.dropEffect = "copy";
+    this.#show(true);
+  }
+
+  #dropped(event) {
+    this.#show(false);
+    const file = event.dataTransfer?.files?.[0];
+    if (!file) return;
+    event.preventDefault();
+    this.locate(file);
+  }
+
+  #show(shown) {
+    this.hint.hidden = !shown;
+  }
+}
+
+/** Saves the note as a 24-bit WAV: fetched first, so that a refusal becomes a message and not a broken page. */
+async function downloadNote(request) {
+  const response = await call(`/api/note.wav?${queryOf(request)}`);
+  const name = response.headers.get("Content-Disposition")?.match(/filename="?([^";]+)"?/)?.[1];
+  const href = URL.createObjectURL(await response.blob());
+  element("a", { href, download: name ?? `timbrel-${request.pitch}.wav` }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
+
+/** Puts text where it can be pasted; raises where the browser refuses. */
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = element("textarea", { value: text }); // pages that are not over HTTPS have no clipboard
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  if (!copied) throw new Error("The browser does not let pages copy.");
+}

@@ -1,0 +1,116 @@
+"""A bundle's folder: what its manifest says of it, and how it appears, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from timbrel_bundle.layout import FORMAT_VERSION, MANIFEST
+from timbrel_bundle.manifest import bundle_hash, describe_file
+from timbrel_export.errors import ExportError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.model import NoteTransformer
+from timbrel_training.model.config import N_CONDITION_POSITIONS
+
+
+def describe_bundle(folder: Path, name: str, git_revision: str) -> pb.Manifest:
+    """A manifest that lists and hashes the files of `folder`; its other sections are left to be filled in."""
+    files = [describe_file(path) for path in sorted(folder.iterdir()) if path.name != MANIFEST]
+    return pb.Manifest(
+        format_version=FORMAT_VERSION,
+        name=name,
+        bundle_hash=bundle_hash(files),
+        created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        git_revision=git_revision,
+        files=files,
+    )
+
+
+def describe_model(model: NoteTransformer) -> pb.ModelSpec:
+    """The manifest's account of the model."""
+    config, layout = model.config, model.config.layout
+    return pb.ModelSpec(
+        d_model=config.d_model,
+        n_heads=config.n_heads,
+        n_kv_heads=config.n_kv_heads,
+        head_dim=config.width_per_head,
+        d_feed_forward=config.d_feed_forward,
+        n_encoder_layers=config.n_encoder_layers,
+        n_decoder_layers=config.n_decoder_layers,
+        vocabulary_size=layout.vocabulary_size,
+        bos_id=layout.bos_id,
+        eos_id=layout.eos_id,
+        max_frames=config.max_frames,
+        max_positions=config.max_positions,
+        n_condition_positions=N_CONDITION_POSITIONS,
+        conditioning=config.conditioning,
+        n_parameters=model.n_parameters,
+        codes_per_semitone=config.codes_per_semitone,
+        code_offset=config.code_offset,
+    )
+
+
+def check_free(out_dir: Path) -> None:
+    """Raises ExportError where `out_dir` holds something that is no bundle: a bundle may be replaced."""
+    if out_dir.is_file() or (out_dir.is_dir() and not _may_be_replaced(out_dir)):
+        raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder or empty it")
+
+
+@contextmanager
+def new_bundle(out_dir: Path) -> Iterator[Path]:
+    """A folder to write a bundle's files to; it becomes `out_dir` when the block ends well, else it goes."""
+    out_dir.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", suffix=".tmp", dir=out_dir.parent))
+    try:
+        yield folder
+        _make_readable(folder)
+        _replace_folder(folder, out_dir)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def git_revision() -> str:
+    """The commit of the checkout that this file lies in, with "-dirty" where it was edited; "" elsewhere."""
+    head = _git("rev-parse", "HEAD")
+    if not head:
+        return ""
+    return f"{head}-dirty" if _git("status", "--porcelain", "--untracked-files=no") else head
+
+
+def _may_be_replaced(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() or not any(folder.iterdir())
+
+
+def _make_readable(folder: Path) -> None:
+    """Undoes the privacy of temporary files."""
+    folder.chmod(0o755)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def _replace_folder(folder: Path, out_dir: Path) -> None:
+    """Renames `folder` to `out_dir`, setting aside what was there until that has worked."""
+    if not out_dir.exists():
+        folder.rename(out_dir)
+        return
+    old = out_dir.with_name(f".{out_dir.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    out_dir.rename(old)
+    folder.rename(out_dir)
+    shutil.rmtree(old)
+
+
+def _git(*arguments: str) -> str:
+    folder = Path(__file__).resolve().parent
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return result.stdout.strip()

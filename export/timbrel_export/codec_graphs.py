@@ -1,0 +1,133 @@
+"""The ONNX graphs of any codec, and of the timbre encoder that reads its latents.
+
+The codec's encoder takes whole recordings; its decoder streams and carries its state.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
+from timbrel_export.onnx_export import WeightFile, export_program, save_graph, save_weights
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.interface import Codec
+
+
+class EncoderGraph(nn.Module):
+    """audio [1, S], pitch [1] -> codes [1, T, K]."""
+
+    def __init__(self, codec: Codec) -> None:
+        super().__init__()
+        self.codec = codec
+
+    def forward(self, audio: Tensor, pitch: Tensor) -> Tensor:
+        return self.codec.encode(audio, pitch)
+
+
+class DecoderGraph(nn.Module):
+    """codes [B, T, K] and the state -> audio [B, T * hop_length] and the state after."""
+
+    def __init__(self, codec: Codec) -> None:
+        super().__init__()
+        self.codec = codec
+        self.names = list(codec.initial_state(1))
+
+    def forward(self, codes: Tensor, state: list[Tensor]) -> tuple[Tensor, ...]:
+        audio, after = self.codec.decode_chunk(codes, dict(zip(self.names, state, strict=True)))
+        return audio, *after.values()
+
+
+class TimbreGraph(nn.Module):
+    """codes [B, T, K], n_frames [B] -> timbre [B, 2] in the unit disc; later frames are padding."""
+
+    def __init__(self, codec: Codec, encoder: nn.Module) -> None:
+        super().__init__()
+        self.codec = codec
+        self.encoder = encoder
+
+    def forward(self, codes: Tensor, n_frames: Tensor) -> Tensor:
+        return self.encoder(self.codec.latents(codes), n_frames)
+
+
+def export_codec(codec: Codec, directory: Path) -> pb.CodecSpec:
+    """Writes codec_encoder.onnx, codec_decoder.onnx, codec.safetensors into `directory`; describes them.
+
+    The weights of `codec` must already be rounded to fp16 (`round_to_half`): the files hold them so.
+    """
+    codec = copy.deepcopy(codec).eval()
+    weights = save_weights(codec, directory / CODEC_WEIGHTS).within("codec.")
+    _export_decoder(codec, directory / CODEC_DECODER, weights)
+    _export_encoder(codec, directory / CODEC_ENCODER, weights)
+    return describe_codec(codec)
+
+
+def export_timbre_encoder(
+    codec: Codec, encoder: nn.Module, path: Path, codec_weights: WeightFile, weights: WeightFile
+) -> None:
+    """Writes the codec's latents and the stage-1 encoder as one graph.
+
+    Args:
+        codec: its weights rounded to fp16.
+        encoder: latents [B, T, D], n_frames [B] -> points [B, 2]; its weights rounded to fp16.
+        path: the .onnx file.
+        codec_weights: the codec's weights.
+        weights: the encoder's weights.
+    """
+    batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames")
+    codes = torch.zeros(2, 7, codec.n_codebooks, dtype=torch.int64)
+    program = export_program(
+        TimbreGraph(codec, encoder),
+        (codes, torch.tensor([7, 5])),
+        input_names=["codes", "n_frames"],
+        output_names=["timbre"],
+        dynamic_shapes=({0: batch, 1: frames}, {0: batch}),
+    )
+    save_graph(program, path, codec_weights.within("codec."), weights.within("encoder."))
+
+
+def describe_codec(codec: Codec) -> pb.CodecSpec:
+    """The manifest's account of the codec."""
+    return pb.CodecSpec(
+        id=codec.id,
+        sample_rate=codec.sample_rate,
+        hop_length=codec.hop_length,
+        n_codebooks=codec.n_codebooks,
+        codebook_size=codec.codebook_size,
+        delay_samples=codec.delay_samples,
+        silence=codec.silence().tolist(),
+        decoder_state=[
+            pb.StateTensor(name=name, shape=tensor.shape[1:], dtype=str(tensor.dtype).removeprefix("torch."))
+            for name, tensor in codec.initial_state(1).items()
+        ],
+    )
+
+
+def _export_decoder(codec: Codec, path: Path, weights: WeightFile) -> None:
+    state = codec.initial_state(2)
+    batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames")
+    codes = codec.silence().expand(2, 3, -1).contiguous()
+    program = export_program(
+        DecoderGraph(codec),
+        (codes, list(state.values())),
+        input_names=["codes", *state],
+        output_names=["audio", *(f"{name}_out" for name in state)],
+        dynamic_shapes=({0: batch, 1: frames}, [{0: batch} for _ in state]),
+    )
+    save_graph(program, path, weights)
+
+
+def _export_encoder(codec: Codec, path: Path, weights: WeightFile) -> None:
+    samples = torch.export.Dim("samples", min=2)
+    audio = torch.randn(1, 3 * codec.hop_length + 17) * 0.1
+    program = export_program(
+        EncoderGraph(codec),
+        (audio, torch.tensor([60.0])),
+        input_names=["audio", "pitch"],
+        output_names=["codes"],
+        dynamic_shapes=({1: samples}, None),
+    )
+    save_graph(program, path, weights)

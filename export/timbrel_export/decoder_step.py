@@ -1,0 +1,123 @@
+"""One step of the decoder, in as few operators as there are kernels for.
+
+`FusedStep` computes what `timbrel_training.model.decoder.Decoder.step` does, but queries, keys and values
+stay one tensor, cross-attention is absorbed, and a residual connection meets the LayerNorm behind it.
+`PrefixStep` is that of the decoder-only model, which is there for comparison alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_export.absorbed_attention import Absorbed, attend_absorbed, cross_layers
+from timbrel_export.step_operators import StepOperators, standard_attention
+from timbrel_training.model import NoteTransformer
+from timbrel_training.model.attention import KV, attend_cached
+from timbrel_training.model.embeddings import MASKED_LOGIT
+from timbrel_training.model.layers import CrossLayer
+
+
+class FusedStep(nn.Module):
+    """The step of a model with `conditioning: cross`. It shares the model's weights, under their names."""
+
+    def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
+        super().__init__()
+        self.model = model
+        self.operators = operators
+        self._layers = cross_layers(model)
+        self._norms = self._norms_behind()
+
+    def forward(
+        self,
+        tokens: Tensor,
+        gate: Tensor,
+        position: Tensor,
+        caches: Sequence[KV],
+        absorbed: Sequence[Absorbed],
+    ) -> tuple[Tensor, list[KV]]:
+        """Logits float32 [B, K, V] and the new caches.
+
+        Args:
+            tokens: int64 [B, K], read by this step.
+            gate: int64 [B].
+            position: int32 [B], how many positions the row's cache holds already.
+            caches: per layer, keys and values [B, n_kv_heads, max_positions, head_dim].
+            absorbed: per layer, the note's condition.
+        """
+        norms = iter(self._norms)
+        normed, x = self._enter(tokens, gate, position)
+        written: list[KV] = []
+        for layer, cache, condition in zip(self._layers, caches, absorbed, strict=True):
+            change, cache = self._attend(layer, normed, cache, position)
+            normed, x = self._join(x, change, layer.self_attention.out.bias, next(norms))
+            change = attend_absorbed(normed, condition, layer.cross_attention.n_heads)
+            normed, x = self._join(x, change, layer.cross_attention.out.bias, next(norms))
+            change = self._feed_forward(layer, normed)
+            normed, x = self._join(x, change, layer.feed_forward.down.bias, next(norms))
+            written.append(cache)
+        return self._score(normed), written
+
+    def _norms_behind(self) -> list[nn.Module]:
+        """The norm behind each block's residual connection: its own, or, in a pre-norm model, the next's."""
+        norms: list[nn.Module] = [
+            residual.norm
+            for layer in self._layers
+            for residual in (layer.self_residual, layer.cross_residual, layer.feed_forward_residual)
+        ]
+        return [*norms[1:], self.model.decoder.norm] if self._normalises_first else norms
+
+    @property
+    def _normalises_first(self) -> bool:
+        return self.model.config.norm == "pre"
+
+    def _enter(self, tokens: Tensor, gate: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+        """Turns a step's inputs into what the first block reads, and the residual stream."""
+        decoder = self.model.decoder
+        played = decoder.tokens(tokens)[:, None]
+        placed = (decoder.gate(gate) + decoder.positions(position))[:, None]
+        if self._normalises_first:
+            return self.operators.join(played, placed, None, self._layers[0].self_residual.norm)
+        return (played + placed,) * 2
+
+    def _join(self, x: Tensor, change: Tensor, bias: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
+        """Adds a block's change: gives what the next block reads, and the residual stream behind this one."""
+        normed, total = self.operators.join(x, change, bias, norm)
+        return normed, total if self._normalises_first else normed
+
+    def _attend(self, layer: CrossLayer, x: Tensor, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
+        attention = layer.self_attention
+        qkv = self.operators.project(x, attention)
+        attended, cache = self.operators.attend(qkv, attention, cache, position)
+        return self.operators.linear(attended, attention.out.weight, attention.out), cache
+
+    def _feed_forward(self, layer: CrossLayer, x: Tensor) -> Tensor:
+        block = layer.feed_forward
+        inner = block.activation(self.operators.linear(x, block.up.weight, block.up) + block.up.bias)
+        return self.operators.linear(inner, block.down.weight, block.down)
+
+    def _score(self, x: Tensor) -> Tensor:
+        heads, embedding = self.model.decoder.heads, self.model.decoder.tokens
+        scores = self.operators.linear(x, embedding.weight, embedding).float()
+        bias = heads.bias.float().masked_fill(heads.forbidden, MASKED_LOGIT)
+        return scores.reshape(-1, *bias.shape) + bias
+
+
+class PrefixStep(nn.Module):
+    """The step of a model with `conditioning: prefix`: the model's own, in no special operators.
+
+    The decoder-only model is kept for comparison and does not ship.
+    """
+
+    def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, tokens: Tensor, gate: Tensor, position: Tensor, caches: Sequence[KV], memories: Sequence[KV]
+    ) -> tuple[Tensor, list[KV]]:
+        """Runs as `FusedStep` does; memories: per layer, keys and values [B, n_kv_heads, 3, head_dim]."""
+        attention = standard_attention if torch.compiler.is_exporting() else attend_cached
+        return self.model.step(tokens, gate, position, caches, memories, attention)

@@ -1,1 +1,0 @@
-"""Who may call, and how they prove it: tokens, certificates."""

@@ -1,1 +1,0 @@
-"""timbrel.v1.Synthesizer: what each method does."""

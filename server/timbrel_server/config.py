@@ -1,0 +1,342 @@
+"""The configuration of a server."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from timbrel_bundle.layout import MANIFEST
+from timbrel_server.decoder.sessions import AUTO, PRECISIONS
+from timbrel_server.options import ConfigError, option
+
+DEFAULT_BUNDLE_NAME = "default"
+MAX_SLOTS = 1024
+ANY_ADDRESS = ("", "0.0.0.0", "::", "[::]", "*")
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+_NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=(?P<folder>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class BundleSource:
+    """A bundle's folder, and its name."""
+
+    folder: Path
+
+    name: str = ""
+    """Empty: the manifest's own."""
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.folder}" if self.name else str(self.folder)
+
+
+def read_bundle_source(text: str) -> BundleSource:
+    """Reads "DIR" or "NAME=DIR".
+
+    Raises:
+        ValueError: it is neither.
+    """
+    named = _NAMED.fullmatch(text)
+    folder = named["folder"] if named else text
+    if not folder.strip():
+        raise ValueError("expected DIR or NAME=DIR")
+    return BundleSource(Path(folder).expanduser(), named["name"] if named else "")
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """The options of one server.
+
+    Raises:
+        ConfigError: naming the first option out of its range, or two that do not go together.
+    """
+
+    bundles: tuple[BundleSource, ...] = option(
+        (),
+        "bundle",
+        "bundle folder, and what requests call it (default: its manifest's name); give it again to serve"
+        " several, the first of which is meant where a request names none (default: the bundle that ships)",
+        read=read_bundle_source,
+        metavar="[NAME=]DIR",
+    )
+    """The bundles to serve, one engine each. Empty: the bundle that ships."""
+
+    host: str = option("127.0.0.1", "host", "address to listen on")
+    """The loopback alone unless asked: what listens elsewhere wants tokens or certificates."""
+
+    port: int = option(50051, "port", "0 takes a free one")
+
+    provider: str = option(
+        "auto", "provider", "where to run: auto is CUDA where it works", metavar="auto|cpu|cuda"
+    )
+
+    precision: str = option(AUTO, "precision", "of the decoder's arithmetic", metavar="|".join(PRECISIONS))
+    """Every engine's. AUTO is the provider's usual one."""
+
+    fast: bool = option(
+        False,
+        "fast",
+        "use every batch size, even where a note may then get other codes than in other company",
+    )
+    """Off: by default a request gives the same codes alone or in any company."""
+
+    devices: tuple[int, ...] = option(
+        (0,),
+        "device",
+        "CUDA device, by its number; give it again for several, which share one queue (default: 0)",
+        metavar="N",
+    )
+    """Each bundle has an engine on every one of them."""
+
+    n_slots: int = option(16, "slots", "notes written at once, by each engine")
+    """On a CPU more would gain little and let each note's first sound come later."""
+
+    n_threads: int = option(0, "threads", "threads of a step; 0: one per core")
+
+    queue_capacity: int = option(256, "queue", "requests that may wait for a slot", metavar="N")
+    """Enough for a client that renders a whole instrument in one go; further ones are told to come back."""
+
+    queue_frames: int | None = option(
+        None,
+        "queue_frames",
+        "frames of work that may wait for a slot (default: three quarters of what --queue longest notes are)",
+        metavar="N",
+    )
+    """Long notes fill the queue sooner than short ones."""
+
+    grace_seconds: float = option(
+        30.0, "grace", "how long to finish notes when asked to end", metavar="SECONDS"
+    )
+    """A note takes less."""
+
+    stall_seconds: float = option(
+        30.0,
+        "stall",
+        "an engine whose step takes longer has stalled: the server ends with status 1",
+        metavar="SECONDS",
+    )
+    """Steps take milliseconds; a machine that swaps may take seconds."""
+
+    failure_grace_seconds: float = option(
+        5.0,
+        "failure_grace",
+        "how long to say NOT_SERVING, before it ends, once an engine has failed",
+        metavar="SECONDS",
+    )
+    """Long enough for load balancers to see it."""
+
+    token: str | None = option(None, "token", "the one token calls must bring", secret=True)
+    """Of a caller named `default`."""
+
+    token_file: Path | None = option(
+        None,
+        "token_file",
+        "lines NAME:TOKEN, one of which calls must bring as `authorization: Bearer TOKEN`",
+        metavar="FILE",
+    )
+
+    allow_anonymous: bool = option(
+        False, "allow_anonymous", "let anybody in, though the address is not a loopback one"
+    )
+
+    insecure: bool = option(
+        False, "insecure", "let tokens travel unencrypted, though the address is not a loopback one"
+    )
+
+    tls_certificate: Path | None = option(
+        None, "tls_cert", "the server's certificate chain, PEM", metavar="FILE"
+    )
+
+    tls_key: Path | None = option(None, "tls_key", "its private key, PEM", metavar="FILE")
+
+    client_authority: Path | None = option(
+        None,
+        "client_ca",
+        "callers must bring a certificate that one of these signed, PEM (mutual TLS)",
+        metavar="FILE",
+    )
+
+    max_message_bytes: int = option(4 << 20, "max_message_bytes", "largest request", metavar="BYTES")
+    """A recording to be located is the largest, up to 3 MiB."""
+
+    max_streams: int = option(
+        1024, "max_streams", "calls at once on one connection; further ones wait", metavar="N"
+    )
+
+    max_connections: int = option(
+        4096,
+        "max_connections",
+        "connections at once; further ones are closed before they say a word",
+        metavar="N",
+    )
+    """Fewer where the process may open fewer files."""
+
+    max_in_flight: int | None = option(
+        None,
+        "max_in_flight",
+        "notes of one stream in hand at once; it is read no further (default: twice the slots, at least 32)",
+        metavar="N",
+    )
+    """Replies that a caller does not read have to be kept for it. GetModel says it."""
+
+    max_batch: int = option(
+        32, "max_batch", "notes of one inference request, which is answered whole", metavar="N"
+    )
+    """The reply holds them all: megabytes of sound each, at worst. Streams of notes have no such limit."""
+
+    max_seconds: float | None = option(
+        None,
+        "max_seconds",
+        "how long a key may be held (default: as long as each bundle can)",
+        metavar="SECONDS",
+    )
+    """GetModel gives it as the bundle's own."""
+
+    metrics_host: str | None = option(
+        None, "metrics_host", "where /metrics is (default: --host)", metavar="HOST"
+    )
+
+    metrics_port: int | None = option(
+        None,
+        "metrics_port",
+        "serve /metrics, /livez and /readyz over HTTP; 0 takes a free port (default: no)",
+        metavar="PORT",
+    )
+
+    otlp_endpoint: str | None = option(
+        None,
+        "otlp_endpoint",
+        "send traces to this collector, by OTLP over gRPC, such as http://127.0.0.1:4317"
+        " (default: to none, but where OTEL_* variables ask for it)",
+        metavar="URL",
+    )
+    """Further options are OpenTelemetry's own variables: OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, ..."""
+
+    log_format: str = option("text", "log_format", "of the log", metavar="|".join(LOG_FORMATS))
+
+    log_level: str = option("info", "log_level", "what to log", metavar="|".join(LOG_LEVELS))
+
+    exit_with_parent: bool = option(False, "exit_with_parent", "end when the standard input does")
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        _check_choices(self)
+        _check_access(self)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only callers on this machine can reach it."""
+        return is_loopback(self.host)
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether calls must bring a token."""
+        return self.token is not None or self.token_file is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is this machine's own."""
+    if host in ANY_ADDRESS:
+        return False
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost") or host.startswith("unix:")
+
+
+def default_bundle_path() -> Path:
+    """Finds the bundle that ships: within the installed package, or beside it in a checkout.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    package = Path(__file__).resolve().parent
+    candidates = [folder / "bundles" / DEFAULT_BUNDLE_NAME for folder in (package, package.parent)]
+    for candidate in candidates:
+        if (candidate / MANIFEST).is_file():
+            return candidate
+    raise ConfigError(
+        f"no bundle ships with this installation (looked in {candidates[0]}): name one with --bundle"
+    )
+
+
+def _check_ranges(config: ServerConfig) -> None:
+    _check_range("port", config.port, 0, 65535)
+    for device in config.devices:
+        _check_range("device", device, 0, 1024)
+    if len(set(config.devices)) < len(config.devices):
+        raise ConfigError(f"device {', '.join(map(str, config.devices))}: each is to be named once")
+    _check_range("slots", config.n_slots, 1, MAX_SLOTS)
+    _check_range("threads", config.n_threads, 0, 1024)
+    _check_range("queue", config.queue_capacity, 1, 1_000_000)
+    if config.queue_frames is not None:
+        _check_range("queue_frames", config.queue_frames, 1, 1_000_000_000)
+    _check_range("grace", config.grace_seconds, 0, 86_400)
+    _check_range("stall", config.stall_seconds, 0.1, 86_400)
+    _check_range("failure_grace", config.failure_grace_seconds, 0, 86_400)
+    _check_range("max_message_bytes", config.max_message_bytes, 1024, 1 << 30)
+    _check_range("max_streams", config.max_streams, 1, 1_000_000)
+    _check_range("max_connections", config.max_connections, 1, 1_000_000)
+    _check_range("max_batch", config.max_batch, 1, 1024)
+    if config.max_in_flight is not None:
+        _check_range("max_in_flight", config.max_in_flight, 1, 100_000)
+    if config.max_seconds is not None:
+        _check_range("max_seconds", config.max_seconds, 0.01, 86_400)
+    if config.metrics_port is not None:
+        _check_range("metrics_port", config.metrics_port, 0, 65535)
+    if not config.host:
+        raise ConfigError("host is empty: give an address, such as 127.0.0.1")
+    if config.token == "":
+        raise ConfigError("the token is empty")
+
+
+def _check_choices(config: ServerConfig) -> None:
+    _check_choice("precision", config.precision, PRECISIONS)
+    _check_choice("log_format", config.log_format, LOG_FORMATS)
+    _check_choice("log_level", config.log_level, LOG_LEVELS)
+    if config.otlp_endpoint is not None:
+        _check_otlp_endpoint(config.otlp_endpoint)
+    names = [source.name for source in config.bundles]
+    if twice := next((name for name in names if name and names.count(name) > 1), None):
+        raise ConfigError(f"two bundles are called {twice!r}: give each a name of its own")
+
+
+def _check_access(config: ServerConfig) -> None:
+    if config.token is not None and config.token_file is not None:
+        raise ConfigError("both token and token_file are given: leave one out")
+    if (config.tls_certificate is None) != (config.tls_key is None):
+        raise ConfigError("tls_cert and tls_key go together: give both or none")
+    if config.client_authority is not None and config.tls_certificate is None:
+        raise ConfigError("client_ca asks for certificates, which needs TLS: give tls_cert and tls_key too")
+    if config.is_loopback:
+        return
+    if not config.has_tokens and config.client_authority is None and not config.allow_anonymous:
+        raise ConfigError(
+            f"host {config.host} can be reached from other machines, and nobody is asked who they are:"
+            " give --token-file or --client-ca, or --allow-anonymous to let anybody in"
+        )
+    if config.has_tokens and config.tls_certificate is None and not config.insecure:
+        raise ConfigError(
+            f"tokens would travel unencrypted to {config.host}: give --tls-cert and --tls-key,"
+            " or --insecure where the network itself can be trusted"
+        )
+
+
+def _check_otlp_endpoint(endpoint: str) -> None:
+    if "@" in endpoint:  # not repeated here: nor would the log be the place for it
+        raise ConfigError("otlp_endpoint holds a name or password: send them by OTEL_EXPORTER_OTLP_HEADERS")
+    if not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(f"otlp_endpoint {endpoint!r} should begin with http:// (unencrypted) or https://")
+
+
+def _check_range(key: str, value: float, lowest: float, highest: float) -> None:
+    if not lowest <= value <= highest:
+        raise ConfigError(f"{key} {value:g} is out of range: {lowest:g}..{highest:g}")
+
+
+def _check_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{key} {value!r} is unknown; allowed: {', '.join(allowed)}")

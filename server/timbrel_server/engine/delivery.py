@@ -1,0 +1,201 @@
+"""The delivery of frames: gathered into chunks, sent with those of other notes, handed to their readers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from timbrel_server.engine.request import Delivery, EngineObserver, Finish, Frame, RequestHandle
+
+LARGEST_CHUNK_FRAMES = 32
+"""Beyond this larger replies save next to nothing."""
+
+NO_LIMIT = 1 << 30
+
+GROWTH = 3
+
+LONGEST_WAIT_SECONDS = 0.15
+"""The age of a frame at which it is sent: a listener who began 0.3 s behind a note that is written as fast
+as it is played is never kept waiting, while a note that is written faster goes in few large replies."""
+
+LONGEST_WAIT_AFTER_QUEUING_SECONDS = 0.25
+"""The same where the note itself came late: its listener begins 0.3 s behind the first chunk, not behind the
+asking. Where notes queue, replies are what the machine has no time for."""
+
+NOTICEABLE_WAIT_SECONDS = 0.1
+"""A note that waited longer for its slot came late."""
+
+LONGEST_HOLD_SECONDS = 0.01
+"""So long at most waits a delivery that nobody is in a hurry for: several steps of many notes, and little
+beside what frames wait for a chunk to fill."""
+
+Deliveries = Sequence[tuple[RequestHandle, Delivery]]
+
+Post = Callable[[Deliveries], None]
+"""Hands out deliveries, in order, without blocking; called on an engine's thread, or on that of `fail`."""
+
+
+def post_to(loop: asyncio.AbstractEventLoop, observer: EngineObserver) -> Post:
+    """Makes a `Post` that hands out on the loop's thread: one hop for all that a step has to deliver."""
+
+    def hand_out(deliveries: Deliveries) -> None:
+        for handle, delivery in deliveries:
+            handle.receive(delivery)
+            observer.delivered(handle, delivery)
+
+    def post(deliveries: Deliveries) -> None:
+        # The loop is closed where a server ends in a hurry: nobody listens any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(hand_out, deliveries)
+
+    return post
+
+
+class DeliveryCoalescer:
+    """Gathers what steps have written. Each note has a `Chunker`, and chunks that can wait go out with
+    others, since to wake up who takes them costs more than to take them.
+
+    No locks: whoever owns it guards it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """
+        Args:
+            clock: seconds since some moment in the past, never falling.
+        """
+        self._clock = clock
+        self._chunkers: dict[RequestHandle, Chunker] = {}
+        self._held: dict[RequestHandle, Delivery] = {}
+        self._since = 0.0  # when the first of them came
+        self._is_urgent = False
+
+    def begin(self, handle: RequestHandle) -> None:
+        """A note has its slot: its frames are going to be added."""
+        chunker = self._chunkers[handle] = Chunker.of(handle)
+        if (handle.waited_seconds or 0.0) > NOTICEABLE_WAIT_SECONDS:
+            chunker.note_came_late()
+
+    def add(self, handle: RequestHandle, frame: Frame | None, finish: Finish | None) -> None:
+        """Takes the frame that a step completed, if any, and the reason for which the note has ended with
+        it, if it has."""
+        chunker = self._chunkers[handle]
+        is_urgent = chunker.is_urgent
+        frames = chunker.add(frame) if frame is not None else ()
+        if finish is not None:
+            del self._chunkers[handle]
+            self.put(handle, Delivery([*frames, *chunker.flush()], finish), urgent=is_urgent)
+        elif frames:
+            self.put(handle, Delivery(frames), urgent=is_urgent)
+
+    def put(self, handle: RequestHandle, delivery: Delivery, *, urgent: bool) -> None:
+        """Takes a delivery; one more of the same note becomes one with what waits of it.
+
+        Args:
+            urgent: whether it is to go out now, and all that waits with it.
+        """
+        if not self._held:
+            self._since = self._clock()
+        before = self._held.get(handle)
+        if before is not None:
+            delivery = Delivery([*before.frames, *delivery.frames], delivery.finish)
+        self._held[handle] = delivery
+        self._is_urgent |= urgent
+
+    def take(self, *, again_in_seconds: float = math.inf) -> Deliveries:
+        """Returns the deliveries that are to go out now: all or nothing.
+
+        Args:
+            again_in_seconds: when this will be asked again; what could wait too long until then goes out now.
+        """
+        held_then = self._clock() - self._since + again_in_seconds
+        if not self._is_urgent and held_then < LONGEST_HOLD_SECONDS:
+            return ()
+        taken = list(self._held.items())
+        self._held.clear()
+        self._is_urgent = False
+        return taken
+
+    def drop(self, handle: RequestHandle) -> None:
+        """Forgets a note, and what waits of it."""
+        self._chunkers.pop(handle, None)
+        self._held.pop(handle, None)
+
+
+class Chunker:
+    """Gathers a note's frames into chunks: the first frame goes out alone, so that sound can begin; then each
+    chunk is three times as large as the last, since each reply costs about the same whatever is in it."""
+
+    def __init__(
+        self,
+        largest: int = LARGEST_CHUNK_FRAMES,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        first: int = 1,
+    ) -> None:
+        """
+        Args:
+            largest: frames of the largest chunk, at least 1.
+            clock: seconds since some moment in the past, never falling.
+            first: frames of the first chunk, at least 1.
+        """
+        self._pending: list[Frame] = []
+        self._size = first
+        self._longest_wait_seconds = LONGEST_WAIT_SECONDS
+        self._growth = GROWTH
+        self._largest = largest
+        self._clock = clock
+        self._due = 0.0  # when what is pending is to go out, however little it is
+        self._is_live = False
+        self.is_urgent = True
+        """Whether the next chunk is to go out at once: its listener hears nothing yet, or plays live."""
+
+    @classmethod
+    def of(cls, handle: RequestHandle) -> Chunker:
+        """Makes the one that a note's reader wants."""
+        if handle.whole:
+            return cls.of_whole_notes()
+        return cls() if handle.request.lead_frames is None else cls.of_live_notes()
+
+    @classmethod
+    def of_whole_notes(cls) -> Chunker:
+        """Makes one that lets nothing out before the end."""
+        chunker = cls(NO_LIMIT, first=NO_LIMIT)
+        chunker._longest_wait_seconds = math.inf
+        chunker.is_urgent = False
+        return chunker
+
+    @classmethod
+    def of_live_notes(cls) -> Chunker:
+        """Makes one that lets each frame out: the next is a frame of real time away, and nothing is gained by
+        waiting for more."""
+        chunker = cls(largest=1)
+        chunker._is_live = True
+        return chunker
+
+    def add(self, frame: Frame) -> Sequence[Frame]:
+        """Takes a frame; returns the chunk that it completes, else nothing."""
+        now = self._clock()
+        if not self._pending:
+            self._due = now + self._longest_wait_seconds
+        self._pending.append(frame)
+        if len(self._pending) < self._size and now < self._due:
+            return ()
+        self._size = min(self._growth * self._size, self._largest)
+        self.is_urgent = self._is_live
+        return self.flush()
+
+    def note_came_late(self) -> None:
+        """Its listener is in no hurry any more, unless the note is played live: the first frame goes out
+        alone, then what there is once it is as old as it may get."""
+        if self._is_live:
+            return
+        self._growth = self._largest = NO_LIMIT
+        self._longest_wait_seconds = max(self._longest_wait_seconds, LONGEST_WAIT_AFTER_QUEUING_SECONDS)
+
+    def flush(self) -> Sequence[Frame]:
+        """Returns all that is pending."""
+        chunk, self._pending = self._pending, []
+        return chunk

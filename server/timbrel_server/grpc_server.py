@@ -1,0 +1,94 @@
+"""The gRPC server: its services, the middleware around every call, and its address."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+from grpc_reflection.v1alpha import reflection
+
+from timbrel_protos.inference import grpc_service_pb2 as oip
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.config import ServerConfig
+from timbrel_server.open_inference.service import InferenceService
+from timbrel_server.rpc.auth import AuthInterceptor, Certificates
+from timbrel_server.rpc.call_recorder import CallObserver, CallRecorder, CallsInProgress, CallTracer
+from timbrel_server.rpc.handlers import MiddlewareInterceptor, service_handler
+from timbrel_server.rpc.health import Health
+from timbrel_server.rpc.listener import join_address, listen, server_options
+from timbrel_server.served_bundles.served_bundle import BundleRegistry
+from timbrel_server.signals import StopSignal
+from timbrel_server.synthesizer.service import SynthesizerService
+
+SYNTHESIZER = pb.DESCRIPTOR.services_by_name["Synthesizer"]
+INFERENCE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+
+LINGER_SECONDS = 1.0
+"""Last bytes have this time to arrive, once every call has ended."""
+
+
+class GrpcServer:
+    """Answers calls from the registered bundles."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        bundles: BundleRegistry,
+        observer: CallObserver | None,
+        tracer: CallTracer | None = None,
+    ) -> None:
+        """
+        Raises:
+            ConfigError: tokens or certificates make no sense.
+            OSError: they cannot be read.
+        """
+        self._config = config
+        self._calls = CallsInProgress()
+        self.auth = AuthInterceptor(config)
+        self.certificates = Certificates.of(config)
+        interceptor = MiddlewareInterceptor((CallRecorder(self._calls, observer, tracer), self.auth))
+        self._server = grpc.aio.server(interceptors=(interceptor,), options=server_options(config))
+        self._synthesizer = SynthesizerService(bundles, config.max_in_flight)
+        self._inference = InferenceService(bundles, config.max_batch, config.max_in_flight)
+        handlers = (
+            service_handler(SYNTHESIZER, self._synthesizer),
+            service_handler(INFERENCE, self._inference),
+        )
+        self._server.add_generic_rpc_handlers(handlers)
+        names = (SYNTHESIZER.full_name, INFERENCE.full_name)
+        self.health = Health(self._server, names)
+        reflection.enable_server_reflection(
+            (*names, "grpc.health.v1.Health", reflection.SERVICE_NAME), self._server
+        )
+        self.address = ""
+        """HOST:PORT, once started."""
+
+    async def start(self) -> None:
+        """Listens; nothing is said to be served as yet.
+
+        Raises:
+            ListenError: the address cannot be listened on.
+        """
+        await self.health.begin()
+        config = self._config
+        credentials = self.certificates.credentials() if self.certificates is not None else None
+        port = listen(self._server, config.host, config.port, credentials)
+        self.address = join_address(config.host, port)
+        await self._server.start()
+
+    async def drain(self, stop: StopSignal) -> None:
+        """Takes no more calls; gives those in hand the grace period, or none in a hurry."""
+        await self.health.drain()
+        self._calls.close()
+        self._synthesizer.drain()
+        self._inference.drain()
+        ended = asyncio.create_task(self._calls.wait_for_none())
+        hurry = asyncio.create_task(stop.wait_for_hurry())
+        grace = self._config.grace_seconds
+        await asyncio.wait((ended, hurry), timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        in_hurry = hurry.done() or not ended.done()
+        for task in (ended, hurry):
+            task.cancel()
+        await asyncio.wait((ended, hurry))
+        # Who watches the health service never hangs up: such calls are all that is left now, but for a hurry.
+        await self._server.stop(0.0 if in_hurry else LINGER_SECONDS)

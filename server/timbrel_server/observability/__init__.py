@@ -1,0 +1,1 @@
+"""Observability: logs, metrics, traces, the status page, and the watchdog of engines."""

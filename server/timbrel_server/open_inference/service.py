@@ -1,0 +1,242 @@
+"""The methods of inference.GRPCInferenceService, over the registered bundles: each is a model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from timbrel_bundle.codec import Audio
+from timbrel_protos.inference import grpc_service_pb2 as oip
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server import own_version
+from timbrel_server.engine.delivery import LARGEST_CHUNK_FRAMES
+from timbrel_server.engine.request import ClientKey, NoteRequest
+from timbrel_server.errors import InvalidRequestError, NotFoundError, presentable, shortened
+from timbrel_server.open_inference import tensors
+from timbrel_server.rpc.call_context import current_caller
+from timbrel_server.rpc.handlers import Context, Sender, parse
+from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
+from timbrel_server.synthesizer.note_stream import NoteStream, retry_while_overloaded
+from timbrel_server.synthesizer.streams import ItemStream, max_in_flight
+
+MODEL_VERSION = "1"
+FINAL = "triton_final_response"
+PLATFORM = "timbrel"
+
+
+class InferenceService:
+    """Answers every call of the service: `service_handler` finds a method here for each method there.
+
+    They take undecoded bodies, so that bytes that are no message get a proper status.
+    """
+
+    def __init__(self, registry: BundleRegistry, max_batch: int, in_flight: int | None = None) -> None:
+        """
+        Args:
+            max_batch: notes of one request.
+            in_flight: as of `max_in_flight`.
+        """
+        self._registry = registry
+        self._max_batch = max_batch
+        self._in_flight = in_flight
+        self._closing = asyncio.Event()
+
+    def drain(self) -> None:
+        """Has the streams end with what is being written on them."""
+        self._closing.set()
+
+    async def server_live(self, body: bytes, context: Context) -> oip.ServerLiveResponse:
+        """Says that it is alive: whoever can answer is."""
+        parse(oip.ServerLiveRequest, body)
+        return oip.ServerLiveResponse(live=True)
+
+    async def server_ready(self, body: bytes, context: Context) -> oip.ServerReadyResponse:
+        """Says whether every bundle takes requests."""
+        parse(oip.ServerReadyRequest, body)
+        return oip.ServerReadyResponse(ready=all(_is_ready(served) for served in self._registry))
+
+    async def model_ready(self, body: bytes, context: Context) -> oip.ModelReadyResponse:
+        """Says whether one bundle does."""
+        message = parse(oip.ModelReadyRequest, body)
+        try:
+            served = self._find(message.name, message.version)
+        except NotFoundError:
+            return oip.ModelReadyResponse(ready=False)
+        return oip.ModelReadyResponse(ready=_is_ready(served))
+
+    async def server_metadata(self, body: bytes, context: Context) -> oip.ServerMetadataResponse:
+        """Says what this is."""
+        parse(oip.ServerMetadataRequest, body)
+        return oip.ServerMetadataResponse(name=PLATFORM, version=own_version())
+
+    async def model_metadata(self, body: bytes, context: Context) -> oip.ModelMetadataResponse:
+        """Describes the tensors that a bundle takes and gives."""
+        message = parse(oip.ModelMetadataRequest, body)
+        served = self._find(message.name, message.version)
+        reply = oip.ModelMetadataResponse(name=served.name, versions=[MODEL_VERSION], platform=PLATFORM)
+        for spec in tensors.INPUTS:
+            reply.inputs.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
+        n_codebooks = served.manifest.codec.n_codebooks
+        reply.outputs.add(name="CODES", datatype="UINT16", shape=(-1, -1, n_codebooks))
+        reply.outputs.add(name="LENGTHS", datatype="INT32", shape=(-1,))
+        reply.outputs.add(name="AUDIO", datatype="FP32", shape=(-1, -1))
+        return reply
+
+    async def model_infer(self, body: bytes, context: Context) -> oip.ModelInferResponse:
+        """Writes a batch of notes."""
+        inference = self._read(parse(oip.ModelInferRequest, body), ClientKey(current_caller(), call=object()))
+        return await inference.write_together(context.time_remaining())
+
+    async def model_stream_infer(self, bodies: AsyncIterator[bytes], context: Context) -> None:
+        """Writes notes and sends them as they come."""
+        n_slots = self._registry.find().require_engine().n_slots
+        await context.send_initial_metadata(())
+        client = ClientKey(current_caller(), call=object(), patient=True)
+        send = Sender(context)
+
+        async def write(response: oip.ModelInferResponse) -> None:
+            await send(oip.ModelStreamInferResponse(infer_response=response))
+
+        async def answer(message: oip.ModelInferRequest) -> None:
+            try:
+                inference = self._read(message, client)
+                if len(inference.notes) == 1:
+                    await inference.write_in_chunks(write)
+                else:
+                    response = await inference.write_together()
+                    response.parameters[FINAL].bool_param = True
+                    await write(response)
+            except Exception as error:
+                await send(_failure(message, error))
+
+        def begin(body: bytes) -> Coroutine[Any, Any, None]:
+            return answer(parse(oip.ModelInferRequest, body))
+
+        await ItemStream(begin, max_in_flight(n_slots, self._in_flight)).run(bodies, self._closing)
+
+    def _read(self, message: oip.ModelInferRequest, client: ClientKey) -> _Inference:
+        served = self._find(message.model_name, message.model_version)
+        wanted = tensors.WantedOutputs.by(message)
+        notes = tensors.read_notes(message, served.manifest, self._max_batch)
+        return _Inference(served, message.id, notes, wanted, client)
+
+    def _find(self, name: str, version: str) -> ServedBundle:
+        served = self._registry.find(name)
+        if version not in ("", MODEL_VERSION):
+            raise NotFoundError(
+                f"there is no version {shortened(version)!r} of {served.name!r}; {MODEL_VERSION!r} is served"
+            )
+        return served
+
+
+def _is_ready(served: ServedBundle) -> bool:
+    return served.engine is not None and served.engine.is_accepting
+
+
+def _failure(message: oip.ModelInferRequest, error: Exception) -> oip.ModelStreamInferResponse:
+    status = presentable(error, "ModelStreamInfer").to_status()
+    failed = oip.ModelInferResponse(
+        model_name=shortened(message.model_name), model_version=MODEL_VERSION, id=message.id
+    )
+    failed.parameters[FINAL].bool_param = True
+    return oip.ModelStreamInferResponse(error_message=status.message, infer_response=failed)
+
+
+@dataclass(frozen=True)
+class _Inference:
+    """One request, read and checked: the notes that it asks for, and how they are wanted."""
+
+    served: ServedBundle
+    request_id: str
+    notes: Sequence[NoteRequest]
+    wanted: tensors.WantedOutputs
+    client: ClientKey
+
+    async def write_together(self, seconds_left: float | None = None) -> oip.ModelInferResponse:
+        """Writes all notes for one response.
+
+        The first is refused where a single note would be; the others then wait for their places.
+
+        Raises:
+            OverloadedError: the queue is full.
+            UnavailableError: the engine ends before the notes do.
+        """
+        patient = replace(self.client, patient=True)
+        tasks = [
+            asyncio.create_task(self._write(note, self.client if i == 0 else patient, seconds_left))
+            for i, note in enumerate(self.notes)
+        ]
+        try:
+            with self.served.in_hand():
+                written = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        codes = [note_codes for note_codes, _ in written]
+        audio = [sound for _, sound in written if sound is not None]
+        wanted, response = self.wanted, self._response()
+        lengths = [len(note_codes) for note_codes in codes]
+        tensors.write_notes(
+            response, codes if wanted.codes else None, audio if wanted.audio else None, lengths
+        )
+        return response
+
+    async def write_in_chunks(self, write: Callable[[oip.ModelInferResponse], Awaitable[None]]) -> None:
+        """Writes the only note, for responses as its frames complete. The last one says that it is the last.
+
+        Raises:
+            InvalidRequestError: codes and audio are wanted.
+            UnavailableError: the engine ends before the note does.
+        """
+        served, [note] = self.served, self.notes
+        if self.wanted.codes and self.wanted.audio:
+            raise InvalidRequestError([("outputs", "one note is streamed as CODES or as AUDIO, not as both")])
+        audio_format = pb.AUDIO_FORMAT_FLOAT32 if self.wanted.audio else pb.AUDIO_FORMAT_UNSPECIFIED
+
+        def begin() -> NoteStream:
+            return NoteStream(served, note, self.client, audio_format=audio_format)
+
+        async def write_reply(reply: pb.GenerateResponse) -> None:
+            response = self._response()
+            if self.wanted.audio:
+                tensors.add_output(response, "AUDIO", "FP32", np.frombuffer(reply.audio, "<f4")[None])
+            else:
+                codes = tensors.codes_array(reply.codes, served.manifest.codec.n_codebooks)
+                tensors.write_notes(response, [codes], None, [len(codes)])
+            response.parameters[FINAL].bool_param = bool(reply.finish_reason)
+            await write(response)
+
+        with served.in_hand(), await retry_while_overloaded(begin) as stream:
+            await stream.send(write_reply, patient=True)
+
+    async def _write(
+        self, note: NoteRequest, client: ClientKey, seconds_left: float | None
+    ) -> tuple[tensors.Codes, Audio | None]:
+        def begin() -> NoteStream:
+            return NoteStream(self.served, note, client, seconds_left, whole=True)
+
+        with await retry_while_overloaded(begin) if client.patient else begin() as stream:
+            whole = await stream.whole()
+        codes = tensors.codes_array(whole.codes, self.served.manifest.codec.n_codebooks)
+        return codes, await self._decode(codes) if self.wanted.audio else None
+
+    async def _decode(self, codes: tensors.Codes) -> Audio:
+        """Returns [samples]; piece by piece, so that others who listen meanwhile do not wait for a whole
+        note."""
+        frames = [tuple(frame) for frame in codes.tolist()]
+        pieces: list[Audio] = []
+        with await retry_while_overloaded(self.served.decoding.stream) as stream:
+            while True:
+                chunk, frames = frames[:LARGEST_CHUNK_FRAMES], frames[LARGEST_CHUNK_FRAMES:]
+                pieces.append(await stream.decode(chunk, not frames))
+                if not frames:
+                    return np.concatenate(pieces)
+
+    def _response(self) -> oip.ModelInferResponse:
+        return oip.ModelInferResponse(
+            model_name=self.served.name, model_version=MODEL_VERSION, id=self.request_id
+        )

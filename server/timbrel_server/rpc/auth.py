@@ -1,0 +1,186 @@
+"""Authentication: callers prove who they are by bearer tokens and certificates."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from timbrel_server.config import ServerConfig
+from timbrel_server.errors import UnauthenticatedError
+from timbrel_server.options import ConfigError
+from timbrel_server.rpc.call_context import name_by_certificate, name_by_host, set_caller
+from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
+
+_SCHEME = b"bearer "
+
+DEFAULT_CALLER = "default"
+"""The caller that a token without a name belongs to."""
+
+SHORTEST_TOKEN = 8
+
+
+class AuthInterceptor(Middleware):
+    """Lets in calls that bring `authorization: Bearer TOKEN`, and health checks; says who is calling.
+
+    Without tokens everybody who could connect comes in.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        """
+        Raises:
+            ConfigError: the token file makes no sense.
+            OSError: it cannot be read.
+        """
+        self._config = config
+        self._tokens = self._read()
+
+    def reload(self) -> None:
+        """Reads the token file anew; where that fails, as the constructor may, the old tokens stay."""
+        self._tokens = self._read()
+
+    def around(self, answer: Answer, method: Method) -> Answer:
+        async def authenticated(request: Any, context: Context) -> Any:
+            if self._tokens is None or method.is_health_check:
+                set_caller(self._name_by_connection(context))
+            elif (name := self._tokens.find(_presented(context))) is not None:
+                set_caller(f"token:{name}")
+            else:
+                set_caller(self._name_by_connection(context))
+                raise UnauthenticatedError("this server asks for a token: authorization: Bearer TOKEN")
+            return await answer(request, context)
+
+        return authenticated
+
+    def _read(self) -> Tokens | None:
+        if self._config.token_file is not None:
+            return read_tokens(self._config.token_file)
+        if self._config.token is not None:
+            return Tokens({DEFAULT_CALLER: self._config.token})
+        return None
+
+    def _name_by_connection(self, context: Context) -> str:
+        """Names the caller. To ask what a connection has brought costs; only one that was asked has any."""
+        if self._config.client_authority is not None and (name := name_by_certificate(context)):
+            return name
+        return name_by_host(context)
+
+
+class Tokens:
+    """The tokens that are let in. They are kept as digests only.
+
+    Every one is compared, in constant time: how long it takes tells nothing of any of them.
+    """
+
+    def __init__(self, by_name: Mapping[str, str]) -> None:
+        self._names_by_digest = [(_digest(token.encode()), name) for name, token in by_name.items()]
+
+    def find(self, presented: bytes) -> str | None:
+        """Returns the name of the caller whose token this is."""
+        digest = _digest(presented)
+        found: str | None = None
+        for known, name in self._names_by_digest:
+            if hmac.compare_digest(digest, known):
+                found = name
+        return found
+
+
+def read_tokens(file: Path) -> Tokens:
+    """Reads lines `NAME:TOKEN`; empty ones and those that begin with # are left out.
+
+    Raises:
+        ConfigError: a line is none, or there is none at all; no message holds a token.
+        OSError: the file cannot be read.
+    """
+    by_name: dict[str, str] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, colon, token = (part.strip() for part in line.partition(":"))
+        if not colon or not name:
+            raise ConfigError(f"{file}, line {number}: expected NAME:TOKEN")
+        if len(token) < SHORTEST_TOKEN or any(character.isspace() for character in token):
+            raise ConfigError(
+                f"{file}, line {number}: the token of {name!r} must have"
+                f" {SHORTEST_TOKEN} characters at least, none of them blank"
+            )
+        if name in by_name:
+            raise ConfigError(f"{file}, line {number}: {name!r} has a token already")
+        by_name[name] = token
+    if not by_name:
+        raise ConfigError(f"{file}: the token file is empty: expected lines NAME:TOKEN")
+    return Tokens(by_name)
+
+
+class Certificates:
+    """The certificates that a TLS connection begins with. What was read last counts for every connection made
+    from then on."""
+
+    def __init__(self, certificate: Path, key: Path, client_authority: Path | None) -> None:
+        """
+        Raises:
+            ConfigError: a file is no PEM file, or key and certificate do not belong together.
+            OSError: a file cannot be read.
+        """
+        self._certificate = certificate
+        self._key = key
+        self._client_authority = client_authority
+        self._current = self._read()
+
+    @classmethod
+    def of(cls, config: ServerConfig) -> Certificates | None:
+        """Reads those that the configuration names; None where it names none."""
+        if config.tls_certificate is None or config.tls_key is None:
+            return None
+        return cls(config.tls_certificate, config.tls_key, config.client_authority)
+
+    def reload(self) -> None:
+        """Reads the files anew; where that fails, as the constructor may, the old ones stay."""
+        self._current = self._read()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Returns what to listen with."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._current,
+            lambda: self._current,
+            require_client_authentication=self._client_authority is not None,
+        )
+
+    def _read(self) -> grpc.ServerCertificateConfiguration:
+        self._check()
+        authority = self._client_authority.read_bytes() if self._client_authority is not None else None
+        pair = (self._key.read_bytes(), self._certificate.read_bytes())
+        return grpc.ssl_server_certificate_configuration([pair], authority)
+
+    def _check(self) -> None:
+        """Checks the files: gRPC takes anything, and fails every connection later."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # A key under a passphrase would ask for it on the terminal.
+            context.load_cert_chain(self._certificate, self._key, password=lambda: "")
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"{self._certificate} and {self._key} are no certificate and its key: {error}"
+            ) from None
+        if self._client_authority is not None:
+            try:
+                context.load_verify_locations(self._client_authority)
+            except ssl.SSLError as error:
+                raise ConfigError(f"{self._client_authority} holds no certificate: {error}") from None
+
+
+def _presented(context: Context) -> bytes:
+    """Returns the token that a call brings; empty where it brings none."""
+    metadata: Any = context.invocation_metadata()
+    given = next((value for key, value in metadata or () if key == "authorization"), b"")
+    header: bytes = given if isinstance(given, bytes) else given.encode(errors="replace")
+    return header[len(_SCHEME) :] if header[: len(_SCHEME)].lower() == _SCHEME else b""
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

@@ -1,0 +1,120 @@
+"""The call that is being answered: its id, whom it comes from, and how its notes fare."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import secrets
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from timbrel_server.engine.request import Delivery, RequestHandle
+from timbrel_server.rpc.handlers import Context
+
+REQUEST_ID_KEY = "x-request-id"
+"""Metadata: an id that the caller chose; one is made where there is none. It comes back with the status."""
+
+_VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+_PROCESS = secrets.token_hex(6)
+_NUMBERS = itertools.count(1)
+"""Together they make ids: to ask the system for random bytes at each call takes longer than all else here."""
+
+_request_id: ContextVar[str] = ContextVar("request_id", default="")
+_caller: ContextVar[str] = ContextVar("caller", default="")
+
+
+def current_request_id() -> str:
+    """Returns the id of the call that is being answered here; empty outside of one."""
+    return _request_id.get()
+
+
+def begin_request(given: str) -> str:
+    """Makes this task's log lines belong to a request; returns its id.
+
+    Args:
+        given: the caller's own id. One that could forge a log line, or is empty or long, is replaced.
+    """
+    request_id = given if _VALID_ID.fullmatch(given) else f"{_PROCESS}-{next(_NUMBERS):x}"
+    _request_id.set(request_id)
+    return request_id
+
+
+def current_caller() -> str:
+    """Returns whom the call that is being answered here comes from: `token:NAME`, `certificate:SUBJECT`,
+    `peer:HOST`.
+
+    Empty outside of a call.
+    """
+    return _caller.get()
+
+
+def set_caller(name: str) -> None:
+    """Says for this task whom its call comes from."""
+    _caller.set(name)
+
+
+def name_by_certificate(context: Context) -> str | None:
+    """Returns the subject of the caller's certificate; None where its connection brought none."""
+    presented = context.auth_context() or {}
+    for key in ("x509_subject_alternative_name", "x509_common_name"):
+        if values := presented.get(key):
+            return f"certificate:{next(iter(values)).decode(errors='replace')}"
+    return None
+
+
+def name_by_host(context: Context) -> str:
+    """Returns where the connection comes from: gRPC has `ipv4:HOST:PORT`, `ipv6:[HOST]:PORT`, `unix:PATH`."""
+    kind, _, address = (context.peer() or "").partition(":")
+    host = address.rpartition(":")[0].replace("%5B", "").replace("%5D", "")
+    return f"peer:{host if kind != 'unix' else 'unix'}"
+
+
+@dataclass
+class CallFacts:
+    """Counts the notes of one call, and says how long its caller was kept waiting: where a call has many
+    notes, by the slowest. In seconds from a note's acceptance on; None where no note came so far.
+
+    For one event loop.
+    """
+
+    n_notes: int = 0
+    """Notes that were answered with anything at all."""
+
+    n_frames: int = 0
+
+    queue_wait_seconds: float | None = None
+    """Until it had a slot."""
+
+    first_chunk_seconds: float | None = None
+    """Until its first frames were on their way."""
+
+    def count(self, handle: RequestHandle, delivery: Delivery, *, first: bool) -> None:
+        """A note's reader takes a delivery.
+
+        Args:
+            first: whether it is the note's first.
+        """
+        self.n_frames += len(delivery.frames)
+        if first:
+            self.n_notes += 1
+            waited = time.monotonic() - handle.submitted
+            self.first_chunk_seconds = max(self.first_chunk_seconds or 0.0, waited)
+            if handle.waited_seconds is not None:
+                self.queue_wait_seconds = max(self.queue_wait_seconds or 0.0, handle.waited_seconds)
+
+
+_facts: ContextVar[CallFacts | None] = ContextVar("call_facts", default=None)
+
+
+def begin_facts() -> CallFacts:
+    """Has the notes that this task and its children ask for be counted from now on."""
+    facts = CallFacts()
+    _facts.set(facts)
+    return facts
+
+
+def current_facts() -> CallFacts | None:
+    """Returns those of the call that is being answered here; None where nobody wants to know."""
+    return _facts.get()

@@ -1,0 +1,179 @@
+"""The outermost middleware: gives every call an id, a status, a line in the log, metrics and a span."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import grpc
+from grpc_status import rpc_status
+
+from timbrel_server.errors import ServiceError, UnavailableError, presentable
+from timbrel_server.rpc import call_context
+from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
+
+_log = logging.getLogger("timbrel_server.calls")
+
+OVERDUE_SECONDS = 0.001
+"""A call that is cut with less than this left to its deadline was cut by it."""
+
+
+class CallObserver(Protocol):
+    """Is told of calls, on the event loop."""
+
+    def call_began(self, service: str, method: str, kind: str) -> None:
+        """A call is being answered. `kind`: "unary_stream", ..."""
+
+    def call_ended(self, service: str, method: str, kind: str, code: str, seconds: float) -> None:
+        """It has ended, with this status: "OK", "NOT_FOUND", ..."""
+
+
+class CallSpan(Protocol):
+    """One call of a trace. Called on the event loop."""
+
+    def end(self, code: str) -> None:
+        """The call has ended, with this status: "OK", "NOT_FOUND", ..."""
+
+
+class CallTracer(Protocol):
+    """Follows calls from one service to the next. Called on the event loop."""
+
+    def begin(self, service: str, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> CallSpan:
+        """A call is being answered, in this task and its children; its metadata may tell of its trace."""
+        ...
+
+
+class CallsInProgress:
+    """Counts calls, so that a server can begin no more and wait for the last to end."""
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._n = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Counts a call for as long as the block runs. Raises UnavailableError once closed."""
+        if self._closed:
+            raise UnavailableError("the server is shutting down")
+        self._n += 1
+        self._none.clear()
+        try:
+            yield
+        finally:
+            self._n -= 1
+            if self._n == 0:
+                self._none.set()
+
+    def close(self) -> None:
+        """Lets no call begin any more.
+
+        gRPC's own `stop` would cut calls that have just come with CANCELLED, which no client tries again.
+        """
+        self._closed = True
+
+    async def wait_for_none(self) -> None:
+        """Returns once no call is in progress."""
+        await self._none.wait()
+
+
+class CallRecorder(Middleware):
+    """Gives each call its request id, turns what its handler raises into a status, and notes how it ended."""
+
+    def __init__(
+        self, calls: CallsInProgress, observer: CallObserver | None, tracer: CallTracer | None = None
+    ) -> None:
+        """
+        Args:
+            calls: counts every call but health checks, whose watchers stay for good.
+            tracer: follows the same calls.
+        """
+        self._calls = calls
+        self._observer = observer
+        self._tracer = tracer
+
+    def around(self, answer: Answer, method: Method) -> Answer:
+        _, service, name = method.path.split("/", 2)
+        level = logging.DEBUG if method.is_health_check else logging.INFO
+        tracer = None if method.is_health_check else self._tracer
+        counted = contextlib.nullcontext if method.is_health_check else self._calls.one
+
+        async def recorded(request: Any, context: Context) -> Any:
+            metadata: Any = context.invocation_metadata() or ()
+            request_id = call_context.begin_request(_given_request_id(metadata))
+            context.set_trailing_metadata(((call_context.REQUEST_ID_KEY, request_id),))
+            span = tracer.begin(service, name, metadata) if tracer is not None else None
+            began, code = time.monotonic(), "UNKNOWN"
+            if self._observer is not None:
+                self._observer.call_began(service, name, method.kind)
+            try:
+                try:
+                    with counted():
+                        reply = await answer(request, context)
+                    code = "OK"
+                    return reply
+                except (grpc.aio.AbortError, asyncio.CancelledError):
+                    raise
+                except grpc.aio.InternalError:  # from sending a reply: the caller has gone
+                    raise asyncio.CancelledError from None
+                except Exception as error:
+                    await _abort(context, presentable(error, method.path))
+            except grpc.aio.AbortError:
+                code = _code_name(context)
+                raise
+            except asyncio.CancelledError:
+                code = _cut_by(context)
+                raise
+            finally:
+                seconds = time.monotonic() - began
+                if self._observer is not None:
+                    self._observer.call_ended(service, name, method.kind, code, seconds)
+                _log_call(level, service, name, code, seconds)
+                if span is not None:
+                    span.end(code)
+
+        return recorded
+
+
+def _log_call(level: int, service: str, method: str, code: str, seconds: float) -> None:
+    if not _log.isEnabledFor(level):
+        return
+    caller = call_context.current_caller()
+    facts = {
+        "service": service,
+        "method": method,
+        "code": code,
+        "seconds": round(seconds, 6),
+        "caller": caller,
+    }
+    _log.log(level, "%s %s in %.3f s for %s", method, code, seconds, caller, extra=facts)
+
+
+async def _abort(context: Context, error: ServiceError) -> None:
+    status: Any = rpc_status.to_status(error.to_status())
+    request_id = (call_context.REQUEST_ID_KEY, call_context.current_request_id())
+    await context.abort(status.code, status.details, (*status.trailing_metadata, request_id))
+
+
+def _given_request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:
+    given = next((value for key, value in metadata if key == call_context.REQUEST_ID_KEY), "")
+    return given if isinstance(given, str) else ""
+
+
+def _code_name(context: Context) -> str:
+    """Returns the code that a call was aborted with: gRPC keeps it as a number or as a StatusCode."""
+    code: Any = context.code()
+    if isinstance(code, grpc.StatusCode):
+        return code.name
+    return next((known.name for known in grpc.StatusCode if known.value[0] == code), "UNKNOWN")
+
+
+def _cut_by(context: Context) -> str:
+    """Says why a call was cut short: by its deadline, or by its caller."""
+    left: Any = context.time_remaining()
+    return "DEADLINE_EXCEEDED" if left is not None and left < OVERDUE_SECONDS else "CANCELLED"

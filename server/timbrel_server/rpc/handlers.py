@@ -1,0 +1,182 @@
+"""Handlers of calls: how they are made, wrapped in middleware, read bodies and send replies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from timbrel_server.errors import InvalidRequestError
+
+if TYPE_CHECKING:  # gRPC's types are generic to the type checker, and plain classes when run
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    GenericHandler: TypeAlias = grpc.GenericRpcHandler[Any, Any]
+    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+    Interceptor: TypeAlias = grpc.aio.ServerInterceptor[Any, Any]
+else:
+    Context = grpc.aio.ServicerContext
+    GenericHandler = grpc.GenericRpcHandler
+    Handler = grpc.RpcMethodHandler
+    Interceptor = grpc.aio.ServerInterceptor
+
+Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
+Behaviour: TypeAlias = Callable[[Any, Context], Any]
+Answer: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
+"""Answers a call: takes the request, or the requests as they come, and returns the reply, or writes them."""
+
+HEALTH_PREFIX = "/grpc.health.v1.Health/"
+
+KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
+
+
+_M = TypeVar("_M", bound=Message)
+
+
+def service_handler(service: ServiceDescriptor, servicer: object) -> GenericHandler:
+    """Makes the handler to register with a gRPC server: the servicer's method `get_model` answers GetModel.
+
+    Methods take undecoded bodies, so that bytes that are no message get a proper status.
+    """
+    handlers = {}
+    for method in service.methods:
+        asked, answered = (
+            "stream" if s else "unary" for s in (method.client_streaming, method.server_streaming)
+        )
+        make = getattr(grpc, f"{asked}_{answered}_rpc_method_handler")
+        answer = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
+        reply = GetMessageClass(method.output_type)
+        handlers[method.name] = make(answer, response_serializer=reply.SerializeToString)
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+
+def parse(kind: type[_M], body: bytes) -> _M:
+    """Decodes a message's body. Raises InvalidRequestError."""
+    message = kind()
+    try:
+        message.ParseFromString(body)
+    except DecodeError:
+        name = message.DESCRIPTOR.full_name
+        raise InvalidRequestError([("request", f"these {len(body)} bytes are no {name}")]) from None
+    return message
+
+
+class Sender:
+    """Sends the messages of one call, one at a time, from however many tasks."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, message: Any) -> None:
+        """Returns once the message is on its way.
+
+        Raises:
+            asyncio.CancelledError: the caller has gone. gRPC cancels the call's handler only a little later.
+        """
+        async with self._turn:
+            try:
+                await self._context.write(message)
+            except (grpc.aio.InternalError, grpc.aio.UsageError):
+                raise asyncio.CancelledError from None
+
+
+class Method(NamedTuple):
+    """The method that is called."""
+
+    path: str
+    """`/package.Service/Method`."""
+
+    kind: str
+    """One of KINDS."""
+
+    @property
+    def is_health_check(self) -> bool:
+        """Whether it is one of grpc.health.v1."""
+        return self.path.startswith(HEALTH_PREFIX)
+
+
+class Middleware(Protocol):
+    """Does something around every call."""
+
+    def around(self, answer: Answer, method: Method) -> Answer:
+        """Makes what answers calls of this method in place of `answer`. Asked for once, when it is first
+        called."""
+
+
+class MiddlewareInterceptor(Interceptor):
+    """Puts middleware around every method, and lets undecoded bodies reach it.
+
+    One interceptor for all, which builds what a method needs but once: gRPC asks interceptors at every call.
+    """
+
+    def __init__(self, middleware: Sequence[Middleware]) -> None:
+        """
+        Args:
+            middleware: the outermost first.
+        """
+        self._middleware = tuple(middleware)
+        self._wrapped: dict[str, Handler] = {}  # of methods that there are, so that it cannot grow
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler:
+        path = handler_call_details.method
+        if (wrapped := self._wrapped.get(path)) is not None:
+            return wrapped
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        wrapped = self._wrapped[path] = self._wrap(handler, path)
+        return wrapped
+
+    def _wrap(self, handler: Handler, path: str) -> Handler:
+        kind = next(kind for kind in KINDS if getattr(handler, kind) is not None)
+        answer = _as_answer(getattr(handler, kind), handler)
+        for middleware in reversed(self._middleware):
+            answer = middleware.around(answer, Method(path, kind))
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        made: Handler = make(answer, None, handler.response_serializer)
+        return made
+
+
+def _as_answer(behaviour: Behaviour, handler: Handler) -> Answer:
+    """Runs a behaviour of any kind. Those of our own services take bodies as they are, and write replies.
+
+    The health service and reflection come with a decoder: bytes that are no message are refused as any bad
+    request is. Left to gRPC, they would end the call with UNKNOWN and an exception's text.
+    """
+    decode: Callable[[bytes], Any] | None = handler.request_deserializer
+    if decode is None and inspect.iscoroutinefunction(behaviour):
+        return behaviour
+
+    async def answer(request: Any, context: Context) -> Any:
+        if decode is not None:
+            request = _each(request, decode) if handler.request_streaming else _decode(request, decode)
+        replies = behaviour(request, context)
+        if not inspect.isasyncgen(replies):
+            return await replies
+        async with contextlib.aclosing(replies):
+            async for reply in replies:
+                await context.write(reply)
+
+    return answer
+
+
+def _decode(body: bytes, decode: Callable[[bytes], Any]) -> Any:
+    try:
+        return decode(body)
+    except DecodeError:
+        raise InvalidRequestError([("request", f"these {len(body)} bytes are no such message")]) from None
+
+
+async def _each(bodies: AsyncIterator[bytes], decode: Callable[[bytes], Any]) -> AsyncIterator[Any]:
+    async for body in bodies:
+        yield _decode(body, decode)

@@ -1,0 +1,108 @@
+"""Listening: a gRPC server is bound to its address, with limits, and errors that say what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import resource
+import socket
+from collections.abc import Sequence
+
+import grpc
+
+from timbrel_server.config import ServerConfig
+
+RESERVED_FILES = 64
+"""Files for everything else: the bundle's, the log, threads' own."""
+
+
+class ListenError(OSError):
+    """The server cannot listen there."""
+
+
+def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
+    """Returns the limits that gRPC itself holds callers to."""
+    return (
+        # Otherwise two servers share a port without a word, and each gets some of the calls.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_metadata_size", 16 << 10),
+        ("grpc.max_concurrent_streams", config.max_streams),
+        ("grpc.max_allowed_incoming_connections", connections_within_reach(config.max_connections)),
+        # A caller whose machine vanished is noticed, and its slot freed.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        # Who pings more often than this while nothing is being sent is cut off: GOAWAY, ENHANCE_YOUR_CALM.
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.max_ping_strikes", 3),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # A connection that never says hello, or that has had nothing to say for long, is closed.
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.max_connection_idle_ms", 3_600_000),
+    )
+
+
+def listen(
+    server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None
+) -> int:
+    """Binds the server; returns the port, which the system chooses where 0 is given.
+
+    Args:
+        credentials: of TLS; None leaves connections unencrypted.
+
+    Raises:
+        ListenError: the port is taken, or the host is none of this machine's.
+    """
+    probe(host, port, "--port")
+    address = join_address(host, port)
+    try:
+        if credentials is not None:
+            return server.add_secure_port(address, credentials)
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ListenError(f"cannot listen on {address}: {error}") from None
+
+
+def join_address(host: str, port: int) -> str:
+    """Writes HOST:PORT, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+def probe(host: str, port: int, flag: str) -> None:
+    """Binds a plain socket first: it says why it cannot, where gRPC does not.
+
+    Args:
+        flag: what chooses the port.
+
+    Raises:
+        ListenError: it cannot.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as plain:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            plain.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            reason = f"port {port} on {host} is in use: choose another with {flag}, or 0 for a free one"
+        else:
+            reason = f"cannot listen on {join_address(host, port)}: {error.strerror or error}"
+        raise ListenError(reason) from None
+
+
+def connections_within_reach(wanted: int) -> int:
+    """Returns as many connections as wanted, or as there are files left over: each is an open file. Raises
+    the process's own limit as far as it may.
+
+    A server that is out of files can open none to send, and none to read anew.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - RESERVED_FILES))

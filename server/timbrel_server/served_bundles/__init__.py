@@ -1,0 +1,1 @@
+"""The bundles that are being served: their engines, and what works beside these."""

@@ -1,0 +1,112 @@
+"""Loading: from a bundle's folder to an engine that has warmed up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.errors import ProviderError
+from timbrel_bundle.runtime import CPU
+from timbrel_server.config import BundleSource, ServerConfig, default_bundle_path
+from timbrel_server.decoder.runner import Runner
+from timbrel_server.decoder.sessions import DecoderSessions, open_sessions
+from timbrel_server.engine.delivery import post_to
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.request import EngineObserver
+from timbrel_server.engine.scheduler import FrameClock
+from timbrel_server.options import ConfigError
+from timbrel_server.served_bundles.served_bundle import ServedBundle, frame_rate, token_layout
+
+Loaded = tuple[DecoderSessions, list[Runner]]
+
+
+def open_bundles(config: ServerConfig) -> Sequence[ServedBundle]:
+    """Opens the bundles to be served, without engines as yet. Blocks.
+
+    Raises:
+        BundleError: a bundle is incomplete or damaged.
+        ConfigError: two have the same name, or `max_seconds` is too short for one.
+    """
+    sources = config.bundles or (BundleSource(default_bundle_path()),)
+    opened = [open_bundle(source, config.max_seconds) for source in sources]
+    names = [served.name for served in opened]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(
+            f"two bundles are called {twice!r}: say --bundle NAME=DIR to give each its own name"
+        )
+    return opened
+
+
+def open_bundle(source: BundleSource, max_seconds: float | None = None) -> ServedBundle:
+    """Opens one. A server hands out any of the bundle's files, so it wants them all there. Blocks.
+
+    Where the folder is a symbolic link, what it leads to now is served: the link may be turned to another
+    folder, and SIGHUP be sent, without a file being changed under a reader's feet.
+    """
+    bundle = Bundle.open(source.folder.resolve() if source.folder.exists() else source.folder)
+    bundle.require()
+    _ = bundle.timbre_map  # read now, so that a damaged one is told now
+    return ServedBundle(bundle, source.name, max_seconds)
+
+
+class EngineLoader:
+    """Makes engines, all alike, for one event loop."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        on_death: Callable[[str], None],
+        observe: Callable[[str], EngineObserver] = lambda name: EngineObserver(),
+    ) -> None:
+        """
+        Args:
+            on_death: called on the event loop with the bundle's name, once its engine has died.
+            observe: makes the observer of the engine of the bundle of this name.
+        """
+        self._config = config
+        self._on_death = on_death
+        self._observe = observe
+
+    def open(self, source: BundleSource) -> ServedBundle:
+        """Opens a bundle as `open_bundle` does, with the configuration's limits."""
+        return open_bundle(source, self._config.max_seconds)
+
+    async def start(self, served: ServedBundle) -> None:
+        """Loads, warms up and starts a bundle's engine, off the event loop.
+
+        Raises:
+            BundleError: the bundle is damaged.
+            ProviderError: provider or precision cannot be had.
+        """
+        sessions, runners = await asyncio.to_thread(self.load, served.bundle)
+        loop, observer = asyncio.get_running_loop(), self._observe(served.name)
+
+        def on_death() -> None:
+            loop.call_soon_threadsafe(self._on_death, served.name)
+
+        engine = EnginePool(
+            runners,
+            token_layout(served.manifest),
+            self._config.queue_capacity,
+            post_to(loop, observer),
+            on_death,
+            frame_clock=FrameClock(frame_rate(served.manifest)),
+            queue_frames=self._config.queue_frames,
+            observer=observer,
+        )
+        engine.start()
+        served.attach(engine, sessions)
+
+    def load(self, bundle: Bundle) -> Loaded:
+        """Loads the graphs, as the first device has them, and a runner for each device. Blocks."""
+        config = self._config
+        opened = [
+            open_sessions(bundle, config.provider, config.n_threads, config.precision, device)
+            for device in config.devices
+        ]
+        first = opened[0]
+        if first.provider == CPU and len(opened) > 1:
+            raise ProviderError("the CPU is one device: name several with --provider cuda only")
+        runners = [Runner(each, bundle.manifest, config.n_slots, fast=config.fast) for each in opened]
+        return first, runners

@@ -1,0 +1,122 @@
+"""Reloading at SIGHUP: tokens, certificates and bundles are read anew."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import logging
+from collections.abc import Callable, Sequence
+
+from timbrel_server.config import BundleSource
+from timbrel_server.rpc.auth import AuthInterceptor, Certificates
+from timbrel_server.served_bundles.engine_loader import EngineLoader
+from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.1
+"""The pause between two looks at whether a bundle that was replaced is still in use."""
+
+Count = Callable[[str, str], None]
+"""Counts an attempt: takes "tokens", "certificates" or "bundle", and "ok", "unchanged" or "failed"."""
+
+
+class Reloader:
+    """Reads each part by itself: one that fails stays as it was, and the log says why."""
+
+    def __init__(
+        self,
+        auth: AuthInterceptor,
+        certificates: Certificates | None,
+        sources: Sequence[BundleSource],
+        registry: BundleRegistry,
+        loader: EngineLoader,
+        count: Count = lambda part, outcome: None,
+    ) -> None:
+        """
+        Args:
+            sources: of the registry's bundles, in their order; none where that is the bundle that ships.
+        """
+        self._auth = auth
+        self._certificates = certificates
+        self._sources = sources
+        self._registry = registry
+        self._loader = loader
+        self._count = count
+        self._one_at_a_time = asyncio.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def reload(self) -> None:
+        """Reads all parts, one after another. Never raises."""
+        async with self._one_at_a_time:
+            self._read("tokens", self._auth.reload)
+            if self._certificates is not None:
+                self._read("certificates", self._certificates.reload)
+            for source, served in zip(self._sources, tuple(self._registry), strict=False):
+                await self._reload_bundle(source, served)
+
+    async def close(self) -> None:
+        """Frees at once what is still in use of what was replaced."""
+        for task in self._leaving:
+            task.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    def _read(self, part: str, read: Callable[[], None]) -> None:
+        try:
+            read()
+        except Exception as error:
+            self._say_failed(part, part, error)
+        else:
+            self._count(part, "ok")
+            _log.info("%s: read anew", part)
+
+    async def _reload_bundle(self, source: BundleSource, old: ServedBundle) -> None:
+        """Loads and warms up beside the old one, which goes on until the new one takes its place."""
+        try:
+            new = await asyncio.to_thread(self._loader.open, BundleSource(source.folder, old.name))
+            if new.manifest.bundle_hash == old.manifest.bundle_hash:
+                self._count("bundle", "unchanged")
+                _log.info("bundle %s: unchanged", old.name)
+                return
+            await self._loader.start(new)
+        except Exception as error:
+            self._say_failed("bundle", f"bundle {old.name}", error)
+            return
+        self._registry.replace(new)
+        self._count("bundle", "ok")
+        _log.info("bundle %s: %s serves now", new.name, new.manifest.bundle_hash)
+        task = asyncio.create_task(_free([old]))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _say_failed(self, part: str, what: str, error: Exception) -> None:
+        self._count(part, "failed")
+        _log.error("%s: what is in use stays, for reading anew failed: %s", what, error)
+
+
+async def _free(last: list[ServedBundle]) -> None:
+    """Waits until nobody needs it any more.
+
+    Args:
+        last: a list of one, which is emptied: what it held is the last reference but for cycles.
+    """
+    [served] = last
+    name, bundle_hash = served.name, served.manifest.bundle_hash
+    try:
+        while served.in_use:
+            await asyncio.sleep(LOOK_SECONDS)
+    finally:
+        await asyncio.to_thread(served.close)
+        last.clear()
+        del served
+        gc.collect()  # an engine's parts know one another: its memory would stay for long
+        _return_memory()
+        _log.info("bundle %s: %s is freed", name, bundle_hash)
+
+
+def _return_memory() -> None:
+    """Tells glibc to give back what was freed: it keeps that, thread by thread, unless told."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

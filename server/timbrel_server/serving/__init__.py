@@ -1,1 +1,0 @@
-"""The bundles being served, each with its engine, and how they are changed while serving."""

@@ -1,1 +1,0 @@
-"""The options: what they are, and where they come from."""

@@ -1,0 +1,82 @@
+"""The signals that tell a server to end, and those that tell it to read its files anew."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable
+
+
+class StopSignal:
+    """Set by SIGTERM and SIGINT: the first asks to finish what is in hand, a second to end at once.
+
+    Must be made inside a running event loop.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._asked = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the server should end."""
+        return self._asked.is_set()
+
+    async def wait(self) -> None:
+        """Returns once the server should end."""
+        await self._asked.wait()
+
+    async def wait_for_hurry(self) -> None:
+        """Returns once it should end without finishing anything."""
+        await self._hurry.wait()
+
+    def watch_signals(self) -> None:
+        """Takes SIGTERM and SIGINT from now on."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._ask)
+
+    def watch_standard_input(self) -> None:
+        """Ends in a hurry where the standard input ends: whoever held its other end is gone."""
+        threading.Thread(target=self._read_to_the_end, name="standard-input", daemon=True).start()
+
+    def _ask(self) -> None:
+        if self._asked.is_set():
+            self._hurry.set()
+        self._asked.set()
+
+    def _orphaned(self) -> None:
+        self._hurry.set()
+        self._asked.set()
+
+    def _read_to_the_end(self) -> None:
+        with contextlib.suppress(OSError):  # closed from the start
+            while os.read(0, 4096):
+                pass
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._orphaned)
+
+
+class HangupSignal:
+    """Waits for SIGHUP. One that comes before `repeat`, or while it is busy, is not lost.
+
+    Must be made inside a running event loop.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._came = asyncio.Event()
+
+    def watch_signal(self) -> None:
+        """Takes it from now on; until then it would end the process."""
+        self._loop.add_signal_handler(signal.SIGHUP, self._came.set)
+
+    async def repeat(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Does this at each signal, one at a time, until cancelled."""
+        while True:
+            await self._came.wait()
+            self._came.clear()
+            await action()

@@ -1,0 +1,151 @@
+"""Conversion between the messages on the wire and the engine's values, with every field checked."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import secrets
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from timbrel_bundle import request_fields
+from timbrel_bundle.timbre_map import by_distance
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.engine.request import Finish, Frame, NoteRequest
+from timbrel_server.errors import InvalidRequestError
+from timbrel_server.served_bundles.locator import LocateRequest
+from timbrel_server.served_bundles.served_bundle import frame_rate
+
+DEFAULT_LEAD_SECONDS = 0.15
+SHORTEST_LEAD_SECONDS = 0.02
+LONGEST_LEAD_SECONDS = 60.0
+
+MAX_AUDIO_BYTES = 3 << 20
+"""The largest recording: twice what the longest note takes at 48 kHz. gRPC refuses messages above 4 MiB."""
+
+SAMPLE = np.dtype("<f4")
+"""The type of a recording's samples on the wire."""
+
+_AUDIO_FORMATS = frozenset(pb.AudioFormat.values())
+
+_FINISH = {Finish.EOS: pb.FINISH_REASON_EOS, Finish.CAP: pb.FINISH_REASON_CAP}
+
+
+def note_request_from_pb(
+    message: pb.GenerateRequest, manifest: pb.Manifest, default_seconds: float | None = None
+) -> NoteRequest:
+    """Checks a request against the bundle's ranges and fills in what it leaves open.
+
+    Args:
+        default_seconds: how long the key is held, within the bundle's range, where the request is silent;
+            by default as the table of request fields says.
+
+    Raises:
+        InvalidRequestError: naming every field that is missing or out of range.
+    """
+    ranges = manifest.ranges
+    velocity = message.velocity if message.HasField("velocity") else _default("velocity")
+    default_seconds = _default("seconds") if default_seconds is None else default_seconds
+    seconds = message.seconds if message.HasField("seconds") else _within(default_seconds, ranges)
+    sampling = request_fields.SamplingSettings.from_pb(message.sampling)
+    timbre = (message.timbre.x, message.timbre.y)
+    violations = request_fields.check_request(
+        ranges,
+        timbre=timbre if message.HasField("timbre") else None,
+        pitch=message.pitch if message.HasField("pitch") else None,
+        velocity=velocity,
+        seconds=seconds,
+        sampling=sampling,
+    )
+    if message.audio not in _AUDIO_FORMATS:
+        violations.append(("audio", f"{message.audio} is no format; 0 to {max(_AUDIO_FORMATS)} are"))
+    if violations:
+        raise InvalidRequestError(violations)
+    return NoteRequest(
+        timbre=timbre,
+        pitch=message.pitch,
+        velocity=velocity,
+        held_frames=max(1, round(seconds * frame_rate(manifest))),
+        seed=message.seed if message.HasField("seed") else secrets.randbits(request_fields.SEED_BITS),
+        sampling=sampling.filled(request_fields.DEFAULT_SAMPLING),
+    )
+
+
+def live_request_from_pb(message: pb.NoteOn, manifest: pb.Manifest) -> NoteRequest:
+    """Does the same for a note whose key goes up while it sounds, or after the bundle's longest hold.
+
+    Raises:
+        InvalidRequestError: naming every field that is missing or out of range.
+    """
+    lead = message.lead_seconds if message.HasField("lead_seconds") else DEFAULT_LEAD_SECONDS
+    if not SHORTEST_LEAD_SECONDS <= lead <= LONGEST_LEAD_SECONDS:
+        allowed = f"{SHORTEST_LEAD_SECONDS:g} to {LONGEST_LEAD_SECONDS:g} seconds are"
+        raise InvalidRequestError([("lead_seconds", f"{lead:g} is not allowed; {allowed}")])
+    request = note_request_from_pb(message.note, manifest, default_seconds=math.inf)
+    rate = frame_rate(manifest)
+    return replace(
+        request,
+        least_held_frames=min(request.held_frames, math.ceil(manifest.ranges.seconds_min * rate)),
+        # A frame is complete as many steps after its first code as there are further codebooks.
+        lead_frames=math.ceil(lead * rate) + manifest.codec.n_codebooks - 1,
+    )
+
+
+def locate_request_from_pb(message: pb.LocateRequest) -> LocateRequest:
+    """Checks all of a request but what its sound holds.
+
+    Raises:
+        InvalidRequestError: naming every field that is missing or out of range.
+    """
+    pitch = message.pitch if message.HasField("pitch") else None
+    violations = [*_audio_faults(message.audio), *request_fields.check_recording(message.sample_rate, pitch)]
+    if violations:
+        raise InvalidRequestError(violations)
+    audio = np.frombuffer(message.audio, SAMPLE).astype(np.float32, copy=False)
+    return LocateRequest(audio, message.sample_rate, pitch)
+
+
+def location_to_pb(timbre: tuple[float, float], timbre_map: pb.TimbreMap) -> pb.LocateResponse:
+    """Writes a point and the named points around it."""
+    x, y = timbre
+    neighbours = [
+        pb.Neighbour(point=point, distance=distance) for distance, point in by_distance(timbre_map, x, y)
+    ]
+    return pb.LocateResponse(timbre=pb.Timbre(x=x, y=y), neighbours=neighbours)
+
+
+def codes_to_pb(frames: Sequence[Frame], n_codebooks: int) -> pb.Codes:
+    """Writes frames of `n_codebooks` codes each."""
+    n_codes = len(frames) * n_codebooks
+    data = struct.pack(f"<{n_codes}H", *itertools.chain.from_iterable(frames))
+    return pb.Codes(data=data, n_frames=len(frames), n_codebooks=n_codebooks)
+
+
+def finish_to_pb(finish: Finish) -> pb.FinishReason:
+    return _FINISH[finish]
+
+
+def held_seconds(held_frames: int, manifest: pb.Manifest) -> float:
+    """Returns the seconds to ask for, so that a key is held for so many frames."""
+    return _within(held_frames / frame_rate(manifest), manifest.ranges)
+
+
+def _audio_faults(audio: bytes) -> Iterator[request_fields.Violation]:
+    if not audio:
+        yield "audio", "is missing; little-endian float32 samples are needed"
+    elif len(audio) > MAX_AUDIO_BYTES:
+        yield "audio", f"{len(audio)} bytes are too many; up to {MAX_AUDIO_BYTES} are allowed"
+    elif len(audio) % SAMPLE.itemsize:
+        yield "audio", f"{len(audio)} bytes are no float32 samples; a multiple of {SAMPLE.itemsize} is needed"
+
+
+def _within(seconds: float, ranges: pb.RequestRanges) -> float:
+    return min(max(seconds, ranges.seconds_min), ranges.seconds_max)
+
+
+def _default(name: str) -> Any:
+    return request_fields.FIELD[name].default

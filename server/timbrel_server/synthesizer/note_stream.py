@@ -1,0 +1,213 @@
+"""A note on its way from the engine to its caller, on the event loop: as it comes, or in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TypeVar
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.engine.request import ClientKey, Delivery, NoteRequest, RequestHandle
+from timbrel_server.errors import InvalidRequestError, NoteCancelledError, OverloadedError
+from timbrel_server.rpc.call_context import current_facts
+from timbrel_server.served_bundles.codec_decoding import AudioStream
+from timbrel_server.served_bundles.served_bundle import ServedBundle
+from timbrel_server.synthesizer.audio_packing import AudioPacker
+from timbrel_server.synthesizer.convert import codes_to_pb, finish_to_pb, held_seconds
+
+AUDIO_CHUNK_BYTES = 1 << 20
+"""The audio of a reply, at most; gRPC refuses messages above 4 MiB by default."""
+
+LARGEST_NOTE_BYTES = (4 << 20) - 1024
+"""gRPC refuses messages above 4 MiB by default; the rest is for what surrounds the note."""
+
+WriteReply = Callable[[pb.GenerateResponse], Awaitable[None]]
+
+_T = TypeVar("_T")
+
+
+async def retry_while_overloaded(attempt: Callable[[], _T]) -> _T:
+    """Returns what the attempt gives, as soon as it is not refused for overload; its other errors are let
+    through."""
+    while True:
+        try:
+            return attempt()
+        except OverloadedError as full:
+            await asyncio.sleep(full.retry_seconds * random.uniform(0.5, 1.0))
+
+
+class NoteStream:
+    """The replies to one request for a note, for one reader. Leaving the `with` block gives up what is
+    unwritten, and the bundle, which is kept from being freed until then.
+
+    A note is some kilobytes of codes at most, so a slow reader holds nobody up: what is
+    written waits here.
+    """
+
+    def __init__(
+        self,
+        served: ServedBundle,
+        request: NoteRequest,
+        client: ClientKey,
+        seconds_left: float | None = None,
+        *,
+        audio_format: pb.AudioFormat = pb.AUDIO_FORMAT_UNSPECIFIED,
+        whole: bool = False,
+    ) -> None:
+        """
+        Args:
+            client: whose turn it takes while it waits.
+            seconds_left: until its caller gives up; None where that is open.
+            audio_format: unspecified: replies hold codes.
+            whole: whether it comes from the engine in one delivery.
+
+        Raises:
+            OverloadedError: the queue is full, or the note cannot be written in time.
+            UnavailableError: the engine has stopped, or has not started.
+        """
+        self._served = served
+        self._engine = served.require_engine()
+        self._audio_format = audio_format
+        self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
+        self._handle = RequestHandle(request, self._deliveries.put_nowait, client, whole=whole)
+        self._ended = False
+        self._is_heard = False
+        self._facts = current_facts()
+        with contextlib.ExitStack() as until_closed:
+            until_closed.enter_context(served.in_hand())
+            self._engine.accept(self._handle, seconds_left)
+            self._until_closed = until_closed.pop_all()
+
+    def __enter__(self) -> NoteStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Does what leaving the `with` block does. Harmless where it has been done."""
+        if not self._ended:
+            self._ended = True
+            self._engine.cancel(self._handle)
+        self._until_closed.close()
+
+    def release(self) -> None:
+        """The key goes up. Harmless where it is up, or where the note has ended."""
+        self._engine.release(self._handle)
+
+    def cancel(self) -> None:
+        """Ends the note at once: its reader gets NoteCancelledError, and none of what still waits for it."""
+        self._engine.cancel(self._handle)
+        while not self._deliveries.empty():
+            self._deliveries.get_nowait()
+        self._deliveries.put_nowait(Delivery(error=NoteCancelledError("the note was cancelled")))
+
+    async def send(self, write: WriteReply, *, patient: bool = False) -> None:
+        """Sends the note as it comes, with the header in the first reply and the finish reason in the last.
+
+        Args:
+            patient: whether to wait for a place to decode it, rather than fail.
+
+        Raises:
+            OverloadedError: there is no place to decode it.
+            UnavailableError: the engine ends before the note does.
+            NoteCancelledError: after `cancel`.
+        """
+        manifest, decoding = self._served.manifest, self._served.decoding
+        is_first = True
+        delivery = Delivery()
+        with contextlib.ExitStack() as places:
+            stream: AudioStream | None = None
+            if self._audio_format != pb.AUDIO_FORMAT_UNSPECIFIED:
+                packer = AudioPacker(self._audio_format, manifest.codec.sample_rate)
+                place = await retry_while_overloaded(decoding.stream) if patient else decoding.stream()
+                stream = places.enter_context(place)
+            while delivery.finish is None:
+                delivery = await self._next()
+                replies: Iterable[pb.GenerateResponse]
+                if stream is None:
+                    replies = (_codes_reply(delivery, manifest.codec.n_codebooks),)
+                else:
+                    replies = _audio_replies(await _decode(delivery, stream, packer), delivery)
+                for reply in replies:
+                    if is_first:
+                        reply.header.CopyFrom(_header(self._handle.request, manifest))
+                        is_first = False
+                    if reply.finish_reason:
+                        reply.held_seconds = held_seconds(self._handle.held_frames, manifest)
+                    await write(reply)
+
+    async def whole(self, *, patient: bool = False) -> pb.GenerateResponse:
+        """Returns one reply that says what all that `send` would send say together; raises the same.
+
+        Raises:
+            InvalidRequestError: it is too long for one message.
+        """
+        whole = pb.GenerateResponse()
+        codes: list[bytes] = []
+        audio: list[bytes] = []
+        n_frames = 0
+
+        async def gather(reply: pb.GenerateResponse) -> None:
+            nonlocal n_frames
+            codes.append(reply.codes.data)
+            audio.append(reply.audio)
+            n_frames += reply.codes.n_frames
+            whole.MergeFrom(reply)
+
+        await self.send(gather, patient=patient)
+        whole.audio = b"".join(audio)
+        if whole.HasField("codes"):
+            whole.codes.data = b"".join(codes)
+            whole.codes.n_frames = n_frames
+        if (n_bytes := whole.ByteSize()) > LARGEST_NOTE_BYTES:
+            hint = "ask for codes, for another format, or for this note by Generate"
+            raise InvalidRequestError([("audio", f"{n_bytes} bytes are too many for one message; {hint}")])
+        return whole
+
+    async def _next(self) -> Delivery:
+        delivery = await self._deliveries.get()
+        if delivery.error is not None:
+            raise delivery.error
+        if self._facts is not None:
+            self._facts.count(self._handle, delivery, first=not self._is_heard)
+            self._is_heard = True
+        self._ended = self._ended or delivery.finish is not None  # so that nothing is left to give up
+        return delivery
+
+
+async def _decode(delivery: Delivery, stream: AudioStream, packer: AudioPacker) -> bytes:
+    last = delivery.finish is not None
+    audio = await stream.decode(delivery.frames, last)
+    # A file of some seconds takes its time, a few samples do not.
+    return await asyncio.to_thread(packer.add, audio, last) if last else packer.add(audio, last)
+
+
+def _audio_replies(data: bytes, delivery: Delivery) -> Iterator[pb.GenerateResponse]:
+    for start in range(0, len(data), AUDIO_CHUNK_BYTES):
+        yield pb.GenerateResponse(audio=data[start : start + AUDIO_CHUNK_BYTES])
+    if delivery.finish is not None:
+        yield pb.GenerateResponse(finish_reason=finish_to_pb(delivery.finish))
+
+
+def _codes_reply(delivery: Delivery, n_codebooks: int) -> pb.GenerateResponse:
+    reply = pb.GenerateResponse()
+    if delivery.finish is not None:
+        reply.finish_reason = finish_to_pb(delivery.finish)
+    if delivery.frames:
+        reply.codes.CopyFrom(codes_to_pb(delivery.frames, n_codebooks))
+    return reply
+
+
+def _header(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateHeader:
+    return pb.GenerateHeader(
+        seed=request.seed,
+        bundle_hash=manifest.bundle_hash,
+        codec_id=manifest.codec.id,
+        sample_rate=manifest.codec.sample_rate,
+    )

@@ -1,0 +1,157 @@
+"""The methods of timbrel.v1.Synthesizer, over the registered bundles and their engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from timbrel_bundle.request_fields import DEFAULT_SAMPLING
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server import own_version
+from timbrel_server.engine.request import ClientKey
+from timbrel_server.errors import InvalidRequestError, NotFoundError, shortened
+from timbrel_server.rpc.call_context import current_caller
+from timbrel_server.rpc.handlers import Context, Sender, parse
+from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
+from timbrel_server.synthesizer import convert
+from timbrel_server.synthesizer.note_stream import NoteStream, retry_while_overloaded
+from timbrel_server.synthesizer.play import MAX_LIVE_NOTES, PlaySession
+from timbrel_server.synthesizer.streams import BatchItems, ItemStream, max_in_flight
+
+FILE_CHUNK_BYTES = 1 << 20
+"""The data of a GetFile reply, at most; gRPC refuses messages above 4 MiB by default."""
+
+
+class SynthesizerService:
+    """Answers every call of the service: `service_handler` finds a method here for each method there.
+
+    They take undecoded bodies, so that bytes that are no message get a proper status.
+    """
+
+    def __init__(self, registry: BundleRegistry, in_flight: int | None = None) -> None:
+        """
+        Args:
+            in_flight: as of `max_in_flight`.
+        """
+        self._registry = registry
+        self._in_flight = in_flight
+        self._closing = asyncio.Event()
+
+    def drain(self) -> None:
+        """Has the streams that could go on for ever end with what sounds on them."""
+        self._closing.set()
+
+    async def generate(self, body: bytes, context: Context) -> None:
+        """Writes one note and sends its codes or its audio as frames complete."""
+        message = parse(pb.GenerateRequest, body)
+        served = self._registry.find(message.bundle, message.bundle_hash)
+        request = convert.note_request_from_pb(message, served.manifest)
+        client, seconds_left = ClientKey(current_caller()), context.time_remaining()
+        with NoteStream(served, request, client, seconds_left, audio_format=message.audio) as note:
+            await context.send_initial_metadata(())  # tells the caller that the request is accepted
+            await note.send(context.write)
+
+    async def generate_batch(self, bodies: AsyncIterator[bytes], context: Context) -> None:
+        """Writes many notes, and sends each as soon as it is finished."""
+        self._registry.find().require_engine()
+        await context.send_initial_metadata(())
+        client = ClientKey(current_caller(), call=object(), patient=True)
+        items = BatchItems(lambda message: self._render(message, client), Sender(context))
+        await ItemStream(items.begin, self._max_in_flight()).run(bodies, self._closing)
+
+    async def _render(self, message: pb.GenerateRequest, client: ClientKey) -> pb.GenerateResponse:
+        """Writes a whole note of a batch."""
+        served = self._registry.find(message.bundle, message.bundle_hash)
+        request = convert.note_request_from_pb(message, served.manifest)
+        # Sound is decoded while the note goes on being written.
+        whole = message.audio == pb.AUDIO_FORMAT_UNSPECIFIED
+
+        def begin() -> NoteStream:
+            return NoteStream(served, request, client, audio_format=message.audio, whole=whole)
+
+        with served.in_hand(), await retry_while_overloaded(begin) as note:
+            return await note.whole(patient=True)
+
+    def _max_in_flight(self) -> int:
+        """Returns one number for all bundles: items of one stream may name different ones."""
+        engines = [served.engine for served in self._registry if served.engine is not None]
+        return max_in_flight(max(engine.n_slots for engine in engines), self._in_flight)
+
+    async def play(self, bodies: AsyncIterator[bytes], context: Context) -> None:
+        """Plays many notes on one stream, whose keys go up while they sound."""
+        self._registry.find().require_engine()
+        await context.send_initial_metadata(())
+        client = ClientKey(current_caller(), call=object())
+        session = PlaySession(lambda message: self._begin_live(message, client), Sender(context))
+        await session.run(bodies, self._closing)
+
+    def _begin_live(self, message: pb.NoteOn, client: ClientKey) -> NoteStream:
+        served = self._registry.find(message.note.bundle, message.note.bundle_hash)
+        request = convert.live_request_from_pb(message, served.manifest)
+        return NoteStream(served, request, client, audio_format=message.note.audio)
+
+    async def locate(self, body: bytes, context: Context) -> pb.LocateResponse:
+        """Says where on the timbre map a recording lies, and what lies around."""
+        message = parse(pb.LocateRequest, body)
+        served = self._registry.find(message.bundle, message.bundle_hash)
+        request = convert.locate_request_from_pb(message)
+        served.require_engine()  # its start wants every core
+        reply = convert.location_to_pb(await served.locator.locate(request), served.bundle.timbre_map)
+        reply.bundle_hash = served.manifest.bundle_hash
+        return reply
+
+    async def get_model(self, body: bytes, context: Context) -> pb.GetModelResponse:
+        """Describes the bundle and the engine that runs it."""
+        served = self._registry.find(parse(pb.GetModelRequest, body).bundle)
+        return pb.GetModelResponse(manifest=served.manifest, engine=self._engine_info(served))
+
+    def _engine_info(self, served: ServedBundle) -> pb.EngineInfo:
+        sessions = served.sessions
+        return pb.EngineInfo(
+            provider=sessions.provider,
+            precision=sessions.precision,
+            n_slots=served.require_engine().n_slots,
+            server_version=own_version(),
+            default_sampling=DEFAULT_SAMPLING.to_pb(),
+            decoder_graph=sessions.decoder_graph,
+            max_live_notes=MAX_LIVE_NOTES,
+            max_in_flight=self._max_in_flight(),
+        )
+
+    async def get_timbre_map(self, body: bytes, context: Context) -> pb.GetTimbreMapResponse:
+        """Returns the named points of the timbre map."""
+        served = self._registry.find(parse(pb.GetTimbreMapRequest, body).bundle)
+        return pb.GetTimbreMapResponse(timbre_map=served.bundle.timbre_map)
+
+    async def get_file(self, body: bytes, context: Context) -> None:
+        """Sends a client-fetchable file from an offset on."""
+        message = parse(pb.GetFileRequest, body)
+        served = self._registry.find(message.bundle)
+        files = {file.name: file for file in served.manifest.files if file.client_fetchable}
+        file = files.get(message.name)
+        if file is None:
+            raise NotFoundError(
+                f"there is no file {shortened(message.name)!r} to fetch;"
+                f" there are: {', '.join(sorted(files))}"
+            )
+        if message.offset > file.size:
+            raise InvalidRequestError(
+                [("offset", f"{message.offset} is beyond the end: {file.name} has {file.size} bytes")]
+            )
+        total_size: int | None = file.size
+        async for data in _read_chunks(served.bundle.path / file.name, message.offset):
+            await context.write(pb.GetFileResponse(data=data, total_size=total_size))
+            total_size = None
+
+
+async def _read_chunks(path: Path, offset: int) -> AsyncIterator[bytes]:
+    """Reads a file's bytes from the offset on: at least one chunk, which is empty at the file's end."""
+    with await asyncio.to_thread(path.open, "rb") as file:
+        file.seek(offset)
+        data = await asyncio.to_thread(file.read, FILE_CHUNK_BYTES)
+        yield data
+        while len(data) == FILE_CHUNK_BYTES and (
+            data := await asyncio.to_thread(file.read, FILE_CHUNK_BYTES)
+        ):
+            yield data

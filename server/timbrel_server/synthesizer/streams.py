@@ -1,0 +1,130 @@
+"""Streams of requests: read until their caller or the server ends them, and answered side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.errors import InvalidRequestError, ServiceError, UnavailableError, presentable
+from timbrel_server.rpc.handlers import parse
+
+LEAST_IN_FLIGHT = 32
+
+BeginItem = Callable[[bytes], Coroutine[Any, Any, None]]
+"""Takes an item's body; the coroutine works on it until it has been answered. It lets no error out, but
+InvalidRequestError, before there is a coroutine, where the body is no message."""
+
+Render = Callable[[pb.GenerateRequest], Awaitable[pb.GenerateResponse]]
+"""Writes a whole note. Raises ServiceErrors."""
+
+
+def max_in_flight(n_slots: int, asked: int | None = None) -> int:
+    """Returns how many items of one stream to have in hand: so many that one stream alone keeps every slot
+    busy, and no more, since what a caller does not read has to be kept for it.
+
+    Args:
+        asked: by the operator, who knows better.
+    """
+    return asked if asked is not None else max(LEAST_IN_FLIGHT, 2 * n_slots)
+
+
+async def read_until_closing(
+    reading: Coroutine[Any, Any, None], closing: asyncio.Event
+) -> ServiceError | None:
+    """Runs `reading`, which reads all that the caller sends, and gives it up once `closing` is set.
+
+    Returns:
+        Why reading ended: InvalidRequestError where a message was none, UnavailableError where the server
+        shuts down; None where the caller has no more to say.
+    """
+    reader = asyncio.ensure_future(reading)
+    closed = asyncio.ensure_future(closing.wait())
+    try:
+        await asyncio.wait([reader, closed], return_when=asyncio.FIRST_COMPLETED)
+        if not reader.done():
+            return UnavailableError("the server is shutting down")
+        reader.result()
+    except InvalidRequestError as error:
+        return error
+    finally:
+        reader.cancel()
+        closed.cancel()
+    return None
+
+
+class ItemStream:
+    """Reads items and has them worked on, so many at once; each is answered when it is ready. What else there
+    is waits where it is, since the stream's flow control holds back whoever sends what is not read."""
+
+    def __init__(self, begin: BeginItem, max_in_flight: int) -> None:
+        """
+        Args:
+            max_in_flight: items that may be read and not yet be answered, at least 1.
+        """
+        self._begin = begin
+        self._places = asyncio.Semaphore(max_in_flight)
+
+    async def run(self, bodies: AsyncIterator[bytes], closing: asyncio.Event) -> None:
+        """Reads until the stream is half-closed, and returns once the last item has been answered.
+
+        Cancelled, it gives up every item.
+
+        Args:
+            closing: once set, no more is read.
+
+        Raises:
+            InvalidRequestError: a message is none. What was read before has been answered.
+            UnavailableError: `closing` ended the stream. Likewise.
+        """
+        async with asyncio.TaskGroup() as items:
+            failure = await read_until_closing(self._take_all(bodies, items), closing)
+        if failure is not None:
+            raise failure
+
+    async def _take_all(self, bodies: AsyncIterator[bytes], items: asyncio.TaskGroup) -> None:
+        messages = aiter(bodies)
+        while True:
+            await self._places.acquire()
+            try:
+                body = await anext(messages)
+            except StopAsyncIteration:
+                return
+            task = items.create_task(self._begin(body))
+            task.add_done_callback(lambda _: self._places.release())
+
+
+class BatchItems:
+    """The items of one GenerateBatch stream: each is a note that is answered whole."""
+
+    def __init__(self, render: Render, write: Callable[[pb.GenerateBatchResponse], Awaitable[None]]) -> None:
+        """
+        Args:
+            write: sends a response, and returns once it is on its way.
+        """
+        self._render = render
+        self._write = write
+        self._live: set[int] = set()
+
+    def begin(self, body: bytes) -> Coroutine[Any, Any, None]:
+        """Takes the next item on. Raises InvalidRequestError where the body is no message."""
+        item = parse(pb.GenerateBatchRequest, body)
+        if item.id in self._live:
+            return self._refuse(item.id, f"{item.id} is the id of an item that lives still")
+        self._live.add(item.id)
+        return self._work(item)
+
+    async def _work(self, item: pb.GenerateBatchRequest) -> None:
+        response = pb.GenerateBatchResponse(id=item.id)
+        try:
+            response.note.CopyFrom(await self._render(item.note))
+            response.status.SetInParent()
+        except Exception as error:
+            response.status.CopyFrom(presentable(error, "GenerateBatch").to_status())
+        self._live.discard(item.id)  # so that the id is free once the caller knows that it is
+        await self._write(response)
+
+    async def _refuse(self, item_id: int, description: str) -> None:
+        status = InvalidRequestError([("id", description)]).to_status()
+        await self._write(pb.GenerateBatchResponse(id=item_id, status=status))

@@ -1,1 +1,0 @@
-"""gRPC: the server, what stands around every call, health."""

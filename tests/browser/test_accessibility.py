@@ -1,0 +1,177 @@
+"""Accessible by keyboard and screen reader, on a phone, and when the server is away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser.explorer_process import ExplorerProcess
+from requirements_gate import require_module
+from server_process import ServerProcess
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE, PHONE | {"color_scheme": "dark"}],
+    ids=["light", "dark", "phone", "phone dark"],
+)
+def test_axe_finds_nothing(open_page: Any, options: dict[str, Any]) -> None:
+    require_module("axe_playwright_python", "dev")
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = open_page("#a=0.1,0.2", **options)
+    page.unlock()
+    page.page.locator("#keep").click()
+    page.page.locator("#play").click()
+    page.until("timbrel.player.current?.soundedAt")
+    axe = Axe()
+    assert_clean(axe, page)
+    page.page.locator("#search").click()
+    assert_clean(axe, page)
+    page.page.keyboard.press("Escape")
+    page.page.locator("#help").click()
+    assert_clean(axe, page)
+    page.page.keyboard.press("Escape")
+    for tab in page.page.locator("[role=tab]").all():
+        if tab.is_visible():
+            tab.click()
+            assert_clean(axe, page)
+    page.page.locator("#instrument-open").evaluate("(button) => button.click()")
+    assert_clean(axe, page)
+
+
+def assert_clean(axe: Any, page: Any) -> None:
+    violations = axe.run(page.page).response["violations"]
+    told = [(found["id"], [node["html"][:120] for node in found["nodes"]]) for found in violations]
+    assert told == []
+
+
+def reached(page: Any) -> list[str]:
+    """The ids of what Tab goes through, from the top to the end."""
+    names: list[str] = []
+    page.evaluate("document.activeElement.blur()")
+    for _ in range(120):
+        page.page.keyboard.press("Tab")
+        name = page.evaluate(
+            "(() => { const a = document.activeElement; return a === document.body ? '' : "
+            "a.id || a.dataset.family || a.dataset.pitch || a.className; })()"
+        )
+        if name and name in names[:1]:
+            break
+        names.append(name)  # "" where the focus leaves the page, to come back at its top
+    return names
+
+
+def test_every_control_is_reached_by_tab_and_shows_it(page: Any) -> None:
+    for place in ("#set-a", "#set-b"):
+        page.page.locator(place).click()
+    names = reached(page)
+    controls = page.evaluate(
+        "[...document.querySelectorAll('button, input, a[href], canvas[tabindex]')]"
+        ".filter((e) => e.checkVisibility() && !e.disabled && e.tabIndex >= 0 && e.id).map((e) => e.id)"
+    )
+    assert set(controls) - set(names) == set()
+    assert "60" in names  # one key of the piano; arrow keys reach the others
+    page.page.locator("#disc").focus()
+    page.page.keyboard.press("Shift+Tab")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+
+
+def test_the_map_is_played_from_the_keyboard_and_says_where_one_is(page: Any) -> None:
+    page.page.locator("#disc").focus()
+    start = page.state()
+    page.page.keyboard.press("ArrowRight")
+    page.page.keyboard.press("Shift+ArrowUp")
+    moved = page.state()
+    assert moved["x"] == pytest.approx(start["x"] + 0.02, abs=1e-3)
+    assert moved["y"] == pytest.approx(start["y"] + 0.1, abs=1e-3)
+    page.until("document.getElementById('spoken').textContent !== ''")
+    assert page.page.locator("#spoken").inner_text() == page.page.locator("#place").inner_text()
+    page.page.keyboard.press("Enter")
+    page.until("timbrel.player.current?.soundedAt")
+
+
+def test_the_piano_is_played_with_arrows_and_enter(page: Any) -> None:
+    page.page.locator(".key[data-pitch='60']").focus()
+    page.page.keyboard.press("ArrowRight")
+    page.page.keyboard.down("Enter")
+    page.until("timbrel.player.current?.request.pitch === 61")
+    page.page.keyboard.up("Enter")
+    page.wait_for_silence()
+
+
+def test_where_motion_is_unwelcome_nothing_moves(open_page: Any) -> None:
+    page = open_page(reduced_motion="reduce")
+    page.unlock()
+    page.click(0.2, 0.2)
+    page.until("timbrel.player.current?.soundedAt")
+    page.page.wait_for_timeout(150)
+    assert page.evaluate("timbrel.disc.level") == 0
+
+
+def test_a_theme_is_chosen_and_remembered(open_page: Any) -> None:
+    page = open_page(color_scheme="light")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.page.locator("#theme").click()
+    page.page.locator("#theme").click()
+    ink = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ink != paper
+    page.page.reload()
+    page.page.wait_for_selector("html[data-ready]")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == ink
+
+
+@pytest.fixture
+def tiny_server(tiny_bundle: Path, browser: Any) -> Iterator[list[ServerProcess]]:
+    """A server that the test may end, and put another in its place."""
+    servers = [ServerProcess(tiny_bundle)]
+    yield servers
+    for server in servers:
+        server.close()
+
+
+def test_a_server_that_goes_and_comes_back(
+    open_page: Any, tiny_server: list[ServerProcess], tiny_bundle: Path
+) -> None:
+    explorer = ExplorerProcess(tiny_server[0].address)
+    try:
+        page = open_page(url=explorer.url)
+        page.unlock()
+        port = tiny_server[0].address.rpartition(":")[2]
+        tiny_server[0].close()
+        page.page.locator("#play").click()
+        away = page.page.locator(".message", has_text="server is away").first
+        away.wait_for(timeout=30_000)
+        assert page.page.locator("#status").get_attribute("data-state") == "away"
+        tiny_server.append(ServerProcess(tiny_bundle, "--port", port))
+        page.page.locator(".message", has_text="server is back").wait_for(timeout=60_000)
+        assert page.page.locator("#status").get_attribute("data-state") == "well"
+        page.page.locator("#play").click()
+        page.until("timbrel.player.current?.complete")
+    finally:
+        explorer.close()
+
+
+def test_an_explorer_that_is_gone_is_asked_again_until_it_is_back(
+    open_page: Any, server_address: str
+) -> None:
+    explorer = ExplorerProcess(server_address)
+    page = open_page(url=explorer.url)
+    page.unlock()
+    port = explorer.url.rstrip("/").rpartition(":")[2]
+    explorer.close()
+    page.page.locator(".message", has_text="connection to the explorer was lost").wait_for(timeout=30_000)
+    explorer = ExplorerProcess(server_address, "--port", port)
+    try:
+        page.until("timbrel.bridge.open")
+        assert page.page.locator(".message").count() == 0
+        page.page.locator("#play").click()
+        page.until("timbrel.player.current?.complete")
+    finally:
+        explorer.close()
+        page.faults[:] = [fault for fault in page.faults if "WebSocket connection" not in fault]

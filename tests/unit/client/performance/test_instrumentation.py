@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from performance_scores import score_note, score_of
+
+from timbrel import Instrument, InvalidRequestError
+from timbrel.performance.instrumentation import (
+    PROGRAMS,
+    assign_parts,
+    nearest_instrument,
+    parse_timbres,
+    program_of,
+)
+
+MAP = Path(__file__).parents[4] / "server" / "bundles" / "default" / "timbre_map.json"
+
+SHIPPED = [
+    Instrument(point["instrument"], point["family"], (point["x"], point["y"]), 33, 96)
+    for point in json.loads(MAP.read_text())["points"]
+]
+
+
+def test_general_midi_has_128_names_each_once() -> None:
+    assert len(PROGRAMS) == 128 == len(set(PROGRAMS))
+    assert [program_of(name) for name in ("violin", "GUNSHOT", "Kazoo")] == [40, 127, None]
+    assert program_of("acoustic  grand piano") == 0
+
+
+def test_every_instrument_of_the_shipped_map_has_a_program() -> None:
+    assert [each.name for each in SHIPPED if program_of(each.name) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("program", "player"),
+    [
+        ("Violin", "Violin"),
+        ("Viola", "Violin"),
+        ("Contrabass", "Cello"),
+        ("Pizzicato Strings", "Orchestral Harp"),
+        ("Honky-tonk Piano", "Acoustic Grand Piano"),
+        ("Church Organ", "Reed Organ"),
+        ("Electric Guitar (clean)", "Acoustic Guitar (steel)"),
+        ("Slap Bass 2", "Acoustic Bass"),
+        ("Tuba", "Trombone"),
+        ("Tenor Sax", "Soprano Sax"),
+        ("Bassoon", "Clarinet"),
+        ("Recorder", "Flute"),
+        ("Lead 8 (bass + lead)", "Lead 2 (sawtooth)"),
+        ("Koto", "Banjo"),
+        ("Steel Drums", "Banjo"),
+    ],
+)
+def test_a_program_is_played_by_its_namesake_or_the_nearest_of_its_family(program: str, player: str) -> None:
+    found = nearest_instrument(PROGRAMS.index(program), SHIPPED)
+    assert found is not None and found.name == player
+
+
+def test_every_family_that_the_map_has_keeps_its_programs() -> None:
+    families = {number // 8 for each in SHIPPED if (number := program_of(each.name)) is not None}
+    for program in range(128):
+        found = nearest_instrument(program, SHIPPED)
+        assert found is not None
+        chosen = program_of(found.name)
+        assert chosen is not None
+        if program // 8 in families:
+            assert chosen // 8 == program // 8, PROGRAMS[program]
+
+
+def test_programs_are_cast_and_the_reason_is_told() -> None:
+    score = score_of(score_note(program=40), score_note(channel=2, program=41), score_note(channel=10))
+    parts = assign_parts(score, parse_timbres([]), SHIPPED)
+    assert [(part.channel, part.player, part.reason) for part in parts] == [
+        (1, "Violin", "same name"),
+        (2, "Violin", "nearest"),
+    ]
+
+
+def test_wishes_go_before_programs_and_a_channels_before_everyones() -> None:
+    score = score_of(*(score_note(channel=channel) for channel in (1, 2, 10)))
+    parts = assign_parts(score, parse_timbres(["flute", "2=0.1,-0.25", "10=Marimba"]), SHIPPED)
+    assert [(part.channel, part.player, part.reason) for part in parts] == [
+        (1, "Flute", "asked"),
+        (2, "(0.100, -0.250)", "asked"),
+        (10, "Marimba", "asked"),
+    ]
+    assert parts[1].timbre == (0.1, -0.25)
+
+
+@pytest.mark.parametrize(
+    ("texts", "word"),
+    [
+        (["17=Violin"], "channel 17"),
+        (["0=Violin"], "channel 0"),
+        (["1=Violin", "1=Flute"], "twice"),
+        (["Violin", "Flute"], "second"),
+        (["1="], "timbre"),
+        (["0.1,0.2,0.3"], "timbre"),
+    ],
+)
+def test_wishes_that_make_no_sense_are_refused(texts: list[str], word: str) -> None:
+    with pytest.raises(InvalidRequestError, match=word):
+        parse_timbres(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("Violinn", "did you mean 'Violin'"), ("3=Violin", "channel 3 has no notes"), ("2,0", "unit disc")],
+)
+def test_what_the_piece_or_the_map_has_not_is_refused(text: str, word: str) -> None:
+    with pytest.raises(InvalidRequestError, match=word):
+        assign_parts(score_of(score_note()), parse_timbres([text]), SHIPPED)
+
+
+def test_a_map_without_general_midis_names_still_plays() -> None:
+    own = [Instrument("Glass harp", "Mine", (0.1, 0.2), 36, 96)]
+    (part,) = assign_parts(score_of(score_note()), parse_timbres([]), own)
+    assert (part.player, part.reason) == ("Glass harp", "nearest")
+    with pytest.raises(InvalidRequestError, match="names no instruments"):
+        assign_parts(score_of(score_note()), parse_timbres([]), [])

@@ -1,0 +1,145 @@
+"""Notes played live: the bookkeeping, and the stream that a package's own listeners are told by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from google.rpc import code_pb2, status_pb2
+
+import timbrel
+from timbrel.aio.player import PlayStream
+from timbrel.core.play import LiveNotes
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+REQUEST = pb.GenerateRequest(pitch=60)
+LAST = pb.GenerateResponse(finish_reason=pb.FINISH_REASON_EOS)
+
+
+def reply(note_id: int, message: pb.GenerateResponse | None = None) -> pb.PlayResponse:
+    return pb.PlayResponse(id=note_id, reply=message or pb.GenerateResponse())
+
+
+def failure(note_id: int) -> pb.PlayResponse:
+    error = status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message="full")
+    return pb.PlayResponse(id=note_id, error=error)
+
+
+def test_each_note_has_an_id_of_its_own_and_hears_of_itself() -> None:
+    notes: LiveNotes[str] = LiveNotes()
+    first, second = (notes.note_on(name, REQUEST, 0.1) for name in ("a", "b"))
+    assert first.id != second.id and first.note_on.lead_seconds == pytest.approx(0.1)
+    assert notes.receive(reply(second.id)) == ("b", pb.GenerateResponse())
+    off, cancel = notes.note_off("a"), notes.cancel("b")
+    assert off is not None and (off.id, off.WhichOneof("action")) == (first.id, "note_off")
+    assert cancel is not None and (cancel.id, cancel.WhichOneof("action")) == (second.id, "cancel")
+
+
+def test_of_a_note_that_has_ended_nothing_is_said_or_heard() -> None:
+    notes: LiveNotes[str] = LiveNotes()
+    ended, failed = (notes.note_on(name, REQUEST, None).id for name in ("ended", "failed"))
+    assert notes.receive(reply(ended, LAST)) == ("ended", LAST)
+    heard = notes.receive(failure(failed))
+    assert heard is not None and heard[0] == "failed" and isinstance(heard[1], timbrel.OverloadedError)
+    for note_id, name in ((ended, "ended"), (failed, "failed")):
+        assert notes.note_off(name) is None and notes.cancel(name) is None
+        assert notes.receive(reply(note_id)) is None
+    assert notes.end() == []
+    assert notes.note_on("again", REQUEST, None).id not in (ended, failed)
+
+
+def test_a_refusal_concerns_nobody_and_the_end_all_that_live() -> None:
+    notes: LiveNotes[str] = LiveNotes()
+    note_id = notes.note_on("a", REQUEST, None).id
+    assert notes.receive(pb.PlayResponse(id=note_id, refusal=status_pb2.Status(code=5))) is None
+    assert notes.end() == ["a"] and notes.end() == []
+
+
+class Line:
+    """A Play call that says what the test puts in, in place of a server: an error ends it, None politely."""
+
+    def __init__(self) -> None:
+        self.responses: asyncio.Queue[pb.PlayResponse | timbrel.TimbrelError | None] = asyncio.Queue()
+
+    def play(self, requests: AsyncIterator[pb.PlayRequest]) -> Line:
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[pb.PlayResponse]:
+        while (response := await self.responses.get()) is not None:
+            if isinstance(response, timbrel.TimbrelError):
+                raise response
+            yield response
+
+    def cancel(self) -> None:
+        self.responses.put_nowait(timbrel.CancelledError("cancelled"))
+
+
+class Listener:
+    def __init__(self, raising: Exception | None = None) -> None:
+        self.heard: list[object] = []
+        self._raising = raising
+
+    async def take(self, reply: pb.GenerateResponse) -> None:
+        if self._raising is not None:
+            raise self._raising
+        self.heard.append("reply")
+
+    async def fail(self, error: timbrel.TimbrelError) -> None:
+        self.heard.append(("failed", type(error)))
+
+    def cut_off(self, error: timbrel.TimbrelError) -> None:
+        self.heard.append(("cut off", type(error)))
+
+
+def played(*said: pb.PlayResponse | timbrel.TimbrelError | None, raising: Exception | None = None) -> object:
+    """What two listeners heard, and how the stream ended: of notes 1 and 2."""
+
+    async def main() -> object:
+        line, ends = Line(), []
+        stream = PlayStream(line, ends.append)  # type: ignore[arg-type]
+        listeners = Listener(raising), Listener()
+        for listener in listeners:
+            stream.note_on(listener, REQUEST, 0.1)
+        for response in said:
+            line.responses.put_nowait(response)
+        await stream.finish()
+        with pytest.raises(timbrel.TimbrelError) as refused:
+            stream.note_on(Listener(), REQUEST)
+        assert refused.value is stream.end
+        return [listener.heard for listener in listeners], ends, type(stream.end)
+
+    return asyncio.run(main())
+
+
+def test_a_stream_that_breaks_cuts_off_the_notes_that_sound() -> None:
+    broken = timbrel.UnavailableError("broken")
+    heard, ends, _ = played(reply(1), reply(2, LAST), broken)  # type: ignore[misc]
+    assert heard == [["reply", ("cut off", timbrel.UnavailableError)], ["reply"]] and ends == [broken]
+
+
+def test_an_error_of_one_note_leaves_the_others_alone() -> None:
+    heard, ends, end = played(failure(1), reply(2, LAST), None)  # type: ignore[misc]
+    assert heard == [[("failed", timbrel.OverloadedError)], ["reply"]]
+    assert ends == [None] and end is timbrel.UnavailableError
+
+
+def test_a_listener_that_raises_ends_the_stream_and_nobody_is_told() -> None:
+    stalled = timbrel.OverloadedError("takes no more")
+    heard, ends, _ = played(reply(1), reply(2), raising=stalled)  # type: ignore[misc]
+    assert heard == [[], []] and ends == [stalled]
+
+
+@pytest.mark.parametrize("leave", [PlayStream.close, PlayStream.finish])
+def test_who_leaves_is_done_at_once_or_when_all_is_written(leave: Callable[[PlayStream], object]) -> None:
+    async def main() -> None:
+        line, listener, ends = Line(), Listener(), []
+        stream = PlayStream(line, ends.append)  # type: ignore[arg-type]
+        stream.note_on(listener, REQUEST)
+        line.responses.put_nowait(reply(1, LAST))
+        line.responses.put_nowait(None)
+        await leave(stream)  # type: ignore[misc]
+        assert listener.heard == ([] if leave is PlayStream.close else ["reply"])
+        assert ends == ([] if leave is PlayStream.close else [None])
+
+    asyncio.run(main())

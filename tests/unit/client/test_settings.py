@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from timbrel.errors import InvalidRequestError
+from timbrel.settings import Address, find_server, parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("studio:1234", Address("studio", 1234)),
+        ("studio", Address("studio", 50051)),
+        ("127.0.0.1:80", Address("127.0.0.1", 80)),
+        ("[::1]:80", Address("[::1]", 80)),
+    ],
+)
+def test_reads_an_address(text: str, expected: Address) -> None:
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":80", "studio:", "studio:0", "studio:99999", "http://studio:80", "a b"]
+)
+def test_refuses_what_is_no_address(text: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        parse_address(text)
+    assert caught.value.fields[0].field == "server"
+    assert repr(text) in str(caught.value)
+
+
+def test_the_argument_comes_before_the_environment() -> None:
+    environment = {"TIMBREL_SERVER": "there:2"}
+    assert find_server("here:1", environment) == Address("here", 1)
+    assert find_server(None, environment) == Address("there", 2)
+    assert find_server(None, {}) is None
+    assert find_server(None, {"TIMBREL_SERVER": ""}) is None

@@ -1,0 +1,115 @@
+"""Choosing notes of the library, and the takes made of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet
+from timbrel_posttraining.evaluate.sections.fidelity import points_between
+from timbrel_posttraining.evaluate.sections.identity import candidates_of, choose_pairs
+from timbrel_posttraining.evaluate.sections.response import choose_layers, choose_rows
+from timbrel_posttraining.evaluate.sections.whole_bundle import choose_twins
+from timbrel_training.errors import TrainingError
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.split import Split
+from timbrel_training.notes.synthetic import SyntheticSource
+
+
+def test_the_same_notes_are_picked_every_time(notes: EvaluationSet) -> None:
+    rows = notes.pick(Split.HELD_OUT_CELL, 5)
+    assert len(rows) == 5
+    assert np.array_equal(rows, notes.pick(Split.HELD_OUT_CELL, 5))
+    assert (notes.library.split[rows] == Split.HELD_OUT_CELL).all()
+
+
+def test_a_library_of_other_instruments_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
+    source = SyntheticSource(n_instruments=1, pitches=[60], n_draws=1, sample_rate=16_000, max_held=0.3)
+    render_dataset(source, tmp_path / "notes", jobs=1)
+    with pytest.raises(TrainingError, match="not on the bundle's map"):
+        EvaluationSet(Bundle.open(tiny_bundle), NoteDataset(tmp_path / "notes"), 10)
+
+
+def test_a_takes_id_and_seed_follow_from_what_is_played(notes: EvaluationSet) -> None:
+    take = notes.generated(3)
+    assert take == notes.generated(3) and take.seed == notes.generated(3).seed
+    others = [replace(take, draw=1), replace(take, velocity=take.velocity % 127 + 1), notes.generated(4)]
+    assert len({take.id, *(other.id for other in others)}) == 4
+    assert 0 <= take.seed < 2**64
+
+
+def test_a_note_is_asked_at_its_instruments_published_point(notes: EvaluationSet) -> None:
+    take = notes.generated(0)
+    point = next(p for p in notes.bundle.timbre_map.points if p.instrument == notes.name(0))
+    assert take.timbre == pytest.approx((point.x, point.y))
+    assert (take.pitch, take.velocity) == (notes.library.pitch[0], notes.library.velocity[0])
+
+
+def test_points_between_keep_their_distance_and_fill_the_disc() -> None:
+    instruments = np.array([[0.0, 0.0], [0.5, 0.5]])
+    points = points_between(instruments, 0.2, 2000, np.random.default_rng(0))
+    away = np.linalg.norm(points[:, None] - instruments[None], axis=2)
+    radius = np.linalg.norm(points, axis=1)
+    assert len(points) == 2000 and away.min() >= 0.2 and radius.max() <= 1
+    assert np.mean(radius < 0.5) == pytest.approx(
+        0.22, abs=0.05
+    )  # (0.25 - 0.04) of (1 - 0.08) and the overlap
+    with pytest.raises(TrainingError, match="no room"):
+        points_between(np.zeros((1, 2)), 1.0, 10, np.random.default_rng(0))
+
+
+def test_pairs_are_of_one_instrument_and_within_seven_semitones(notes: EvaluationSet) -> None:
+    pairs = np.array(choose_pairs(notes, 20))
+    steps = np.abs(np.diff(notes.library.pitch[pairs].astype(int), axis=1))
+    assert len(pairs) == 20 and steps.min() >= 1 and steps.max() <= 7
+    assert (np.diff(notes.instrument_of[pairs], axis=1) == 0).all()
+
+
+def test_candidates_are_one_note_of_every_instrument_at_that_pitch(notes: EvaluationSet) -> None:
+    row = int(notes.pick(Split.TRAIN, 1)[0])
+    rows = candidates_of(notes, row)
+    assert sorted(notes.instrument_of[rows]) == [0, 1, 2, 3]
+    assert row in rows and (notes.library.pitch[rows] == notes.library.pitch[row]).all()
+
+
+def test_of_an_instrument_in_two_fonts_there_is_a_note_of_each(
+    notes: EvaluationSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = notes.library
+    second = np.arange(len(library.pitch)) % 2
+    monkeypatch.setattr(library, "source", second)
+    monkeypatch.setattr(library, "sources", ["one", "other"])
+    row = int(notes.pick(Split.TRAIN, 1)[0])
+    rows = candidates_of(notes, row)
+    kinds = sorted(zip(notes.instrument_of[rows], second[rows], strict=True))
+    assert len(set(kinds)) == len(kinds) > 4  # of four instruments
+    assert row in rows and (library.pitch[rows] == library.pitch[row]).all()
+
+
+def test_releases_are_of_notes_held_for_about_as_long(notes: EvaluationSet) -> None:
+    held = notes.library.held_seconds[choose_rows(notes, 0.2, 50)]
+    assert len(held) and held.min() >= 0.16 and held.max() <= 0.25
+    assert not len(choose_rows(notes, 3.0, 50))  # no note of this library is held that long
+
+
+def test_twins_are_played_nearly_alike(notes: EvaluationSet) -> None:
+    twins = np.array(choose_twins(notes, 50))
+    library = notes.library
+    assert len(twins) and len(np.unique(twins)) == twins.size
+    assert (np.diff(notes.instrument_of[twins], axis=1) == 0).all()
+    assert (np.diff(library.pitch[twins].astype(int), axis=1) == 0).all()
+    assert np.abs(np.diff(library.velocity[twins].astype(int), axis=1)).max() <= 8
+
+
+def test_cells_have_a_note_near_at_least_three_velocities(notes: EvaluationSet) -> None:
+    cells = choose_layers(notes, 10)
+    assert cells
+    for cell in cells:
+        assert len(cell) >= 3 and len(set(cell.values())) == len(cell)
+        assert all(abs(int(notes.library.velocity[row]) - asked) <= 15 for asked, row in cell.items())
+        assert len({(notes.name(row), int(notes.library.pitch[row])) for row in cell.values()}) == 1

@@ -1,0 +1,82 @@
+"""How often, at which pitches and from which onset a recording is learnt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from timbrel_posttraining.finetune.samples import Variant, plan_variants
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.folder import FolderSource
+from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.split import Split, SplitRule
+from timbrel_training.posttraining_config import FineTuneConfig
+
+RATE = 16_000
+CONFIG = FineTuneConfig(onset_variants=2, semitones=2)
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> NoteDataset:
+    """A sine of 60, 61 and 65, and one of 60 by another instrument, a second each."""
+    time = np.arange(RATE) / RATE
+    (tmp_path / "takes").mkdir()
+    for name, pitch in (("a", 60), ("a", 61), ("a", 65), ("b", 60)):
+        hertz = 440.0 * 2 ** ((pitch - 69) / 12) * (1 if name == "a" else 2)
+        soundfile.write(
+            tmp_path / "takes" / f"{name}_{pitch:03d}.wav", 0.5 * np.sin(2 * np.pi * hertz * time), RATE
+        )
+    source = FolderSource(tmp_path / "takes", sample_rate=RATE)
+    render_dataset(source, tmp_path / "library", 1, rule=SplitRule(0.0))
+    return NoteDataset(tmp_path / "library")
+
+
+def pitches(library: NoteDataset, variants: list[Variant], name: str) -> list[int]:
+    """At which pitches an instrument is learnt anew, by repitching."""
+    return sorted(
+        int(library.pitch[variant.row]) + variant.semitones
+        for variant in variants
+        if variant.semitones and library.name(variant.row) == name
+    )
+
+
+def test_gaps_between_recordings_are_filled(library: NoteDataset) -> None:
+    variants = plan_variants(library, range(4), (0, 127), CONFIG)
+    assert sum(not variant.semitones for variant in variants) == 2 * 4
+    assert pitches(library, variants, "a") == [58, 59, 59, 62, 62, 63, 63, 64, 66, 67]
+    assert pitches(library, variants, "b") == [58, 59, 61, 62]
+    assert all(0.0 <= variant.delay < 1.0 for variant in variants)
+
+
+def test_no_variant_leaves_the_bundles_range(library: NoteDataset) -> None:
+    variants = plan_variants(library, range(4), (60, 65), CONFIG)
+    assert set(pitches(library, variants, "a")) == {62, 63, 64}
+
+
+def test_what_is_held_out_is_not_learnt_by_repitching(library: NoteDataset) -> None:
+    library.split[library.pitch == 61] = Split.HELD_OUT_CELL
+    variants = plan_variants(library, range(4), (0, 127), CONFIG)
+    assert 61 not in pitches(library, variants, "a")
+    assert all(variant.semitones == 0 for variant in variants if library.pitch[variant.row] == 61)
+
+
+def test_without_semitones_recordings_stay_as_they_are(library: NoteDataset) -> None:
+    variants = plan_variants(library, range(4), (0, 127), FineTuneConfig(onset_variants=3, semitones=0))
+    assert [variant.delay for variant in variants[:3]] == pytest.approx([0.0, 1 / 3, 2 / 3]) and len(
+        variants
+    ) == 12
+
+
+def test_a_variant_is_faster_and_higher(library: NoteDataset) -> None:
+    row = int(np.flatnonzero(library.pitch == 65)[0])
+    variant = Variant(row, 2, 0.5)
+    audio = variant.audio(library, 320)[160:]
+    assert len(audio) == pytest.approx(len(library.audio(row)) / 2 ** (2 / 12), abs=2)
+    spectrum = np.abs(np.fft.rfft(audio * np.hanning(len(audio))))
+    hertz = np.argmax(spectrum) * RATE / len(audio)
+    assert hertz == pytest.approx(440.0 * 2 ** ((67 - 69) / 12), abs=1.5)
+    assert (variant.audio(library, 320)[:160] == 0).all()
+    assert variant.held_frames(library, 320) == pytest.approx(50 / 2 ** (2 / 12), abs=1)

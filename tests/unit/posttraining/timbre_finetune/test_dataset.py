@@ -1,0 +1,118 @@
+"""The samples: of which cells, at which points, with which seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_posttraining.bundles import published_map
+from timbrel_posttraining.evaluate.evaluation import merge
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take
+from timbrel_posttraining.evaluate.sections.map import Locate
+from timbrel_posttraining.evaluate.sections.whole_bundle import Variety
+from timbrel_posttraining.timbre_finetune.dataset import NO_INSTRUMENT, SamplePlan, dataset_key
+from timbrel_training.errors import ConfigError, TrainingError
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.split import Split
+from timbrel_training.posttraining_config import TimbreFinetuneConfig
+
+
+def test_samples_are_shared_evenly_and_lie_at_published_points(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    samples = SamplePlan(bundle, library, config).draw()
+    points = bundle.timbre_map.points
+    own = [each for each in samples if each.take.kind is Kind.GENERATED and each.instrument != NO_INSTRUMENT]
+    for named in (own, [each for each in samples if each.take.kind is Kind.SOURCE]):
+        assert len(set(Counter(each.instrument for each in named).values())) == 1
+        for each in named:
+            assert each.target == (points[each.instrument].x, points[each.instrument].y)
+    assert all(each.take.timbre == each.target for each in own)
+    for each in samples:
+        if each.take.kind is Kind.SOURCE:
+            assert library.name(each.take.row) == points[each.instrument].instrument
+    assert any(each.hint is not None for each in samples)
+    assert any(each.start > 0 and each.share < 1 for each in samples)
+    assert any(each.hint is None and each.start == 0 and each.share == 1 for each in samples)
+
+
+def test_notes_between_instruments_keep_off_all_of_them(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    chart = published_map(bundle)
+    samples = SamplePlan(bundle, library, config).draw()
+    between = [each for each in samples if each.instrument == NO_INSTRUMENT]
+    assert len(between) == config.between_notes
+    for each in between:
+        assert each.target == each.take.timbre and np.hypot(*each.target) <= 1
+        away = np.linalg.norm(chart.centroids - each.target, axis=1).min()
+        assert away >= config.between_distance * chart.spacing
+    with pytest.raises(TrainingError, match="no room"):
+        SamplePlan(bundle, library, replace(config, between_distance=5.0)).draw()
+
+
+def test_held_out_cells_and_instruments_are_never_used(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    held_out = library.split == int(Split.HELD_OUT_CELL)
+    cells = {(library.name(row), int(library.pitch[row])) for row in np.flatnonzero(held_out)}
+    assert cells
+    drawn = SamplePlan(bundle, library, replace(config, source_notes=500, own_notes=500)).draw()
+    names = [point.instrument for point in bundle.timbre_map.points]
+    named = [each for each in drawn if each.instrument != NO_INSTRUMENT]
+    assert not cells & {(names[each.instrument], each.take.pitch) for each in named}
+    rows = [each.take.row for each in drawn if each.take.kind is Kind.SOURCE]
+    assert (library.split[rows] == int(Split.TRAIN)).all() and len(set(rows)) == len(rows)
+
+
+def test_no_seed_is_one_of_evaluations(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    samples = SamplePlan(bundle, library, config).draw()
+    written = [each.take for each in samples if each.take.kind is Kind.GENERATED]
+    seeds = {take.seed for take in written}
+    assert len(seeds) == len(written)
+    notes = EvaluationSet(bundle, library, 200)
+    judged = merge([Locate(notes), Variety(notes)])
+    assert not seeds & {take.seed for take in judged}
+    for take in written:  # nor where evaluation asks for the very same note
+        same = [
+            Take(take.kind, take.pitch, take.velocity, take.seconds, timbre=take.timbre, draw=draw)
+            for draw in range(100)
+        ]
+        assert take.seed not in {other.seed for other in same}
+
+
+def test_samples_are_the_same_in_every_run_and_have_a_name(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    def draw(config: TimbreFinetuneConfig) -> tuple[str, list[object]]:
+        return dataset_key(bundle, library, config), list(SamplePlan(bundle, library, config).draw())
+
+    assert draw(config) == draw(config)
+    slower = replace(config, pull_weight=9.0)
+    assert draw(slower) == draw(config)
+    seeded = replace(config, loop=replace(config.loop, seed=1))
+    for other in (replace(config, own_notes=12), seeded):
+        key, samples = draw(other)
+        assert key != draw(config)[0] and samples != draw(config)[1]
+
+
+def test_a_library_without_an_instrument_of_the_map_is_refused(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    library.instruments[0] = "Kazoo"
+    with pytest.raises(TrainingError, match="no training notes of Grand Piano"):
+        SamplePlan(bundle, library, config)
+
+
+@pytest.mark.parametrize(
+    "field", [{"cut_share": 1.5}, {"source_share": 0.9, "between_share": 0.1}, {"softness": 0.0}]
+)
+def test_a_config_that_cannot_be_is_refused(field: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(field))):
+        TimbreFinetuneConfig(**field)  # type: ignore[arg-type]

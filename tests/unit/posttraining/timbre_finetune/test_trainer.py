@@ -1,0 +1,265 @@
+"""The whole stage on the tiny bundle: a real server writes, real sessions encode, an encoder learns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.timbre_encoder import TimbreEncoder as BundleEncoder
+from timbrel_bundle.timbre_encoder import longest_seconds, prepare_recording
+from timbrel_posttraining.bundles import published_map
+from timbrel_posttraining.evaluate.takes import TakeCache
+from timbrel_posttraining.timbre_finetune import command
+from timbrel_posttraining.timbre_finetune.dataset import (
+    NO_INSTRUMENT,
+    FeatureExtractor,
+    SamplePlan,
+    TimbreSample,
+    make_dataset,
+)
+from timbrel_posttraining.timbre_finetune.trainer import TimbreFineTuner, fine_tune_timbre
+from timbrel_training.codec.timbrel_notes import TimbrelNotes
+from timbrel_training.errors import CheckpointError, TrainingError
+from timbrel_training.loop import Loop
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.posttraining_config import TimbreFinetuneConfig
+from timbrel_training.timbre.map import TimbreMap, read_map
+from timbrel_training.timbre.train import load_encoder
+from timbrel_training.tokens.table import TokenTable, from_notes
+
+CPU = torch.device("cpu")
+ENCODER_FILE = "timbre_encoder.safetensors"
+
+
+def train_hearing(arguments: dict[str, object]) -> int:
+    """Runs `timbrel train hearing` with the tiny config."""
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    given = [text for name, value in arguments.items() for text in (f"--{name}", str(value))]
+    return command.run(parser.parse_args(["--config", "tiny", *given]))
+
+
+def test_the_command_leaves_a_stage_1_folder_with_the_same_points(
+    tiny_bundle: Path,
+    library_dir: Path,
+    timbre_dir: Path,
+    codec_dir: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "hearing"
+    arguments: dict[str, object] = {
+        "bundle": tiny_bundle,
+        "notes": library_dir,
+        "timbre": timbre_dir,
+        "codec": codec_dir,
+        "out": out,
+        "jobs": 1,
+    }
+    assert train_hearing(arguments) == 0
+    assert "20 of 20 steps" in capsys.readouterr().out
+    for name in ("timbre_map.json", "note_timbres.npy"):
+        assert (out / name).read_bytes() == (timbre_dir / name).read_bytes()
+    before, after = load_encoder(timbre_dir), load_encoder(out)
+    assert after.config == before.config
+    assert not torch.equal(after.head.weight, before.head.weight)
+    assert torch.equal(after.mean, before.mean)  # latents are normalised as they were
+    chart, points = read_map(out)
+    assert chart.points and len(points) == len(read_map(timbre_dir)[1])
+    description = json.loads((out / "timbre_encoder.json").read_text())
+    assert description["hearing"]["steps"] == 20
+    # A second run writes and encodes nothing anew, and leaves the same.
+    kept = {path: path.stat().st_mtime_ns for path in (out / "lessons").rglob("*")}
+    weights = (out / ENCODER_FILE).read_bytes()
+    assert train_hearing({**arguments, "jobs": 2}) == 0
+    assert {path: path.stat().st_mtime_ns for path in (out / "lessons").rglob("*")} == kept
+    assert (out / ENCODER_FILE).read_bytes() == weights
+
+
+def test_an_interrupted_run_ends_with_the_same_weights(
+    bundle: Bundle,
+    library: NoteDataset,
+    timbre_dir: Path,
+    codec: TimbrelNotes,
+    config: TimbreFinetuneConfig,
+    tmp_path: Path,
+) -> None:
+    config = replace(config, source_notes=16, own_notes=4, between_notes=2)
+
+    def train(config: TimbreFinetuneConfig, out: Path) -> Loop:
+        return fine_tune_timbre(config, bundle, library, timbre_dir, codec, tmp_path / out, CPU)
+
+    assert train(config, Path("whole")).finished
+    sitting = replace(config, loop=replace(config.loop, max_minutes=1e-9))
+    for _ in range(3):
+        assert not train(sitting, Path("parts")).finished
+    assert train(config, Path("parts")).finished
+    whole, parts = (tmp_path / name / ENCODER_FILE for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+    with pytest.raises(CheckpointError, match="another"):
+        train(replace(config, pull_weight=7.0), Path("whole"))
+
+
+def test_an_interrupted_dataset_goes_on(
+    bundle: Bundle,
+    library: NoteDataset,
+    config: TimbreFinetuneConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    samples = SamplePlan(bundle, library, config).draw()
+    samples = [*samples[:10], *samples[-6:]]
+    whole = make_dataset(bundle, library, samples, tmp_path / "whole", jobs=1)
+    encode = FeatureExtractor.encode
+    encoded: list[TimbreSample] = []
+
+    def tiring(extractor: FeatureExtractor, sample: TimbreSample) -> np.ndarray:
+        if len(encoded) == 5:
+            raise KeyboardInterrupt
+        encoded.append(sample)
+        return encode(extractor, sample)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(FeatureExtractor, "encode", tiring)
+        make_dataset(bundle, library, samples, tmp_path / "parts", jobs=1)
+    parts = make_dataset(bundle, library, samples, tmp_path / "parts", jobs=1)
+    assert np.array_equal(parts.codes, whole.codes) and np.array_equal(parts.offsets, whole.offsets)
+    assert parts.pitch.tolist() == [sample.take.pitch for sample in samples]
+
+
+def test_source_notes_are_encoded_as_locate_encodes_recordings(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, tmp_path: Path
+) -> None:
+    samples = SamplePlan(bundle, library, config).draw()[: config.source_notes]
+    extractor = FeatureExtractor(bundle.path, library.path, TakeCache(tmp_path))
+    encoder = BundleEncoder(bundle, n_threads=1)
+    spec = bundle.manifest.codec
+    plain = next(each for each in samples if each.hint is None and each.share == 1.0)
+    audio, rate = library.audio(plain.take.row), library.sample_rate
+    sound = prepare_recording(audio, rate, spec, longest_seconds(bundle.manifest))
+    session = bundle.session("codec_encoder.onnx")
+    (codes,) = session.run(["codes"], {"audio": sound[None], "pitch": np.zeros(1, np.float32)})
+    assert np.array_equal(extractor.encode(plain), codes[0])
+    assert np.array_equal(extractor.encode(plain), encoder.encode(3.0 * audio, rate))  # whatever its level
+    cut = next(each for each in samples if each.share < 1.0)
+    assert 0 < len(extractor.encode(cut)) < len(encoder.encode(library.audio(cut.take.row), rate))
+    silent = replace(cut, start=60.0)
+    assert extractor.encode(silent).shape == (0, spec.n_codebooks)
+
+
+def sample_table(samples: list[TimbreSample], codec: TimbrelNotes, seed: int = 0) -> TokenTable:
+    """Makes codes that tell the point, and none at all of the first sample."""
+    generator = np.random.default_rng(seed)
+    notes = []
+    for number, sample in enumerate(samples):
+        codes = generator.integers(0, codec.codebook_size, (12 if number else 0, codec.n_codebooks))
+        codes[:, 1] = round(20 * (sample.target[0] + 1))
+        codes[:, 2] = round(20 * (sample.target[1] + 1))
+        notes.append(codes.astype(np.uint16))
+    ones = [1] * len(samples)
+    return from_notes(
+        notes,
+        instrument=[0] * len(samples),
+        pitch=[60] * len(samples),
+        velocity=ones,
+        held_frames=ones,
+        split=[0] * len(samples),
+        instruments=[("any", "any")],
+        codebook_size=codec.codebook_size,
+        frame_rate=codec.frame_rate,
+    )
+
+
+def test_the_encoder_learns_and_the_points_stay(
+    bundle: Bundle,
+    library: NoteDataset,
+    config: TimbreFinetuneConfig,
+    codec: TimbrelNotes,
+    timbre_dir: Path,
+    tmp_path: Path,
+) -> None:
+    config = replace(
+        config,
+        source_notes=80,
+        own_notes=80,
+        between_notes=40,
+        between_share=0.3,
+        loop=replace(config.loop, n_steps=150, learning_rate=3e-3, validate_every=150),
+    )
+    samples = SamplePlan(bundle, library, config).draw()
+    table, chart = sample_table(samples, codec), published_map(bundle)
+    trainer = TimbreFineTuner(config, load_encoder(timbre_dir), codec, samples, table, chart, CPU)
+    between = np.array([row for row, each in enumerate(samples) if each.instrument == NO_INSTRUMENT])
+    asked = np.array([samples[row].target for row in between])
+
+    def astray() -> float:
+        found = trainer.locate(trainer.encoder.eval(), between)
+        return float(np.median(np.linalg.norm(found - asked, axis=1)))
+
+    before, astray_before = trainer.validate(trainer.encoder.eval()), astray()
+    loop = Loop(
+        config.loop, trainer.encoder, trainer.loss, trainer.batch, tmp_path, validate=trainer.validate
+    )
+    loop.run()
+    after = loop.history[-1]
+    assert before["kept_back_generated"] < 0.6
+    assert after["kept_back_source"] > 0.9 and after["kept_back_generated"] > 0.9
+    assert astray() < 0.75 * astray_before
+    assert np.array_equal(trainer.points, chart.centroids)
+    trained = {name for name, _ in trainer.encoder.named_parameters()}
+    assert trained == {name for name, _ in load_encoder(timbre_dir).named_parameters()}
+
+
+def test_batches_hold_each_kinds_share_and_nothing_silent_or_kept_back(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, codec: TimbrelNotes, timbre_dir: Path
+) -> None:
+    config = replace(config, validation_share=0.25, crop_share=0.0, batch_size=40)
+    samples = SamplePlan(bundle, library, config).draw()
+    table = sample_table(samples, codec)
+    table.codes[:, 3] = np.repeat(np.arange(table.n_notes), table.n_frames)  # tells the sample
+    chart = published_map(bundle)
+    trainer = TimbreFineTuner(config, load_encoder(timbre_dir), codec, samples, table, chart, CPU)
+    seen: set[int] = set()
+    for step in range(60):
+        batch = trainer.batch(step)
+        rows = batch.codes[:, 0, 3].numpy()
+        seen |= set(rows.tolist())
+        assert (batch.n_frames > 0).all()
+        assert np.allclose([samples[row].target for row in rows], batch.target)
+        assert [samples[row].instrument for row in rows] == batch.instrument.tolist()
+        kinds = [samples[row].take.kind for row in rows]
+        assert kinds.count(kinds[0]) == 16 and (batch.instrument == NO_INSTRUMENT).sum() == 4
+    assert 0 not in seen
+    kept_back = set(range(1, len(samples))) - seen
+    assert len(kept_back) == sum(
+        n // 4 for n in (config.source_notes - 1, config.own_notes, config.between_notes)
+    )
+    assert torch.equal(trainer.batch(7).codes, trainer.batch(7).codes)
+
+
+def test_parts_that_do_not_belong_together_are_refused(
+    bundle: Bundle,
+    library: NoteDataset,
+    config: TimbreFinetuneConfig,
+    codec: TimbrelNotes,
+    timbre_dir: Path,
+    tmp_path: Path,
+) -> None:
+    chart, _ = read_map(timbre_dir)
+    moved = TimbreMap(tuple(replace(point, x=point.x + 0.01) for point in chart.points))
+    out = tmp_path / "out"
+    codec.codebook_size += 1
+    with pytest.raises(TrainingError, match="codebook_size is 65"):
+        fine_tune_timbre(config, bundle, library, timbre_dir, codec, out, CPU)
+    codec.codebook_size -= 1
+    (timbre_dir / "timbre_map.json").write_text(json.dumps(moved.to_json()))
+    with pytest.raises(CheckpointError, match="its map is not that of"):
+        fine_tune_timbre(config, bundle, library, timbre_dir, codec, out, CPU)
+    assert not out.exists()

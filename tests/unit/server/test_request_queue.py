@@ -1,0 +1,182 @@
+"""Whose turn it is among those who wait, how much may wait, and who takes it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from timbrel_server.engine.request import ClientKey, NoteRequest, RequestHandle
+from timbrel_server.engine.request_queue import PATIENT_FACTOR, QueueFull, RequestQueue
+
+
+def handle(
+    caller: str = "", call: object = None, seed: int = 0, frames: int = 10, *, patient: bool = False
+) -> RequestHandle:
+    request = NoteRequest((0.0, 0.0), 60, 100, held_frames=frames, seed=seed)
+    client = ClientKey(caller, object() if call is None else str(call), patient)
+    return RequestHandle(request, lambda delivery: None, client)
+
+
+def endless() -> RequestQueue:
+    return RequestQueue(capacity=1_000_000, n_frames=1_000_000_000)
+
+
+def order(queue: RequestQueue) -> list[tuple[str, int]]:
+    return [(each.client.caller, each.request.seed) for each in queue.drain()]
+
+
+def test_one_caller_is_served_first_come_first_served() -> None:
+    queue = endless()
+    for seed in range(5):
+        queue.put(handle("a", seed=seed))
+    assert order(queue) == [("a", seed) for seed in range(5)]
+
+
+def test_callers_take_turns() -> None:
+    queue = endless()
+    for seed in range(4):
+        queue.put(handle("greedy", seed=seed))
+    queue.put(handle("modest", seed=9))
+    queue.put(handle("third", seed=7))
+    assert order(queue)[:4] == [("greedy", 0), ("modest", 9), ("third", 7), ("greedy", 1)]
+
+
+def test_the_calls_of_one_caller_take_turns() -> None:
+    queue = endless()
+    for seed in range(3):
+        queue.put(handle("a", "batch", seed))
+    queue.put(handle("a", "other", 9))
+    assert [seed for _, seed in order(queue)] == [0, 9, 1, 2]
+
+
+def test_many_calls_of_one_caller_gain_it_nothing() -> None:
+    queue = endless()
+    for seed in range(50):
+        queue.put(handle("greedy", call=seed, seed=seed))
+    for seed in range(3):
+        queue.put(handle("modest", seed=seed))
+    assert [caller for caller, _ in order(queue)[:6]] == ["greedy", "modest"] * 3
+
+
+def test_a_newcomer_waits_for_one_turn_of_the_others_only() -> None:
+    queue = endless()
+    for seed in range(10):
+        queue.put(handle("greedy", seed=seed, frames=30))
+    assert queue.frames_ahead("newcomer") == pytest.approx(30)
+    assert queue.frames_ahead("greedy") == pytest.approx(300)
+
+
+def test_whatever_happens_nothing_is_lost_or_served_twice() -> None:
+    random.seed(1)
+    queue = endless()
+    waiting: set[RequestHandle] = set()
+    for step in range(3000):
+        match random.choice("aapr"):
+            case "a":
+                made = handle(random.choice("abcde"), random.randrange(3), step)
+                queue.put(made)
+                waiting.add(made)
+            case "p" if waiting:
+                waiting.remove(queue.take())
+            case "r" if waiting:
+                chosen = random.choice(sorted(waiting, key=lambda each: each.request.seed))
+                queue.remove(chosen)
+                waiting.remove(chosen)
+                assert chosen not in queue
+        assert len(queue) == len(waiting)
+    assert all(each in queue for each in waiting)
+    assert set(queue.drain()) == waiting and len(queue) == 0
+
+
+def fill(queue: RequestQueue, caller: str, frames: int = 1) -> int:
+    """How many requests of one caller come in."""
+    for n in range(10_000):
+        try:
+            queue.put(handle(caller, frames=frames))
+        except QueueFull:
+            return n
+    raise AssertionError("there is no bound")
+
+
+def test_so_many_may_wait() -> None:
+    queue = RequestQueue(capacity=8, n_frames=1000)
+    assert fill(queue, "a") == 8
+    queue.take()
+    assert fill(queue, "a") == 1
+
+
+def test_so_much_work_may_wait() -> None:
+    queue = RequestQueue(capacity=100, n_frames=50)
+    assert fill(queue, "a", frames=20) == 2
+    assert fill(queue, "a", frames=10) == 1
+
+
+def test_a_request_larger_than_the_bound_may_wait_alone() -> None:
+    queue = RequestQueue(capacity=8, n_frames=5)
+    assert fill(queue, "a", frames=9) == 1
+
+
+def test_a_caller_who_fills_the_queue_keeps_nobody_else_out() -> None:
+    queue = RequestQueue(capacity=16, n_frames=10_000)
+    assert fill(queue, "greedy") == 16
+    assert fill(queue, "greedy") == 0
+    assert fill(queue, "modest") == 4, "a quarter more is for those who have less than their share"
+    assert fill(queue, "third") == 0
+
+
+def test_however_many_callers_there_are_the_queue_is_bounded() -> None:
+    queue = RequestQueue(capacity=16, n_frames=10_000)
+    assert sum(fill(queue, f"caller {number}") for number in range(200)) == 20
+
+
+def test_those_who_wait_patiently_do_not_take_the_places_of_those_who_do_not() -> None:
+    queue = RequestQueue(capacity=4, n_frames=100)
+    patient = [handle("a", frames=50, patient=True) for _ in range(PATIENT_FACTOR * 4)]
+    for each in patient:
+        queue.put(each)
+    with pytest.raises(QueueFull):
+        queue.put(handle("a", patient=True))
+    assert fill(queue, "a") == 4
+    queue.remove(patient[0])
+    queue.put(handle("a", patient=True))
+
+
+class Slots:
+    """So many free ones."""
+
+    def __init__(self, n_free: int) -> None:
+        self.n_free = n_free
+
+
+def test_a_request_that_finds_a_free_slot_does_not_count() -> None:
+    queue = RequestQueue(capacity=2, n_frames=1000)
+    queue.join(Slots(3))
+    assert fill(queue, "a") == 5
+    assert len(queue) == 5
+    assert queue.n_free == -2
+
+
+def test_those_with_more_free_slots_come_first() -> None:
+    queue = endless()
+    few, many = Slots(1), Slots(3)
+    queue.join(few)
+    queue.join(many)
+    for n_waiting in range(1, 5):
+        queue.put(handle())
+        assert queue.has_for(many)
+        assert queue.has_for(few) == (n_waiting > 2)
+    while len(queue):
+        queue.take()
+    assert not queue.has_for(few) and not queue.has_for(many)
+
+
+def test_who_has_left_takes_nothing_more() -> None:
+    queue = endless()
+    one, other = Slots(1), Slots(5)
+    queue.join(one)
+    queue.join(other)
+    queue.leave(other)
+    queue.leave(other)
+    queue.put(handle())
+    assert queue.has_for(one) and not queue.has_for(other)

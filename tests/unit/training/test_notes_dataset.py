@@ -1,0 +1,181 @@
+"""The library of notes on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from timbrel_training.notes.cleaning import Cleaner
+from timbrel_training.notes.dataset import DatasetError, NoteDataset
+from timbrel_training.notes.note import Note, SourceError
+from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.split import Split, SplitRule
+from timbrel_training.notes.synthetic import SyntheticSource
+
+
+def source() -> SyntheticSource:
+    return SyntheticSource(n_instruments=3, pitches=range(60, 64), n_draws=2, max_held=0.3)
+
+
+class InterruptedSource(SyntheticSource):
+    """Fails at its last group, and counts what it was asked for."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__(n_instruments=3, pitches=range(60, 64), n_draws=2, max_held=0.3)
+        self.fails = fails
+        self.asked: list[str] = []
+
+    def notes(self, group: str) -> Iterator[Note]:
+        self.asked.append(group)
+        if self.fails and group == self.groups()[-1]:
+            raise OSError("the disk is gone")
+        return super().notes(group)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("library") / "notes"
+    render_dataset(source(), path, jobs=1)
+    return path
+
+
+def test_notes_come_back_within_16_bits_of_their_peak(path: Path) -> None:
+    library = NoteDataset(path)
+    assert len(library) == len(source()) == 24
+    for i, note in enumerate(source()):
+        peak = float(np.abs(note.audio).max())
+        assert np.allclose(library.audio(i), note.audio, atol=peak / 32767)
+        assert library.audio(i).dtype == np.float32
+        assert (library.name(i), library.pitch[i], library.velocity[i]) == (
+            note.instrument,
+            note.pitch,
+            note.velocity,
+        )
+        assert library.families[library.family[i]] == note.family
+        assert library.held_seconds[i] == pytest.approx(note.held_seconds)
+        assert library.length[i] == len(note.audio) and not library.cut[i]
+
+
+def test_a_piece_of_a_note_stays_within_it(path: Path) -> None:
+    library = NoteDataset(path)
+    whole = library.audio(1)
+    assert np.array_equal(library.audio(1, 100, 50), whole[100:150])
+    assert np.array_equal(library.audio(1, len(whole) - 10, 50), whole[-10:])
+
+
+def test_splits_follow_the_rule(tmp_path: Path) -> None:
+    rule = SplitRule(cell_fraction=0.3, instruments=("Synthetic 2",))
+    summary = render_dataset(source(), tmp_path / "notes", jobs=1, rule=rule)
+    library = NoteDataset(tmp_path / "notes")
+    for i in range(len(library)):
+        assert library.split[i] == rule.split_of(library.name(i), int(library.pitch[i]))
+    assert set(library.split) == set(Split)
+    assert len(library.of_split(Split.TRAIN)) == summary.splits["train"]
+    assert len(library.of_split(Split.TRAIN, Split.HELD_OUT_CELL, Split.HELD_OUT_INSTRUMENT)) == len(library)
+
+
+def test_several_processes_write_the_same_bytes(path: Path, tmp_path: Path) -> None:
+    render_dataset(source(), tmp_path / "notes", jobs=2)
+    assert files(tmp_path / "notes") == files(path)
+
+
+def test_an_interrupted_rendering_goes_on_where_it_stopped(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "notes"
+    with pytest.raises(OSError, match="the disk is gone"):
+        render_dataset(InterruptedSource(fails=True), out, jobs=1)
+    assert not out.exists()
+    resumed = InterruptedSource(fails=False)
+    render_dataset(resumed, out, jobs=1)
+    assert resumed.asked == ["Synthetic 2"]
+    assert files(out) == files(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["notes"]
+
+
+def test_unfinished_work_of_another_source_is_not_reused(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "notes"
+    other = InterruptedSource(fails=True)
+    other.n_draws = 1
+    with pytest.raises(OSError, match="the disk is gone"):
+        render_dataset(other, out, jobs=1)
+    render_dataset(source(), out, jobs=1)
+    assert files(out) == files(path)
+
+
+def test_silent_and_duplicate_notes_are_counted(tmp_path: Path) -> None:
+    class Doubled(SyntheticSource):
+        def notes(self, group: str) -> Iterator[Note]:
+            for note in super().notes(group):
+                yield note
+                yield note
+
+    doubled = Doubled(n_instruments=1, pitches=(60, 61), n_draws=10, max_held=0.2)
+    silent = sum(bool(np.abs(note.audio).max() < 0.1) for note in doubled)
+    summary = render_dataset(doubled, tmp_path / "notes", jobs=1, cleaner=Cleaner(silence_peak=0.1))
+    assert 0 < silent < 40
+    assert summary.dropped == {"silent": silent, "duplicate": 20 - silent // 2}
+    assert summary.n_notes == 20 - silent // 2
+    assert f"{silent} silent" in "\n".join(summary.lines())
+
+
+def test_a_library_has_one_sample_rate(tmp_path: Path) -> None:
+    class OtherRate(SyntheticSource):
+        def notes(self, group: str) -> Iterator[Note]:
+            self.sample_rate, wanted = 12_000, self.sample_rate
+            made = list(super().notes(group))
+            self.sample_rate = wanted
+            return iter(made)
+
+    slow = OtherRate(n_instruments=1, pitches=(60,), n_draws=1)
+    render_dataset(slow, tmp_path / "notes", jobs=1)
+    library = NoteDataset(tmp_path / "notes")
+    [note] = slow
+    assert library.sample_rate == 24_000 and note.sample_rate == 12_000
+    assert abs(len(library.audio(0)) - 2 * len(note.audio)) <= 2
+
+
+def test_nothing_usable_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> None:
+    empty = SyntheticSource(n_instruments=1, pitches=(), n_draws=1)
+    with pytest.raises(SourceError, match="no usable note in synthetic"):
+        render_dataset(empty, tmp_path / "notes", jobs=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_source_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:
+    class Corrupt(SyntheticSource):
+        def notes(self, group: str) -> Iterator[Note]:
+            if group == self.groups()[-1]:
+                raise SourceError("060.wav: not a readable WAV")
+            return super().notes(group)
+
+    with pytest.raises(SourceError, match=r"060\.wav"):
+        render_dataset(Corrupt(n_instruments=2, pitches=(60,), n_draws=1), tmp_path / "notes", jobs=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_folder_is_not_overwritten(path: Path) -> None:
+    with pytest.raises(SourceError, match="exists already"):
+        render_dataset(source(), path, jobs=1)
+
+
+def test_a_damaged_library_is_one_clear_line(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="not a library of notes"):
+        NoteDataset(tmp_path)
+    for name, content in files(path).items():
+        (tmp_path / name).write_bytes(content[:-5])
+        for other, whole in files(path).items():
+            if other != name:
+                (tmp_path / other).write_bytes(whole)
+        with pytest.raises(DatasetError, match=rf"{name}: "):
+            NoteDataset(tmp_path)
+    header = json.loads((path / "library.json").read_text()) | {"version": 9}
+    (tmp_path / "library.json").write_text(json.dumps(header))
+    with pytest.raises(DatasetError, match="library version 9, this timbrel reads 2"):
+        NoteDataset(tmp_path)

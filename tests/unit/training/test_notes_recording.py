@@ -1,0 +1,69 @@
+"""Finding the release of a recorded note."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from timbrel_training.notes.recording import Hold, find_hold, sounding_samples
+
+RATE = 22_050
+TIME = np.arange(3 * RATE) / RATE
+NEVER = np.inf
+
+
+def release(at: float, seconds: float) -> NDArray[np.float64]:
+    return np.exp(-np.maximum(TIME - at, 0.0) / seconds)
+
+
+def held(envelope: NDArray[np.float64], noise: float = 0.0, hertz: float = 220.0) -> tuple[Hold, float]:
+    """What is found for a tone of this envelope, and how long it sounds."""
+    tone = envelope * np.sin(2 * np.pi * hertz * TIME)
+    tone = tone + noise * np.random.default_rng(0).standard_normal(len(TIME))
+    audio = tone.astype(np.float32)
+    return find_hold(audio, RATE), sounding_samples(audio, RATE) / RATE
+
+
+@pytest.mark.parametrize(
+    ("envelope", "expected"),
+    [
+        pytest.param(release(2.0, 0.02), 2.0, id="organ"),
+        pytest.param(np.minimum(TIME / 0.3, 1) * release(1.5, 0.2), 1.5, id="pad"),
+        pytest.param(np.minimum(TIME / 1.5, 1) * release(2.0, 0.05), 2.0, id="swell"),
+        pytest.param((1 + 0.5 * np.sin(2 * np.pi * 5 * TIME)) * release(2.0, 0.05), 2.0, id="tremolo"),
+        pytest.param(np.exp(-TIME / 0.8) * release(1.0, 0.05), 1.0, id="damped piano"),
+        pytest.param(1.0 * (TIME < 1.2), 1.2, id="no release"),
+    ],
+)
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+@pytest.mark.parametrize("hertz", [55.0, 440.0])
+def test_a_release_is_found(
+    envelope: NDArray[np.float64], expected: float, noise: float, hertz: float
+) -> None:
+    hold, _ = held(envelope, noise, hertz)
+    assert hold.seconds == pytest.approx(expected, abs=0.05)
+    assert not hold.cut
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        pytest.param(np.exp(-TIME / 0.3), id="pluck"),
+        pytest.param(0.8 * np.exp(-TIME / 0.15) + 0.2 * np.exp(-TIME / 0.5), id="piano"),
+        pytest.param(np.exp(-TIME / 0.01), id="click"),
+    ],
+)
+def test_what_dies_away_by_itself_was_held(envelope: NDArray[np.float64]) -> None:
+    hold, seconds = held(envelope)
+    assert hold == Hold(seconds, cut=False)
+
+
+def test_what_sounds_to_the_end_was_cut_off() -> None:
+    hold, seconds = held(np.ones(len(TIME)))
+    assert hold == Hold(seconds, cut=True)
+
+
+def test_silence_and_clicks_are_no_fault() -> None:
+    assert find_hold(np.zeros(0, np.float32), RATE) == Hold(0.0, cut=False)
+    assert find_hold(np.ones(100, np.float32), RATE).seconds == pytest.approx(100 / RATE)

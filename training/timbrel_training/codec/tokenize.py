@@ -1,0 +1,111 @@
+"""Codes a dataset of notes into a store of tokens, by a codec at work in several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from timbrel_training.codec.encodec import import_encodec
+from timbrel_training.codec.interface import Codec, encode_note
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.tokens.store import TokenHeader
+from timbrel_training.tokens.store_writer import TokenStoreWriter
+
+CHUNK = 16
+"""Notes handed to a process at a time."""
+
+Encode = Callable[[Iterable[int]], Iterator[NDArray[np.uint16]]]
+"""Gives the codes [T, K] of each of these notes."""
+
+
+@contextmanager
+def encoder_of(dataset: NoteDataset, codec: Codec, jobs: int) -> Iterator[Encode]:
+    """Yields a function that codes notes of a dataset, in order; with several jobs, in as many processes."""
+    if jobs <= 1:
+        yield lambda notes: (_encode(dataset, codec, note) for note in notes)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, _begin, (dataset.path, pickle.dumps(codec))) as pool:
+        yield lambda notes: pool.imap(_encode_in_worker, notes, CHUNK)
+
+
+_worker: tuple[NoteDataset, Codec] | None = None
+"""A worker process's dataset and codec."""
+
+
+def _begin(path: Path, pickled: bytes) -> None:
+    global _worker
+    import_encodec()  # before anything that unpickling would import with the torchaudio that it lacks
+    torch.set_num_threads(1)
+    _worker = NoteDataset(path), pickle.loads(pickled)
+
+
+def _encode_in_worker(note: int) -> NDArray[np.uint16]:
+    assert _worker is not None
+    return _encode(*_worker, note)
+
+
+def _encode(dataset: NoteDataset, codec: Codec, note: int) -> NDArray[np.uint16]:
+    audio = torch.from_numpy(dataset.audio(note))
+    return encode_note(codec, audio, float(dataset.index["pitch"][note])).numpy().astype(np.uint16)
+
+
+def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: Path, jobs: int = 1) -> None:
+    """Codes every note of `dataset` into a store at `path`, in the dataset's order; continues a killed run.
+
+    Args:
+        dataset: the notes, at the codec's sample rate.
+        codec: in evaluation mode, on the CPU.
+        codec_hash: of the codec's weights.
+        path: the store to make.
+        jobs: processes, one thread each.
+
+    Raises:
+        StoreError: there is a store at `path` already, or unfinished work of another codec.
+        ValueError: the dataset is at another sample rate than the codec.
+    """
+    if dataset.sample_rate != codec.sample_rate:
+        raise ValueError(
+            f"{dataset.path}: at {dataset.sample_rate} Hz, but the codec works at {codec.sample_rate} Hz; "
+            "render the notes at the codec's rate"
+        )
+    header = TokenHeader(
+        codec_id=codec.id,
+        codec_hash=codec_hash,
+        sample_rate=codec.sample_rate,
+        hop_length=codec.hop_length,
+        n_codebooks=codec.n_codebooks,
+        codebook_size=codec.codebook_size,
+        codes_per_semitone=codec.codes_per_semitone,
+        code_offset=codec.code_offset,
+    )
+    with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:
+        done = len(writer)
+        rows = range(done, len(dataset))
+        for note, codes in zip(
+            tqdm(rows, "tokens", len(dataset), initial=done, dynamic_ncols=True),
+            encode(rows),
+            strict=True,
+        ):
+            row = dataset.index[note]
+            instrument = int(row["instrument"])
+            writer.add(
+                codes,
+                instrument=dataset.instruments[instrument],
+                family=dataset.instrument_families[instrument],
+                pitch=int(row["pitch"]),
+                velocity=int(row["velocity"]),
+                held_frames=max(1, round(float(row["held_seconds"]) * codec.frame_rate)),
+                source=dataset.sources[int(row["source"])],
+                split=int(row["split"]),
+                cut=bool(row["cut"]),
+            )
+        writer.finish()

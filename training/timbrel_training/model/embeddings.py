@@ -1,0 +1,132 @@
+"""Embeddings of tokens, positions and numbers; and the output heads, which share the tokens' weights."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_training.tokens.delay import CodebookLayout
+
+SCALES = (2.0, 6.0)
+"""Standard deviations of the frequencies, in radians per unit: half the waves are wide, half are narrow."""
+MASKED_LOGIT = -1e9
+"""Score of a token that a head may not choose: finite, so that differences of logits stay numbers."""
+
+
+class FourierFeatures(nn.Module):
+    """Numbers [B, n_inputs] and `n_waves` cosines of random mixtures of them: [B, n_inputs + n_waves].
+
+    After Rahimi and Recht (2007) and Tancik et al. (2020). A plain linear map of a point x into a wide vector
+    keeps little but its direction once a LayerNorm has seen it: how far out the point lies, or how large a
+    single number is, is all but lost. The cosines turn distances into directions. With no waves the numbers
+    pass as they are.
+    """
+
+    def __init__(self, n_inputs: int, n_waves: int) -> None:
+        super().__init__()
+        self.n_outputs = n_inputs + n_waves
+        self.n_waves = n_waves
+        if n_waves:
+            scale = torch.tensor([SCALES[wave % len(SCALES)] for wave in range(n_waves)])
+            self.frequencies = nn.Parameter(torch.randn(n_inputs, n_waves) * scale)
+            self.phases = nn.Parameter(2 * math.pi * torch.rand(n_waves))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.n_waves:
+            return x
+        waves = math.sqrt(2.0) * torch.cos(x @ self.frequencies + self.phases)
+        return torch.cat([x, waves], dim=1)
+
+
+def sinusoidal_table(n_positions: int, width: int) -> Tensor:
+    """Returns float32 [n_positions, width], after Vaswani et al. (2017).
+
+    PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos(p / 10000^(2i / width)).
+    """
+    position = torch.arange(n_positions, dtype=torch.float64)[:, None]
+    even = torch.arange(0, width, 2, dtype=torch.float64)
+    angle = position / torch.pow(10_000.0, even / width)
+    table = torch.stack([torch.sin(angle), torch.cos(angle)], dim=2).flatten(1)
+    return table[:, :width].float()
+
+
+class SinusoidalPositions(nn.Module):
+    """A fixed table, looked up: position int64 [...] -> float32 [..., width]."""
+
+    table: Tensor  # [n_positions, width]
+
+    def __init__(self, n_positions: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoidal_table(n_positions, width), persistent=False)
+
+    def forward(self, position: Tensor) -> Tensor:
+        return nn.functional.embedding(position, self.table)
+
+
+class LearnedPositions(nn.Module):
+    """A trained table, looked up: position int64 [...] -> float32 [..., width]."""
+
+    def __init__(self, n_positions: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.02 * torch.randn(n_positions, width))
+
+    def forward(self, position: Tensor) -> Tensor:
+        return nn.functional.embedding(position, self.weight)
+
+
+class TokenEmbedding(nn.Module):
+    """Sums the embeddings of a step's tokens: int64 [..., K] -> [..., d].
+
+    All codebooks' tables lie in one, [K * V, d], which `OutputHeads` reads too. As in Vaswani et al. (2017) a
+    looked-up row is multiplied by sqrt(d): so the rows can be small, as an output layer's should be.
+    """
+
+    offsets: Tensor  # [K], where each codebook's table starts
+
+    def __init__(self, layout: CodebookLayout, width: int) -> None:
+        super().__init__()
+        n_rows = layout.n_codebooks * layout.vocabulary_size
+        self.weight = nn.Parameter(0.02 * torch.randn(n_rows, width))
+        self.scale = math.sqrt(width)
+        self.register_buffer("offsets", torch.arange(0, n_rows, layout.vocabulary_size), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        rows = nn.functional.embedding(tokens + self.offsets, self.weight)
+        return rows.sum(dim=-2) * self.scale
+
+
+class OutputHeads(nn.Module):
+    """One head per codebook, its weights those of the codebook's embedding: [..., d] -> logits [..., K, V].
+
+    Codebook 0 ends a note: it may say EOS but not BOS. The others may say neither.
+    """
+
+    forbidden: Tensor  # bool [K, V]
+
+    def __init__(self, layout: CodebookLayout) -> None:
+        super().__init__()
+        self.layout = layout
+        self.bias = nn.Parameter(torch.zeros(layout.n_codebooks, layout.vocabulary_size))
+        forbidden = torch.zeros(layout.n_codebooks, layout.vocabulary_size, dtype=torch.bool)
+        forbidden[:, layout.bos_id] = True
+        forbidden[1:, layout.eos_id] = True
+        self.register_buffer("forbidden", forbidden, persistent=False)
+
+    def forward(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
+        """Returns the float32 logits [..., K, V] of all codebooks."""
+        logits = self.project(x, embedding).float()
+        return logits.masked_fill(self.forbidden, MASKED_LOGIT)
+
+    def project(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
+        """Does `forward` without its mask: one matrix product for all codebooks."""
+        flat = nn.functional.linear(x, embedding.weight, self.bias.flatten())
+        return flat.unflatten(-1, (self.layout.n_codebooks, self.layout.vocabulary_size))
+
+    def one_codebook(self, x: Tensor, embedding: TokenEmbedding, codebook: int) -> Tensor:
+        """Returns the float32 logits [..., V] of one codebook."""
+        size = self.layout.vocabulary_size
+        weight = embedding.weight[codebook * size : (codebook + 1) * size]
+        bias = self.bias[codebook].masked_fill(self.forbidden[codebook], MASKED_LOGIT)
+        return nn.functional.linear(x, weight).float() + bias

@@ -1,0 +1,129 @@
+"""The dataset of notes on disk: cleaned, split notes, their audio and an index.
+
+A dataset is a folder: `audio.i16` (all notes' samples, one after the other, each note scaled to its own peak
+so that 16 bits serve quiet notes as well as loud ones), `index.npy` (one row a note) and `library.json`.
+`notes.render` makes it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.errors import TrainingError
+from timbrel_training.notes.split import Split
+
+FORMAT = "timbrel-notes-library"
+VERSION = 2
+AUDIO_FILE = "audio.i16"
+INDEX_FILE = "index.npy"
+HEADER_FILE = "library.json"
+
+ROW = np.dtype(
+    [
+        ("offset", "<i8"),  # first sample, counted in samples from the start of the audio file
+        ("length", "<i4"),  # samples
+        ("scale", "<f4"),  # audio = int16 * scale
+        ("instrument", "<i2"),  # index into the header's instruments
+        ("family", "<i2"),  # index into the header's families
+        ("pitch", "u1"),  # MIDI note number
+        ("velocity", "u1"),  # 1..127
+        ("held_seconds", "<f4"),
+        ("source", "<i2"),  # index into the header's sources
+        ("split", "u1"),  # timbrel_training.notes.split.Split
+        ("cut", "?"),  # still sounding where the audio ends
+    ]
+)
+
+
+class DatasetError(TrainingError):
+    """A dataset is missing, incomplete or not one; the message is one line that says what to do."""
+
+
+class NoteDataset:
+    """Memory-mapped notes, and their index as one array [notes] a column.
+
+    Raises:
+        DatasetError: the folder is not a dataset, is of another version, or is truncated.
+    """
+
+    length: NDArray[np.int32]  # in samples
+    instrument: NDArray[np.int16]  # index into `instruments`
+    family: NDArray[np.int16]  # index into `families`
+    source: NDArray[np.int16]  # index into `sources`
+    pitch: NDArray[np.uint8]  # MIDI note numbers
+    velocity: NDArray[np.uint8]  # 1..127
+    held_seconds: NDArray[np.float32]
+    split: NDArray[np.uint8]  # values of Split
+    cut: NDArray[np.bool_]  # whether the note was still sounding where its audio ends
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.header = _read_header(self.path)
+        self.index: NDArray[np.void] = _read_index(self.path)
+        for name in ROW.names or ():
+            setattr(self, name, np.ascontiguousarray(self.index[name]))
+        self.sample_rate = int(self.header["sample_rate"])
+        self.sources: list[str] = [entry["name"] for entry in self.header["sources"]]
+        self.licences: dict[str, str] = {entry["name"]: entry["licence"] for entry in self.header["sources"]}
+        self.instruments: list[str] = [entry["name"] for entry in self.header["instruments"]]
+        self.instrument_families: list[str] = [entry["family"] for entry in self.header["instruments"]]
+        self.families: list[str] = list(self.header["families"])
+        self._audio = _map_audio(self.path, int(self.header["n_samples"]))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def audio(self, i: int, start: int = 0, n_samples: int | None = None) -> NDArray[np.float32]:
+        """Returns the audio [samples] of note `i`, or a piece; past the end a piece is shorter."""
+        row = self.index[i]
+        begin = int(row["offset"]) + start
+        end = int(row["offset"]) + int(row["length"])
+        if n_samples is not None:
+            end = min(end, begin + n_samples)
+        return self._audio[begin:end].astype(np.float32) * row["scale"]
+
+    def of_split(self, *splits: Split) -> NDArray[np.intp]:
+        """Returns the numbers of the notes in any of these splits."""
+        return np.flatnonzero(np.isin(self.index["split"], splits))
+
+    def name(self, i: int) -> str:
+        """Returns the instrument's name of note `i`."""
+        return self.instruments[int(self.index["instrument"][i])]
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    try:
+        header = json.loads((path / HEADER_FILE).read_text())
+    except FileNotFoundError:
+        raise DatasetError(f"{path}: not a library of notes ({HEADER_FILE} is missing)") from None
+    except ValueError:
+        raise DatasetError(f"{path / HEADER_FILE}: damaged; render the library again") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise DatasetError(f"{path / HEADER_FILE}: not the header of a library of notes")
+    if header.get("version") != VERSION:
+        raise DatasetError(
+            f"{path}: library version {header.get('version')}, this timbrel reads {VERSION}; render it again"
+        )
+    return header
+
+
+def _read_index(path: Path) -> NDArray[np.void]:
+    try:
+        index: NDArray[np.void] = np.load(path / INDEX_FILE)
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path / INDEX_FILE}: missing or damaged; render the library again") from error
+    if index.dtype != ROW:
+        raise DatasetError(f"{path / INDEX_FILE}: not an index of notes; render the library again")
+    return index
+
+
+def _map_audio(path: Path, n_samples: int) -> NDArray[np.int16]:
+    file = path / AUDIO_FILE
+    if not file.is_file() or file.stat().st_size != 2 * n_samples:
+        raise DatasetError(f"{file}: missing or truncated; render the library again")
+    return np.memmap(file, "<i2", mode="r", shape=(n_samples,)) if n_samples else np.zeros(0, np.int16)

@@ -1,0 +1,282 @@
+"""Renders a source of notes into a dataset, over several processes, and continues what was begun.
+
+Each group of the source becomes a part, the unit of work and of resuming it. Then the parts are merged:
+repeats are dropped, splits decided, names numbered.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from timbrel_training.notes.cleaning import Cleaner, audio_digest
+from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
+from timbrel_training.notes.note import Note, Source, SourceError
+from timbrel_training.notes.split import Split, SplitRule
+
+PLAN_FILE = "plan.json"
+INT16_MAX = 32767
+MAX_NAME = 128
+"""Longest name of an instrument or family, in characters."""
+
+PART_ROW = np.dtype(
+    [
+        ("offset", "<i8"),
+        ("length", "<i4"),
+        ("scale", "<f4"),
+        ("pitch", "u1"),
+        ("velocity", "u1"),
+        ("held_seconds", "<f4"),
+        ("cut", "?"),
+        *((name, f"U{MAX_NAME}") for name in ("instrument", "family", "source")),
+        ("digest", "V16"),
+        ("cell_digest", "V16"),
+        ("has_cell_digest", "?"),
+    ]
+)
+"""A part has names instead of a dataset's numbers, and the digests that tell repeats."""
+
+
+@dataclass(frozen=True)
+class DatasetSummary:
+    """Counts of one finished dataset."""
+
+    n_notes: int
+    n_instruments: int
+    seconds: float  # of audio
+    n_cut: int  # notes still sounding where their audio ends
+    dropped: Mapping[str, int]  # reason -> notes
+    splits: Mapping[str, int]  # split -> notes
+
+    def lines(self) -> list[str]:
+        """Returns the summary as lines to print."""
+        dropped = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
+        splits = ", ".join(f"{count} {name}" for name, count in self.splits.items())
+        return [
+            f"{self.n_notes} notes of {self.n_instruments} instruments, {self.seconds / 3600:.2f} hours",
+            f"dropped: {dropped}",
+            f"split: {splits}",
+            f"cut while still sounding: {self.n_cut}",
+        ]
+
+
+def render_dataset(
+    source: Source,
+    path: str | Path,
+    jobs: int = 2,
+    *,
+    rule: SplitRule | None = None,
+    cleaner: Cleaner | None = None,
+    progress: bool = False,
+) -> DatasetSummary:
+    """Renders all notes of a source into the dataset folder `path`, which appears only when it is complete.
+
+    Unfinished work lies beside it in `<path>.partial` and is taken up by the next call with an equal source.
+
+    Args:
+        source: where the notes come from.
+        path: the folder to make; its parent is made as needed.
+        jobs: worker processes.
+        rule: what to hold out; the default rule if None.
+        cleaner: what counts as silent or clipped; the default thresholds if None.
+        progress: whether to show a progress bar on stderr.
+
+    Raises:
+        SourceError: the source cannot be read, has no usable note, or `path` exists.
+    """
+    path, rule, cleaner = Path(path), rule or SplitRule(), cleaner or Cleaner()
+    if path.exists():
+        raise SourceError(f"{path}: exists already; remove it or choose another folder")
+    work = path.with_name(path.name + ".partial")
+    _begin(work, source, cleaner)
+    parts = [PartFiles(work, number) for number in range(len(source.groups()))]
+    try:
+        _render_missing(source, parts, cleaner, jobs, progress)
+    except SourceError:
+        shutil.rmtree(work)  # what cannot be read will not be continued
+        raise
+    merged = work / "result"
+    merged.mkdir(exist_ok=True)
+    summary = Merger(merged, rule, cleaner).merge(parts, source)
+    if summary.n_notes:
+        merged.rename(path)
+    shutil.rmtree(work)
+    if not summary.n_notes:
+        raise SourceError(f"no usable note in {source.name}: {'; '.join(summary.lines()[1:2])}")
+    return summary
+
+
+def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
+    """Makes the work folder, or keeps it if it was begun for equal notes."""
+    plan = {
+        "format": FORMAT,
+        "version": VERSION,
+        "source": source.name,
+        "settings": dict(source.settings()),
+        "silence_peak": cleaner.silence_peak,
+        "clip_peak": cleaner.clip_peak,
+    }
+    text = json.dumps(plan, indent=2)
+    plan_file = work / PLAN_FILE
+    if plan_file.is_file() and plan_file.read_text() == text:
+        return
+    if work.exists():
+        shutil.rmtree(work)
+    work.mkdir(parents=True)
+    plan_file.write_text(text)
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """The files of the part of group number `number`."""
+
+    folder: Path
+    number: int
+
+    @property
+    def audio(self) -> Path:
+        return self.folder / f"{self.number:05d}.i16"
+
+    @property
+    def rows(self) -> Path:
+        """Written last, by rename: a part that has its rows is complete."""
+        return self.folder / f"{self.number:05d}.npy"
+
+    @property
+    def faults(self) -> Path:
+        return self.folder / f"{self.number:05d}.faults"
+
+
+def _render_missing(
+    source: Source, parts: Sequence[PartFiles], cleaner: Cleaner, jobs: int, progress: bool
+) -> None:
+    missing = [part for part in parts if not part.rows.exists()]
+    task = partial(_render_part, source, cleaner)
+    with ExitStack() as stack:
+        done: Iterable[None] = map(task, missing)
+        if min(jobs, len(missing)) > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(min(jobs, len(missing))))
+            done = pool.imap_unordered(task, missing)
+        for _ in tqdm(done, total=len(missing), unit="group", disable=not progress):
+            pass
+
+
+def _render_part(source: Source, cleaner: Cleaner, files: PartFiles) -> None:
+    """Renders a group's notes to its part; notes that are faulty by themselves are dropped here already."""
+    rows: list[tuple[object, ...]] = []
+    faults: list[str] = []
+    offset = 0
+    with files.audio.open("wb") as audio_file:
+        for note in source.notes(source.groups()[files.number]):
+            audio = _at_rate(note, source.sample_rate)
+            if fault := cleaner.audio_fault(audio):
+                faults.append(fault.value)
+                continue
+            scale = float(np.abs(audio).max()) / INT16_MAX
+            np.rint(audio / scale).astype("<i2").tofile(audio_file)
+            rows.append(_part_row(note, audio, offset, scale))
+            offset += len(audio)
+    files.faults.write_text("\n".join(faults))
+    unfinished = files.rows.with_suffix(".tmp")
+    with unfinished.open("wb") as file:
+        np.save(file, np.array(rows, PART_ROW))
+    unfinished.replace(files.rows)
+
+
+def _part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float) -> tuple[object, ...]:
+    """Returns the PART_ROW of one note."""
+    for name in (note.instrument, note.family, note.source):
+        if len(name) > MAX_NAME:
+            raise SourceError(f"{name[:20]}...: names have at most {MAX_NAME} characters, got {len(name)}")
+    told = (note.pitch, note.velocity, note.held_seconds, note.cut, note.instrument, note.family, note.source)
+    digests = (audio_digest(audio), note.cell_digest.ljust(16, b"\0"), bool(note.cell_digest))
+    return (offset, len(audio), scale, *told, *digests)
+
+
+def _at_rate(note: Note, sample_rate: int) -> NDArray[np.float32]:
+    """Returns the note's audio [samples] at another sample rate."""
+    if note.sample_rate == sample_rate:
+        return note.audio
+    resampled: NDArray[np.float32] = soxr.resample(note.audio, note.sample_rate, sample_rate, quality="HQ")
+    return resampled.astype(np.float32)
+
+
+class Merger:
+    """Writes a dataset's three files into a folder, part by part in the source's order."""
+
+    def __init__(self, folder: Path, rule: SplitRule, cleaner: Cleaner) -> None:
+        self.folder = folder
+        self.rule = rule
+        self.cleaner = cleaner
+        self.rows: list[tuple[object, ...]] = []
+        self.instruments: dict[tuple[str, str], int] = {}
+        self.families: dict[str, int] = {}
+        self.sources: dict[str, int] = {}
+        self.dropped: Counter[str] = Counter()
+        self.n_samples = 0
+
+    def merge(self, parts: Sequence[PartFiles], source: Source) -> DatasetSummary:
+        """Copies the notes of all parts that are not repeats, then writes index and header."""
+        with (self.folder / AUDIO_FILE).open("wb") as out:
+            for part in parts:
+                self._merge_part(part, out)
+        index = np.array(self.rows, ROW)
+        summary = DatasetSummary(
+            n_notes=len(index),
+            n_instruments=len(self.instruments),
+            seconds=self.n_samples / source.sample_rate,
+            n_cut=int(index["cut"].sum()),
+            dropped=dict(self.dropped),
+            splits={split.name.lower(): int((index["split"] == split).sum()) for split in Split},
+        )
+        np.save(self.folder / INDEX_FILE, index)
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "sample_rate": source.sample_rate,
+            "n_samples": self.n_samples,
+            "sources": [{"name": name, "licence": source.licences[name]} for name in self.sources],
+            "settings": dict(source.settings()),
+            "split": self.rule.to_json(),
+            "instruments": [{"name": name, "family": family} for name, family in self.instruments],
+            "families": list(self.families),
+            "dropped": summary.dropped,
+            "splits": summary.splits,
+        }
+        (self.folder / HEADER_FILE).write_text(json.dumps(header, indent=2) + "\n")
+        return summary
+
+    def _merge_part(self, part: PartFiles, out: BinaryIO) -> None:
+        self.dropped.update(part.faults.read_text().split("\n") if part.faults.stat().st_size else [])
+        audio: NDArray[np.int16] = np.fromfile(part.audio, "<i2")
+        for row in np.load(part.rows):
+            instrument, pitch = str(row["instrument"]), int(row["pitch"])
+            cell_digest = row["cell_digest"].tobytes() if row["has_cell_digest"] else b""
+            if fault := self.cleaner.repeat_fault(row["digest"].tobytes(), instrument, pitch, cell_digest):
+                self.dropped[fault.value] += 1
+                continue
+            audio[row["offset"] : row["offset"] + row["length"]].tofile(out)
+            family, source = str(row["family"]), str(row["source"])
+            values = {
+                **dict(zip(PART_ROW.names or (), row.tolist(), strict=True)),
+                "offset": self.n_samples,
+                "instrument": self.instruments.setdefault((instrument, family), len(self.instruments)),
+                "family": self.families.setdefault(family, len(self.families)),
+                "source": self.sources.setdefault(source, len(self.sources)),
+                "split": int(self.rule.split_of(instrument, pitch)),
+            }
+            self.rows.append(tuple(values[name] for name in ROW.names or ()))
+            self.n_samples += int(row["length"])

@@ -1,0 +1,102 @@
+"""The config sections of the stages that go on from a finished bundle: one TOML file holds all sections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from timbrel_training.errors import ConfigError
+from timbrel_training.loop import LoopConfig
+from timbrel_training.note_training.train import NoteTrainingConfig
+from timbrel_training.settings import check_at_least, check_shares
+
+
+@dataclass(frozen=True)
+class FineTuneConfig:
+    """The section `finetune`: new notes beside rehearsed ones, on stage 2's schedule, shorter and slower."""
+
+    training: NoteTrainingConfig = field(default_factory=NoteTrainingConfig)
+    """Steps, rates and batches."""
+    sample_share: float = 0.4
+    """Share of a batch, and of the loss, that is new samples; the rest is rehearsal of what is known."""
+    rehearsal_weight: float = 5.0
+    """Weight of the divergence from the old model: what is little at each step is much in a note."""
+    rehearsal_notes: int = 8
+    """Notes rehearsed for each old instrument, spread over its pitches."""
+    between_notes: int = 64
+    """Notes rehearsed at random points of the disc, so that the space between instruments stays playable."""
+    rehearsal_top_p: float = 0.95
+    """Probability mass kept when rehearsal notes are written, as servers do by default."""
+    onset_variants: int = 2
+    """Times that each sample is coded, its onset moved by fractions of a frame: so few samples are learnt as
+    sounds rather than by heart."""
+    semitones: int = 2
+    """Reach of repitching a sample, by playing it faster or slower as samplers do, to pitches that its
+    instrument has no sample of: what lies between samples is learnt too. 0: not at all."""
+    cell_fraction: float = 0.1
+    """Share of the samples' pitches that is held out, to see whether the model learns more than them."""
+    distance: float = 0.5
+    """Least distance of a new instrument from any other, in median distances between neighbours. Training
+    moves points by noise of half as much: nearer than this two instruments would blur into one."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.sample_share < 1.0:
+            raise ConfigError(f"sample_share: {self.sample_share}, expected above 0 and below 1")
+        if not 0.0 < self.rehearsal_top_p <= 1.0:
+            raise ConfigError(f"rehearsal_top_p: {self.rehearsal_top_p}, expected above 0 and up to 1")
+        if not 0.0 <= self.cell_fraction < 1.0:
+            raise ConfigError(f"cell_fraction: {self.cell_fraction}, expected at least 0 and below 1")
+        check_at_least(self, onset_variants=1, semitones=0, rehearsal_weight=0)
+        check_at_least(self, rehearsal_notes=0, between_notes=0, distance=0)
+
+
+@dataclass(frozen=True)
+class TimbreFinetuneConfig:
+    """The section `hearing`: the timbre encoder's second training, on what `locate` hears."""
+
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps and rates."""
+    batch_size: int = 256
+    """Notes."""
+    source_notes: int = 6000
+    """Source notes of training cells, shared evenly among the instruments."""
+    own_notes: int = 6000
+    """Notes that the bundle writes at its instruments' points, shared alike."""
+    between_notes: int = 2000
+    """Notes that it writes between them, whose place is the point asked: the map stays even there."""
+    between_distance: float = 0.5
+    """Distance that those keep from every point, in median distances between neighbouring instruments: twice
+    the noise that stage 2 was trained with."""
+    hinted_share: float = 0.1
+    """Share of notes whose pitch the codec is told, as `locate` may be, somewhat off."""
+    hint_semitones: float = 0.3
+    """Standard deviation of how far off."""
+    cut_share: float = 0.15
+    """Share of notes that begin a little late, or end too early, as recordings do."""
+    source_share: float = 0.4
+    """Share of a batch that is source notes."""
+    between_share: float = 0.1
+    """Share of a batch that is notes from between instruments; the rest are at their points."""
+    crop_share: float = 0.25
+    """Share of a batch of which only the first frames are shown, random many."""
+    name_weight: float = 1.0
+    """Weight of telling the instrument by its distance among all."""
+    pull_weight: float = 2.0
+    """Weight of the distance from the point that is asked for."""
+    softness: float = 0.15
+    """How much nearer one point has to be than another to be e times as likely, in median distances between
+    neighbours: more would push notes past the points of crowded instruments."""
+    validation_share: float = 0.1
+    """Share of the notes kept back, to see whether the encoder learns more than them."""
+
+    def __post_init__(self) -> None:
+        check_shares(self, "hinted_share", "cut_share", "crop_share")
+        if self.hinted_share + self.cut_share > 1.0:
+            raise ConfigError("hinted_share and cut_share: more than 1 together")
+        if not 0.0 < self.source_share + self.between_share < 1.0:
+            raise ConfigError("source_share and between_share: expected above 0 and below 1 together")
+        if not 0.0 <= self.validation_share < 1.0:
+            raise ConfigError(f"validation_share: {self.validation_share}, expected at least 0 and below 1")
+        if self.softness <= 0:
+            raise ConfigError(f"softness: {self.softness}, expected above 0")
+        check_at_least(self, source_notes=1, own_notes=1, batch_size=1, between_notes=0, between_distance=0)
+        check_at_least(self, hint_semitones=0, name_weight=0, pull_weight=0)

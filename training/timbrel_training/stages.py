@@ -1,0 +1,249 @@
+"""The stages of `timbrel train` that lead from notes to a trained model, as the command line offers them.
+
+A stage has a `help`, adds its arguments in `configure` and does its work in `run`, which returns the exit
+status. Stages of other packages are modules with these names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from timbrel_training.checkpoint import load_description
+from timbrel_training.codec import registry
+from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codec_hash
+from timbrel_training.codec.tokenize import tokenize_dataset
+from timbrel_training.config import NAMED, Config, load_config
+from timbrel_training.errors import ConfigError
+from timbrel_training.loop import pick_device
+from timbrel_training.note_training.train import train_notes
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.sources import FORMS, open_sources
+from timbrel_training.timbre.train import train_timbre
+from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.table import TokenTable
+
+
+class NotesStage:
+    """`timbrel train notes`: a source of notes becomes a dataset on disk."""
+
+    help = "render or read notes into a library to train on"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add_config_arguments(parser)
+        parser.add_argument(
+            "--source", required=True, action="append", help=f"{FORMS}; may be given several times"
+        )
+        add_folder(parser, "out", "the library to make; an unfinished one is continued")
+        _add_jobs(parser)
+        parser.add_argument("--licence", help="licence of the recordings, kept for the manifest")
+
+    def run(self, args: argparse.Namespace) -> int:
+        config = config_of(args).notes
+        source = open_sources(args.source, config, args.licence)
+        summary = render_dataset(source, args.out, args.jobs, rule=config.rule, progress=True)
+        print(f"{args.out}:", *summary.lines(), sep="\n  ")
+        return 0
+
+
+class CodecStage:
+    """`timbrel train codec`: a dataset of notes becomes a codec."""
+
+    help = "learn to code notes in few numbers"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add_config_arguments(parser)
+        add_device_argument(parser)
+        add_folder(parser, "notes", "the library of notes")
+        add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
+
+    def run(self, args: argparse.Namespace) -> int:
+        config = dataclasses.replace(config_of(args).codec, device=args.device)
+        return _print_codec(
+            args.out, registry.design_of(config).train(config, NoteDataset(args.notes), args.out)
+        )
+
+
+class TokensStage:
+    """`timbrel train tokens`: every note of a dataset, as the codec writes it."""
+
+    help = "code a library of notes into a token store"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add_folder(parser, "notes", "the library of notes")
+        add_folder(parser, "codec", "folder of the finished codec")
+        add_folder(parser, "out", "the store to make; an unfinished one is continued")
+        _add_jobs(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        codec = registry.load_codec(args.codec)
+        tokenize_dataset(NoteDataset(args.notes), codec, codec_hash(args.codec), args.out, args.jobs)
+        store = TokenStore(args.out)
+        hours = len(store.codes) / store.header.frame_rate / 3600
+        size = args.out.stat().st_size / 1e6
+        print(f"{args.out}: {len(store)} notes, {hours:.2f} hours, {size:.1f} MB")
+        return 0
+
+
+class RefineStage:
+    """`timbrel train refine`: the finished codec's decoder learns on the codes themselves."""
+
+    help = "improve a finished codec's sound without changing its codes"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = (
+            "timbrel train refine --codec runs/codec --notes runs/notes --tokens runs/tokens.bin"
+            " --out runs/refined"
+        )
+        add_config_arguments(parser)
+        add_device_argument(parser)
+        add_folder(parser, "codec", "the finished codec; it is left as it is")
+        add_folder(parser, "notes", "the library of notes")
+        add_folder(parser, "tokens", "the same notes as the codec's codes")
+        add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
+
+    def run(self, args: argparse.Namespace) -> int:
+        whole = config_of(args)
+        design = registry.design_of(whole.codec)
+        if design.refine is None:
+            raise ConfigError(f"codec.id: {design.id!r} is a codec that cannot be refined")
+        config = dataclasses.replace(whole.refine, device=args.device)
+        notes, tokens = NoteDataset(args.notes), TokenStore(args.tokens)
+        return _print_codec(args.out, design.refine(config, args.codec, notes, tokens, args.out))
+
+
+class TimbreStage:
+    """`timbrel train timbre`: tokenised notes become a map of timbres."""
+
+    help = "stage 1: learn the map of timbres from tokenised notes"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add_config_arguments(parser)
+        add_device_argument(parser)
+        add_folder(parser, "tokens", "the token store")
+        add_folder(parser, "codec", "folder of the codec that made it")
+        add_folder(parser, "out", "folder for checkpoint, encoder and map; an unfinished one is resumed")
+
+    def run(self, args: argparse.Namespace) -> int:
+        config = config_of(args).timbre
+        table = TokenTable.from_store(TokenStore(args.tokens))
+        codec = registry.load_codec(args.codec)
+        figures = train_timbre(config, table, codec, args.out, pick_device(args.device))
+        print(f"{args.out}: {len(table.instruments)} instruments, {table.n_notes} notes")
+        _print_figures(dataclasses.asdict(figures), ".3f")
+        return 0
+
+
+class ModelStage:
+    """`timbrel train model`: tokenised notes and a timbre map become a note transformer."""
+
+    help = "stage 2: learn to write notes from points of the map"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add_config_arguments(parser)
+        add_device_argument(parser)
+        add_folder(parser, "tokens", "the token store")
+        add_folder(parser, "timbre", "folder of stage 1")
+        add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
+        parser.add_argument(
+            "--init",
+            type=Path,
+            metavar="PATH",
+            help="folder of another `train model` of the same sizes: begin from its weights, on a new"
+            " schedule",
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        config = config_of(args)
+        table = TokenTable.from_store(TokenStore(args.tokens))
+        model_config = dataclasses.replace(
+            config.model,
+            codebook_size=table.codebook_size,
+            n_codebooks=table.n_codebooks,
+            codes_per_semitone=table.codes_per_semitone,
+            code_offset=table.code_offset,
+        )
+        loop = train_notes(
+            config.note_training,
+            model_config,
+            table,
+            args.timbre,
+            args.out,
+            pick_device(args.device),
+            name=Path(args.config).stem,
+            init=args.init,
+        )
+        print(f"{args.out}: {loop.step} of {loop.config.n_steps} steps")
+        _print_figures(loop.history[-1] if loop.history else {}, ".3f")
+        return 0
+
+
+STAGES: Mapping[str, Any] = {
+    "notes": NotesStage(),
+    "codec": CodecStage(),
+    "tokens": TokensStage(),
+    "refine": RefineStage(),
+    "timbre": TimbreStage(),
+    "model": ModelStage(),
+}
+"""The stages by name, in order."""
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --config and --set."""
+    parser.add_argument(
+        "--config", default="cpu", metavar="NAME", help=f"{', '.join(NAMED)}, or a TOML file (default: cpu)"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.FIELD=VALUE",
+        help="override one field of the config; may be given several times",
+    )
+
+
+def add_device_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds --device."""
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+
+
+def add_folder(parser: argparse.ArgumentParser, name: str, help: str) -> None:
+    """Adds a required --NAME PATH."""
+    parser.add_argument(f"--{name}", required=True, type=Path, metavar="PATH", help=help)
+
+
+def config_of(args: argparse.Namespace) -> Config:
+    """Returns the config that the arguments ask for.
+
+    Raises:
+        ConfigError: see `load_config`.
+    """
+    return load_config(args.config, args.set)
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    n_cores = os.cpu_count() or 1
+    parser.add_argument(
+        "--jobs", type=int, default=n_cores, metavar="N", help="processes (default: one per core)"
+    )
+
+
+def _print_codec(folder: Path, codec: Codec | None) -> int:
+    """Prints the losses on held-out notes of a codec that is finished."""
+    if codec is None:
+        print(f"{folder}: stopped before the last step; run the same command again to go on")
+        return 0
+    print(f"{folder}: finished")
+    _print_figures(load_description(folder, WEIGHTS_NAME)["figures"], ".4g")
+    return 0
+
+
+def _print_figures(figures: Mapping[str, Any], form: str) -> None:
+    for name, value in figures.items():
+        print(f"  {name.replace('_', ' ')}: {value:{form}}")

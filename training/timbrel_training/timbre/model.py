@@ -1,0 +1,169 @@
+"""The model of stage 1, of which only the encoder is kept, and the config of its training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_training.loop import LoopConfig
+from timbrel_training.settings import check_at_least
+from timbrel_training.timbre import losses
+from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig, frame_mask
+
+SEGMENT_GROWTH = 1.6
+"""Each segment of a note is this much longer than the one before: attacks change faster than tails."""
+
+
+@dataclass(frozen=True)
+class TimbreTrainingConfig:
+    """Stage 1: its encoder, its schedule, and the weight of each loss."""
+
+    encoder: TimbreEncoderConfig = field(default_factory=TimbreEncoderConfig)
+    """The part that is kept."""
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps and rates."""
+    batch_size: int = 384
+    """Notes; losses over pairs want several notes of each instrument in a batch."""
+    reconstruction_weight: float = 0.3
+    """Weight of the squared error of normalised segment means: neighbours on the map should sound alike."""
+    divergence_weight: float = 0.002
+    """Weight of the KL term: keeps the Gaussians from shrinking to points."""
+    disc_weight: float = 10.0
+    """Weight of the penalty outside the unit disc; high, since the export clamps what is left."""
+    attraction_weight: float = 2.0
+    """Weight of d^2 within an instrument, rising as the square root of progress."""
+    repulsion_weight: float = 20.0
+    """Weight of the squared hinge between instruments, rising likewise; hinges are small numbers."""
+    family_weight: float = 0.5
+    """Weight of telling families, falling to 0: it lays out the map before instruments claim their places."""
+    instrument_weight: float = 0.5
+    """Weight of instrument classification, rising from 0."""
+    adversary_weight: float = 0.02
+    """Weight of pitch and velocity read through gradient reversal; more makes the map restless."""
+    margin: float = 0.0
+    """Distance from which on instruments leave each other alone; 0: 1.6 / sqrt(n_instruments)."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, batch_size=2, margin=0)
+
+
+class TimbreDecoder(nn.Module):
+    """A point, a pitch, a velocity and a hold to the mean latent of a few segments of the note.
+
+    Segments, not frames: the map has to know a sound's colour and how it moves; the rest is noise to it.
+    """
+
+    edges: Tensor  # int64 [n_segments + 1], frames
+
+    def __init__(self, latent_dim: int, n_frames: int, *, n_segments: int = 8, width: int = 256) -> None:
+        super().__init__()
+        self.n_frames = n_frames
+        growth = torch.cat([torch.zeros(1), torch.cumsum(SEGMENT_GROWTH ** torch.arange(n_segments), 0)])
+        edges = torch.round(growth / growth[-1] * n_frames).long()
+        self.register_buffer("edges", torch.maximum(edges, torch.arange(n_segments + 1)), persistent=False)
+        self.layers = nn.Sequential(
+            nn.Linear(2 + 4 + 1 + 1, width),
+            nn.GELU(),
+            nn.Linear(width, width),
+            nn.GELU(),
+            nn.Linear(width, width),
+            nn.GELU(),
+            nn.Linear(width, n_segments * latent_dim),
+        )
+
+    def forward(self, timbre: Tensor, pitch: Tensor, velocity: Tensor, held_frames: Tensor) -> Tensor:
+        """Returns [B, n_segments, D], the mean latents of the segments.
+
+        Args:
+            timbre: float32 [B, 2].
+            pitch: int64 [B], MIDI note number.
+            velocity: int64 [B], 1..127.
+            held_frames: int64 [B]; given, so that the map need not tell long notes from short ones.
+        """
+        octaves = (pitch.float() - 60.0) / 12.0
+        waves = [octaves / 2.5, torch.sin(octaves), torch.cos(octaves), torch.sin(2 * octaves)]
+        hold = held_frames.clamp(max=self.n_frames).float() / self.n_frames
+        inputs = torch.stack([timbre[:, 0], timbre[:, 1], *waves, velocity.float() / 127.0, hold], dim=1)
+        return self.layers(inputs).unflatten(1, (self.edges.shape[0] - 1, -1))
+
+    def segments(self, latents: Tensor, n_frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the target, mean latents [B, n_segments, D], and 1 where a segment has any, [.., 1]."""
+        mask = frame_mask(n_frames, latents.shape[1])
+        sums = _prefix(latents * mask)[:, self.edges]
+        counts = _prefix(mask)[:, self.edges]
+        totals, lengths = sums[:, 1:] - sums[:, :-1], counts[:, 1:] - counts[:, :-1]
+        return totals / lengths.clamp(min=1.0), (lengths > 0).float()
+
+
+def _prefix(x: Tensor) -> Tensor:
+    """Returns sums of the first 0, 1, .. F frames: [B, F, D] -> [B, F + 1, D]."""
+    return nn.functional.pad(x.cumsum(dim=1), (0, 0, 1, 0))
+
+
+@dataclass(frozen=True)
+class TimbreBatch:
+    """A batch of notes' starts, and the progress of the training."""
+
+    codes: Tensor  # int64 [B, F, K]
+    n_frames: Tensor  # int64 [B]
+    instrument: Tensor  # int64 [B]
+    pitch: Tensor  # int64 [B]
+    velocity: Tensor  # int64 [B]
+    held_frames: Tensor  # int64 [B]
+    progress: float  # 0..1
+
+
+class TimbreModel(nn.Module):
+    """The encoder with all that is needed to train it."""
+
+    family_of: Tensor  # int64 [M]
+
+    def __init__(self, config: TimbreTrainingConfig, latent_dim: int, families: NDArray[np.int64]) -> None:
+        """Takes families, int64 [M]: the family of each instrument, counted from 0."""
+        super().__init__()
+        self.config = config
+        n_instruments = len(families)
+        self.margin = config.margin or losses.default_margin(n_instruments)
+        self.encoder = TimbreEncoder(config.encoder, latent_dim)
+        self.decoder = TimbreDecoder(latent_dim, config.encoder.n_frames)
+        self.instruments = losses.Prototypes(n_instruments, self.margin / 4)
+        self.families = losses.Prototypes(int(families.max()) + 1, 0.25)
+        self.adversary = losses.Adversary()
+        self.register_buffer("family_of", torch.from_numpy(families), persistent=False)
+
+    def loss(self, batch: TimbreBatch, latents: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the weighted sum and parts of the batch's losses; latents float32 [B, F, D]."""
+        config = self.config
+        mean, log_variance = self.encoder.distribution(latents, batch.n_frames)
+        point = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
+        attraction, repulsion = losses.neighbours(mean, batch.instrument, self.margin)
+        family = self.family_of[batch.instrument]
+        rising = batch.progress**0.5
+        weighted = {
+            "reconstruction": (config.reconstruction_weight, self._reconstruction(point, batch, latents)),
+            "divergence": (config.divergence_weight, losses.divergence(mean, log_variance)),
+            "outside_disc": (config.disc_weight, losses.outside_disc(mean)),
+            "attraction": (config.attraction_weight * rising, attraction),
+            "repulsion": (config.repulsion_weight * rising, repulsion),
+            "family": (
+                config.family_weight * (1.0 - batch.progress),
+                nn.functional.cross_entropy(self.families(point), family),
+            ),
+            "instrument": (
+                config.instrument_weight * batch.progress,
+                nn.functional.cross_entropy(self.instruments(point), batch.instrument),
+            ),
+            "adversary": (config.adversary_weight, self.adversary(mean, batch.pitch, batch.velocity)),
+        }
+        total = torch.stack([weight * part for weight, part in weighted.values()]).sum()
+        return total, {name: part for name, (_, part) in weighted.items()}
+
+    def _reconstruction(self, point: Tensor, batch: TimbreBatch, latents: Tensor) -> Tensor:
+        normalised = self.encoder.normalise(latents)
+        wanted, present = self.decoder.segments(normalised, batch.n_frames)
+        found = self.decoder(point, batch.pitch, batch.velocity, batch.held_frames)
+        return ((found - wanted).square() * present).sum() / (present.sum() * latents.shape[2])

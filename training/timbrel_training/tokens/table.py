@@ -1,0 +1,116 @@
+"""Tokenised notes in memory, as plain arrays that stages 1 and 2 draw their batches from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.errors import TrainingError
+from timbrel_training.notes.split import Split
+from timbrel_training.tokens.store import TokenStore
+
+
+@dataclass(frozen=True, eq=False)
+class TokenTable:
+    """N notes of M instruments; `F` frames of all notes lie one after the other."""
+
+    codes: NDArray[np.uint16]  # [F, K]
+    offsets: NDArray[np.int64]  # [N + 1], where each note's frames start
+    instrument: NDArray[np.int64]  # [N], index into `instruments`
+    pitch: NDArray[np.int64]  # [N], MIDI note number
+    velocity: NDArray[np.int64]  # [N], 1..127
+    held_frames: NDArray[np.int64]  # [N]
+    cut: NDArray[np.bool_]  # [N], still sounding where the recording ends: the true length is unknown
+    split: NDArray[np.int64]  # [N], see notes.split.Split
+    instruments: tuple[str, ...]  # [M]
+    families: tuple[str, ...]  # [M], of each instrument
+    codebook_size: int
+    frame_rate: float  # frames per second
+    codec_hash: str = ""  # of the weights of the codec that made the codes
+    codes_per_semitone: int = 0  # of codebook 0; see CodebookLayout
+    code_offset: int = 0
+
+    @classmethod
+    def from_store(cls, store: TokenStore) -> TokenTable:
+        """Reads all of a store into memory."""
+        columns = ("offsets", "instrument", "pitch", "velocity", "held_frames", "cut", "split")
+        facts = ("codebook_size", "frame_rate", "codec_hash", "codes_per_semitone", "code_offset")
+        return cls(
+            codes=np.array(store.codes),
+            instruments=tuple(name for name, _ in store.instruments),
+            families=tuple(family for _, family in store.instruments),
+            **{name: getattr(store, name) for name in columns},
+            **{name: getattr(store.header, name) for name in facts},
+        )
+
+    @property
+    def n_notes(self) -> int:
+        """N."""
+        return len(self.pitch)
+
+    @property
+    def n_codebooks(self) -> int:
+        """K."""
+        return self.codes.shape[1]
+
+    @property
+    def n_frames(self) -> NDArray[np.int64]:
+        """Length of each note in frames, int64 [N]."""
+        return np.diff(self.offsets)
+
+    def note(self, index: int) -> NDArray[np.uint16]:
+        """Returns the codes [T, K] of one note: a view."""
+        return self.codes[self.offsets[index] : self.offsets[index + 1]]
+
+    def of_split(self, split: Split) -> NDArray[np.int64]:
+        """Returns the indices of the notes that belong to `split`."""
+        return np.flatnonzero(self.split == int(split))
+
+    def crops(self, indices: Iterable[int], n_frames: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the first frames of some notes, zero-padded: codes [B, n_frames, K] and lengths [B]."""
+        rows = np.fromiter(indices, dtype=np.int64)
+        lengths = np.minimum(self.n_frames[rows], n_frames)
+        steps = np.arange(n_frames)
+        inside = steps < lengths[:, None]  # [B, n_frames]
+        frames = np.where(inside, self.offsets[rows][:, None] + steps, 0)
+        return np.where(inside[:, :, None], self.codes[frames], 0).astype(np.int64), lengths
+
+
+def require_training_notes(table: TokenTable) -> None:
+    """Raises TrainingError where there is nothing to train on."""
+    if len(table.of_split(Split.TRAIN)) == 0:
+        raise TrainingError(f"no training notes among the {table.n_notes} of the token store")
+
+
+def from_notes(
+    notes: Sequence[NDArray[np.uint16]],
+    *,
+    instrument: Sequence[int],
+    pitch: Sequence[int],
+    velocity: Sequence[int],
+    held_frames: Sequence[int],
+    split: Sequence[int],
+    instruments: Sequence[tuple[str, str]],
+    codebook_size: int,
+    frame_rate: float,
+    cut: Sequence[bool] | None = None,
+) -> TokenTable:
+    """Makes a table of notes given as codes [T, K] each; `instruments` are (name, family) pairs."""
+    lengths = [len(note) for note in notes]
+    return TokenTable(
+        codes=np.concatenate(notes),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        instrument=np.asarray(instrument, dtype=np.int64),
+        pitch=np.asarray(pitch, dtype=np.int64),
+        velocity=np.asarray(velocity, dtype=np.int64),
+        held_frames=np.asarray(held_frames, dtype=np.int64),
+        cut=np.zeros(len(notes), bool) if cut is None else np.asarray(cut, dtype=bool),
+        split=np.asarray(split, dtype=np.int64),
+        instruments=tuple(name for name, _ in instruments),
+        families=tuple(family for _, family in instruments),
+        codebook_size=codebook_size,
+        frame_rate=frame_rate,
+    )
