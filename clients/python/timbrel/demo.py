@@ -110,7 +110,7 @@ class RenderedNote:
 
     @property
     def cents_off(self) -> float | None:
-        """How far the pitch is from the one asked, in cents, upwards positive."""
+        """The distance of the pitch from the one asked, in cents, upwards positive."""
         return None if self.pitch_measured is None else 100.0 * (self.pitch_measured - self.note.pitch)
 
     @property

@@ -91,7 +91,7 @@ def _bad_address(text: str, reason: str) -> InvalidRequestError:
 
 @dataclass(frozen=True)
 class Security:
-    """How a connection is encrypted; without `ca` and `certificate` it is not.
+    """The encryption of a connection; without `ca` and `certificate` there is none.
 
     >>> timbrel.Client("synth.example:443", token="s3cret", security=timbrel.Security(ca="system"))
     <timbrel.client.Client object at 0x...>

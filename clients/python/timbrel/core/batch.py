@@ -27,7 +27,7 @@ DEFAULT_IN_FLIGHT = 32
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one request."""
+    """The outcome of one request."""
 
     index: int
     """Its place among the requests, from 0."""

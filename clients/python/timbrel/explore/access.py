@@ -1,4 +1,4 @@
-"""Who may ask the explorer, and what browsers may do with its answers.
+"""Decides who may ask the explorer, and what browsers may do with its answers.
 
 Against DNS rebinding: the Host must be one of ours. Against other sites in the same browser: the Origin,
 where a browser states it, must be the Host's; a WebSocket must state it; and /api answers no request that the

@@ -107,7 +107,7 @@ class Channel:
 
     @property
     def notes(self) -> list[ScoreNote]:
-        """Those that have ended."""
+        """The notes that have ended."""
         return self._keys.notes
 
     @property

@@ -55,7 +55,7 @@ class Faders:
                 self._add(0.0, gains)
 
     def gains(self, start: int, n_samples: int) -> Gains:
-        """Those of a stretch of the piece, in samples."""
+        """The gains over a stretch of the piece, in samples."""
         end = start + n_samples
         first = np.searchsorted(self._places, start, side="right")
         ends = self._at(np.array([start, end]))

@@ -102,7 +102,7 @@ DEFAULT_SEED = 1
 
 @dataclass(frozen=True)
 class PerformanceOptions:
-    """How a piece is performed."""
+    """The options of a performance."""
 
     seed: int = DEFAULT_SEED
     """The same piece with the same seed sounds the same."""

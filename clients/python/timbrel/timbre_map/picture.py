@@ -241,7 +241,7 @@ def _colours(families: Sequence[str]) -> dict[str, Any]:
 
 
 def _listed(colours: Any) -> Sequence[tuple[float, float, float]]:
-    """Those of a qualitative palette."""
+    """The colours of a qualitative palette."""
     return [tuple(colours(index)[:3]) for index in range(colours.N)]
 
 

@@ -1,4 +1,4 @@
-"""How loud a sound is: its level over time, its loudness to the ear, and where it begins and ends.
+"""Measures how loud a sound is, over time and to the ear, and finds where it begins and ends.
 
 Audio is float32 [samples], mono, full scale at 1. The loudness is that of the loudest 400 ms, K-weighted: the
 momentary loudness of EBU Tech 3341 on the filter of ITU-R BS.1770-4, of which only the magnitude is applied,
