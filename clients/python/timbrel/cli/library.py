@@ -24,7 +24,7 @@ from timbrel.library.plan.ranges import parse_pitches, parse_velocities
 from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
 from timbrel.library.render import source as sources
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
-from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
+from timbrel_bundle.request_fields import FIELD, SAMPLING_FIELDS, SamplingSettings
 
 _EXAMPLES = """\
 examples:
@@ -164,7 +164,7 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--seconds",
         type=float,
-        default=jobs.DEFAULT_SECONDS,
+        default=FIELD["seconds"].default,
         help="how long each key is held (default %(default)s)",
     )
     group.add_argument(
@@ -288,8 +288,8 @@ def _run_sharded(
         raise InvalidRequestError.of(faults)
     from timbrel.library.finish.distributed import build_shards
 
-    bundle = args.bundle or os.environ.get(BUNDLE_VARIABLE) or None
-    bundle = None if bundle is None else str(Path(bundle).resolve())
+    given = args.bundle or os.environ.get(BUNDLE_VARIABLE)
+    bundle = str(Path(given).resolve()) if given else None
     with PrivateServer(bundle) as server, Client(server.address, token=server.token) as client:
         job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
         jobs.check_job(job, client.model())

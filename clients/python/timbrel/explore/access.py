@@ -16,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timbrel.explore.http_common import ErrorReply
+from timbrel.settings import is_loopback
 
 POLICY = "; ".join(
     (
@@ -76,14 +77,6 @@ class AllowedHosts:
         if name in self._own or is_loopback(name):
             return True
         return self._everywhere and _address(name) is not None
-
-
-def is_loopback(name: str) -> bool:
-    """Tells whether this name or address is this machine's own, and no other can reach it."""
-    address = _address(name)
-    if address is not None:
-        return address.is_loopback
-    return name == "localhost" or name.endswith(".localhost")
 
 
 def is_wildcard(host: str) -> bool:

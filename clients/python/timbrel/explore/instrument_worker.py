@@ -20,13 +20,14 @@ from typing import Any
 
 from timbrel.client import Client
 from timbrel.core.model import Model
+from timbrel.core.request import NoteRequest
 from timbrel.core.timbre import Instrument
 from timbrel.errors import InvalidRequestError, TimbrelError, refusal
 from timbrel.explore.parameters import refuse_unknown, shown
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSettings, build_library
 from timbrel.library.plan.folder import WORK
-from timbrel.library.plan.formats import DEFAULT_FORMAT
-from timbrel.library.plan.job import DEFAULT_SECONDS, DEFAULT_SEED, check_job
+from timbrel.library.plan.formats import DEFAULT_FORMAT, format_of
+from timbrel.library.plan.job import DEFAULT_SEED, check_job
 from timbrel.library.plan.notes import NoteOrder
 from timbrel.library.plan.ranges import parse_pitches
 from timbrel.library.plan.voice import NamedPoint, name_voices
@@ -52,8 +53,6 @@ MAX_NAME = 60
 
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 """The time of every member, so that equal libraries make equal zips; the format begins with that year."""
-
-PACKED_ALREADY = frozenset({".flac"})
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class InstrumentRequest:
             if "pitches" in given
             else tuple(p for p in pitches if low <= p <= high) or (low,),
             velocities=_velocities(given.get("velocities", DEFAULT_VELOCITIES)),
-            seconds=_number(given, "seconds", min(DEFAULT_SECONDS, model.seconds_range[1])),
+            seconds=_number(given, "seconds", min(NoteRequest.seconds, model.seconds_range[1])),
             seed=_whole("seed", given.get("seed", DEFAULT_SEED)),
             format=_text(given, "format") or DEFAULT_FORMAT,
         )
@@ -212,7 +211,7 @@ def write_zip(folder: Path, target: Path, top: str) -> None:
                 continue
             member = zipfile.ZipInfo(f"{top}/{name.as_posix()}", FIXED_TIME)
             member.external_attr = 0o644 << 16
-            stored = path.suffix in PACKED_ALREADY
+            stored = format_of(path).compressed
             member.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
             archive.writestr(member, path.read_bytes(), compresslevel=None if stored else 1)
     os.replace(part, target)

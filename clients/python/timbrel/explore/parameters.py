@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from timbrel.core.model import SamplingDefaults
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel_bundle.audio import missing_bytes
-from timbrel_bundle.request_fields import FIELD, REQUEST_FIELDS, SEED_BITS
+from timbrel_bundle.request_fields import REQUEST_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Kind = type[int] | type[float]
@@ -47,15 +46,12 @@ def note_request(
         InvalidRequestError: naming every field that is out of the bundle's ranges.
     """
     given: dict[str, Any] = {field.name: fields.get(field.name) for field in REQUEST_FIELDS}
-    if "velocity" not in fields:
-        given["velocity"] = FIELD["velocity"].default
+    given["velocity"] = fields.get("velocity", NoteRequest.velocity)
     if given["seconds"] is None:
-        low, high = FIELD["seconds"].range(manifest.ranges)
-        given["seconds"] = min(max(FIELD["seconds"].default or low, low), high)
-    if given["seed"] is None:
-        given["seed"] = secrets.randbits(SEED_BITS)
+        low, high = manifest.ranges.seconds_min, manifest.ranges.seconds_max
+        given["seconds"] = min(max(NoteRequest.seconds, low), high)
     timbre: Any = (fields.get("x"), fields.get("y"))
-    request = request_to_pb(NoteRequest(timbre, **given), manifest)
+    request = request_to_pb(NoteRequest(timbre, **given).seeded(), manifest)
     request.audio = audio
     return request
 

@@ -42,15 +42,6 @@ class Box:
             and other.bottom < self.top
         )
 
-    def holds(self, other: Box) -> bool:
-        """Whether the other lies within."""
-        return (
-            self.left <= other.left
-            and other.right <= self.right
-            and self.bottom <= other.bottom
-            and other.top <= self.top
-        )
-
     def shared_area(self, other: Box) -> float:
         """The area of the overlap; 0 for none."""
         width = min(self.right, other.right) - max(self.left, other.left)

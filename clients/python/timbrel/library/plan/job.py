@@ -11,7 +11,6 @@ from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
 from timbrel.library.plan.voice import Voice
 from timbrel_bundle.request_fields import SamplingSettings
 
-DEFAULT_SECONDS = 2.0
 DEFAULT_SAMPLE_RATE = 48_000
 DEFAULT_SEED = 1
 DEFAULT_TRIES = 3
