@@ -51,11 +51,7 @@ def check_audio_path(path: str | os.PathLike[str]) -> Path:
 
 
 def check_sample_rate(sample_rate: int) -> int:
-    """The sample rate (Hz), if files are written at it.
-
-    Raises:
-        InvalidRequestError: it is no whole number of SAMPLE_RATES' range.
-    """
+    """The sample rate (Hz), if files are written at it; raises InvalidRequestError beyond SAMPLE_RATES."""
     lowest, highest = SAMPLE_RATES
     if not lowest <= sample_rate <= highest or sample_rate != int(sample_rate):
         raise refusal(

@@ -202,10 +202,7 @@ Spectrogram = npt.NDArray[np.float32]
 
 
 def require_matplotlib() -> None:
-    """
-    Raises:
-        MissingExtraError: matplotlib, which the demo extra brings, is not installed.
-    """
+    """Raises MissingExtraError where matplotlib, which the demo extra brings, is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:

@@ -36,10 +36,7 @@ class Connection:
     """
 
     def __init__(self, settings: ClientSettings, *, show_progress: bool) -> None:
-        """
-        Args:
-            show_progress: show a bar while files are fetched.
-        """
+        """`show_progress` shows a bar while files are fetched."""
         self.guard = ForkGuard()
         self._settings = settings
         self._show_progress = show_progress
@@ -57,11 +54,7 @@ class Connection:
 
     @property
     def transport(self) -> Transport:
-        """The open transport, for single calls: they are not made again where the server is away.
-
-        Raises:
-            RuntimeError: the connection is not open, or was closed.
-        """
+        """The open transport, whose calls are not made again; raises RuntimeError where there is none."""
         self._check()
         if self._transport is None:
             raise RuntimeError("this client is not open")
@@ -95,11 +88,7 @@ class Connection:
                 self.private_server = None
 
     async def move_to(self, address: str, token: str | None, security: Security) -> None:
-        """Goes on at another server: what was asked of the old one is forgotten, and calls to it are ended.
-
-        Args:
-            address: HOST:PORT.
-        """
+        """Goes on at the server HOST:PORT: what the old one said is forgotten, and calls to it are ended."""
         self._check()
         async with self._making["transport"]:
             self._check()

@@ -57,10 +57,7 @@ class AllowedHosts:
     """
 
     def __init__(self, host: str) -> None:
-        """
-        Args:
-            host: what is listened on: a name, an address, or 0.0.0.0 or :: for all.
-        """
+        """`host` is listened on: a name, an address, or 0.0.0.0 or :: for all."""
         self._everywhere = is_wildcard(host)
         own = {host.lower()}
         if self._everywhere:

@@ -18,22 +18,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timbrel.client import Client
-from timbrel.core.model import Model
-from timbrel.core.request import NoteRequest
-from timbrel.core.timbre import Instrument
-from timbrel.errors import InvalidRequestError, TimbrelError, refusal
+from timbrel import Client, Instrument, InvalidRequestError, Model, NoteRequest, Security, TimbrelError
+from timbrel.errors import refusal
 from timbrel.explore.parameters import refuse_unknown, shown
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSettings, build_library
 from timbrel.library.plan.folder import WORK
 from timbrel.library.plan.formats import DEFAULT_FORMAT, format_of
-from timbrel.library.plan.job import DEFAULT_SEED, check_job
+from timbrel.library.plan.job import check_job
 from timbrel.library.plan.notes import NoteOrder
 from timbrel.library.plan.ranges import parse_pitches
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource, Name
 from timbrel.library.render.store import RawNote
-from timbrel.settings import Security
 
 NICENESS = 5
 """Enough to stand back behind those who play, and not so much as to starve on a busy machine."""
@@ -76,11 +72,7 @@ class InstrumentRequest:
 
     @classmethod
     def parse(cls, content: bytes, model: Model) -> InstrumentRequest:
-        """Reads the body of a request.
-
-        Raises:
-            InvalidRequestError: it is no JSON object, or a field is not what it should be.
-        """
+        """Reads the body of a request; raises InvalidRequestError where a field is not what it should be."""
         given = _object(content)
         refuse_unknown(given, FIELDS)
         low, high = model.pitch_range
@@ -95,7 +87,7 @@ class InstrumentRequest:
             else tuple(p for p in pitches if low <= p <= high) or (low,),
             velocities=_velocities(given.get("velocities", DEFAULT_VELOCITIES)),
             seconds=_number(given, "seconds", min(NoteRequest.seconds, model.seconds_range[1])),
-            seed=_whole("seed", given.get("seed", DEFAULT_SEED)),
+            seed=_whole("seed", given.get("seed", LibraryJob.seed)),
             format=_text(given, "format") or DEFAULT_FORMAT,
         )
         if request.n_notes > MAX_NOTES:
@@ -107,11 +99,7 @@ class InstrumentRequest:
         return request
 
     def job(self, model: Model, known: Sequence[Instrument]) -> LibraryJob:
-        """Makes the job for the library's code.
-
-        Args:
-            known: the instruments of the map, the nearest of which is named in the files.
-        """
+        """Makes the job for the library's code; `known` instruments name the one nearest to it."""
         return LibraryJob(
             writer=ModelIdentity.of(model),
             voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
@@ -169,11 +157,7 @@ class CountedSource(ClientSource):
 
 
 def build(task: BuildTask) -> str:
-    """Builds and zips the instrument, and returns its name as files have it.
-
-    Raises:
-        TimbrelError, OSError: it cannot be built.
-    """
+    """Builds and zips the instrument, and returns its name as files have it; raises where it cannot."""
     # An empty token is none, and keeps the client from looking for another in the environment.
     with Client(task.address, task.token or "", security=task.security) as client:
         job = task.request.job(client.model(), client.timbre_map())
@@ -198,11 +182,7 @@ def main() -> int:
 
 
 def write_zip(folder: Path, target: Path, top: str) -> None:
-    """Writes all files of a library but timbrel's own working files, whole or not at all.
-
-    Args:
-        top: the folder within the zip.
-    """
+    """Zips all files of a library but timbrel's own, whole or not at all, in the folder `top`."""
     part = target.with_suffix(".part")
     with zipfile.ZipFile(part, "w") as archive:
         for path in sorted(folder.rglob("*")):

@@ -157,10 +157,7 @@ class InstrumentJob:
     """Has one instrument built, by a process of its own in a folder of its own."""
 
     def __init__(self, job_id: str, request: InstrumentRequest, folder: Path) -> None:
-        """
-        Args:
-            folder: for this job alone; it must not exist.
-        """
+        """`folder` is for this job alone; it must not exist."""
         self.job_id = job_id
         self.request = request
         self.slug = ""

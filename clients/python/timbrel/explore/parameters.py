@@ -36,11 +36,9 @@ RECORDING_FORMATS = "wav, flac, ogg and mp3"
 def note_request(
     fields: Mapping[str, Any], manifest: pb.Manifest, audio: pb.AudioFormat
 ) -> pb.GenerateRequest:
-    """Makes the request for a note. A seed is drawn where none is given; 2 seconds are the default.
+    """Makes the request for a note, of any of NOTE_FIELDS; `audio` is what the replies are to carry.
 
-    Args:
-        fields: any of NOTE_FIELDS; others must not be there (`refuse_unknown`).
-        audio: what the replies are to carry.
+    A seed is drawn where none is given; 2 seconds are the default.
 
     Raises:
         InvalidRequestError: naming every field that is out of the bundle's ranges.
@@ -88,11 +86,7 @@ def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
 
 
 def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> list[dict[str, Any]]:
-    """Lists a request's numbers for the page: name, kind, range and default of each.
-
-    Args:
-        sampling: what the server draws with where the caller leaves it open.
-    """
+    """Lists a request's numbers for the page: name, kind, range and default of each."""
     described: list[dict[str, Any]] = []
     for field in REQUEST_FIELDS:
         low, high = field.range(ranges)
@@ -103,11 +97,7 @@ def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> lis
 
 
 def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
-    """Checks that every field is known.
-
-    Raises:
-        InvalidRequestError: a field is there that nobody reads.
-    """
+    """Raises InvalidRequestError where a field is there that nobody reads."""
     allowed = ", ".join(sorted(known))
     if unknown := [name for name in given if name not in known]:
         raise InvalidRequestError.of(
@@ -116,10 +106,7 @@ def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
 
 
 def read_query(query: Mapping[str, str], kinds: Mapping[str, Kind] = KINDS) -> dict[str, float | int]:
-    """Reads the numbers of an address's query; what is empty is left out.
-
-    Args:
-        kinds: of the fields that may be there, by name.
+    """Reads the numbers of an address's query, by their `kinds`; what is empty is left out.
 
     Raises:
         InvalidRequestError: a field is unknown, or holds no number.

@@ -131,11 +131,7 @@ def has_display(environment: Mapping[str, str], platform: str = sys.platform) ->
 
 
 async def _first_look(upstream: Upstream) -> None:
-    """Asks the server once: one that is away may come, one that refuses us for good is an error.
-
-    Raises:
-        TimbrelError: it answers, and will not have us.
-    """
+    """Asks the server once: one that is away may come, one that refuses us for good is an error."""
     try:
         await upstream.model(PROBE_SECONDS)
     except (AuthenticationError, InvalidRequestError, MissingExtraError):

@@ -213,12 +213,7 @@ class PageNote:
         on_over: Callable[[], object],
         on_error: Callable[[TimbrelError], None],
     ) -> None:
-        """
-        Args:
-            note_id: the page's.
-            on_over: called once, when nothing more will be said of the note.
-            on_error: called with the error that the note fails by.
-        """
+        """Calls `on_over` once, when nothing more will be said of it, and `on_error` with an error of its."""
         self.note_id = note_id
         self._buffer = buffer
         self._on_over = on_over
@@ -227,11 +222,7 @@ class PageNote:
         """Whether all has been said."""
 
     async def take(self, reply: pb.GenerateResponse) -> None:
-        """Passes one reply on.
-
-        Raises:
-            StalledError: the page does not take it.
-        """
+        """Passes one reply on; raises StalledError where the page does not take it."""
         if reply.HasField("header") and not self.is_over:
             header = reply.header
             await self._buffer.put(messages.start(self.note_id, header.seed, header.sample_rate))
@@ -244,11 +235,7 @@ class PageNote:
             await self._buffer.put(messages.end(self.note_id, reply.held_seconds, truncated))
 
     async def fail(self, error: TimbrelError) -> None:
-        """Says why there is no more of the note, where it is not over.
-
-        Raises:
-            StalledError: the page does not take it.
-        """
+        """Says why there is no more of the note, where it is not over; raises as `take` does."""
         self._on_error(error)
         if not self.is_over:
             self.silence()

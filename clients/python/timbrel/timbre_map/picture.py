@@ -168,11 +168,7 @@ def check_picture_path(path: str | os.PathLike[str]) -> Path:
 
 
 def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
-    """Draws the map to a PNG file, whole or not at all.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Draws the map to a PNG file, whole or not at all; raises as `require_matplotlib` does."""
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
