@@ -310,11 +310,6 @@ class AsyncClient:
                     yield made if ordered else (result.index, made)
 
 
-def connection_of(client: AsyncClient) -> Connection:
-    """The connection of a client, for other parts of this package that send and get protobuf messages."""
-    return client._connection
-
-
 def check_many(on_error: str, max_in_flight: int | None) -> None:
     """Looks at the arguments of `generate_many`.
 

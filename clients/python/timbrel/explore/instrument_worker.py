@@ -72,7 +72,7 @@ class InstrumentRequest:
 
     @classmethod
     def parse(cls, content: bytes, model: Model) -> InstrumentRequest:
-        """Reads the body of a request; raises InvalidRequestError where a field is not what it should be."""
+        """Reads the body of a request; raises InvalidRequestError where it or a field of it is wrong."""
         given = _object(content)
         refuse_unknown(given, FIELDS)
         low, high = model.pitch_range
@@ -99,7 +99,7 @@ class InstrumentRequest:
         return request
 
     def job(self, model: Model, known: Sequence[Instrument]) -> LibraryJob:
-        """Makes the job for the library's code; `known` instruments name the one nearest to it."""
+        """Makes the job for the library's code; the nearest of the `known` instruments is named in the files."""
         return LibraryJob(
             writer=ModelIdentity.of(model),
             voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
@@ -157,7 +157,7 @@ class CountedSource(ClientSource):
 
 
 def build(task: BuildTask) -> str:
-    """Builds and zips the instrument, and returns its name as files have it; raises where it cannot."""
+    """Builds and zips the instrument, and returns its name in files; raises TimbrelError or OSError."""
     # An empty token is none, and keeps the client from looking for another in the environment.
     with Client(task.address, task.token or "", security=task.security) as client:
         job = task.request.job(client.model(), client.timbre_map())

@@ -133,8 +133,7 @@ class Instruments:
             self._remove(over.pop(0))
 
     def _remove(self, job: InstrumentJob) -> None:
-        with contextlib.suppress(KeyError):
-            del self._jobs[job.job_id]
+        self._jobs.pop(job.job_id, None)
         job.remove()
 
 

@@ -98,7 +98,8 @@ class Session:
             if on.live:
                 self._open_stream().note_on(note, request, on.lead_seconds)
             else:
-                self._preview(note, request)
+                preview = self._run_preview(note, request)
+                self._previews[note] = asyncio.create_task(preview, name="preview")
         except TimbrelError as error:
             await note.fail(error)
 
@@ -127,9 +128,6 @@ class Session:
             for note in list(self._live.values()):
                 if note not in self._previews:
                     note.cut_off(UnavailableError("the server ended the connection"))
-
-    def _preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
-        self._previews[note] = asyncio.create_task(self._run_preview(note, request), name="preview")
 
     async def _run_preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
         """Plays a note that comes as fast as it is written: clicks, previews, paths."""

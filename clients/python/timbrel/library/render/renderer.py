@@ -115,7 +115,7 @@ class Renderer:
         trackers: TrackerPair,
         pool: WorkerPool,
     ) -> None:
-        """The log `measured` is that of before; `decode` gives sound at `codec_rate`; `pool` decodes and measures."""
+        """Goes on from the log `measured`; `decode` gives sound at `codec_rate`, in the threads of `pool`."""
         self._job = job
         self._store = store
         self._log = MeasurementLog(measured, trackers.name)
