@@ -99,7 +99,7 @@ class InstrumentRequest:
         return request
 
     def job(self, model: Model, known: Sequence[Instrument]) -> LibraryJob:
-        """Makes the job for the library's code; the nearest of the `known` instruments is named in the files."""
+        """Makes the job for the library's code; the nearest of `known` instruments is named in the files."""
         return LibraryJob(
             writer=ModelIdentity.of(model),
             voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
