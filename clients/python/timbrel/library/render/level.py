@@ -123,7 +123,7 @@ def loudness(audio: Audio, sample_rate: int) -> float:
 
 
 def instrument_gain_db(notes: Iterable[tuple[float, float]]) -> float:
-    """Chooses one gain for an instrument's notes (LUFS, true peak in dB): their levels keep their distances."""
+    """Chooses one gain for notes (LUFS, true peak in dB) of one instrument: levels keep their distances."""
     sounding = [(lufs, peak) for lufs, peak in notes if peak > SILENCE_DB]
     if not sounding:
         return 0.0
