@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from server_process import ServerProcess
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Several workers share the cores: threads of one would only wait for those of another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Ctrl-C, and so would every program that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TINY_BUNDLE = Path(__file__).resolve().parent / "data" / "tiny_bundle"
 

@@ -36,7 +36,13 @@ const map = new TimbreMap({ points, state, player, audio, theme, messages });
 const scope = new Scope($("scope"), theme);
 const placeWords = (x, y) => map.placeWords(x, y);
 const keys = new KeyInput({ pitches: model.pitch, player, notes, audio, messages });
-const favourites = new Favourites({ name: wordsOf, colour: (request) => map.swatch(request), recall, messages });
+const favourites = new Favourites({
+  name: wordsOf,
+  colour: (request) => map.swatch(request),
+  recall,
+  messages,
+  fields,
+});
 new Controls(state, player, fields);
 new Compare(state, player, map.disc, placeWords);
 const found = (place, file) => map.located(place, file);

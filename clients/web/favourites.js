@@ -8,13 +8,16 @@ const MOST_RECENT = 12;
 const MOST_KEPT = 200;
 
 export class Favourites {
-  constructor({ name, colour, recall, messages }) {
+  constructor({ name, colour, recall, messages, fields }) {
     this.name = name; // (request) to words
     this.colour = colour; // (request) to a swatch
     this.recall = recall;
     this.messages = messages;
     const stored = remembered("kept", []); // it may be anything
-    this.kept = Array.isArray(stored) ? stored.filter(isRequest) : [];
+    // What was kept before there was a field has its usual value.
+    const usual = Object.fromEntries(fields.map((field) => [field.name, field.start]));
+    const filled = Array.isArray(stored) ? stored.map((each) => ({ ...usual, ...each })) : [];
+    this.kept = filled.filter(isRequest);
     this.recent = [];
     this.#show();
   }

@@ -57,6 +57,10 @@ class RequestField:
     sampling: bool = False
     """True of those that are fields of `SamplingSettings`."""
 
+    off: float | None = None
+    """The value at which a sampling parameter that was added later does nothing: the keys of libraries leave
+    it out, and what was written before there was the parameter is read as having it."""
+
     @property
     def path(self) -> str:
         """Its name inside a GenerateRequest, as error messages give it."""
@@ -154,6 +158,11 @@ class SamplingSettings:
     def to_dict(self) -> dict[str, Any]:
         """By name."""
         return dataclasses.asdict(self)
+
+    def effective(self) -> dict[str, Any]:
+        """Gives them by name, without those that do nothing."""
+        offs = {field.name: field.off for field in SAMPLING_FIELDS}
+        return {name: value for name, value in self.to_dict().items() if value != offs[name]}
 
     def filled(self, defaults: SamplingSettings) -> SamplingSettings:
         """These, and the defaults where they are None."""

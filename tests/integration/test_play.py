@@ -171,7 +171,7 @@ def test_keys_that_are_down_go_up_where_the_stream_is_half_closed(tiny_bundle: P
 
 def test_what_is_wrong_with_one_note_concerns_that_note_only(tiny_bundle: Path) -> None:
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
-        await keyboard.on(1, seed=1, seconds=0.5)
+        await keyboard.on(1, seed=1, lead=0.05)  # lives on until its key goes up
         await keyboard.on(1, seed=2)
         await keyboard.on(2, pitch=5)
         await keyboard.on(3, lead=-1.0)
@@ -179,9 +179,10 @@ def test_what_is_wrong_with_one_note_concerns_that_note_only(tiny_bundle: Path) 
         await keyboard.off(9)
         await keyboard.cancel(8)
         await keyboard.call.write(pb.PlayRequest(id=7))
+        await keyboard.off(1)
         await keyboard.until(lambda: keyboard.finished(1))
         await keyboard.close()
-        assert keyboard.codes(1) == await generate(stub, note(1, seconds=0.5))
+        assert keyboard.codes(1) == await generate(stub, note(1, seconds=keyboard.last(1).held_seconds))
         assert {number: error.code for number, error in keyboard.errors.items()} == {
             2: code_pb2.INVALID_ARGUMENT,
             3: code_pb2.INVALID_ARGUMENT,

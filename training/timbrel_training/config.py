@@ -74,8 +74,11 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name}: {error}") from error
     table["model"] = {**PLACEHOLDERS, **table.get("model", {})}
-    for assignment in overrides:
+    own = table.get("codec", {}).get("id", registry.DEFAULT.id)
+    for assignment in sorted(overrides, key=lambda each: not each.startswith("codec.id=")):
         override(table, assignment)
+        if (chosen := table.get("codec", {}).get("id", own)) != own:  # the file's fields are another design's
+            own, table["codec"], table["refine"] = chosen, {"id": chosen}, {}
     try:
         return build(Config, table, types=_codec_sections(table))
     except ConfigError:

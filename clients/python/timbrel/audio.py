@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,21 +23,8 @@ BLOCK_SAMPLES = 65_536
 """Vorbis' encoder recurses over what it is given at once, and long pieces overflow its stack."""
 
 
-class _Format(NamedTuple):
-    """libsndfile's names of a format."""
-
-    major: str
-    subtype: str
-
-
-FORMATS: Mapping[str, _Format] = MappingProxyType(
-    {
-        ".wav": _Format("WAV", "PCM_24"),
-        ".flac": _Format("FLAC", "PCM_24"),
-        ".ogg": _Format("OGG", "VORBIS"),
-    }
-)
-"""File name ending -> format."""
+FORMATS = {".wav": ("WAV", "PCM_24"), ".flac": ("FLAC", "PCM_24"), ".ogg": ("OGG", "VORBIS")}
+"""File name ending -> libsndfile's names of the format and of its samples."""
 
 Sound = npt.NDArray[np.float32]
 """[samples] or [samples, channels], full scale at 1."""
@@ -66,11 +51,7 @@ def check_audio_path(path: str | os.PathLike[str]) -> Path:
 
 
 def check_sample_rate(sample_rate: int) -> int:
-    """The sample rate (Hz), if files are written at it.
-
-    Raises:
-        InvalidRequestError: it is no whole number of SAMPLE_RATES' range.
-    """
+    """The sample rate (Hz), if files are written at it; raises InvalidRequestError beyond SAMPLE_RATES."""
     lowest, highest = SAMPLE_RATES
     if not lowest <= sample_rate <= highest or sample_rate != int(sample_rate):
         raise refusal(
@@ -120,22 +101,17 @@ def write_audio(
 
 def audio_bytes(audio: Sound, sample_rate: int, ending: str) -> bytes:
     """The content of a file of this ending; see write_audio."""
-    kind = FORMATS[ending]
+    major, subtype = FORMATS[ending]
     samples = _checked(audio)
     content = io.BytesIO()
     try:
         with soundfile.SoundFile(
-            content,
-            "w",
-            checked_rate(sample_rate),
-            samples.shape[1],
-            subtype=kind.subtype,
-            format=kind.major,
+            content, "w", checked_rate(sample_rate), samples.shape[1], subtype=subtype, format=major
         ) as file:
             for start in range(0, len(samples), BLOCK_SAMPLES):
                 file.write(_clipped(samples[start : start + BLOCK_SAMPLES]))
     except soundfile.SoundFileError as error:
-        raise AudioError(f"{kind.major} cannot hold sound at {sample_rate} Hz ({error})") from None
+        raise AudioError(f"{major} cannot hold sound at {sample_rate} Hz ({error})") from None
     return content.getvalue()
 
 

@@ -121,17 +121,8 @@ class Client:
             InvalidRequestError: naming every field that is out of range; nothing was sent.
             MissingExtraError: no ONNX runtime is installed to decode with (raised by `Note.audio`).
         """
-        return self._run(
-            self._client.generate,
-            timbre,
-            pitch,
-            velocity,
-            seconds,
-            seed,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-        )
+        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        return self._run(self._client._generate, note)
 
     @overload
     def generate_many(
@@ -263,8 +254,8 @@ class Client:
         Raises:
             MissingExtraError: no ONNX runtime is installed to decode with.
         """
-        fields = (timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
-        return _decoded(*self._run(self._client._open_stream, *fields))
+        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        return _decoded(*self._run(self._client._open_stream, note))
 
     def play(self, lead_seconds: float | None = None) -> Player:
         """Opens an instrument to be played live: keys go down and up while notes sound.

@@ -110,7 +110,7 @@ class RenderedNote:
 
     @property
     def cents_off(self) -> float | None:
-        """How far the pitch is from the one asked, in cents, upwards positive."""
+        """The distance of the pitch from the one asked, in cents, upwards positive."""
         return None if self.pitch_measured is None else 100.0 * (self.pitch_measured - self.note.pitch)
 
     @property
@@ -202,10 +202,7 @@ Spectrogram = npt.NDArray[np.float32]
 
 
 def require_matplotlib() -> None:
-    """
-    Raises:
-        MissingExtraError: matplotlib, which the demo extra brings, is not installed.
-    """
+    """Raises MissingExtraError where matplotlib, which the demo extra brings, is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""How high a note really sounds, by the swift-f0 pitch tracker."""
+"""Measures how high a note really sounds, by the swift-f0 pitch tracker."""
 
 from __future__ import annotations
 

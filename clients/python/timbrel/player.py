@@ -125,6 +125,8 @@ class Player:
         """
         replies: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         listener = NoteInbox(replies.put)
-        wanted = (timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
-        decoder = self._run(self._player._begin, listener, *wanted)
+        note = NoteRequest(
+            timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p
+        )
+        decoder = self._run(self._player._begin, listener, note, seconds)
         return PlayedNote(self._player._open_stream, listener, replies, decoder)

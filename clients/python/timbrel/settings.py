@@ -54,10 +54,15 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether it is this machine's own, as far as its name tells."""
-        try:
-            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:
-            return self.host == "localhost" or self.host.endswith(".localhost")
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Tells whether this name or address is this machine's own, and no other can reach it."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def parse_address(text: str) -> Address:
@@ -91,7 +96,7 @@ def _bad_address(text: str, reason: str) -> InvalidRequestError:
 
 @dataclass(frozen=True)
 class Security:
-    """How a connection is encrypted; without `ca` and `certificate` it is not.
+    """The encryption of a connection; without `ca` and `certificate` there is none.
 
     >>> timbrel.Client("synth.example:443", token="s3cret", security=timbrel.Security(ca="system"))
     <timbrel.client.Client object at 0x...>

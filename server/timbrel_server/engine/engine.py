@@ -13,7 +13,7 @@ from timbrel_server.engine.delivery import DeliveryCoalescer, Post
 from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import Delivery, EngineObserver, NoteRequest, RequestHandle
 from timbrel_server.engine.request_queue import RequestQueue
-from timbrel_server.engine.scheduler import FrameClock, Move, Scheduler
+from timbrel_server.engine.scheduler import FrameClock, Scheduler
 from timbrel_server.engine.slots import Slot
 from timbrel_server.errors import UnavailableError
 
@@ -181,14 +181,11 @@ class Engine:
                 waited = slot.handle.waited_seconds = time.monotonic() - slot.handle.submitted
                 self._deliveries.begin(slot.handle)
                 self._observer.admitted(waited)
-        self._prepare(begun, admission.moves)
-        return due, rows
-
-    def _prepare(self, begun: Sequence[tuple[int, NoteRequest]], moves: Sequence[Move]) -> None:
         for row, request in begun:
             self._runner.admit(row, request)
-        for move in moves:
+        for move in admission.moves:
             self._runner.move(move.source, move.target)
+        return due, rows
 
     def _run(self, rows: Sequence[StepRow]) -> dict[int, list[int]]:
         """Returns tokens [K] by row.

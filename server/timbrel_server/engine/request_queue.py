@@ -121,7 +121,7 @@ class RequestQueue:
         """Estimates how many frames of work have their turn before the next request of this caller."""
         own = self._callers.get(name)
         turns = own.all.n + 1 if own is not None else 1
-        return sum(handle.request.held_frames for handle in self._slot_is_free) + sum(
+        return sum(handle.held_frames for handle in self._slot_is_free) + sum(
             caller.all.n_frames * min(1.0, turns / caller.all.n) if caller is not own else caller.all.n_frames
             for caller in self._callers.values()
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from timbrel_bundle.request_fields import SamplingSettings, check_request
+from timbrel_bundle import request_fields
+from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings, check_request
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 RANGES = pb.RequestRanges(
@@ -101,3 +103,12 @@ def test_all_faults_are_told_at_once() -> None:
     assert [field for field, _ in violations] == ["pitch", "seconds", "sampling.top_k", "sampling.top_p"]
     assert violations[0][1].startswith("200 is out of range; ")
     assert violations[1][1].startswith("-1 is")
+
+
+def test_a_parameter_that_came_later_counts_only_where_it_does_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = tuple(replace(each, off=256 if each.name == "top_k" else None) for each in SAMPLING_FIELDS)
+    monkeypatch.setattr(request_fields, "SAMPLING_FIELDS", later)
+    assert SamplingSettings(1.0, 256, 0.9).effective() == {"temperature": 1.0, "top_p": 0.9}
+    assert SamplingSettings(1.0, 40, 0.9).effective() == {"temperature": 1.0, "top_k": 40, "top_p": 0.9}

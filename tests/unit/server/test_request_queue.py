@@ -157,6 +157,15 @@ def test_a_request_that_finds_a_free_slot_does_not_count() -> None:
     assert queue.n_free == -2
 
 
+def test_a_key_that_is_up_before_its_slot_is_taken_is_little_work_ahead() -> None:
+    queue = endless()
+    queue.join(Slots(1))
+    early = handle(frames=100)
+    queue.put(early)
+    early.release(0)
+    assert queue.frames_ahead("") == 1
+
+
 def test_those_with_more_free_slots_come_first() -> None:
     queue = endless()
     few, many = Slots(1), Slots(3)

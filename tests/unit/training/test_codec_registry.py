@@ -113,6 +113,13 @@ def run_to_the_map(config: Path, folder: Path) -> TokenStore:
     return TokenStore(tokens)
 
 
+def test_a_codec_may_be_chosen_over_the_one_of_a_named_config(level: CodecDesign) -> None:
+    config = load_config("tiny", ["codec.n_levels=8", "codec.id=level"])
+    assert config.codec == LevelConfig(n_levels=8)
+    with pytest.raises(ConfigError, match="no such field"):
+        load_config("tiny", ["codec.id=level", "codec.batch_size=8"])
+
+
 def test_a_further_codec_needs_a_design_and_nothing_else(
     level: CodecDesign, write_config: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The registry of codecs. A new one needs a folder (or file) beside this one, and its line in DESIGNS."""
+"""The registry of codecs. A new one needs a folder beside this file, its import and its place in DESIGNS."""
 
 from __future__ import annotations
 

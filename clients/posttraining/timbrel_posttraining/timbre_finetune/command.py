@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Trains, and prints how well notes are located."""
     from timbrel_bundle.bundle import Bundle
     from timbrel_posttraining.timbre_finetune.trainer import fine_tune_timbre
-    from timbrel_training.codec.timbrel_notes.train import load_codec
+    from timbrel_training.codec.registry import load_codec
     from timbrel_training.loop import pick_device
     from timbrel_training.notes.dataset import NoteDataset
 

@@ -19,7 +19,7 @@ from timbrel.core.batch import DEFAULT_IN_FLIGHT, Batch
 from timbrel.core.location import Location, locate_request, location_from_pb
 from timbrel.core.model import Model, model_from_pb
 from timbrel.core.reply import Audio, NoteAssembler, StreamDecoder, WrittenNote
-from timbrel.core.request import NoteRequest, request_to_pb
+from timbrel.core.request import NoteRequest
 from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.decoder import Decoder
 from timbrel.errors import TimbrelError, refusal
@@ -90,20 +90,8 @@ class AsyncClient:
         Where the event loop must not stand still for some milliseconds, decode in a thread:
         `await asyncio.to_thread(lambda: note.audio)`.
         """
-        request = await self._placed(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
-        manifest = (await self._connection.model()).manifest
-        message = request_to_pb(request, manifest)
-        decoder = await self._connection.decoder()
-
-        async def write(transport: Transport, timeout: float | None) -> WrittenNote:
-            assembler = NoteAssembler(manifest)
-            async with aclosing(transport.generate(message, timeout)) as replies:
-                async for reply in replies:
-                    assembler.feed(reply)
-            return assembler.finish()
-
-        written = await self._connection.call(write)
-        return _note_of(request, written, manifest.codec.sample_rate, decoder)
+        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        return await self._generate(note)
 
     @overload
     def generate_many(
@@ -202,8 +190,8 @@ class AsyncClient:
 
         It is opened, and refused where something is wrong, when it is first read.
         """
-        fields = (timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
-        replies, decoder = await self._open_stream(*fields)
+        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        replies, decoder = await self._open_stream(note)
         async with aclosing(replies), aclosing(decode_as_it_comes(replies, decoder)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -248,31 +236,28 @@ class AsyncClient:
         """Does now what the first note would otherwise wait for: asks for the model, fetches the codec."""
         await self._connection.decoder()
 
-    async def _placed(
-        self,
-        timbre: tuple[float, float] | str,
-        pitch: int,
-        velocity: int,
-        seconds: float,
-        seed: int | None,
-        temperature: float | None,
-        top_k: int | None,
-        top_p: float | None,
-    ) -> NoteRequest:
-        """The note at its point, with a seed. Raises InvalidRequestError for an unknown name."""
-        point = await self._connection.point(timbre)
-        return NoteRequest(point, pitch, velocity, seconds, seed, temperature, top_k, top_p).seeded()
+    async def _generate(self, note: NoteRequest) -> Note:
+        request, message, manifest = await self._connection.placed(note)
+        decoder = await self._connection.decoder()
+
+        async def write(transport: Transport, timeout: float | None) -> WrittenNote:
+            assembler = NoteAssembler(manifest)
+            async with aclosing(transport.generate(message, timeout)) as replies:
+                async for reply in replies:
+                    assembler.feed(reply)
+            return assembler.finish()
+
+        written = await self._connection.call(write)
+        return _note_of(request, written, manifest.codec.sample_rate, decoder)
 
     async def _open_stream(
-        self, *fields: Any
+        self, note: NoteRequest
     ) -> tuple[AsyncGenerator[pb.GenerateResponse, None], StreamDecoder]:
         """The replies of one note, the first codes of which are there, and what decodes them.
 
         Until then the call can be made again, where the server is overloaded or away.
         """
-        request = await self._placed(*fields)
-        manifest = (await self._connection.model()).manifest
-        message = request_to_pb(request, manifest)
+        _, message, manifest = await self._connection.placed(note)
         codec = await asyncio.to_thread((await self._connection.decoder()).stream)
         first: list[pb.GenerateResponse] = []
 
@@ -325,11 +310,6 @@ class AsyncClient:
                     yield made if ordered else (result.index, made)
 
 
-def connection_of(client: AsyncClient) -> Connection:
-    """The connection of a client, for other parts of this package that send and get protobuf messages."""
-    return client._connection
-
-
 def check_many(on_error: str, max_in_flight: int | None) -> None:
     """Looks at the arguments of `generate_many`.
 
@@ -343,7 +323,7 @@ def check_many(on_error: str, max_in_flight: int | None) -> None:
 
 
 def size_of(requests: object) -> int | None:
-    """How many requests there are; None where that shows only in the end."""
+    """Counts the requests; None where their number shows only in the end."""
     return len(requests) if isinstance(requests, Sized) else None
 
 

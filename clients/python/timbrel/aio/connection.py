@@ -7,13 +7,15 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from timbrel import files
 from timbrel.aio.transport import Transport
-from timbrel.core import retry
 from timbrel.core.model import check_manifest
+from timbrel.core.request import NoteRequest, request_to_pb
+from timbrel.core.retry import Patience, RetryPolicy
 from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
 from timbrel.errors import OverloadedError, UnavailableError
@@ -34,17 +36,15 @@ class Connection:
     """
 
     def __init__(self, settings: ClientSettings, *, show_progress: bool) -> None:
-        """
-        Args:
-            show_progress: show a bar while files are fetched.
-        """
+        """`show_progress` shows a bar while files are fetched."""
         self.guard = ForkGuard()
         self._settings = settings
         self._show_progress = show_progress
-        self._policy = retry.RetryPolicy()
+        self._policy = RetryPolicy()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._private_server: PrivateServer | None = None
+        self.private_server: PrivateServer | None = None
+        """The server that was started here, if there is one."""
         self._transport: Transport | None = None
         self._model: pb.GetModelResponse | None = None
         self._map: pb.TimbreMap | None = None
@@ -53,17 +53,8 @@ class Connection:
         self._making = {name: asyncio.Lock() for name in ("transport", "model", "map", "decoder")}
 
     @property
-    def private_server(self) -> PrivateServer | None:
-        """The server that was started here, if there is one."""
-        return self._private_server
-
-    @property
     def transport(self) -> Transport:
-        """The open transport, for single calls: they are not made again where the server is away.
-
-        Raises:
-            RuntimeError: the connection is not open, or was closed.
-        """
+        """The open transport, whose calls are not made again; raises RuntimeError where there is none."""
         self._check()
         if self._transport is None:
             raise RuntimeError("this client is not open")
@@ -92,16 +83,12 @@ class Connection:
             if self._transport is not None:
                 await self._transport.close()
                 self._transport = None
-            if self._private_server is not None:
-                await asyncio.to_thread(self._private_server.close)
-                self._private_server = None
+            if self.private_server is not None:
+                await asyncio.to_thread(self.private_server.close)
+                self.private_server = None
 
     async def move_to(self, address: str, token: str | None, security: Security) -> None:
-        """Goes on at another server: what was asked of the old one is forgotten, and calls to it are ended.
-
-        Args:
-            address: HOST:PORT.
-        """
+        """Goes on at the server HOST:PORT: what the old one said is forgotten, and calls to it are ended."""
         self._check()
         async with self._making["transport"]:
             self._check()
@@ -140,6 +127,16 @@ class Connection:
         """The point itself, or the instrument's of this name."""
         return instrument_point(await self.timbre_map(), timbre) if isinstance(timbre, str) else timbre
 
+    async def placed(self, note: NoteRequest) -> tuple[NoteRequest, pb.GenerateRequest, pb.Manifest]:
+        """The note at its point and with a seed, its message, and the manifest that both go by.
+
+        Raises:
+            InvalidRequestError: the map has no instrument of this name, or a field is out of range.
+        """
+        request = replace(note, timbre=await self.point(note.timbre)).seeded()
+        manifest = (await self.model()).manifest
+        return request, request_to_pb(request, manifest), manifest
+
     async def decoder(self) -> Decoder:
         """The codec of the bundle, its files fetched; its sessions are made when first used."""
         self._check()
@@ -151,27 +148,22 @@ class Connection:
 
     async def call(self, action: Callable[[Transport, float | None], Awaitable[_Result]]) -> _Result:
         """Runs one call within the time allowed, again where the server is overloaded or not there."""
-        budget = retry.CallBudget(
-            self._policy,
-            self._settings.timeout,
-            time.monotonic(),
-            server_returns=self._private_server is None,
-        )
+        patience = self.patience()
+        attempt = 0
         while True:
+            attempt += 1
             try:
-                return await action(await self.open(), budget.remaining(time.monotonic()))
+                return await action(await self.open(), patience.left(time.monotonic()))
             except (OverloadedError, UnavailableError) as error:
-                delay = budget.delay_after(error, time.monotonic())
+                delay = patience.delay_after(error, attempt, time.monotonic())
+                if delay is None or attempt >= self._policy.attempts_after(error):
+                    raise
             await asyncio.sleep(delay)
 
-    def patience(self) -> retry.Patience:
-        """For a call of many parts."""
-        return retry.Patience(
-            self._policy,
-            self._settings.timeout,
-            time.monotonic(),
-            server_returns=self._private_server is None,
-        )
+    def patience(self) -> Patience:
+        """The time allowed for one call, or between two parts of one, from now on."""
+        server_returns = self.private_server is None
+        return Patience(self._policy, self._settings.timeout, time.monotonic(), server_returns=server_returns)
 
     def _check(self) -> None:
         """Raises RuntimeError where this cannot be used."""
@@ -185,7 +177,7 @@ class Connection:
 
     async def _connect(self) -> Transport:
         if self._settings.address is None:
-            self._private_server = server = await _start_private_server(self._settings.bundle)
+            self.private_server = server = await _start_private_server(self._settings.bundle)
             # On the loopback nothing needs to be encrypted.
             self._settings = self._settings.at(server.address, server.token, Security())
         settings = self._settings
@@ -218,7 +210,7 @@ def _received_in_thread(
 
 
 async def _start_private_server(bundle: str | os.PathLike[str] | None) -> PrivateServer:
-    """Who is cancelled meanwhile leaves no server behind, even where the event loop ends before it is up."""
+    """Starts one; a caller cancelled meanwhile leaves none behind, even if the loop ends before it is up."""
     starting = start_in_thread(lambda: PrivateServer(bundle))
     try:
         return await asyncio.wrap_future(starting)

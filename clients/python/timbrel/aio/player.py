@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 from timbrel.aio.connection import Connection
 from timbrel.aio.transport import Transport
 from timbrel.core.play import LiveNotes
 from timbrel.core.reply import Audio, StreamDecoder
-from timbrel.core.request import NoteRequest, request_to_pb
+from timbrel.core.request import NoteRequest
 from timbrel.errors import TimbrelError, UnavailableError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -57,14 +58,10 @@ class PlayStream:
         self._notes: LiveNotes[NoteListener] = LiveNotes()
         self._requests: asyncio.Queue[pb.PlayRequest | None] = asyncio.Queue()
         self._on_end = on_end
-        self._end: TimbrelError | None = None
+        self.end: TimbrelError | None = None
+        """Why it takes no more notes; None while it does."""
         self._call = transport.play(self._messages())
         self._reader = asyncio.create_task(self._read(), name="play-stream")
-
-    @property
-    def end(self) -> TimbrelError | None:
-        """Why it takes no more notes; None while it does."""
-        return self._end
 
     def note_on(
         self, listener: NoteListener, request: pb.GenerateRequest, lead_seconds: float | None = None
@@ -78,8 +75,8 @@ class PlayStream:
         Raises:
             TimbrelError: the stream's `end`.
         """
-        if self._end is not None:
-            raise self._end
+        if self.end is not None:
+            raise self.end
         self._requests.put_nowait(self._notes.note_on(listener, request, lead_seconds))
 
     def note_off(self, listener: NoteListener) -> None:
@@ -107,12 +104,12 @@ class PlayStream:
 
     def stop(self) -> None:
         """Ends the stream at once and tells nobody."""
-        self._end = self._end or UnavailableError(CLOSED)
+        self.end = self.end or UnavailableError(CLOSED)
         self._notes.end()
         self._call.cancel()
 
     async def close(self) -> None:
-        """Likewise, and returns when nothing of it is left."""
+        """Stops the stream, and returns when nothing of it is left."""
         self.stop()
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
@@ -135,7 +132,7 @@ class PlayStream:
                     break
         except TimbrelError as error:
             reason = end = error
-        self._end = self._end or end
+        self.end = self.end or end
         if self._on_end is not None:
             self._on_end(reason)
         for listener in self._notes.end():
@@ -151,16 +148,12 @@ class NoteInbox:
     """A listener that hands on what it is told of a note, one thing after the other: to a queue, say."""
 
     def __init__(self, put: Callable[[Heard], None]) -> None:
-        self._put = put
+        self.cut_off = put
 
-    async def take(self, reply: pb.GenerateResponse) -> None:
-        self._put(reply)
+    async def take(self, heard: pb.GenerateResponse | TimbrelError) -> None:
+        self.cut_off(heard)
 
-    async def fail(self, error: TimbrelError) -> None:
-        self._put(error)
-
-    def cut_off(self, error: TimbrelError) -> None:
-        self._put(error)
+    fail = take
 
 
 class AsyncPlayedNote:
@@ -275,8 +268,10 @@ class AsyncPlayer:
         """
         replies: asyncio.Queue[Heard] = asyncio.Queue()
         listener = NoteInbox(replies.put_nowait)
-        wanted = (timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
-        decoder = await self._begin(listener, *wanted)
+        note = NoteRequest(
+            timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p
+        )
+        decoder = await self._begin(listener, note, seconds)
         return AsyncPlayedNote(self._open_stream, listener, replies, decoder)
 
     @property
@@ -285,20 +280,11 @@ class AsyncPlayer:
             raise UnavailableError("the player is not open: enter its `async with` block")
         return self._stream
 
-    async def _begin(
-        self,
-        listener: NoteListener,
-        timbre: tuple[float, float] | str,
-        pitch: int,
-        velocity: int,
-        seconds: float | None,
-        *others: Any,
-    ) -> StreamDecoder:
+    async def _begin(self, listener: NoteListener, note: NoteRequest, seconds: float | None) -> StreamDecoder:
         """Has a note begin and its listener told of it; returns what decodes it."""
-        manifest = (await self._connection.model()).manifest
-        point = await self._connection.point(timbre)
-        longest = manifest.ranges.seconds_max if seconds is None else seconds
-        message = request_to_pb(NoteRequest(point, pitch, velocity, longest, *others).seeded(), manifest)
+        longest = (await self._connection.model()).manifest.ranges.seconds_max
+        note = replace(note, seconds=longest if seconds is None else seconds)
+        _, message, manifest = await self._connection.placed(note)
         decoder = StreamDecoder(manifest, (await self._connection.decoder()).stream())
         self._open_stream.note_on(listener, message, self._lead_seconds)
         return decoder

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -25,28 +25,10 @@ CHANNEL_OPTIONS = (("grpc.initial_reconnect_backoff_ms", 250), ("grpc.max_reconn
 _Reply = TypeVar("_Reply")
 
 
-class _Stream(Protocol):
-    """A call with a stream of replies, as grpc.aio returns it."""
-
-    def __aiter__(self) -> AsyncIterator[Any]: ...
-
-    def cancel(self) -> bool: ...
-
-
-class _FailedCall(Protocol):
-    """A failed call, as gRPC's errors tell of it."""
-
-    def code(self) -> grpc.StatusCode: ...
-
-    def details(self) -> str | None: ...
-
-    def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
-
-
 class StreamCall(Generic[_Reply]):
     """A call with streams both ways: `async for` gives its replies, and raises subclasses of TimbrelError."""
 
-    def __init__(self, call: _Stream, address: str) -> None:
+    def __init__(self, call: Any, address: str) -> None:
         """Use `Transport.play` or `Transport.generate_batch`."""
         self._call = call
         self._address = address
@@ -125,7 +107,7 @@ class Transport:
 
     async def _stream(self, method: Any, request: object, timeout: float | None) -> AsyncGenerator[Any, None]:
         """Yields the replies; a caller that leaves early cancels the call."""
-        call: _Stream = method(request, timeout=timeout, metadata=self._metadata)
+        call = method(request, timeout=timeout, metadata=self._metadata)
         try:
             with _translated(self._address):
                 async for reply in call:
@@ -151,12 +133,11 @@ def _translated(address: str) -> Iterator[None]:
 
 def _translate(error: grpc.RpcError, address: str) -> TimbrelError:
     """The error to raise for a call to `address` that failed with `error`."""
-    failed = cast(_FailedCall, error)
+    failed: Any = error  # a failed call too, which gRPC's annotations do not say
     details = dict(failed.trailing_metadata() or ()).get(DETAILS_KEY, b"")
-    code = cast("tuple[int, str]", failed.code().value)[0]
-    translated = error_from_status(
-        code, failed.details() or "", details if isinstance(details, bytes) else b""
-    )
+    code, _ = failed.code().value
+    details = details if isinstance(details, bytes) else b""
+    translated = error_from_status(code, failed.details() or "", details)
     if isinstance(translated, UnavailableError):
         return UnavailableError(f"the server at {address} is not available: {translated}")
     return translated

@@ -45,10 +45,7 @@ def find_commands() -> dict[str, EntryPoint]:
 
 
 def load_command(point: EntryPoint) -> Command:
-    """
-    Raises:
-        MissingExtraError: a package that the command needs is not installed.
-    """
+    """Loads a command; raises MissingExtraError where a package that it needs is not installed."""
     try:
         return cast(Command, point.load())
     except ImportError as error:

@@ -80,10 +80,7 @@ class ExploreCommand:
 
 
 def _check_packages() -> None:
-    """
-    Raises:
-        MissingExtraError: naming the extra.
-    """
+    """Raises MissingExtraError, naming the extra, where a package is not installed."""
     for name in NEEDED:
         if importlib.util.find_spec(name) is None:
             raise MissingExtraError(f"timbrel explore ({name} is not installed)", EXTRA)

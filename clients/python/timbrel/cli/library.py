@@ -17,14 +17,14 @@ from timbrel.client import Client
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, Voice, build_library
-from timbrel.library.plan import job as jobs
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
+from timbrel.library.plan.job import check_job
 from timbrel.library.plan.ranges import parse_pitches, parse_velocities
 from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
 from timbrel.library.render import source as sources
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
-from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
+from timbrel_bundle.request_fields import FIELD, SAMPLING_FIELDS, SamplingSettings
 
 _EXAMPLES = """\
 examples:
@@ -164,16 +164,16 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--seconds",
         type=float,
-        default=jobs.DEFAULT_SECONDS,
+        default=FIELD["seconds"].default,
         help="how long each key is held (default %(default)s)",
     )
     group.add_argument(
-        "--seed", type=int, default=jobs.DEFAULT_SEED, help="of the first take (default %(default)s)"
+        "--seed", type=int, default=LibraryJob.seed, help="of the first take (default %(default)s)"
     )
     group.add_argument(
         "--tries",
         type=int,
-        default=jobs.DEFAULT_TRIES,
+        default=LibraryJob.tries,
         metavar="N",
         help="attempts at a note that two trackers put more than 50 cents off (default %(default)s)",
     )
@@ -195,7 +195,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--sample-rate",
         type=int,
-        default=jobs.DEFAULT_SAMPLE_RATE,
+        default=LibraryJob.sample_rate,
         metavar="HZ",
         help="of the files (default %(default)s); the README states the true bandwidth",
     )
@@ -288,11 +288,11 @@ def _run_sharded(
         raise InvalidRequestError.of(faults)
     from timbrel.library.finish.distributed import build_shards
 
-    bundle = args.bundle or os.environ.get(BUNDLE_VARIABLE) or None
-    bundle = None if bundle is None else str(Path(bundle).resolve())
+    given = args.bundle or os.environ.get(BUNDLE_VARIABLE)
+    bundle = str(Path(given).resolve()) if given else None
     with PrivateServer(bundle) as server, Client(server.address, token=server.token) as client:
         job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
-        jobs.check_job(job, client.model())
+        check_job(job, client.model())
     build = build_shards(
         job,
         args.out,

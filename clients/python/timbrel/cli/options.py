@@ -80,11 +80,7 @@ def add_bundle_option(group: argparse._ArgumentGroup) -> None:
 def add_number_options(
     group: argparse._ArgumentGroup, names: Iterable[str], remarks: Mapping[str, str] | None = None
 ) -> None:
-    """An option for each of these numbers of a request.
-
-    Args:
-        remarks: follow an option's help, by the number's name.
-    """
+    """Adds an option for each of these numbers of a request; `remarks` follow their help, by name."""
     for name in names:
         field = request_fields.FIELD[name]
         text = field.help + (remarks or {}).get(name, "")

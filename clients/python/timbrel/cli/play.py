@@ -8,7 +8,6 @@ import time
 from timbrel.audio import check_audio_target, write_audio
 from timbrel.cli import options
 from timbrel.performance import PerformanceOptions, parse_timbres, perform, read_score
-from timbrel.performance.perform import DEFAULT_SEED
 from timbrel.performance.summary import as_facts, as_text
 
 _EXAMPLES = """\
@@ -82,7 +81,9 @@ class PlayCommand:
 
 def _add_notes(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("notes")
-    group.add_argument("--seed", type=int, default=DEFAULT_SEED, help="of every note (default %(default)s)")
+    group.add_argument(
+        "--seed", type=int, default=PerformanceOptions.seed, help="of every note (default %(default)s)"
+    )
     group.add_argument(
         "--takes",
         type=int,

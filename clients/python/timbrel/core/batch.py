@@ -27,7 +27,7 @@ DEFAULT_IN_FLIGHT = 32
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one request."""
+    """The outcome of one request."""
 
     index: int
     """Its place among the requests, from 0."""
@@ -60,12 +60,7 @@ class Batch:
         *,
         ordered: bool,
     ) -> None:
-        """
-        Args:
-            max_in_flight: notes unanswered at once. Those and the ones waiting to be handed out are at most
-                READ_AHEAD times as many.
-            ordered: hand out results in the requests' order, else as they come.
-        """
+        """Has at most `max_in_flight` notes unanswered, and READ_AHEAD times as many not yet handed out."""
         self._manifest = manifest
         self._timbre_map = timbre_map
         self._patience = patience
@@ -154,11 +149,7 @@ class Batch:
         self._finish(Result(response.id, item.request, outcome))
 
     def break_off(self, error: TimbrelError, now: float) -> float:
-        """The stream has ended with this error; returns the seconds to wait before another is opened.
-
-        Raises:
-            TimbrelError: this very error, where another stream is of no use, or patience has ended.
-        """
+        """The stream has ended with this error: returns the seconds until the next, or raises it again."""
         if not self._items:
             self._patience.renew(now)
         self._n_breaks += 1
@@ -180,11 +171,7 @@ class Batch:
         return self._patience.left(now) if self._items else None
 
     def check(self, now: float) -> None:
-        """
-        Raises:
-            DeadlineExceededError: the server has been silent for too long.
-            TimbrelError: the same, and the last that was heard is how a stream ended.
-        """
+        """Raises DeadlineExceededError, or the last break of the stream, after too long a silence."""
         left = self.seconds_left(now)
         if left is not None and left <= 0.0:
             if self._broken_by is not None:

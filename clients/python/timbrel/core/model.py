@@ -14,7 +14,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 @dataclass(frozen=True)
 class SamplingDefaults:
-    """How the server draws where a request says nothing.
+    """The settings that the server draws with where a request says nothing.
 
     >>> 0.0 <= client.model().default_sampling.temperature <= 2.0
     True

@@ -62,11 +62,7 @@ class NoteAssembler:
         return codes
 
     def finish(self) -> WrittenNote:
-        """The whole note, once the stream has ended.
-
-        Raises:
-            ServerError: the stream ended before the note did.
-        """
+        """The whole note, once the stream has ended; raises ServerError where it ended before the note."""
         if self._header is None or self._finish == pb.FINISH_REASON_UNSPECIFIED:
             raise ServerError("the server ended the stream before the note was finished")
         codes = np.concatenate(self._parts)
@@ -104,18 +100,10 @@ class StreamDecoder:
         self._codec = codec
 
     def push(self, reply: pb.GenerateResponse) -> Audio:
-        """Takes one reply; returns what can be heard by it, possibly nothing.
-
-        Raises:
-            ServerError, BundleMismatchError: as `NoteAssembler.feed`.
-        """
+        """Takes one reply; returns what can be heard by it, maybe nothing. Raises as `NoteAssembler.feed`."""
         return self._codec.push(self._assembler.feed(reply))
 
     def finish(self) -> Audio:
-        """The end of the sound, once the stream has ended.
-
-        Raises:
-            ServerError: the stream ended before the note did.
-        """
+        """The end of the sound, once the stream has ended. Raises as `NoteAssembler.finish`."""
         self._assembler.finish()
         return self._codec.finish()

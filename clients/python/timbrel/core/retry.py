@@ -12,7 +12,7 @@ SHORTEST_DELAY_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a server is asked again that is overloaded or not there. The caller does the waiting.
+    """Says how often a server is asked again that is overloaded or not there. The caller does the waiting.
 
     One that is not there may be one of several behind a name or a proxy, or be starting anew. One that is
     overloaded is asked again only if it said when, and never sooner.
@@ -30,18 +30,9 @@ class RetryPolicy:
     longest_delay_seconds: float = 4.0
     """Doubling does not go beyond this."""
 
-    def delay(self, attempt: int, error: TimbrelError, remaining_seconds: float | None) -> float | None:
-        """Seconds to wait after attempt number `attempt` (from 1) failed so; None to give up.
-
-        Args:
-            remaining_seconds: what is left of the time allowed; None where it is not bounded.
-        """
-        if attempt >= (self.attempts if isinstance(error, OverloadedError) else self.attempts_unavailable):
-            return None
-        pause = self.pause(attempt, error)
-        if pause is None or (remaining_seconds is not None and pause >= remaining_seconds):
-            return None
-        return pause
+    def attempts_after(self, error: TimbrelError) -> int:
+        """Attempts at one call, in all, where they fail so."""
+        return self.attempts if isinstance(error, OverloadedError) else self.attempts_unavailable
 
     def pause(self, attempt: int, error: TimbrelError) -> float | None:
         """Seconds to wait after attempt number `attempt`, however many there were; None: it is no use."""
@@ -54,46 +45,10 @@ class RetryPolicy:
         return float(min(self.longest_delay_seconds, self.first_delay_seconds * 2.0 ** min(attempt - 1, 30)))
 
 
-class CallBudget:
-    """The time and the attempts that one call has, all its retries included."""
-
-    def __init__(
-        self, policy: RetryPolicy, timeout: float | None, now: float, *, server_returns: bool = True
-    ) -> None:
-        """
-        Args:
-            timeout: seconds allowed in all; None for no bound.
-            now: seconds by any clock, the same in every call.
-            server_returns: whether a server that is not there may come back.
-        """
-        self._policy = policy
-        self._deadline = None if timeout is None else now + timeout
-        self._server_returns = server_returns
-        self._attempt = 1
-
-    def remaining(self, now: float) -> float | None:
-        """Seconds left, never below 0; None where they are not bounded."""
-        return None if self._deadline is None else max(0.0, self._deadline - now)
-
-    def delay_after(self, error: TimbrelError, now: float) -> float:
-        """Seconds to wait before the next attempt.
-
-        Raises:
-            TimbrelError: this very error, where another attempt is of no use or not allowed.
-        """
-        if isinstance(error, UnavailableError) and not self._server_returns:
-            raise error
-        delay = self._policy.delay(self._attempt, error, self.remaining(now))
-        if delay is None:
-            raise error
-        self._attempt += 1
-        return delay
-
-
 class Patience:
-    """How long a call of many parts bears with a server that gives none of them.
+    """The time that a call bears with a server that gives nothing, all its retries included.
 
-    Each part that comes renews it: a job may last for hours, but not stand still for longer than `limit`.
+    Each part of a call of many renews it: a job may last for hours, but not stand still for longer.
     """
 
     def __init__(
@@ -101,7 +56,7 @@ class Patience:
     ) -> None:
         """
         Args:
-            limit_seconds: None for no bound.
+            limit_seconds: the time allowed; None for no bound.
             now: seconds by any clock, the same in every call.
             server_returns: whether a server that is not there may come back.
         """
@@ -119,7 +74,7 @@ class Patience:
         return None if self._limit is None else max(0.0, self._since + self._limit - now)
 
     def delay_after(self, error: TimbrelError, attempt: int, now: float) -> float | None:
-        """Seconds to wait after the stream, or a part, failed so for the time number `attempt` (from 1).
+        """Seconds to wait after the call, or a part, failed so for the time number `attempt` (from 1).
 
         None where another attempt is of no use, or would begin too late.
         """

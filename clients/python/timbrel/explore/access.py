@@ -1,4 +1,4 @@
-"""Who may ask the explorer, and what browsers may do with its answers.
+"""Decides who may ask the explorer, and what browsers may do with its answers.
 
 Against DNS rebinding: the Host must be one of ours. Against other sites in the same browser: the Origin,
 where a browser states it, must be the Host's; a WebSocket must state it; and /api answers no request that the
@@ -16,6 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from timbrel.explore.http_common import ErrorReply
+from timbrel.settings import is_loopback
 
 POLICY = "; ".join(
     (
@@ -56,10 +57,7 @@ class AllowedHosts:
     """
 
     def __init__(self, host: str) -> None:
-        """
-        Args:
-            host: what is listened on: a name, an address, or 0.0.0.0 or :: for all.
-        """
+        """`host` is listened on: a name, an address, or 0.0.0.0 or :: for all."""
         self._everywhere = is_wildcard(host)
         own = {host.lower()}
         if self._everywhere:
@@ -76,14 +74,6 @@ class AllowedHosts:
         if name in self._own or is_loopback(name):
             return True
         return self._everywhere and _address(name) is not None
-
-
-def is_loopback(name: str) -> bool:
-    """Tells whether this name or address is this machine's own, and no other can reach it."""
-    address = _address(name)
-    if address is not None:
-        return address.is_loopback
-    return name == "localhost" or name.endswith(".localhost")
 
 
 def is_wildcard(host: str) -> bool:

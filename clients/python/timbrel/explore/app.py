@@ -45,12 +45,9 @@ N_NEAREST = 8
 
 
 def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str) -> AccessMiddleware:
-    """Makes the guarded application.
+    """Makes the guarded application, for a host that is listened on; see `AllowedHosts`.
 
-    Args:
-        upstream, instruments: must have been entered when the application is asked.
-        web: the page's folder.
-        host: what is listened on, see `AllowedHosts`.
+    `upstream` and `instruments` must have been entered when it is asked.
     """
     server, page = ServerRoutes(upstream), WebFolder(web)
 

@@ -117,10 +117,7 @@ ERROR_HANDLERS: dict[type[Exception], ExceptionHandler] = {
 
 
 async def read_body(request: Request, max_bytes: int, what: str) -> bytes:
-    """Reads the body of a request, no further than it is wanted.
-
-    Args:
-        what: it is, for the message.
+    """Reads the body of a request, no further than it is wanted; a message calls it `what`.
 
     Raises:
         TooLargeError: it is longer than `max_bytes`, of which no more are held.
@@ -143,10 +140,9 @@ async def read_body(request: Request, max_bytes: int, what: str) -> bytes:
 
 
 async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Runs the work and returns its result; cancels it where the caller leaves. The body must have been read.
+    """Runs the work and returns its result; cancels it, and raises ClientDisconnect, where the caller leaves.
 
-    Raises:
-        ClientDisconnect: the caller has left.
+    The body must have been read.
     """
     task, gone = asyncio.create_task(work), asyncio.create_task(_until_disconnected(request))
     try:

@@ -18,21 +18,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timbrel.client import Client
-from timbrel.core.model import Model
-from timbrel.core.timbre import Instrument
-from timbrel.errors import InvalidRequestError, TimbrelError, refusal
+from timbrel import Client, Instrument, InvalidRequestError, Model, NoteRequest, Security, TimbrelError
+from timbrel.errors import refusal
 from timbrel.explore.parameters import refuse_unknown, shown
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSettings, build_library
 from timbrel.library.plan.folder import WORK
-from timbrel.library.plan.formats import DEFAULT_FORMAT
-from timbrel.library.plan.job import DEFAULT_SECONDS, DEFAULT_SEED, check_job
+from timbrel.library.plan.formats import DEFAULT_FORMAT, format_of
+from timbrel.library.plan.job import check_job
 from timbrel.library.plan.notes import NoteOrder
 from timbrel.library.plan.ranges import parse_pitches
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource, Name
 from timbrel.library.render.store import RawNote
-from timbrel.settings import Security
 
 NICENESS = 5
 """Enough to stand back behind those who play, and not so much as to starve on a busy machine."""
@@ -52,8 +49,6 @@ MAX_NAME = 60
 
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 """The time of every member, so that equal libraries make equal zips; the format begins with that year."""
-
-PACKED_ALREADY = frozenset({".flac"})
 
 
 @dataclass(frozen=True)
@@ -77,11 +72,7 @@ class InstrumentRequest:
 
     @classmethod
     def parse(cls, content: bytes, model: Model) -> InstrumentRequest:
-        """Reads the body of a request.
-
-        Raises:
-            InvalidRequestError: it is no JSON object, or a field is not what it should be.
-        """
+        """Reads the body of a request; raises InvalidRequestError where it or a field of it is wrong."""
         given = _object(content)
         refuse_unknown(given, FIELDS)
         low, high = model.pitch_range
@@ -95,8 +86,8 @@ class InstrumentRequest:
             if "pitches" in given
             else tuple(p for p in pitches if low <= p <= high) or (low,),
             velocities=_velocities(given.get("velocities", DEFAULT_VELOCITIES)),
-            seconds=_number(given, "seconds", min(DEFAULT_SECONDS, model.seconds_range[1])),
-            seed=_whole("seed", given.get("seed", DEFAULT_SEED)),
+            seconds=_number(given, "seconds", min(NoteRequest.seconds, model.seconds_range[1])),
+            seed=_whole("seed", given.get("seed", LibraryJob.seed)),
             format=_text(given, "format") or DEFAULT_FORMAT,
         )
         if request.n_notes > MAX_NOTES:
@@ -108,11 +99,7 @@ class InstrumentRequest:
         return request
 
     def job(self, model: Model, known: Sequence[Instrument]) -> LibraryJob:
-        """Makes the job for the library's code.
-
-        Args:
-            known: the instruments of the map, the nearest of which is named in the files.
-        """
+        """Makes the job for the library's code; the nearest of `known` instruments is named in the files."""
         return LibraryJob(
             writer=ModelIdentity.of(model),
             voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
@@ -170,11 +157,7 @@ class CountedSource(ClientSource):
 
 
 def build(task: BuildTask) -> str:
-    """Builds and zips the instrument, and returns its name as files have it.
-
-    Raises:
-        TimbrelError, OSError: it cannot be built.
-    """
+    """Builds and zips the instrument, and returns its name in files; raises TimbrelError or OSError."""
     # An empty token is none, and keeps the client from looking for another in the environment.
     with Client(task.address, task.token or "", security=task.security) as client:
         job = task.request.job(client.model(), client.timbre_map())
@@ -199,11 +182,7 @@ def main() -> int:
 
 
 def write_zip(folder: Path, target: Path, top: str) -> None:
-    """Writes all files of a library but timbrel's own working files, whole or not at all.
-
-    Args:
-        top: the folder within the zip.
-    """
+    """Zips all files of a library but timbrel's own, whole or not at all, in the folder `top`."""
     part = target.with_suffix(".part")
     with zipfile.ZipFile(part, "w") as archive:
         for path in sorted(folder.rglob("*")):
@@ -212,7 +191,7 @@ def write_zip(folder: Path, target: Path, top: str) -> None:
                 continue
             member = zipfile.ZipInfo(f"{top}/{name.as_posix()}", FIXED_TIME)
             member.external_attr = 0o644 << 16
-            stored = path.suffix in PACKED_ALREADY
+            stored = format_of(path).compressed
             member.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
             archive.writestr(member, path.read_bytes(), compresslevel=None if stored else 1)
     os.replace(part, target)

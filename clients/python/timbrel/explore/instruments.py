@@ -133,8 +133,7 @@ class Instruments:
             self._remove(over.pop(0))
 
     def _remove(self, job: InstrumentJob) -> None:
-        with contextlib.suppress(KeyError):
-            del self._jobs[job.job_id]
+        self._jobs.pop(job.job_id, None)
         job.remove()
 
 
@@ -157,10 +156,7 @@ class InstrumentJob:
     """Has one instrument built, by a process of its own in a folder of its own."""
 
     def __init__(self, job_id: str, request: InstrumentRequest, folder: Path) -> None:
-        """
-        Args:
-            folder: for this job alone; it must not exist.
-        """
+        """`folder` is for this job alone; it must not exist."""
         self.job_id = job_id
         self.request = request
         self.slug = ""

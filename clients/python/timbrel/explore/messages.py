@@ -85,11 +85,7 @@ class BadMessageError(TimbrelError):
 
 
 def parse_message(text: str) -> Message:
-    """Reads a message of the page.
-
-    Raises:
-        BadMessageError: it is no JSON object, or not one that this module knows.
-    """
+    """Reads a message of the page; raises BadMessageError where it is none that this module knows."""
     given = _object(text)
     kind = given.get("type")
     if kind == "ping":
@@ -199,11 +195,7 @@ class SendBuffer:
         self._emptied = asyncio.Event()
 
     async def put(self, frame: Frame) -> None:
-        """Adds a frame; waits where there is no room for it.
-
-        Raises:
-            StalledError: there was no room for it, and none came.
-        """
+        """Adds a frame; waits where there is no room for it, and raises StalledError where none comes."""
         if not self._has_room(frame):
             try:
                 async with asyncio.timeout(self._patience_seconds):

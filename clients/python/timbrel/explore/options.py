@@ -83,11 +83,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def check_certificate(certfile: Path, keyfile: Path | None) -> None:
-    """Checks that both can be read and belong together.
-
-    Raises:
-        InvalidRequestError: a file cannot be read, or the key is not the certificate's.
-    """
+    """Checks that both can be read and belong together; raises InvalidRequestError where not."""
     for name, path in (("certfile", certfile), ("keyfile", keyfile)):
         try:
             if path is not None:

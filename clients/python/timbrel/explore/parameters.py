@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from timbrel.core.model import SamplingDefaults
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel_bundle.audio import missing_bytes
-from timbrel_bundle.request_fields import FIELD, REQUEST_FIELDS, SEED_BITS
+from timbrel_bundle.request_fields import REQUEST_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Kind = type[int] | type[float]
@@ -37,25 +36,20 @@ RECORDING_FORMATS = "wav, flac, ogg and mp3"
 def note_request(
     fields: Mapping[str, Any], manifest: pb.Manifest, audio: pb.AudioFormat
 ) -> pb.GenerateRequest:
-    """Makes the request for a note. A seed is drawn where none is given; 2 seconds are the default.
+    """Makes the request for a note, of any of NOTE_FIELDS; `audio` is what the replies are to carry.
 
-    Args:
-        fields: any of NOTE_FIELDS; others must not be there (`refuse_unknown`).
-        audio: what the replies are to carry.
+    A seed is drawn where none is given; 2 seconds are the default.
 
     Raises:
         InvalidRequestError: naming every field that is out of the bundle's ranges.
     """
     given: dict[str, Any] = {field.name: fields.get(field.name) for field in REQUEST_FIELDS}
-    if "velocity" not in fields:
-        given["velocity"] = FIELD["velocity"].default
+    given["velocity"] = fields.get("velocity", NoteRequest.velocity)
     if given["seconds"] is None:
-        low, high = FIELD["seconds"].range(manifest.ranges)
-        given["seconds"] = min(max(FIELD["seconds"].default or low, low), high)
-    if given["seed"] is None:
-        given["seed"] = secrets.randbits(SEED_BITS)
+        low, high = manifest.ranges.seconds_min, manifest.ranges.seconds_max
+        given["seconds"] = min(max(NoteRequest.seconds, low), high)
     timbre: Any = (fields.get("x"), fields.get("y"))
-    request = request_to_pb(NoteRequest(timbre, **given), manifest)
+    request = request_to_pb(NoteRequest(timbre, **given).seeded(), manifest)
     request.audio = audio
     return request
 
@@ -92,11 +86,7 @@ def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
 
 
 def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> list[dict[str, Any]]:
-    """Lists a request's numbers for the page: name, kind, range and default of each.
-
-    Args:
-        sampling: what the server draws with where the caller leaves it open.
-    """
+    """Lists a request's numbers for the page: name, kind, range and default of each."""
     described: list[dict[str, Any]] = []
     for field in REQUEST_FIELDS:
         low, high = field.range(ranges)
@@ -107,11 +97,7 @@ def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> lis
 
 
 def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
-    """Checks that every field is known.
-
-    Raises:
-        InvalidRequestError: a field is there that nobody reads.
-    """
+    """Raises InvalidRequestError where a field is there that nobody reads."""
     allowed = ", ".join(sorted(known))
     if unknown := [name for name in given if name not in known]:
         raise InvalidRequestError.of(
@@ -120,10 +106,7 @@ def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
 
 
 def read_query(query: Mapping[str, str], kinds: Mapping[str, Kind] = KINDS) -> dict[str, float | int]:
-    """Reads the numbers of an address's query; what is empty is left out.
-
-    Args:
-        kinds: of the fields that may be there, by name.
+    """Reads the numbers of an address's query, by their `kinds`; what is empty is left out.
 
     Raises:
         InvalidRequestError: a field is unknown, or holds no number.

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping
 import uvicorn
 
 from timbrel.errors import AuthenticationError, InvalidRequestError, MissingExtraError, TimbrelError
-from timbrel.explore.access import AccessMiddleware, is_loopback, is_wildcard
+from timbrel.explore.access import AccessMiddleware, is_wildcard
 from timbrel.explore.app import make_app
 from timbrel.explore.instruments import Instruments
 from timbrel.explore.options import ExploreOptions, check_certificate, listen
 from timbrel.explore.upstream import PROBE_SECONDS, Backend, Upstream, open_backend
+from timbrel.settings import is_loopback
 
 MAX_MESSAGE_BYTES = 16 * 1024
 """How large one WebSocket message of a page may be: a note takes 200."""
@@ -130,11 +131,7 @@ def has_display(environment: Mapping[str, str], platform: str = sys.platform) ->
 
 
 async def _first_look(upstream: Upstream) -> None:
-    """Asks the server once: one that is away may come, one that refuses us for good is an error.
-
-    Raises:
-        TimbrelError: it answers, and will not have us.
-    """
+    """Asks the server once: one that is away may come, one that refuses us for good is an error."""
     try:
         await upstream.model(PROBE_SECONDS)
     except (AuthenticationError, InvalidRequestError, MissingExtraError):

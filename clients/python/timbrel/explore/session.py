@@ -98,7 +98,8 @@ class Session:
             if on.live:
                 self._open_stream().note_on(note, request, on.lead_seconds)
             else:
-                self._preview(note, request)
+                preview = self._run_preview(note, request)
+                self._previews[note] = asyncio.create_task(preview, name="preview")
         except TimbrelError as error:
             await note.fail(error)
 
@@ -127,9 +128,6 @@ class Session:
             for note in list(self._live.values()):
                 if note not in self._previews:
                     note.cut_off(UnavailableError("the server ended the connection"))
-
-    def _preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
-        self._previews[note] = asyncio.create_task(self._run_preview(note, request), name="preview")
 
     async def _run_preview(self, note: PageNote, request: pb.GenerateRequest) -> None:
         """Plays a note that comes as fast as it is written: clicks, previews, paths."""
@@ -213,12 +211,7 @@ class PageNote:
         on_over: Callable[[], object],
         on_error: Callable[[TimbrelError], None],
     ) -> None:
-        """
-        Args:
-            note_id: the page's.
-            on_over: called once, when nothing more will be said of the note.
-            on_error: called with the error that the note fails by.
-        """
+        """Calls `on_over` once, when nothing more will be said of it, and `on_error` with an error of its."""
         self.note_id = note_id
         self._buffer = buffer
         self._on_over = on_over
@@ -227,11 +220,7 @@ class PageNote:
         """Whether all has been said."""
 
     async def take(self, reply: pb.GenerateResponse) -> None:
-        """Passes one reply on.
-
-        Raises:
-            StalledError: the page does not take it.
-        """
+        """Passes one reply on; raises StalledError where the page does not take it."""
         if reply.HasField("header") and not self.is_over:
             header = reply.header
             await self._buffer.put(messages.start(self.note_id, header.seed, header.sample_rate))
@@ -244,11 +233,7 @@ class PageNote:
             await self._buffer.put(messages.end(self.note_id, reply.held_seconds, truncated))
 
     async def fail(self, error: TimbrelError) -> None:
-        """Says why there is no more of the note, where it is not over.
-
-        Raises:
-            StalledError: the page does not take it.
-        """
+        """Says why there is no more of the note, where it is not over; raises as `take` does."""
         self._on_error(error)
         if not self.is_over:
             self.silence()

@@ -63,11 +63,7 @@ class WebFolder:
             return Response(status_code=204)
 
     def asset(self, request: Request) -> Response:
-        """Sends a file below the folder.
-
-        Raises:
-            NotFoundError: there is none of this name, or it is none to be served.
-        """
+        """Sends a file below the folder; raises NotFoundError where none of this name is to be served."""
         return self._respond(request, request.path_params["path"])
 
     def _respond(self, request: Request, name: str) -> Response:

@@ -50,13 +50,7 @@ class Backend:
     """
 
     def __init__(self, settings: ClientSettings) -> None:
-        """
-        Args:
-            settings: where the server is; without an address a private one is started.
-
-        Raises:
-            MissingExtraError, UnavailableError, OSError: it does not start.
-        """
+        """Starts a private server where `settings` have no address; raises where it does not start."""
         self._given = settings
         self._closed = False
         self._server = PrivateServer(settings.bundle) if settings.address is None else None

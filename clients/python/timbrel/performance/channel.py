@@ -96,10 +96,7 @@ class Channel:
     """Follows a channel's messages in the order of time."""
 
     def __init__(self, number: int) -> None:
-        """
-        Args:
-            number: 1..16.
-        """
+        """Channels are numbered 1..16."""
         self.n_pitch_bends = 0
         self._program = 0
         self._keys = HeldKeys(number)
@@ -107,7 +104,7 @@ class Channel:
 
     @property
     def notes(self) -> list[ScoreNote]:
-        """Those that have ended."""
+        """The notes that have ended."""
         return self._keys.notes
 
     @property

@@ -1,4 +1,4 @@
-"""Who plays what: timbres for the channels of a piece, as given or after their General MIDI programs."""
+"""Assigns timbres to the channels of a piece, as given or after their General MIDI programs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def program_of(name: str) -> int | None:
 
 
 def kinship(program: int, other: int) -> tuple[bool, bool, int]:
-    """How unlike two programs are, to sort by: the same, the relative, near in the family, near in number."""
+    """Ranks how unlike two programs are: the same, the relative, near in the family, near in number."""
     return (
         program // FAMILY_SIZE != other // FAMILY_SIZE,
         other not in (program, RELATIVES.get(program, program)),

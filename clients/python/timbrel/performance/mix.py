@@ -35,10 +35,7 @@ class Faders:
     """The gains of one channel, at any moment."""
 
     def __init__(self, states: Sequence[ChannelState], sample_rate: int) -> None:
-        """
-        Args:
-            states: by start, at least one.
-        """
+        """Takes at least one state; they come by their start."""
         ramp = max(1, round(RAMP_SECONDS * sample_rate))
         self._places: list[float] = []
         self._sides: list[tuple[float, float]] = []
@@ -55,7 +52,7 @@ class Faders:
                 self._add(0.0, gains)
 
     def gains(self, start: int, n_samples: int) -> Gains:
-        """Those of a stretch of the piece, in samples."""
+        """The gains over a stretch of the piece, in samples."""
         end = start + n_samples
         first = np.searchsorted(self._places, start, side="right")
         ends = self._at(np.array([start, end]))
@@ -85,10 +82,7 @@ class StereoMix:
     """Adds notes up; grows as they need it."""
 
     def __init__(self, sample_rate: int, seconds: float) -> None:
-        """
-        Args:
-            seconds: how long the piece will be, at a guess.
-        """
+        """Makes room for a piece of so many seconds, at a guess."""
         self._sample_rate = sample_rate
         self._sides = np.zeros((2, round(seconds * sample_rate)), dtype=np.float32)
         self._end = 0

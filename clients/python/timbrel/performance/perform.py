@@ -97,14 +97,11 @@ def _seconds(held: float, model: Model) -> float:
     return min(max(round(held * model.frame_rate) / model.frame_rate, least), most)
 
 
-DEFAULT_SEED = 1
-
-
 @dataclass(frozen=True)
 class PerformanceOptions:
-    """How a piece is performed."""
+    """The options of a performance."""
 
-    seed: int = DEFAULT_SEED
+    seed: int = 1
     """The same piece with the same seed sounds the same."""
 
     takes: int = 1
@@ -184,7 +181,7 @@ def perform(
     for note, places in zip(notes, plan.entries.values(), strict=True):
         mixdown.play(note, places)
     rate = options.sample_rate or model.sample_rate
-    mixed: Levelled = levelled(resampled(mixdown.audio(), model.sample_rate, rate), options.normalize)
+    mixed: Levelled = levelled(resampled(mixdown.mix.audio(), model.sample_rate, rate), options.normalize)
     return Performance(mixed.audio, rate, score, plan, parts, mixdown.n_cut, mixed.peak_db, mixed.gain_db)
 
 
@@ -204,7 +201,7 @@ class _Mixdown:
         self.n_cut = 0
         self._sample_rate = model.sample_rate
         self._longest_hold = model.seconds_range[1]
-        self._mix = StereoMix(model.sample_rate, score.seconds + model.max_seconds)
+        self.mix = StereoMix(model.sample_rate, score.seconds + model.max_seconds)
         self._faders = {
             channel: Faders(states, model.sample_rate) for channel, states in score.states.items()
         }
@@ -217,11 +214,7 @@ class _Mixdown:
             is_long = place.held > self._longest_hold
             played = (self._lengthened(sustain, place) if is_long else None) or trimmed
             start = round(place.start * self._sample_rate) - played.attack
-            self._mix.add(played.audio, start, self._faders[place.channel])
-
-    def audio(self) -> Stereo:
-        """The mix so far."""
-        return self._mix.audio()
+            self.mix.add(played.audio, start, self._faders[place.channel])
 
     def _lengthened(self, sustain: Sustain, place: ScoreNote) -> TrimmedNote | None:
         """The note held for longer than the bundle can hold it; None, and counted, where that cannot be."""

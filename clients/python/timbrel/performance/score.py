@@ -64,5 +64,5 @@ class Score:
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """Those with notes, in order."""
+        """The channels with notes, in order."""
         return tuple(sorted({note.channel for note in self.notes}))

@@ -130,7 +130,7 @@ def _is_dead(held: Audio) -> bool:
 
 
 def _decay_db_a_second(held: Audio, sample_rate: int) -> float:
-    """How fast a note dies while it is held, from its second quarter to its last; not below 0."""
+    """Measures how fast a held note dies, from its second quarter to its last; not below 0."""
     quarter = len(held) // 4
     drop = rms_db(held[quarter : 2 * quarter]) - rms_db(held[3 * quarter : 4 * quarter])
     return max(0.0, drop * sample_rate / (2 * quarter))

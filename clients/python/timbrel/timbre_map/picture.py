@@ -42,15 +42,6 @@ class Box:
             and other.bottom < self.top
         )
 
-    def holds(self, other: Box) -> bool:
-        """Whether the other lies within."""
-        return (
-            self.left <= other.left
-            and other.right <= self.right
-            and self.bottom <= other.bottom
-            and other.top <= self.top
-        )
-
     def shared_area(self, other: Box) -> float:
         """The area of the overlap; 0 for none."""
         width = min(self.right, other.right) - max(self.left, other.left)
@@ -177,11 +168,7 @@ def check_picture_path(path: str | os.PathLike[str]) -> Path:
 
 
 def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
-    """Draws the map to a PNG file, whole or not at all.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """Draws the map to a PNG file, whole or not at all; raises as `require_matplotlib` does."""
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -241,7 +228,7 @@ def _colours(families: Sequence[str]) -> dict[str, Any]:
 
 
 def _listed(colours: Any) -> Sequence[tuple[float, float, float]]:
-    """Those of a qualitative palette."""
+    """The colours of a qualitative palette."""
     return [tuple(colours(index)[:3]) for index in range(colours.N)]
 
 

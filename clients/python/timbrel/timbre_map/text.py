@@ -32,12 +32,11 @@ _ASCII = _Signs("o", ".", "+")
 
 
 def draw_text(instruments: Sequence[Instrument], width: int, *, colour: bool, unicode: bool) -> str:
-    """The unit disc, a mark for each instrument with its name beside it, and below it what had no room.
+    """Draws the unit disc, a mark and a name for each instrument, and below it what had no room.
 
     Args:
         width: columns that no line exceeds.
         colour: a colour for each family, by SGR sequences.
-        unicode: whether other than ASCII signs may be used.
     """
     families = sorted({each.family for each in instruments})
     paint = {

@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from timbrel.explore.access import AllowedHosts, is_loopback, is_wildcard
+from timbrel.explore.access import AllowedHosts, is_wildcard
+from timbrel.settings import is_loopback
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import timbrel.library.finish.manifest as manifest
 from timbrel.library.finish.instrument_files import write_sf2
 from timbrel.library.finish.manifest import ManifestRow, nsynth_family, read_rows, write_rows, write_table
 from timbrel.library.finish.summary import summarise
-from timbrel_bundle.request_fields import SamplingSettings
+from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
 
 NSYNTH_FIELDS = (
     *("note", "note_str", "instrument", "instrument_str", "pitch", "velocity", "sample_rate"),
@@ -63,6 +63,16 @@ def test_a_field_of_another_type_is_named(tmp_path: Path, row: ManifestRow, name
     path.write_text(json.dumps(json.loads(row.to_json()) | {name: value}) + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=f"line 1 has {name} .*, expected"):
         list(read_rows(path))
+
+
+def test_a_row_from_before_there_was_a_sampling_parameter_is_read(
+    row: ManifestRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = tuple(replace(each, off=256 if each.name == "top_k" else None) for each in SAMPLING_FIELDS)
+    monkeypatch.setattr(manifest, "SAMPLING_FIELDS", later)
+    values = json.loads(row.to_json())
+    del values["top_k"]
+    assert ManifestRow.from_json(json.dumps(values)).sampling == SamplingSettings(0.5, 256, 0.5)
 
 
 def test_the_table_has_the_same_columns_with_and_without_loops(tmp_path: Path, row: ManifestRow) -> None:

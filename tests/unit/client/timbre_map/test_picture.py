@@ -23,7 +23,8 @@ def check(points: list[tuple[float, float]], boxes: list[Box]) -> None:
     for one, other in itertools.combinations(boxes, 2):
         assert not one.overlaps(other)
     for box in boxes:
-        assert FRAME.holds(box)
+        assert FRAME.left <= box.left and box.right <= FRAME.right
+        assert FRAME.bottom <= box.bottom and box.top <= FRAME.top
         for x, y in points:
             assert not box.overlaps(Box(x - MARK, y - MARK, x + MARK, y + MARK))
 

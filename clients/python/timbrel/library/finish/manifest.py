@@ -190,14 +190,14 @@ class ManifestRow:
         except TypeError as error:
             raise ValueError(f"is no row of a library's manifest ({error})") from None
         for name, kind in COLUMNS.items():
-            if not _is_of(value := values.get(name), kind):
+            if not _is_of(value := row.flat()[name], kind):
                 raise ValueError(f"has {name} {value!r:.40}, expected {kind}")
         return row
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any]) -> ManifestRow:
         """Makes a row of a value for each of COLUMNS; raises TypeError where there are others."""
-        own = {**values}
+        own = {**{each.name: each.off for each in SAMPLING_FIELDS if each.off is not None}, **values}
         sampling = {name: own.pop(name) for name in _SAMPLING_COLUMNS if name in own}
         return cls(**own, sampling=SamplingSettings(**sampling))
 

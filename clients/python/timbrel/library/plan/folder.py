@@ -100,10 +100,9 @@ class LibraryFolder:
                 yield
 
     def claim(self, job: LibraryJob) -> None:
-        """Makes the folder this job's, or finds that it is already. The lock must be held.
+        """Makes the folder this job's, or finds that it is already; raises OtherJobError if it is another's.
 
-        Raises:
-            OtherJobError: it is another job's; the message says in what they differ.
+        The lock must be held.
         """
         wanted = {"key": job_key(job), "job": json.loads(json.dumps(job.to_json()))}
         if self.job_file.exists():

@@ -1,6 +1,7 @@
 """The formats of sample files, in one table.
 
-Whatever offers or lists formats reads SAMPLE_FORMATS: who adds a row adds a format.
+Whatever offers or lists formats reads SAMPLE_FORMATS: who adds a row adds a format. (Only the page's builder
+of instruments has a list of its own, in `clients/web/index.html`.)
 """
 
 from __future__ import annotations

@@ -11,11 +11,6 @@ from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
 from timbrel.library.plan.voice import Voice
 from timbrel_bundle.request_fields import SamplingSettings
 
-DEFAULT_SECONDS = 2.0
-DEFAULT_SAMPLE_RATE = 48_000
-DEFAULT_SEED = 1
-DEFAULT_TRIES = 3
-
 SEED_STRIDE = 100
 """Round robins lie this far apart in seeds, so that a second attempt at one is not another's first."""
 
@@ -59,14 +54,14 @@ class LibraryJob:
     sampling: SamplingSettings
     """How codes are drawn: each field a number, where need be the server's default."""
 
-    seed: int = DEFAULT_SEED
-    tries: int = DEFAULT_TRIES
+    seed: int = 1
+    tries: int = 3
     """Attempts at a note that comes out further than half a semitone off."""
 
     file_format: str = DEFAULT_FORMAT
     """The name of a SampleFormat."""
 
-    sample_rate: int = DEFAULT_SAMPLE_RATE
+    sample_rate: int = 48_000
     """Rate of the files, in Hz."""
 
     loops: bool = True
@@ -83,11 +78,7 @@ class LibraryJob:
 
 
 def check_job(job: LibraryJob, model: Model) -> None:
-    """Refuses a job that cannot be done.
-
-    Raises:
-        InvalidRequestError: this model, or this module, cannot do some of it; the message names all of that.
-    """
+    """Raises InvalidRequestError, naming all of it, where this model cannot do some of a job."""
     faults = [FieldViolation(field, fault) for field, fault in _faults(job, model) if fault]
     if faults:
         raise InvalidRequestError.of(faults)

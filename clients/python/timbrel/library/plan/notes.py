@@ -87,13 +87,13 @@ def _file(job: LibraryJob, voice: Voice, pitch: int, velocity: int, take: int) -
 def note_key(writer: ModelIdentity, order: NoteOrder) -> str:
     """Names a note: the SHA-256, in hex, of the model that writes it and of everything that is asked for."""
     # Equal to asdict(), which copies every value and takes ten times as long.
-    asked = {**vars(order), "sampling": vars(order.sampling)}
+    asked = {**vars(order), "sampling": order.sampling.effective()}
     return _hash({"version": KEY_VERSION, "writer": vars(writer), "order": asked})
 
 
 def job_key(job: LibraryJob) -> str:
     """Names a job: its SHA-256, in hex. Equal jobs may share a folder."""
-    return _hash({"version": KEY_VERSION, "job": job.to_json()})
+    return _hash({"version": KEY_VERSION, "job": {**job.to_json(), "sampling": job.sampling.effective()}})
 
 
 def codes_hash(codes: npt.NDArray[np.uint16]) -> str:

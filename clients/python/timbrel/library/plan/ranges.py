@@ -31,8 +31,7 @@ def parse_pitches(text: str) -> tuple[int, ...]:
 def parse_velocities(text: str) -> tuple[int, ...]:
     """Reads MIDI velocities, ranges and steps: "40,80,120", "20-120:20". Each once, rising.
 
-    Raises:
-        InvalidRequestError: something else stands there, or nothing does.
+    Raises as `parse_pitches` does.
     """
     return _parse(text, "velocities", _VELOCITY_RANGE, "40,80,120 or 20-120:20", 1)
 

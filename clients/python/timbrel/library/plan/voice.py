@@ -68,7 +68,7 @@ class NamedPoint(NamedTuple):
 
 
 def name_voices(named: Iterable[NamedPoint], known: Sequence[Instrument]) -> tuple[Voice, ...]:
-    """Makes a voice of each point; the same one under the same name comes once.
+    """Makes a voice of each point, the same one under the same name once.
 
     Raises:
         InvalidRequestError: a point lies outside of the unit disc.
@@ -92,11 +92,7 @@ def name_voices(named: Iterable[NamedPoint], known: Sequence[Instrument]) -> tup
 
 
 def grid_points(n_across: int) -> list[tuple[float, float]]:
-    """Lays a square lattice, `n_across` from edge to edge, over the unit disc; gives its points, from below.
-
-    Raises:
-        InvalidRequestError: `n_across` is not 1 to MAX_GRID.
-    """
+    """Lays a square lattice, 1 to MAX_GRID across, over the unit disc; gives its points, from below."""
     if not 1 <= n_across <= MAX_GRID:
         raise refusal("grid", f"{n_across} points across is not allowed; 1 to {MAX_GRID} is")
     if n_across == 1:
@@ -108,11 +104,7 @@ def grid_points(n_across: int) -> list[tuple[float, float]]:
 def path_points(
     start: tuple[float, float], end: tuple[float, float], steps: int
 ) -> list[tuple[float, float]]:
-    """Gives `steps` points in a straight line from one point to another, both included.
-
-    Raises:
-        InvalidRequestError: `steps` is not 2 to MAX_PATH_STEPS.
-    """
+    """Gives `steps` points, 2 to MAX_PATH_STEPS, straight from one point to another, both included."""
     if not 2 <= steps <= MAX_PATH_STEPS:
         raise refusal("path", f"{steps} steps are not allowed; 2 to {MAX_PATH_STEPS} are")
     shares = [index / (steps - 1) for index in range(steps)]

@@ -52,12 +52,7 @@ class HarmonicSum:
     name = "harmonic-sum"
 
     def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
-        """Takes the median over voiced frames from 50 ms on: a fractional MIDI note number, None for none.
-
-        Args:
-            audio: [samples], mono, beginning with the onset.
-            sample_rate: samples per second.
-        """
+        """Takes the median over voiced frames from 50 ms on; see `Tracker.measure`."""
         signal = at_measuring_rate(audio, sample_rate)
         padded = np.pad(signal, (0, max(0, FRAME - len(signal))))
         frames = np.lib.stride_tricks.sliding_window_view(padded, FRAME)[::HOP].astype(np.float64)

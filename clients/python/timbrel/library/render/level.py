@@ -1,4 +1,4 @@
-"""How loud a sound is: its level over time, its loudness to the ear, and where it begins and ends.
+"""Measures how loud a sound is, over time and to the ear, and finds where it begins and ends.
 
 Audio is float32 [samples], mono, full scale at 1. The loudness is that of the loudest 400 ms, K-weighted: the
 momentary loudness of EBU Tech 3341 on the filter of ITU-R BS.1770-4, of which only the magnitude is applied,
@@ -123,11 +123,7 @@ def loudness(audio: Audio, sample_rate: int) -> float:
 
 
 def instrument_gain_db(notes: Iterable[tuple[float, float]]) -> float:
-    """Chooses one gain for all notes of an instrument, so that their levels keep their distances.
-
-    Args:
-        notes: the loudness in LUFS and the true peak in dB of each.
-    """
+    """Chooses one gain for notes (LUFS, true peak in dB) of one instrument: levels keep their distances."""
     sounding = [(lufs, peak) for lufs, peak in notes if peak > SILENCE_DB]
     if not sounding:
         return 0.0

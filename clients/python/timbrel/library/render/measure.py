@@ -117,11 +117,7 @@ class MeasurementLog:
     """
 
     def __init__(self, path: Path, trackers: str) -> None:
-        """
-        Args:
-            path: the file; it need not exist.
-            trackers: names of those that listen.
-        """
+        """The file at `path` need not exist; `trackers` names those that listen."""
         self._path = path
         self._identity: dict[str, Any] = {"version": MEASURE_VERSION, "trackers": trackers}
         self._lock = threading.Lock()
@@ -134,11 +130,7 @@ class MeasurementLog:
             return self._known.get(key)
 
     def put(self, key: str, measurement: Measurement) -> None:
-        """Appends a measurement.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Appends a measurement; raises OSError where it cannot be written."""
         line = json.dumps({"key": key, **self._identity, "measurement": vars(measurement)}) + "\n"
         with self._lock, self._path.open("ab") as file:
             file.write((("\n" if self._torn else "") + line).encode())

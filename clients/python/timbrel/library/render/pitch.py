@@ -32,7 +32,7 @@ class Tracker(Protocol):
     name: str
 
     def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
-        """Hears the pitch of audio [samples] as a fractional MIDI note number; None where there is none."""
+        """Hears the pitch of audio [samples] from its onset on: a fractional MIDI note number, or None."""
 
 
 class _Swift(PitchMeter):

@@ -115,12 +115,7 @@ class Renderer:
         trackers: TrackerPair,
         pool: WorkerPool,
     ) -> None:
-        """
-        Args:
-            measured: the log of what was measured before.
-            codec_rate: sample rate of what `decode` gives.
-            pool: where notes are decoded and measured.
-        """
+        """Goes on from the log `measured`; `decode` gives sound at `codec_rate`, in the threads of `pool`."""
         self._job = job
         self._store = store
         self._log = MeasurementLog(measured, trackers.name)
@@ -178,11 +173,7 @@ class Renderer:
             )
 
     def load(self, key: str) -> DecodedNote:
-        """Loads a raw note of the store, and its sound at the rate of the library's files.
-
-        Raises:
-            OSError: it is not there, or damaged.
-        """
+        """Loads a raw note, and its sound at the files' rate; raises OSError where it is gone or damaged."""
         if (decoded := self._cache.take(key)) is not None:
             return decoded
         note = self.note(key)

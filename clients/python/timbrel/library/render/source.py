@@ -79,11 +79,7 @@ class ClientSource:
         self._required: ModelIdentity | None = None
 
     def require(self, model: ModelIdentity) -> None:
-        """Refuses, from now on, servers whose model writes other codes.
-
-        Raises:
-            BundleMismatchError: one that answers does; the message names it.
-        """
+        """Refuses, from now on, servers whose model writes other codes; raises as `check_model` does."""
         self._required = model
         for name, client in self._clients.items():
             # One that is not there now is asked when it is back.
@@ -147,7 +143,7 @@ class ClientSource:
 
 
 def server_addresses(given: Iterable[str] | None, environment: Mapping[str, str]) -> list[str]:
-    """Reads HOST:PORT of each server from the options, else TIMBREL_SERVER. Both may join several by commas.
+    """Reads HOST:PORT of each server from the options, else TIMBREL_SERVER. Commas may join several.
 
     Raises:
         InvalidRequestError: one makes no sense.
@@ -159,10 +155,7 @@ def server_addresses(given: Iterable[str] | None, environment: Mapping[str, str]
 
 
 def first_answering(clients: Mapping[str, Client], tell: Tell) -> Client:
-    """Finds the first client whose server answers: it tells of the bundle, and brings the codec.
-
-    Args:
-        tell: called with one line for each server that is not there to begin with.
+    """Finds the first client whose server answers, for the bundle and the codec; tells of those before it.
 
     Raises:
         TimbrelError: none answers.
@@ -180,11 +173,7 @@ def first_answering(clients: Mapping[str, Client], tell: Tell) -> Client:
 
 
 def check_model(name: str, client: Client, wanted: ModelIdentity) -> None:
-    """Refuses a server that would write other codes than this model.
-
-    Raises:
-        BundleMismatchError: the message names the server, and in what its model differs.
-    """
+    """Raises BundleMismatchError, naming the server, where it would write other codes than this model."""
     found = vars(ModelIdentity.of(client.model()))
     for field, other in vars(wanted).items():
         one = found[field]

@@ -15,11 +15,7 @@ class WorkQueue(Generic[Name, Order]):
     """Named orders, to be taken by any `Lease`. Threads may share it."""
 
     def __init__(self, orders: Iterable[tuple[Name, Order]], max_out: int) -> None:
-        """
-        Args:
-            orders: taken from the front, as they are needed.
-            max_out: orders that may be taken and not yet `task_done`: bounds what waits for the consumer.
-        """
+        """Has at most `max_out` orders out that are not yet `task_done`: it bounds what waits for those."""
         self._fresh = iter(orders)
         self._returned: deque[tuple[Name, Order]] = deque()
         self._max_out = max_out

@@ -75,12 +75,7 @@ def at_measuring_rate(audio: npt.NDArray[np.float32], sample_rate: int) -> npt.N
 
 
 def track_pitch(audio: npt.NDArray[np.float32], sample_rate: int) -> PitchTrack:
-    """Tracks the fundamental, 47 to 2400 Hz, every 20 ms. Silence follows a note below a frame of 64 ms.
-
-    Args:
-        audio: [samples], mono.
-        sample_rate: samples per second.
-    """
+    """Tracks the fundamental, 47 to 2400 Hz, every 20 ms. Silence follows a note below a frame of 64 ms."""
     frames = _Frames(at_measuring_rate(audio, sample_rate))
     return frames.track(np.ones(len(frames.power), dtype=np.bool_))
 
@@ -91,12 +86,7 @@ class Yin:
     name = "yin"
 
     def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
-        """Takes the median over voiced frames from 50 ms on: a fractional MIDI note number, None for none.
-
-        Args:
-            audio: [samples], mono, beginning with the onset.
-            sample_rate: samples per second.
-        """
+        """Takes the median over voiced frames from 50 ms on; see `Tracker.measure`."""
         frames = _Frames(at_measuring_rate(audio, sample_rate))
         # Only what counts is listened to: half of a note may be its release.
         loud = frames.power > frames.power.max() * 10.0 ** (-QUIET_DB / 10.0)
