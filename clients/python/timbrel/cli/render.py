@@ -28,8 +28,8 @@ examples:
   timbrel render --morph Violin:Trumpet --steps 5 --out morph.wav       morph-1.wav to morph-5.wav
   timbrel render --timbre Oboe --out oboe.wav --json | jq '.notes[0].seed'
 
-The same command with the same --seed writes the same bytes (as .ogg: the same sound). `timbrel info` lists the
-instruments and ranges.
+The same command with the same --seed writes the same bytes (as .ogg: the same sound). `timbrel info` lists
+the instruments and ranges.
 """
 
 SHOWN = " (default %(default)s)"
