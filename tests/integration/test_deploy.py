@@ -190,7 +190,8 @@ def contained(tiny_bundle: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Po
         [
             *("bwrap", "--unshare-user", "--unshare-pid", "--uid", str(NOBODY), "--gid", str(NOBODY)),
             *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"),
-            *("--ro-bind", str(tiny_bundle), str(tiny_bundle), "--cap-drop", "ALL", "--clearenv"),
+            *("--ro-bind", str(ROOT), str(ROOT), "--ro-bind", str(tiny_bundle), str(tiny_bundle)),
+            *("--cap-drop", "ALL", "--clearenv"),
             *("--setenv", "PATH", "/usr/bin:/bin", "--setenv", "OMP_NUM_THREADS", "1"),
             *(word for name, value in kept.items() for word in ("--setenv", name, value)),
             *("--setenv", "TIMBREL_TOKEN", "a-secret-token", "--die-with-parent"),
