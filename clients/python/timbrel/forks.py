@@ -13,6 +13,9 @@ import os
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+# That a private server ends with its client is no news, which gRPC else tells on standard error.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 _HELP = "make clients after the fork, not before, or have multiprocessing start its processes by 'spawn'"
 
 _callers: list[int] = []
