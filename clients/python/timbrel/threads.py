@@ -34,6 +34,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_handle_exception)
         self._thread = threading.Thread(target=self._loop.run_forever, name="timbrel-loop", daemon=True)
         self._thread.start()
 
@@ -101,6 +102,12 @@ class LoopThread:
         """Ends the thread, at the end of the program: what still runs is left as it is."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
+
+
+def _handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Reports what failed in the loop, but for gRPC's wake-ups of other loops, which may have been closed."""
+    if "PollerCompletionQueue" not in str(context.get("handle")):
+        loop.default_exception_handler(context)
 
 
 def _wait(items: queue.SimpleQueue[_Item]) -> _Item:
