@@ -75,6 +75,8 @@ def session_options(n_threads: int = 0) -> ort.SessionOptions:
     options.intra_op_num_threads = n_threads
     options.inter_op_num_threads = 1
     options.log_severity_level = LOG_ERRORS_ONLY
+    # What `graph_header` read as ONNX is not to be taken for onnxruntime's own format, by four bytes in it.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     return options
 
 

@@ -76,9 +76,12 @@ def test_a_small_message_that_inflates_to_a_large_one_is_refused_unopened(tiny_b
 
 
 def test_compressed_replies_are_refused_however_small(tiny_bundle: Path) -> None:
-    with serving(tiny_bundle, grpc.Compression.Gzip) as server, timbrel.Client(server.address) as client:
-        with pytest.raises(timbrel.ServerError, match=r"cannot be decoded|disabled"):
-            client.model()
+    with (
+        serving(tiny_bundle, grpc.Compression.Gzip) as server,
+        timbrel.Client(server.address) as client,
+        pytest.raises(timbrel.ServerError, match=r"cannot be decoded|disabled"),
+    ):
+        client.model()
 
 
 @pytest.mark.parametrize("method", CALLS)

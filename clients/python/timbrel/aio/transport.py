@@ -24,7 +24,7 @@ CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 250),
     ("grpc.max_reconnect_backoff_ms", 2000),
     # Replies are never inflated: gRPC looks at a message's size only after that, so that some kilobytes could
-    # fill the memory. The first refuses calls that are compressed, but lets through what comes with their head.
+    # fill the memory. The first ends calls that are compressed, too late for what comes in one packet.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.per_message_decompression", 0),
 )
