@@ -6,14 +6,27 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
+import numpy as np
 import pytest
+from google.rpc import error_details_pb2, status_pb2
 from hostile_server import HostileServer, serving
 
 import timbrel
+from timbrel.files import cache_folder
+from timbrel_bundle.errors import UNPRINTABLE
+from timbrel_bundle.layout import CODEC_DECODER
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 CENTRE = (0.0, 0.0)
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+"""Sets a terminal's title, clears it, and turns the direction of writing."""
+
+Run = Callable[..., tuple[int, str, str]]
+Spoil = Callable[[pb.Manifest], object]
 
 
 @pytest.fixture
@@ -28,6 +41,12 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def recording() -> tuple[Any, int]:
+    """[samples] and their rate."""
+    return np.sin(np.arange(8000) / 10).astype(np.float32), 16_000
 
 
 @pytest.fixture
@@ -92,3 +111,149 @@ def test_undecodable_replies_are_an_error_of_the_servers(
     server.answers[method] = lambda _: [body]
     with pytest.raises(timbrel.ServerError, match="cannot be decoded"):
         CALLS[method](client)
+
+
+def _set(section: str, **fields: int) -> Spoil:
+    return lambda manifest: getattr(manifest, section).MergeFrom(
+        type(getattr(manifest, section))(**fields)  # type: ignore[operator]
+    )
+
+
+ABSURD: dict[str, tuple[Spoil, str]] = {
+    "a cache of terabytes": (_set("model", max_positions=2**31), "max_positions 2147483648"),
+    "a cache of many heads": (
+        _set("model", max_positions=2**18, head_dim=1024, n_kv_heads=256, n_decoder_layers=256),
+        "cache takes",
+    ),
+    "endless notes": (_set("model", max_frames=2**32 - 1), "max_frames 4294967295"),
+    "long frames": (_set("codec", hop_length=2**31), "hop_length 2147483648"),
+    "long notes": (
+        lambda manifest: (
+            _set("codec", hop_length=2**16)(manifest),
+            _set("model", max_frames=2**17, max_positions=2**17 + 10)(manifest),
+        ),
+        "has notes of",
+    ),
+    "many codebooks": (
+        lambda manifest: (
+            _set("codec", n_codebooks=10**6)(manifest),
+            manifest.codec.silence.extend([0] * (10**6 - len(manifest.codec.silence))),
+        ),
+        "n_codebooks 1000000",
+    ),
+    "a large state": (
+        lambda manifest: manifest.codec.decoder_state.add(name="s", shape=[2**20] * 3, dtype="float32"),
+        "numbers",
+    ),
+    "a state of many axes": (
+        lambda manifest: manifest.codec.decoder_state.add(
+            name="s", shape=[2**32 - 1] * 500_000, dtype="float32"
+        ),
+        "axes",
+    ),
+    "a delay of hours": (_set("codec", delay_samples=2**32 - 1), "delay_samples"),
+    "keys held for ever": (lambda manifest: setattr(manifest.ranges, "seconds_max", float("inf")), "seconds"),
+    "no number": (lambda manifest: setattr(manifest.ranges, "seconds_max", float("nan")), "seconds"),
+    "a name that acts": (lambda manifest: setattr(manifest, "name", ESCAPE), "cannot be printed"),
+    "a licence that acts": (
+        lambda manifest: manifest.training.sources.add(name="x", licence=ESCAPE),
+        "cannot be printed",
+    ),
+    "a name of a megabyte": (lambda manifest: setattr(manifest, "name", "x" * 10**6), "1000000 characters"),
+}
+
+
+@pytest.mark.parametrize("case", ABSURD)
+def test_an_absurd_manifest_is_refused(client: timbrel.Client, server: HostileServer, case: str) -> None:
+    spoil, fault = ABSURD[case]
+    spoil(server.model.manifest)
+    with pytest.raises(timbrel.ServerError, match=fault) as error:
+        client.model()
+    assert not UNPRINTABLE.search(str(error.value))
+
+
+def test_an_engine_that_acts_on_terminals_is_refused(client: timbrel.Client, server: HostileServer) -> None:
+    server.model.engine.server_version = ESCAPE
+    with pytest.raises(timbrel.ServerError, match=r"engine .* cannot be printed"):
+        client.model()
+
+
+def _point(**fields: Any) -> Callable[[pb.TimbreMap], object]:
+    return lambda timbre_map: timbre_map.points[3].MergeFrom(pb.TimbrePoint(**fields))
+
+
+BAD_MAPS: dict[str, tuple[Callable[[pb.TimbreMap], object], str]] = {
+    "no number": (_point(x=float("nan")), "no point of the disc"),
+    "infinitely far": (_point(y=float("inf")), "no point of the disc"),
+    "outside": (_point(x=1.0, y=1.0), "no point of the disc"),
+    "no pitches": (_point(pitch_min=2**31), "no range"),
+    "acts": (_point(family=ESCAPE), "cannot be printed"),
+    "long": (_point(instrument="x" * 10**6), "1000000 characters"),
+    "many": (lambda timbre_map: timbre_map.points.extend([pb.TimbrePoint()] * 20_000), "points"),
+}
+
+
+@pytest.mark.parametrize("arguments", [["map"], ["map", "--out", "map.png"], ["map", "--json"], ["info"]])
+@pytest.mark.parametrize("case", BAD_MAPS)
+def test_a_map_that_is_none_ends_commands_with_one_line(
+    run: Run, server: HostileServer, arguments: list[str], case: str
+) -> None:
+    spoil, fault = BAD_MAPS[case]
+    spoil(server.map.timbre_map)
+    status, out, error = run(*arguments, "--server", server.address)
+    assert (status, out) == (2, "")
+    assert error.startswith("timbrel: the server's timbre map") and fault in error
+    assert not UNPRINTABLE.search(error.removesuffix("\n")) and len(error) < 400
+
+
+def test_located_neighbours_are_checked_too(
+    client: timbrel.Client, server: HostileServer, recording: tuple[Any, int]
+) -> None:
+    assert client.locate(*recording).nearest
+    server.located.neighbours[0].distance = float("nan")
+    with pytest.raises(timbrel.ServerError, match="distance"):
+        client.locate(*recording)
+    server.located.neighbours[0].MergeFrom(pb.Neighbour(point=pb.TimbrePoint(instrument=ESCAPE), distance=1))
+    with pytest.raises(timbrel.ServerError, match="cannot be printed"):
+        client.locate(*recording)
+
+
+def test_messages_of_errors_do_not_act_on_terminals(client: timbrel.Client, server: HostileServer) -> None:
+    violations = [error_details_pb2.BadRequest.FieldViolation(field=ESCAPE, description=ESCAPE * 1000)] * 100
+    status = status_pb2.Status(code=3, message=ESCAPE)
+    status.details.add().Pack(error_details_pb2.BadRequest(field_violations=violations))
+    refused = pb.GenerateBatchResponse(id=0, status=status)
+    server.answers["GenerateBatch"] = lambda _: [refused.SerializeToString()]
+    with pytest.raises(timbrel.InvalidRequestError) as error:
+        list(client.generate_many([timbrel.NoteRequest(CENTRE)]))
+    assert not UNPRINTABLE.search(str(error.value))
+    assert len(str(error.value)) < 100_000
+
+
+@pytest.mark.parametrize("size", [2**62, 2**40])
+def test_a_file_that_is_said_to_be_huge_is_not_fetched(
+    client: timbrel.Client, server: HostileServer, size: int
+) -> None:
+    graph = next(each for each in server.model.manifest.files if each.name == CODEC_DECODER)
+    graph.size = size
+    server.answers["GetFile"] = lambda _: (
+        pb.GetFileResponse(data=bytes(1 << 20)).SerializeToString() for _ in range(40)
+    )
+    with pytest.raises(timbrel.BundleMismatchError, match=f"{size} bytes, up to"):
+        client.prepare()
+    assert _cached_bytes() < 2**20
+
+
+def test_more_of_a_file_than_the_manifest_says_is_not_kept(
+    client: timbrel.Client, server: HostileServer
+) -> None:
+    server.answers["GetFile"] = lambda _: (
+        pb.GetFileResponse(data=bytes(1 << 20)).SerializeToString() for _ in range(40)
+    )
+    with pytest.raises(timbrel.BundleMismatchError, match="more of"):
+        client.prepare()
+    assert _cached_bytes() < 2**20
+
+
+def _cached_bytes() -> int:
+    return sum(path.stat().st_size for path in cache_folder().rglob("*") if path.is_file())

@@ -23,6 +23,9 @@ except ImportError:  # not a POSIX system: parts are not shared between processe
 CACHE_VARIABLE = "TIMBREL_CACHE"
 """Environment variable that names the cache folder itself."""
 
+MOST_BYTES = 2**29
+"""A file that is said to be larger is not fetched: codecs take some megabytes, EnCodec's some sixty."""
+
 Fetch = Callable[[str, int], Iterator[pb.GetFileResponse]]
 """Starts a transfer: (file name, bytes to skip) -> replies."""
 
@@ -54,7 +57,8 @@ class FileCache:
         """Fetches those of the files that are not here yet, and returns the folder.
 
         Raises:
-            BundleMismatchError: the bundle has no such file, or what arrived is not what the manifest states.
+            BundleMismatchError: the bundle has no such file or one beyond MOST_BYTES, or what arrived is not
+                what the manifest states.
             OSError: the cache folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -66,6 +70,8 @@ class FileCache:
 
     def _describe(self, name: str) -> pb.BundleFile:
         for file in self._manifest.files:
+            if file.name == name and file.size > MOST_BYTES:
+                raise BundleMismatchError(f"{name} has {file.size} bytes, up to {MOST_BYTES} are fetched")
             if file.name == name:
                 return file
         raise BundleMismatchError(f"the server's bundle has no {name}")

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from timbrel import files
 from timbrel.aio.transport import Transport
-from timbrel.core.model import check_manifest
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.core.retry import Patience, RetryPolicy
 from timbrel.core.timbre import instrument_point
@@ -101,7 +100,6 @@ class Connection:
     async def fresh_model(self, timeout: float | None) -> pb.GetModelResponse:
         """Asks once more what is served, within so many seconds, and remembers that from then on."""
         model = await (await self.open()).get_model(timeout)
-        check_manifest(model.manifest)
         self._model = model
         return model
 
@@ -110,9 +108,7 @@ class Connection:
         self._check()
         async with self._making["model"]:
             if self._model is None:
-                model = await self.call(Transport.get_model)
-                check_manifest(model.manifest)
-                self._model = model
+                self._model = await self.call(Transport.get_model)
             return self._model
 
     async def timbre_map(self) -> pb.TimbreMap:

@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 
 from timbrel.core.faults import DETAILS_KEY, error_from_status
+from timbrel.core.model import check_model, check_timbre_map
 from timbrel.errors import CancelledError, ServerError, TimbrelError, UnavailableError, refusal
 from timbrel.forks import about_to_connect
 from timbrel.settings import CA_VARIABLE, INSECURE_VARIABLE, SYSTEM, Security, parse_address
@@ -78,11 +79,13 @@ class Transport:
 
     async def get_model(self, timeout: float | None) -> pb.GetModelResponse:
         reply = await self._unary(self._stub.GetModel, pb.GetModelRequest(), timeout)
-        return cast(pb.GetModelResponse, reply)
+        check_model(model := cast(pb.GetModelResponse, reply))
+        return model
 
     async def get_timbre_map(self, timeout: float | None) -> pb.TimbreMap:
         reply = await self._unary(self._stub.GetTimbreMap, pb.GetTimbreMapRequest(), timeout)
-        return cast(pb.GetTimbreMapResponse, reply).timbre_map
+        check_timbre_map(timbre_map := cast(pb.GetTimbreMapResponse, reply).timbre_map)
+        return timbre_map
 
     async def locate(self, request: pb.LocateRequest, timeout: float | None) -> pb.LocateResponse:
         return cast(pb.LocateResponse, await self._unary(self._stub.Locate, request, timeout))
