@@ -57,17 +57,25 @@ def atomic_write(path: Path | str, data: bytes | str) -> None:
         os.fsync(file.fileno())
 
 
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says. Raises ValueError where it is none, or is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object that a file holds. Raises BundleError where it is missing or holds no such thing."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except FileNotFoundError:
         raise BundleError(path, "the file is missing") from None
     except OSError as error:
         raise BundleError(
             path, f"cannot be read ({error.strerror})", "check the path and its permissions"
         ) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BundleError(path, f"is not valid JSON ({error})") from None
     if not isinstance(content, dict):
         raise BundleError(path, f"holds a JSON {type(content).__name__}, an object is needed")
