@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
+import onnx
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from hostile_server import HostileServer, serving
+from onnx import TensorProto, helper
 
 import timbrel
 from timbrel.files import cache_folder
 from timbrel_bundle.errors import UNPRINTABLE
 from timbrel_bundle.layout import CODEC_DECODER
+from timbrel_bundle.manifest import bundle_hash
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 CENTRE = (0.0, 0.0)
@@ -257,3 +261,86 @@ def test_more_of_a_file_than_the_manifest_says_is_not_kept(
 
 def _cached_bytes() -> int:
     return sum(path.stat().st_size for path in cache_folder().rglob("*") if path.is_file())
+
+
+def _hop(server: HostileServer) -> None:
+    server.model.manifest.codec.hop_length //= 2
+
+
+def _graph(change: Callable[[onnx.ModelProto], object]) -> Callable[[HostileServer], None]:
+    """Serves another codec, well described."""
+
+    def serve(server: HostileServer) -> None:
+        model = onnx.load(server.bundle.file(CODEC_DECODER), load_external_data=False)
+        change(model)
+        data = model.SerializeToString()
+        manifest = server.model.manifest
+        listed = next(each for each in manifest.files if each.name == CODEC_DECODER)
+        listed.sha256, listed.size = hashlib.sha256(data).hexdigest(), len(data)
+        manifest.bundle_hash = bundle_hash(manifest.files)
+        answer = server.answers["GetFile"]
+
+        def get_file(requests: Iterator[bytes]) -> Iterable[bytes]:
+            request = pb.GetFileRequest.FromString(body := next(requests))
+            if request.name != CODEC_DECODER:
+                return answer(iter([body]))
+            return [pb.GetFileResponse(data=data[request.offset :]).SerializeToString()]
+
+        server.answers["GetFile"] = get_file
+
+    return serve
+
+
+def _rename_output(model: onnx.ModelProto, name: str, op_type: str, *inputs: str, **attributes: Any) -> None:
+    """Has another node make an output."""
+    for node in model.graph.node:
+        node.output[:] = [f"{each}_before" if each == name else each for each in node.output]
+        node.input[:] = [f"{each}_before" if each == name else each for each in node.input]
+    model.graph.node.append(helper.make_node(op_type, [f"{name}_before", *inputs], [name], **attributes))
+
+
+def _first_state(model: onnx.ModelProto) -> str:
+    return next(each.name for each in model.graph.output if each.name != "audio")
+
+
+def _fail_as_it_runs(model: onnx.ModelProto) -> None:
+    _rename_output(model, "audio", "Reshape", "other_shape")
+    model.graph.node.insert(0, helper.make_node("Shape", ["codes"], ["other_shape"]))
+
+
+def _secret(model: onnx.ModelProto) -> None:
+    tensor = TensorProto(
+        name="secret", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL
+    )
+    tensor.external_data.add(key="location", value="secret.bin")
+    model.graph.node.append(helper.make_node("Constant", [], ["unused"], value=tensor))
+
+
+BAD_CODECS: dict[str, tuple[Callable[[HostileServer], None], str]] = {
+    "wrong hop_length": (_hop, "gives audio of shape"),
+    "reads a file": (_graph(_secret), "'secret' from a file"),
+    "no tensor": (
+        _graph(lambda model: _rename_output(model, "audio", "SequenceConstruct")),
+        "cannot load|as seq",
+    ),
+    "fails": (
+        _graph(_fail_as_it_runs),
+        "onnxruntime cannot run it",
+    ),
+    "state of another shape": (
+        _graph(lambda model: _rename_output(model, _first_state(model), "Concat", "audio_before", axis=0)),
+        "onnxruntime cannot|the state|as tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CODECS)
+def test_a_codec_that_is_none_is_a_mismatch(client: timbrel.Client, server: HostileServer, case: str) -> None:
+    spoil, fault = BAD_CODECS[case]
+    spoil(server)
+    with pytest.raises(timbrel.BundleMismatchError, match=fault):
+        _ = client.generate(CENTRE).audio
+    with pytest.raises(timbrel.BundleMismatchError, match=fault):
+        list(client.stream(CENTRE))
+    with pytest.raises(timbrel.BundleMismatchError, match=fault), client.play() as player:
+        list(player.note_on(CENTRE))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from timbrel import errors
-from timbrel_bundle.errors import printable
+from timbrel_bundle.errors import BundleError, printable
 
 DETAILS_KEY = "grpc-status-details-bin"
 """The trailing metadata key under which a server sends a google.rpc.Status."""
@@ -45,6 +46,15 @@ def error_from_status(code: int, message: str, details: bytes = b"") -> errors.T
 def _shown(text: str) -> str:
     """A text of the server's as one line that can be shown."""
     return printable(" ".join(text[:LONGEST_MESSAGE].split()))
+
+
+@contextlib.contextmanager
+def codec_faults() -> Iterator[None]:
+    """Raises BundleMismatchError where the codec, which came from the server, fails within the block."""
+    try:
+        yield
+    except BundleError as error:
+        raise errors.BundleMismatchError(str(error)) from error
 
 
 def _parse(details: bytes) -> status_pb2.Status:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from timbrel.core.faults import codec_faults
 from timbrel.errors import BundleMismatchError, ServerError
 from timbrel_bundle.codec import CodecStream
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -100,10 +101,17 @@ class StreamDecoder:
         self._codec = codec
 
     def push(self, reply: pb.GenerateResponse) -> Audio:
-        """Takes one reply; returns what can be heard by it, maybe nothing. Raises as `NoteAssembler.feed`."""
-        return self._codec.push(self._assembler.feed(reply))
+        """Takes one reply; returns what can be heard by it, maybe nothing.
+
+        Raises:
+            BundleMismatchError: the codec fails; and as `NoteAssembler.feed`.
+        """
+        codes = self._assembler.feed(reply)
+        with codec_faults():
+            return self._codec.push(codes)
 
     def finish(self) -> Audio:
         """The end of the sound, once the stream has ended. Raises as `NoteAssembler.finish`."""
         self._assembler.finish()
-        return self._codec.finish()
+        with codec_faults():
+            return self._codec.finish()
