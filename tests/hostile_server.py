@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.request_fields import DEFAULT_SAMPLING
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 SERVICE = "/timbrel.v1.Synthesizer/"
@@ -26,7 +27,13 @@ class HostileServer(grpc.GenericRpcHandler):
 
     def __init__(self, bundle: Path) -> None:
         self.bundle = Bundle.open(bundle)
-        engine = pb.EngineInfo(provider="CPUExecutionProvider", precision="fp32", n_slots=4, max_live_notes=8)
+        engine = pb.EngineInfo(
+            provider="CPUExecutionProvider",
+            precision="fp32",
+            n_slots=4,
+            max_live_notes=8,
+            default_sampling=DEFAULT_SAMPLING.to_pb(),
+        )
         self.model = pb.GetModelResponse(manifest=self.bundle.manifest, engine=engine)
         self.map = pb.GetTimbreMapResponse(timbre_map=self.bundle.timbre_map)
         self.located = pb.LocateResponse(

@@ -89,7 +89,8 @@ def parse_message(content: dict[str, Any], message: M, path: Path) -> M:
     """
     try:
         return json_format.ParseDict(content, message, ignore_unknown_fields=True)
-    except (json_format.ParseError, RecursionError) as error:
+    # The last is what protobuf makes of a name with half a surrogate pair.
+    except (json_format.ParseError, RecursionError, UnicodeError, SystemError) as error:
         raise BundleError(path, f"does not describe a {type(message).__name__} ({error})") from None
 
 

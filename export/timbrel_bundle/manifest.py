@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from google.protobuf.message import Message
 
-from timbrel_bundle.audio import MAX_SAMPLE_RATE
+from timbrel_bundle.audio import MAX_SAMPLE_RATE, MAX_SAMPLES
 from timbrel_bundle.errors import UNPRINTABLE, BundleError
 from timbrel_bundle.files import parse_message, read_json_object, sha256_file, write_message
 from timbrel_bundle.layout import CLIENT_FETCHABLE, FORMAT_VERSION
@@ -17,6 +18,8 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MAX_CODEBOOK_SIZE = 2**16
 """Codes travel as uint16."""
+
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 STATE_DTYPES = ("float32", "float64", "int64")
 
@@ -39,8 +42,8 @@ MOST: Mapping[str, Mapping[str, int]] = {
 """The most that a manifest may say, far above what any bundle needs: memory is taken by these numbers, and a
 manifest may come from anywhere."""
 
-MOST_SAMPLES = 2**27
-"""The longest note, in samples: 46 minutes at 48 kHz."""
+LEAST_SAMPLE_RATE = 4000
+"""Hz: resampled to what files have, a sound is not to become a thousand times as long."""
 
 MOST_CACHE_BYTES = 2**31
 """What the keys and values of one note take, in fp32."""
@@ -128,8 +131,10 @@ def _size_faults(manifest: pb.Manifest) -> Iterator[str]:
         for field, most in limits.items():
             if (value := getattr(getattr(manifest, section), field)) > most:
                 yield f"gives {section}.{field} {value}, {most} is the most"
-    if model.max_frames * codec.hop_length > MOST_SAMPLES:
-        yield f"has notes of {model.max_frames * codec.hop_length} samples, {MOST_SAMPLES} are the most"
+    if 0 < codec.sample_rate < LEAST_SAMPLE_RATE:
+        yield f"gives codec.sample_rate {codec.sample_rate}, {LEAST_SAMPLE_RATE} is the least"
+    if model.max_frames * codec.hop_length > MAX_SAMPLES:
+        yield f"has notes of {model.max_frames * codec.hop_length} samples, {MAX_SAMPLES} are the most"
     n_cached = 2 * model.n_decoder_layers * model.n_kv_heads * model.head_dim * model.max_positions
     if 4 * n_cached > MOST_CACHE_BYTES:
         yield f"has notes whose cache takes {4 * n_cached} bytes, {MOST_CACHE_BYTES} are the most"
@@ -152,6 +157,9 @@ def _file_faults(manifest: pb.Manifest) -> Iterator[str]:
     for name in names:
         if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
             yield f"lists the file {name!r}, which is not a plain file name"
+    for file in manifest.files:
+        if not _SHA256.fullmatch(file.sha256):
+            yield f"gives {file.name!r} the SHA-256 {file.sha256[:70]!r}, which is none"
     if len(set(names)) < len(names):
         yield "lists a file twice"
     if bundle_hash(manifest.files) != manifest.bundle_hash:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from hostile_server import HostileServer, serving
 from onnx import TensorProto, helper
+from waiting import wait_for
 
 import timbrel
 from timbrel.files import cache_folder
@@ -158,6 +160,8 @@ ABSURD: dict[str, tuple[Spoil, str]] = {
     "a delay of hours": (_set("codec", delay_samples=2**32 - 1), "delay_samples"),
     "keys held for ever": (lambda manifest: setattr(manifest.ranges, "seconds_max", float("inf")), "seconds"),
     "no number": (lambda manifest: setattr(manifest.ranges, "seconds_max", float("nan")), "seconds"),
+    "an hour a sample": (_set("codec", sample_rate=1), "sample_rate 1,"),
+    "no hash": (lambda manifest: setattr(manifest.files[0], "sha256", "x"), "SHA-256"),
     "a name that acts": (lambda manifest: setattr(manifest, "name", ESCAPE), "cannot be printed"),
     "a licence that acts": (
         lambda manifest: manifest.training.sources.add(name="x", licence=ESCAPE),
@@ -344,3 +348,86 @@ def test_a_codec_that_is_none_is_a_mismatch(client: timbrel.Client, server: Host
         list(client.stream(CENTRE))
     with pytest.raises(timbrel.BundleMismatchError, match=fault), client.play() as player:
         list(player.note_on(CENTRE))
+
+
+def _endless(reply: pb.GenerateResponse, wrap: Callable[[Any], Any] = lambda reply: reply) -> Any:
+    """The beginning of a note, and a reply for ever."""
+    beginning = pb.GenerateResponse(header=reply.header)
+    reply.ClearField("header")
+    reply.finish_reason = pb.FINISH_REASON_UNSPECIFIED
+    first, again = (wrap(each).SerializeToString() for each in (beginning, reply))
+    return itertools.chain([first], itertools.repeat(again))
+
+
+@pytest.mark.parametrize("what", ["nothing", "codes"])
+def test_a_note_without_end_is_cut_off(client: timbrel.Client, server: HostileServer, what: str) -> None:
+    """Also where its player does not listen: what comes meanwhile is kept."""
+    reply = server.whole_note()
+    if what == "nothing":
+        reply.ClearField("codes")
+    server.answers["Generate"] = lambda _: _endless(pb.GenerateResponse.FromString(reply.SerializeToString()))
+    with pytest.raises(timbrel.ServerError, match="sent more"):
+        client.generate(CENTRE)
+
+    def play(requests: Iterator[bytes]) -> Any:
+        number = pb.PlayRequest.FromString(next(requests)).id
+        return _endless(reply, lambda each: pb.PlayResponse(id=number, reply=each))
+
+    server.answers["Play"] = play
+    with pytest.raises(timbrel.ServerError, match="sent more"), client.play() as player:
+        note = player.note_on(CENTRE)
+        kept = note._replies
+        wait_for(lambda: kept.qsize() > 100, "replies that nobody reads", seen=kept.qsize)
+        limit = 2**16 // 128 + server.model.manifest.model.max_frames * 2
+        for _ in range(20):
+            client.model()
+            assert kept.qsize() <= limit
+        list(note)
+
+
+def test_a_hold_of_no_length_is_refused(client: timbrel.Client, server: HostileServer) -> None:
+    reply = server.whole_note()
+    reply.held_seconds = float("nan")
+    server.answers["Generate"] = lambda _: [reply.SerializeToString()]
+    with pytest.raises(timbrel.ServerError, match="held for nan"):
+        client.generate(CENTRE)
+
+
+def test_one_server_does_not_spoil_what_another_serves(server: HostileServer, tiny_bundle: Path) -> None:
+    """The hash of a bundle names its files; what a manifest says beside is each server's own."""
+    _hop(server)
+    with timbrel.Client(server.address) as client, pytest.raises(timbrel.BundleMismatchError):
+        _ = client.generate(CENTRE).audio
+    with serving(tiny_bundle) as honest, timbrel.Client(honest.address) as client:
+        assert client.model().bundle_hash == server.model.manifest.bundle_hash
+        assert len(client.generate(CENTRE).audio) > 0
+
+
+def test_no_more_requests_are_read_ahead_than_a_client_can_keep(server: HostileServer) -> None:
+    server.model.engine.max_in_flight = 2**32 - 1
+    asked: list[bytes] = []
+    n_read = 0
+
+    def requests() -> Iterator[timbrel.NoteRequest]:
+        nonlocal n_read
+        while n_read < 50_000:
+            n_read += 1
+            yield timbrel.NoteRequest(CENTRE)
+
+    def silent(bodies: Iterator[bytes]) -> Iterator[bytes]:
+        asked.extend(bodies)
+        yield from ()
+
+    server.answers["GenerateBatch"] = silent
+    with timbrel.Client(server.address, timeout=4.0) as client, pytest.raises(timbrel.DeadlineExceededError):
+        list(client.generate_many(requests()))
+    assert 1000 < n_read <= 4 * 4096
+
+
+def test_a_server_that_has_no_slots_still_renders_a_library(
+    run: Run, server: HostileServer, tmp_path: Path
+) -> None:
+    server.model.engine.n_slots = 0
+    job = ["--timbre", "0,0", "--pitches", "60", "--velocities", "90", "--tries", "1", "--no-loops"]
+    status, _, error = run("library", *job, "--out", str(tmp_path / "lib"), "--server", server.address)
+    assert status == 0, error

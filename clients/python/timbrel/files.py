@@ -10,9 +10,10 @@ from typing import BinaryIO
 
 from timbrel.errors import BundleMismatchError
 from timbrel.progress import bar
+from timbrel_bundle.errors import BundleError
 from timbrel_bundle.files import sha256_file
 from timbrel_bundle.layout import MANIFEST
-from timbrel_bundle.manifest import save_manifest
+from timbrel_bundle.manifest import load_manifest, save_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 try:
@@ -64,9 +65,17 @@ class FileCache:
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             self._require(self._describe(name))
-        if not (self.folder / MANIFEST).exists():
-            save_manifest(self._manifest, self.folder / MANIFEST)
+        self._keep_manifest(self.folder / MANIFEST)
         return self.folder
+
+    def _keep_manifest(self, path: Path) -> None:
+        """The hash names the files alone: what another server said of them beside is not to be believed."""
+        try:
+            known = load_manifest(path)
+        except BundleError:
+            known = None
+        if known != self._manifest:
+            save_manifest(self._manifest, path)
 
     def _describe(self, name: str) -> pb.BundleFile:
         for file in self._manifest.files:

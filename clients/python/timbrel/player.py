@@ -124,7 +124,7 @@ class Player:
             TimbrelError: what ended the stream, if it has ended.
         """
         replies: queue.SimpleQueue[Heard] = queue.SimpleQueue()
-        listener = NoteInbox(replies.put)
+        listener = NoteInbox(replies.put, self._run(self._player._connection.model).manifest)
         note = NoteRequest(
             timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p
         )

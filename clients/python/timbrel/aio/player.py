@@ -10,9 +10,9 @@ from typing import Protocol
 from timbrel.aio.connection import Connection
 from timbrel.aio.transport import Transport
 from timbrel.core.play import LiveNotes
-from timbrel.core.reply import Audio, StreamDecoder
+from timbrel.core.reply import Audio, ReplyLimit, StreamDecoder
 from timbrel.core.request import NoteRequest
-from timbrel.errors import TimbrelError, UnavailableError
+from timbrel.errors import ServerError, TimbrelError, UnavailableError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 CLOSED = "the player is closed"
@@ -145,15 +145,29 @@ class PlayStream:
 
 
 class NoteInbox:
-    """A listener that hands on what it is told of a note, one thing after the other: to a queue, say."""
+    """A listener that hands on what it is told of a note, one thing after the other: to a queue, say.
 
-    def __init__(self, put: Callable[[Heard], None]) -> None:
+    Who reads slowly does not slow the stream down, which is other notes' too: so what a note may send is
+    limited.
+    """
+
+    def __init__(self, put: Callable[[Heard], None], manifest: pb.Manifest) -> None:
         self.cut_off = put
+        self._limit: ReplyLimit | None = ReplyLimit(manifest)
 
-    async def take(self, heard: pb.GenerateResponse | TimbrelError) -> None:
-        self.cut_off(heard)
+    async def take(self, reply: pb.GenerateResponse) -> None:
+        if self._limit is None:
+            return  # it has failed
+        try:
+            self._limit.take(reply)
+        except ServerError as error:
+            self._limit = None
+            self.cut_off(error)
+        else:
+            self.cut_off(reply)
 
-    fail = take
+    async def fail(self, error: TimbrelError) -> None:
+        self.cut_off(error)
 
 
 class AsyncPlayedNote:
@@ -267,7 +281,7 @@ class AsyncPlayer:
             TimbrelError: what ended the stream, if it has ended.
         """
         replies: asyncio.Queue[Heard] = asyncio.Queue()
-        listener = NoteInbox(replies.put_nowait)
+        listener = NoteInbox(replies.put_nowait, (await self._connection.model()).manifest)
         note = NoteRequest(
             timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p
         )

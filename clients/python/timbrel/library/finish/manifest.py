@@ -24,7 +24,7 @@ from timbrel.library.render.pitch import is_in_tune
 from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import RawNote
 from timbrel_bundle.audio import MAX_SAMPLES
-from timbrel_bundle.errors import UNPRINTABLE
+from timbrel_bundle.errors import UNPRINTABLE, one_line
 from timbrel_bundle.files import atomic_path, atomic_write, parse_json
 from timbrel_bundle.manifest import LONGEST_HOLD_SECONDS, LONGEST_TEXT
 from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
@@ -192,7 +192,7 @@ class ManifestRow:
         try:
             row = cls.from_flat(values)
         except TypeError as error:
-            raise ValueError(f"is no row of a library's manifest ({error})") from None
+            raise ValueError(f"is no row of a library's manifest ({one_line(error)})") from None
         for name, kind in COLUMNS.items():
             if not _is_of(value := row.flat()[name], kind):
                 raise ValueError(f"has {name} {value!r:.40}, expected {kind}")

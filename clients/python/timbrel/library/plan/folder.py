@@ -135,7 +135,7 @@ class LibraryFolder:
         """
         wanted = {"key": job_key(job), "job": json.loads(json.dumps(job.to_json()))}
         if self.job_file.exists():
-            found = self._read_job()
+            found = self.read_job()
             if found["key"] != wanted["key"]:
                 differing = ", ".join(differences(found["job"], wanted["job"])) or "format"
                 raise OtherJobError(
@@ -167,7 +167,7 @@ class LibraryFolder:
                 "the same command again to continue"
             ) from error
 
-    def _read_job(self) -> dict[str, Any]:
+    def read_job(self) -> dict[str, Any]:
         try:
             found = parse_json(self.job_file.read_bytes())
         except ValueError:
