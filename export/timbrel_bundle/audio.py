@@ -18,6 +18,9 @@ MAX_SAMPLES = 2**25
 """The longest sound that is read, all channels together: 11 minutes of one at 48 kHz. Some kilobytes of FLAC
 may stand for hours."""
 
+UNKNOWN_FRAMES = 2**40
+"""libsndfile gives more than that, some 2^63, where it does not know."""
+
 UNKNOWN_WAV_SIZE = 0x7FFF0000
 """Sizes from here up stand for "not known yet": writers that cannot seek put them there."""
 
@@ -122,6 +125,8 @@ def _read_samples(path: Path, file: BinaryIO, most: int) -> tuple[npt.NDArray[np
         raise AudioError(f"{path}: is cut short, the last {n_missing} bytes of its sound are missing")
     file.seek(0)
     with soundfile.SoundFile(file) as sound:
+        if sound.frames > UNKNOWN_FRAMES:
+            raise AudioError(f"{path}: does not say how long it is, as what was written to a pipe")
         n_samples = sound.frames * sound.channels
         if n_samples > most:
             raise AudioError(f"{path}: says that it holds {n_samples} samples, up to {most} are read")

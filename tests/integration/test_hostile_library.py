@@ -117,7 +117,11 @@ def test_what_verify_says_does_not_act_on_the_terminal(run: Run, library: Path) 
 
 
 @pytest.mark.parametrize(
-    "line", ["#include <../../secret=.sfz>", "default_path=../../", "<control>\ndefault_path=/", "/* x=1"]
+    "line",
+    [
+        *("#include <../../secret=.sfz>", "default_path=../../", "<control>\ndefault_path=/", "/* x=1"),
+        *("<global>\nfil999999999_type=lpf_2p", "<global>\nlfo99999999_freq=1"),
+    ],
 )
 def test_a_sampler_is_given_no_instrument_that_leads_elsewhere(run: Run, library: Path, line: str) -> None:
     path = library / "Violin.sfz"
@@ -233,3 +237,10 @@ def test_a_note_that_is_none_is_rendered_again(
         status, _, error = go_on()
     assert status == 0, error
     assert sha256_file(library / rows(library)[0]["file"]) == rows(sound)[0]["sha256"]
+
+
+def test_a_sample_that_is_named_twice_is_a_fault(run: Run, library: Path) -> None:
+    """Otherwise one file would be measured as often as somebody likes."""
+    first, *_ = rows(library)
+    (library / "manifest.jsonl").write_text((json.dumps(first) + "\n") * 1000)
+    assert "names a sample twice" in run("verify", str(library))[1]

@@ -47,8 +47,8 @@ def verify_library(
         raise refusal("folder", f"{folder} has no {MANIFEST}: it is no finished library")
     try:
         rows = list(read_rows(folder / MANIFEST))
-        if not rows:
-            raise ValueError("names no sample")
+        if not rows or len({row.file for row in rows}) < len(rows):
+            raise ValueError("names a sample twice" if rows else "names no sample")
     except (OSError, ValueError) as error:
         fault = LibraryFault(MANIFEST, "unreadable", " ".join(str(error).split()))
         return VerifyReport(str(folder), 0, 0, 0, 0, 0, "", (), (fault,), ())
