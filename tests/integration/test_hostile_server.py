@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -431,3 +433,37 @@ def test_a_server_that_has_no_slots_still_renders_a_library(
     job = ["--timbre", "0,0", "--pitches", "60", "--velocities", "90", "--tries", "1", "--no-loops"]
     status, _, error = run("library", *job, "--out", str(tmp_path / "lib"), "--server", server.address)
     assert status == 0, error
+
+
+@pytest.mark.parametrize("what", ["nothing", "other notes", "a beginning"])
+def test_a_player_does_not_wait_for_ever(server: HostileServer, what: str) -> None:
+    """Neither who reads a note nor who leaves the player."""
+    ended = threading.Event()
+
+    def play(requests: Iterator[bytes]) -> Iterator[bytes]:
+        number = pb.PlayRequest.FromString(next(requests)).id
+        if what == "other notes":
+            yield pb.PlayResponse(id=number + 7, reply=server.whole_note()).SerializeToString()
+        if what == "a beginning":
+            yield pb.PlayResponse(id=number, reply=server.note()[0]).SerializeToString()
+        ended.wait(60.0)
+
+    server.answers["Play"] = play
+    try:
+        with timbrel.Client(server.address, timeout=2.0) as client:
+            client.prepare()
+            with pytest.raises(timbrel.DeadlineExceededError, match="nothing more"), client.play() as player:
+                list(player.note_on(CENTRE))
+            with client.play() as player:
+                player.note_on(CENTRE)
+        asyncio.run(_play_silently(server.address))
+    finally:
+        ended.set()
+
+
+async def _play_silently(address: str) -> None:
+    async with timbrel.AsyncClient(address, timeout=2.0) as client:
+        with pytest.raises(timbrel.DeadlineExceededError, match="nothing more"):
+            async with client.play() as player:
+                async for _ in await player.note_on(CENTRE):
+                    pass

@@ -52,6 +52,11 @@ class Connection:
         self._making = {name: asyncio.Lock() for name in ("transport", "model", "map", "decoder")}
 
     @property
+    def timeout(self) -> float | None:
+        """Seconds that a server may take for a call, or give nothing of a note; None: without bound."""
+        return self._settings.timeout
+
+    @property
     def transport(self) -> Transport:
         """The open transport, whose calls are not made again; raises RuntimeError where there is none."""
         self._check()
