@@ -12,6 +12,7 @@ import json
 import tarfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,6 +231,8 @@ class ShardStore:
         path = f"{self._root}/{name}"
         temporary = f"{self._root}/.{name}.tmp" if self._is_local else path
         try:
+            if self._is_local:
+                Path(temporary).unlink(missing_ok=True)  # left by a kill, or a link to somewhere else
             self._files.pipe_file(temporary, content)
             if self._is_local:
                 self._files.mv(temporary, path)
