@@ -58,7 +58,7 @@ def atomic_write(path: Path | str, data: bytes | str) -> None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text says. Raises ValueError where it is none, or is nested too deeply to be read."""
+    """Reads a JSON text. Raises ValueError where it is none, or is nested too deeply to be read."""
     try:
         return json.loads(text)
     except RecursionError:

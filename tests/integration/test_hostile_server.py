@@ -310,7 +310,9 @@ def _first_state(model: onnx.ModelProto) -> str:
 
 
 def _fail_as_it_runs(model: onnx.ModelProto) -> None:
+    """By a node whose name onnxruntime would log."""
     _rename_output(model, "audio", "Reshape", "other_shape")
+    model.graph.node[-1].name = ESCAPE
     model.graph.node.insert(0, helper.make_node("Shape", ["codes"], ["other_shape"]))
 
 
@@ -322,8 +324,14 @@ def _secret(model: onnx.ModelProto) -> None:
     model.graph.node.append(helper.make_node("Constant", [], ["unused"], value=tensor))
 
 
+def _double_a_weight(model: onnx.ModelProto) -> None:
+    weights = model.graph.initializer
+    weights.append(next(each for each in weights if each.data_location == TensorProto.EXTERNAL))
+
+
 BAD_CODECS: dict[str, tuple[Callable[[HostileServer], None], str]] = {
     "wrong hop_length": (_hop, "gives audio of shape"),
+    "a weight twice": (_graph(_double_a_weight), "does not take its weights"),
     "reads a file": (_graph(_secret), "'secret' from a file"),
     "no tensor": (
         _graph(lambda model: _rename_output(model, "audio", "SequenceConstruct")),
@@ -341,15 +349,19 @@ BAD_CODECS: dict[str, tuple[Callable[[HostileServer], None], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_CODECS)
-def test_a_codec_that_is_none_is_a_mismatch(client: timbrel.Client, server: HostileServer, case: str) -> None:
+def test_a_codec_that_is_none_is_a_mismatch(
+    client: timbrel.Client, server: HostileServer, case: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     spoil, fault = BAD_CODECS[case]
     spoil(server)
     with pytest.raises(timbrel.BundleMismatchError, match=fault):
         _ = client.generate(CENTRE).audio
     with pytest.raises(timbrel.BundleMismatchError, match=fault):
         list(client.stream(CENTRE))
-    with pytest.raises(timbrel.BundleMismatchError, match=fault), client.play() as player:
+    with pytest.raises(timbrel.BundleMismatchError, match=fault) as error, client.play() as player:
         list(player.note_on(CENTRE))
+    assert not UNPRINTABLE.search(str(error.value))
+    assert "\x1b" not in capfd.readouterr().err
 
 
 def _endless(reply: pb.GenerateResponse, wrap: Callable[[Any], Any] = lambda reply: reply) -> Any:

@@ -42,7 +42,7 @@ class WrittenNote:
 
 
 class ReplyLimit:
-    """What the replies of one note may take in memory: as much as the longest does, a frame a reply."""
+    """Bounds what the replies of one note take in memory: as much as the longest does, a frame a reply."""
 
     def __init__(self, manifest: pb.Manifest) -> None:
         self._room = SPARE_BYTES + manifest.model.max_frames * (REPLY_BYTES + 2 * manifest.codec.n_codebooks)
