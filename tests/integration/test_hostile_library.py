@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,12 +194,15 @@ def test_a_job_that_is_none_is_one_line(
     assert not UNPRINTABLE.search(error[:-1])
 
 
+def array_header(shape: str) -> bytes:
+    """The beginning of an .npy file whose array claims a shape."""
+    header = f"{{'descr': '<u2', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
 def huge_npz(path: Path, shape: str, member: bytes = b"") -> None:
     """An .npz whose codes claim a shape, with some bytes of them, well packed."""
-    header = f"{{'descr': '<u2', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
-    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + member
-    import zipfile
-
+    array = array_header(shape) + member
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("codes.npy", array)
         archive.writestr("truncated.npy", array)
@@ -210,6 +214,10 @@ NOTES: dict[str, Callable[[Path], object]] = {
     "negative shape": lambda path: huge_npz(path, "(-1, 3)"),
     "packed": lambda path: huge_npz(path, f"({2**26}, 1)", bytes(2**27)),
     "deep header": lambda path: huge_npz(path, "(" * 90),
+    "an array of a terabyte": lambda path: (
+        path.write_bytes(array_header(f"({2**39},)")),
+        os.truncate(path, 2**40),
+    ),
     "noise": lambda path: path.write_bytes(b"PK\x03\x04" + bytes(range(256))),
 }
 

@@ -74,6 +74,8 @@ class NoteStore:
     def load(self, key: str) -> RawNote | None:
         """Reads a note; None where there is none, or a damaged file: it is to be rendered again."""
         try:
+            if self.path(key).stat().st_size > MAX_NOTE_BYTES:
+                return None
             with np.load(self.path(key), allow_pickle=False) as content:
                 if sum(member.file_size for member in content.zip.infolist()) > MAX_NOTE_BYTES:
                     return None
