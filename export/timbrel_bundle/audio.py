@@ -14,24 +14,34 @@ import soxr
 from timbrel_bundle.errors import AudioError, one_line
 
 MAX_SAMPLE_RATE = 768_000
+MAX_SAMPLES = 2**25
+"""The longest sound that is read, all channels together: 11 minutes of one at 48 kHz. Some kilobytes of FLAC
+may stand for hours."""
+
+UNKNOWN_FRAMES = 2**40
+"""libsndfile gives more than that, some 2^63, where it does not know."""
+
 UNKNOWN_WAV_SIZE = 0x7FFF0000
 """Sizes from here up stand for "not known yet": writers that cannot seek put them there."""
 
 
-def read_audio(path: Path | str) -> tuple[npt.NDArray[np.float32], int]:
+def read_audio(path: Path | str, max_samples: int = MAX_SAMPLES) -> tuple[npt.NDArray[np.float32], int]:
     """Reads a sound file as `read_channels` does; several channels are averaged to one: float32 [S]."""
-    samples, sample_rate = read_channels(path)
+    samples, sample_rate = read_channels(path, max_samples)
     return samples.mean(axis=1, dtype=np.float32), sample_rate
 
 
-def read_channels(path: Path | str) -> tuple[npt.NDArray[np.float32], int]:
+def read_channels(path: Path | str, max_samples: int = MAX_SAMPLES) -> tuple[npt.NDArray[np.float32], int]:
     """Reads a WAV, FLAC or other file that libsndfile knows.
+
+    Args:
+        max_samples: of all channels together; a longer file is refused before they are read.
 
     Returns:
         Audio float32 [S, channels], S >= 1, and its sample rate in Hz.
 
     Raises:
-        AudioError: the file is missing, empty, cut short, damaged or in an unknown format.
+        AudioError: the file is missing, empty, too long, cut short, damaged or in an unknown format.
     """
     path = Path(path)
     if not path.is_file():
@@ -40,7 +50,7 @@ def read_channels(path: Path | str) -> tuple[npt.NDArray[np.float32], int]:
         )
     try:
         with path.open("rb") as file:
-            samples, sample_rate = _read_samples(path, file)
+            samples, sample_rate = _read_samples(path, file, max_samples)
     except OSError as error:
         raise AudioError(f"{path}: cannot be read ({error.strerror})") from None
     except soundfile.SoundFileError as error:
@@ -107,15 +117,20 @@ def missing_bytes(file: BinaryIO) -> int:
     return 0
 
 
-def _read_samples(path: Path, file: BinaryIO) -> tuple[npt.NDArray[np.float32], int]:
+def _read_samples(path: Path, file: BinaryIO, most: int) -> tuple[npt.NDArray[np.float32], int]:
     """Samples float32 [S, channels] and their rate."""
     if file.seek(0, 2) == 0:
         raise AudioError(f"{path}: the file is empty")
     if n_missing := missing_bytes(file):
         raise AudioError(f"{path}: is cut short, the last {n_missing} bytes of its sound are missing")
     file.seek(0)
-    samples, sample_rate = soundfile.read(file, dtype="float32", always_2d=True)
-    return samples, int(sample_rate)
+    with soundfile.SoundFile(file) as sound:
+        if sound.frames > UNKNOWN_FRAMES:
+            raise AudioError(f"{path}: does not say how long it is, as what was written to a pipe")
+        n_samples = sound.frames * sound.channels
+        if n_samples > most:
+            raise AudioError(f"{path}: says that it holds {n_samples} samples, up to {most} are read")
+        return sound.read(dtype="float32", always_2d=True), int(sound.samplerate)
 
 
 def _reason(error: Exception) -> str:

@@ -143,7 +143,10 @@ class Bundle:
                 raise BundleError(graph, f"takes weights from {location!r}, which the manifest does not list")
             wanted = [weight for weight in weights if weight.location == location]
             values = to_ort_values(load_weights(self.file(location), wanted))
-            options.add_external_initializers([weight.name for weight in wanted], values)
+            try:
+                options.add_external_initializers([weight.name for weight in wanted], values)
+            except Exception as error:  # as above: of a name that comes twice, say
+                raise BundleError(graph, f"onnxruntime does not take its weights ({error})") from None
             kept.extend(values)
         return kept
 

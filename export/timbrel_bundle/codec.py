@@ -47,6 +47,7 @@ class CodecDecoder:
         )
         self._path = bundle.path / CODEC_DECODER
         self._check_state_inputs()
+        self._check_output_types()
 
     @property
     def sample_rate(self) -> int:
@@ -58,6 +59,7 @@ class CodecDecoder:
 
         Raises:
             ValueError: the codes have another shape or type, or one is out of range.
+            BundleError: the graph fails.
         """
         # In one run: one more, for the end alone, would take a fifth of the time.
         (audio,) = decode_together([CodecChunk(self.stream(), codes, last=True)])
@@ -76,15 +78,28 @@ class CodecDecoder:
 
     def run(self, codes: npt.NDArray[np.integer[Any]], state: State) -> tuple[Audio, State]:
         """Runs the graph on codes [B, t, K] of B notes, t >= 1, whose states are stacked: lagging audio
-        [B, t * hop_length], and the states after."""
+        [B, t * hop_length], and the states after.
+
+        Raises:
+            BundleError: the graph fails, or gives other shapes.
+        """
         feeds = {"codes": codes.astype(np.int64), **state}
-        audio, *after = self._session.run(self._outputs, feeds)
+        try:
+            audio, *after = self._session.run(self._outputs, feeds)
+        except Exception as error:  # onnxruntime's exceptions share no base class of their own
+            raise BundleError(self._path, f"onnxruntime cannot run it ({error})") from None
         n_notes, n_frames, _ = codes.shape
         if audio.shape != (n_notes, n_frames * self.spec.hop_length):
             raise BundleError(
                 self._path, f"gives audio of shape {list(audio.shape)} for {n_notes} x {n_frames} frames"
             )
-        return audio, dict(zip(state, after, strict=True))
+        states = dict(zip(state, after, strict=True))
+        for name, before in state.items():
+            if states[name].shape != before.shape:
+                raise BundleError(
+                    self._path, f"gives the state {name!r} the shape {list(states[name].shape)}"
+                )
+        return audio, states
 
     def _check_state_inputs(self) -> None:
         inputs = {given.name: given for given in self._session.get_inputs()}
@@ -95,6 +110,15 @@ class CodecDecoder:
                 wanted = f"{list(state.shape)} of {TENSOR_TYPES[state.dtype]}"
                 fault = f"has the state {state.name!r} as {shape} of {given.type}, the manifest says {wanted}"
                 raise BundleError(self._path, fault)
+
+    def _check_output_types(self) -> None:
+        types = {given.name: given.type for given in self._session.get_outputs()}
+        dtypes = ["float32", *(state.dtype for state in self.spec.decoder_state)]
+        for name, dtype in zip(self._outputs, dtypes, strict=True):
+            if types[name] != TENSOR_TYPES[dtype]:
+                raise BundleError(
+                    self._path, f"has the output {name!r} as {types[name]}, not {TENSOR_TYPES[dtype]}"
+                )
 
 
 class CodecStream:

@@ -12,6 +12,7 @@ Every message is one line: what, what is wrong with it, and what to do.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 EXPORT_AGAIN = "export or fetch the bundle again"
@@ -50,4 +51,17 @@ def one_line(message: object, limit: int = 300) -> str:
     """The first line that says something, shortened to `limit` characters, without a closing full stop."""
     lines = (line.strip() for line in str(message).splitlines())
     first = next((line for line in lines if line), "no further detail")
-    return first[:limit].rstrip(".")
+    return printable(first[:limit]).rstrip(".")
+
+
+UNPRINTABLE = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f"
+    "\\ufeff\\ufff9-\\ufffb\\ud800-\\udfff\\U000e0000-\\U000e007f]"
+)
+"""What no text of one line needs, and what acts on a terminal or misleads its reader: control characters,
+separators of lines, what is invisible or turns the direction of writing, halves of surrogate pairs."""
+
+
+def printable(text: str) -> str:
+    """Text from elsewhere as it may be shown: one line, with "?" for each character of UNPRINTABLE."""
+    return UNPRINTABLE.sub("?", text)

@@ -57,17 +57,25 @@ def atomic_write(path: Path | str, data: bytes | str) -> None:
         os.fsync(file.fileno())
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Reads a JSON text. Raises ValueError where it is none, or is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object that a file holds. Raises BundleError where it is missing or holds no such thing."""
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
     except FileNotFoundError:
         raise BundleError(path, "the file is missing") from None
     except OSError as error:
         raise BundleError(
             path, f"cannot be read ({error.strerror})", "check the path and its permissions"
         ) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise BundleError(path, f"is not valid JSON ({error})") from None
     if not isinstance(content, dict):
         raise BundleError(path, f"holds a JSON {type(content).__name__}, an object is needed")
@@ -81,7 +89,8 @@ def parse_message(content: dict[str, Any], message: M, path: Path) -> M:
     """
     try:
         return json_format.ParseDict(content, message, ignore_unknown_fields=True)
-    except (json_format.ParseError, RecursionError) as error:
+    # The last is what protobuf makes of a name with half a surrogate pair.
+    except (json_format.ParseError, RecursionError, UnicodeError, SystemError) as error:
         raise BundleError(path, f"does not describe a {type(message).__name__} ({error})") from None
 
 

@@ -1,13 +1,14 @@
 """Reads the inputs, outputs and external weights that an .onnx file declares, without the onnx package.
 
 The few fields needed are declared here under ONNX's own numbers (onnx.proto, ModelProto and down); protobuf
-skips the rest.
+skips the rest. They are all ways to a tensor: onnxruntime reads the values of an external one from a file
+that the graph names, so only those may be external whose values it is given.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +19,30 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 _MESSAGES: dict[str, dict[str, tuple[int, int | str, bool]]] = {
     # message: {field: (number, scalar type or message, repeated)}
-    "Model": {"graph": (7, "Graph", False)},
+    "Model": {
+        "graph": (7, "Graph", False),
+        "training_info": (20, "Training", True),
+        "functions": (25, "Function", True),
+    },
+    "Training": {"initialization": (1, "Graph", False), "algorithm": (2, "Graph", False)},
+    "Function": {"node": (7, "Node", True), "attribute_proto": (11, "Attribute", True)},
     "Graph": {
+        "node": (1, "Node", True),
         "initializer": (5, "Tensor", True),
         "input": (11, "Value", True),
         "output": (12, "Value", True),
+        "sparse_initializer": (15, "Sparse", True),
     },
+    "Node": {"attribute": (5, "Attribute", True)},
+    "Attribute": {
+        "t": (5, "Tensor", False),
+        "g": (6, "Graph", False),
+        "tensors": (10, "Tensor", True),
+        "graphs": (11, "Graph", True),
+        "sparse_tensor": (22, "Sparse", False),
+        "sparse_tensors": (23, "Sparse", True),
+    },
+    "Sparse": {"values": (1, "Tensor", False), "indices": (2, "Tensor", False)},
     "Value": {"name": (1, _Field.TYPE_STRING, False)},
     "Tensor": {
         "dims": (1, _Field.TYPE_INT64, True),
@@ -68,7 +87,8 @@ def parse_graph_header(data: bytes) -> GraphHeader:
     """Reads the header of a serialised ONNX model.
 
     Raises:
-        ValueError: the bytes are no ONNX model, or an external weight has a type that is not among DTYPES.
+        ValueError: the bytes are no ONNX model, an external weight has a type that is not among DTYPES, or
+            something else than a weight of the main graph is external.
     """
     model: Any = _model_class()()
     try:
@@ -77,15 +97,32 @@ def parse_graph_header(data: bytes) -> GraphHeader:
         raise ValueError("is not a whole ONNX file") from None
     if not model.graph.output:
         raise ValueError("holds no ONNX graph")
+    weights = model.graph.initializer
+    for part in (*model.graph.node, *model.graph.sparse_initializer, *model.functions, *model.training_info):
+        for tensor in filter(_is_external, _tensors(part)):
+            raise ValueError(f"takes the tensor {tensor.name!r} from a file, which is for its weights only")
     return GraphHeader(
         inputs=tuple(value.name for value in model.graph.input),
         outputs=tuple(value.name for value in model.graph.output),
-        external_weights=tuple(
-            _external_weight(tensor)
-            for tensor in model.graph.initializer
-            if tensor.data_location == _EXTERNAL
-        ),
+        external_weights=tuple(_external_weight(tensor) for tensor in weights if _is_external(tensor)),
     )
+
+
+def _tensors(message: Any) -> Iterator[Any]:
+    """Every tensor within a message: of attributes, of the graphs that branch off there, and so on."""
+    kind = message.DESCRIPTOR.name
+    if kind == "Tensor":
+        yield message
+        return
+    for field, value in message.ListFields():
+        _, inner, repeated = _MESSAGES[kind][field.name]
+        if isinstance(inner, str):
+            for part in value if repeated else (value,):
+                yield from _tensors(part)
+
+
+def _is_external(tensor: Any) -> bool:
+    return tensor.data_location == _EXTERNAL or len(tensor.external_data) > 0
 
 
 def _external_weight(tensor: Any) -> ExternalWeight:

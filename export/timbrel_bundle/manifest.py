@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from timbrel_bundle.errors import BundleError
+from google.protobuf.message import Message
+
+from timbrel_bundle.audio import MAX_SAMPLE_RATE, MAX_SAMPLES
+from timbrel_bundle.errors import UNPRINTABLE, BundleError
 from timbrel_bundle.files import parse_message, read_json_object, sha256_file, write_message
 from timbrel_bundle.layout import CLIENT_FETCHABLE, FORMAT_VERSION
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -14,7 +19,44 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 MAX_CODEBOOK_SIZE = 2**16
 """Codes travel as uint16."""
 
+_SHA256 = re.compile("[0-9a-f]{64}")
+
 STATE_DTYPES = ("float32", "float64", "int64")
+
+MOST: Mapping[str, Mapping[str, int]] = {
+    "codec": {
+        "sample_rate": MAX_SAMPLE_RATE,
+        "hop_length": 2**16,
+        "n_codebooks": 64,
+        "codebook_size": MAX_CODEBOOK_SIZE,
+        "delay_samples": 2**20,
+    },
+    "model": {
+        "n_kv_heads": 256,
+        "head_dim": 1024,
+        "n_decoder_layers": 256,
+        "max_frames": 2**17,
+        "max_positions": 2**18,
+    },
+}
+"""The most that a manifest may say, far above what any bundle needs: memory is taken by these numbers, and a
+manifest may come from anywhere."""
+
+LEAST_SAMPLE_RATE = 4000
+"""Hz: resampled to what files have, a sound is not to become a thousand times as long."""
+
+MOST_CACHE_BYTES = 2**31
+"""What the keys and values of one note take, in fp32."""
+
+MOST_STATE_NUMBERS = 2**22
+"""Of all the codec's states together."""
+
+MOST_STATE_AXES = 8
+
+LONGEST_HOLD_SECONDS = 86_400.0
+
+LONGEST_TEXT = 1000
+"""Characters of a name, a licence and the like."""
 
 
 def load_manifest(path: Path | str) -> pb.Manifest:
@@ -63,10 +105,43 @@ def bundle_hash(files: Iterable[pb.BundleFile]) -> str:
 def manifest_faults(manifest: pb.Manifest) -> Iterator[str]:
     """Yields each contradiction in a manifest; nothing where it is sound."""
     yield from _missing_sections(manifest)
+    yield from text_faults(manifest)
+    yield from _size_faults(manifest)
     yield from _file_faults(manifest)
     yield from _codec_faults(manifest.codec)
     yield from _model_faults(manifest.model, manifest.codec)
     yield from _range_faults(manifest.ranges)
+
+
+def text_faults(message: Message, longest: int = LONGEST_TEXT) -> Iterator[str]:
+    """Yields what is wrong with the texts of a message: too long to be shown, or not to be shown at all."""
+    for field, value in message.ListFields():
+        for each in (value,) if isinstance(value, str | Message) or not hasattr(value, "append") else value:
+            if isinstance(each, Message):
+                yield from text_faults(each, longest)
+            elif isinstance(each, str) and len(each) > longest:
+                yield f"has a text of {len(each)} characters in {field.name}, {longest} are the most"
+            elif isinstance(each, str) and UNPRINTABLE.search(each):
+                yield f"has characters that cannot be printed in {field.name} {each[:60]!r}"
+
+
+def _size_faults(manifest: pb.Manifest) -> Iterator[str]:
+    codec, model = manifest.codec, manifest.model
+    for section, limits in MOST.items():
+        for field, most in limits.items():
+            if (value := getattr(getattr(manifest, section), field)) > most:
+                yield f"gives {section}.{field} {value}, {most} is the most"
+    if 0 < codec.sample_rate < LEAST_SAMPLE_RATE:
+        yield f"gives codec.sample_rate {codec.sample_rate}, {LEAST_SAMPLE_RATE} is the least"
+    if model.max_frames * codec.hop_length > MAX_SAMPLES:
+        yield f"has notes of {model.max_frames * codec.hop_length} samples, {MAX_SAMPLES} are the most"
+    n_cached = 2 * model.n_decoder_layers * model.n_kv_heads * model.head_dim * model.max_positions
+    if 4 * n_cached > MOST_CACHE_BYTES:
+        yield f"has notes whose cache takes {4 * n_cached} bytes, {MOST_CACHE_BYTES} are the most"
+    if any(len(state.shape) > MOST_STATE_AXES for state in codec.decoder_state):
+        yield f"gives codec.decoder_state an array of more than {MOST_STATE_AXES} axes"
+    elif (n_numbers := sum(math.prod(state.shape) for state in codec.decoder_state)) > MOST_STATE_NUMBERS:
+        yield f"gives codec.decoder_state {n_numbers} numbers, {MOST_STATE_NUMBERS} are the most"
 
 
 def _missing_sections(manifest: pb.Manifest) -> Iterator[str]:
@@ -82,6 +157,9 @@ def _file_faults(manifest: pb.Manifest) -> Iterator[str]:
     for name in names:
         if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
             yield f"lists the file {name!r}, which is not a plain file name"
+    for file in manifest.files:
+        if not _SHA256.fullmatch(file.sha256):
+            yield f"gives {file.name!r} the SHA-256 {file.sha256[:70]!r}, which is none"
     if len(set(names)) < len(names):
         yield "lists a file twice"
     if bundle_hash(manifest.files) != manifest.bundle_hash:
@@ -92,8 +170,6 @@ def _codec_faults(codec: pb.CodecSpec) -> Iterator[str]:
     for field in ("sample_rate", "hop_length", "n_codebooks", "codebook_size"):
         if getattr(codec, field) == 0:
             yield f"gives no codec.{field}"
-    if codec.codebook_size > MAX_CODEBOOK_SIZE:
-        yield f"gives codec.codebook_size {codec.codebook_size}, {MAX_CODEBOOK_SIZE} is the most"
     if len(codec.silence) != codec.n_codebooks:
         yield f"gives {len(codec.silence)} codes of codec.silence for {codec.n_codebooks} codebooks"
     if any(code >= codec.codebook_size for code in codec.silence):
@@ -122,7 +198,7 @@ def _range_faults(ranges: pb.RequestRanges) -> Iterator[str]:
     bounds = {
         "pitch": (0, ranges.pitch_min, ranges.pitch_max, 127),
         "velocity": (1, ranges.velocity_min, ranges.velocity_max, 127),
-        "seconds": (0, ranges.seconds_min, ranges.seconds_max, float("inf")),
+        "seconds": (0, ranges.seconds_min, ranges.seconds_max, LONGEST_HOLD_SECONDS),
     }
     for name, (floor, low, high, ceiling) in bounds.items():
         if not floor <= low <= high <= ceiling:

@@ -16,8 +16,9 @@ from timbrel_bundle.errors import ProviderError, RuntimeMissingError, one_line
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-LOG_ERRORS_ONLY = 3
-"""onnxruntime's severity 3: its warnings speak to those who write graphs."""
+LOG_FATAL_ONLY = 4
+"""onnxruntime's severity 4: its warnings speak to those who write graphs, its errors are raised as well. What
+it logs goes to standard error as it is, names of a graph from elsewhere among it."""
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
@@ -58,7 +59,7 @@ def load_runtime() -> ModuleType:
         raise RuntimeMissingError from None
     if not hasattr(ort, "InferenceSession"):  # of two builds in one folder, uninstalling one leaves a husk
         raise RuntimeMissingError
-    ort.set_default_logger_severity(LOG_ERRORS_ONLY)
+    ort.set_default_logger_severity(LOG_FATAL_ONLY)
     if "CUDAExecutionProvider" in ort.get_available_providers():
         ort.preload_dlls()
     runtime: ModuleType = ort
@@ -74,7 +75,9 @@ def session_options(n_threads: int = 0) -> ort.SessionOptions:
     options: ort.SessionOptions = load_runtime().SessionOptions()
     options.intra_op_num_threads = n_threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = LOG_ERRORS_ONLY
+    options.log_severity_level = LOG_FATAL_ONLY
+    # What `graph_header` read as ONNX is not to be taken for onnxruntime's own format, by four bytes in it.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     return options
 
 
@@ -113,7 +116,6 @@ def obstacle(provider: str) -> str | None:
     if provider not in ort.get_available_providers():
         return NOT_BUILT_IN
     options = session_options(n_threads=1)
-    options.log_severity_level = 4  # fatal: what goes wrong is told here
     try:
         session = ort.InferenceSession(PROBE_GRAPH, options, providers=[provider, CPU])
     except Exception as error:  # onnxruntime's exceptions share no base class of their own

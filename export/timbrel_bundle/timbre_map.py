@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
-from timbrel_bundle.errors import UnknownInstrumentError
+from timbrel_bundle.errors import BundleError, UnknownInstrumentError
 from timbrel_bundle.files import parse_message, read_json_object, write_message
+from timbrel_bundle.manifest import text_faults
+from timbrel_bundle.request_fields import DISC_SLACK, MAX_PITCH
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 N_SUGGESTIONS = 3
 
+MOST_POINTS = 10_000
+
+LONGEST_NAME = 200
+"""Characters."""
+
 
 def load_timbre_map(path: Path | str) -> pb.TimbreMap:
-    """Reads a timbre_map.json. Raises BundleError where it is missing or unreadable."""
+    """Reads a timbre_map.json. Raises BundleError where it is missing, unreadable or no map."""
     path = Path(path)
-    return parse_message(read_json_object(path), pb.TimbreMap(), path)
+    timbre_map = parse_message(read_json_object(path), pb.TimbreMap(), path)
+    for fault in timbre_map_faults(timbre_map):
+        raise BundleError(path, fault)
+    return timbre_map
+
+
+def timbre_map_faults(timbre_map: pb.TimbreMap) -> Iterator[str]:
+    """Yields what is wrong with a timbre map; nothing where it is sound."""
+    if len(timbre_map.points) > MOST_POINTS:
+        yield f"names {len(timbre_map.points)} points, {MOST_POINTS} are the most"
+    yield from text_faults(timbre_map, LONGEST_NAME)
+    for point in timbre_map.points:
+        if not math.hypot(point.x, point.y) <= 1.0 + DISC_SLACK:
+            yield f"has {point.instrument!r} at ({point.x:g}, {point.y:g}), which is no point of the disc"
+        low, high = point.pitch_min, point.pitch_max
+        if not low <= high <= MAX_PITCH:
+            yield f"gives {point.instrument!r} the pitches {low} to {high}, which is no range"
 
 
 def save_timbre_map(timbre_map: pb.TimbreMap, path: Path | str) -> None:

@@ -68,7 +68,12 @@ def _load_weight(path: Path, file: Any, present: set[str], weight: ExternalWeigh
 def _read(path: Path, file: Any, present: set[str], name: str) -> np.ndarray[Any, Any]:
     if name not in present:
         raise BundleError(path, f"lacks the weight {name!r}")
-    values: np.ndarray[Any, Any] = file.get_tensor(name)
+    try:
+        values: np.ndarray[Any, Any] = file.get_tensor(name)
+    except (AttributeError, TypeError):  # types that numpy has not
+        raise BundleError(path, f"has the weight {name!r} in a type that numpy does not know") from None
+    if values.dtype.kind not in "fiu":
+        raise BundleError(path, f"has the weight {name!r} as {values.dtype}")
     return values
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.errors import BundleMismatchError, MissingExtraError
+from timbrel.core.faults import codec_faults
+from timbrel.errors import MissingExtraError
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder, CodecStream
-from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
 
 CODEC_FILES = (CODEC_DECODER, CODEC_WEIGHTS)
@@ -43,7 +43,9 @@ class Decoder:
         """
         if len(codes) == 0:
             return np.zeros(0, dtype=np.float32)
-        return self.load().decode(codes)
+        codec = self.load()
+        with codec_faults():
+            return codec.decode(codes)
 
     def stream(self) -> CodecStream:
         """A stream for one note, to be fed codes as they come; errors are those of a call."""
@@ -54,9 +56,8 @@ class Decoder:
         with self._lock:
             if self._codec is None:
                 try:
-                    self._codec = CodecDecoder(Bundle.open(self._folder), self._n_threads)
+                    with codec_faults():
+                        self._codec = CodecDecoder(Bundle.open(self._folder), self._n_threads)
                 except ImportError as error:
                     raise MissingExtraError("decoding a note into sound", EXTRA) from error
-                except BundleError as error:
-                    raise BundleMismatchError(str(error)) from error
             return self._codec

@@ -10,9 +10,10 @@ from typing import BinaryIO
 
 from timbrel.errors import BundleMismatchError
 from timbrel.progress import bar
+from timbrel_bundle.errors import BundleError
 from timbrel_bundle.files import sha256_file
 from timbrel_bundle.layout import MANIFEST
-from timbrel_bundle.manifest import save_manifest
+from timbrel_bundle.manifest import load_manifest, save_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 try:
@@ -22,6 +23,9 @@ except ImportError:  # not a POSIX system: parts are not shared between processe
 
 CACHE_VARIABLE = "TIMBREL_CACHE"
 """Environment variable that names the cache folder itself."""
+
+MOST_BYTES = 2**29
+"""A file that is said to be larger is not fetched: codecs take some megabytes, EnCodec's some sixty."""
 
 Fetch = Callable[[str, int], Iterator[pb.GetFileResponse]]
 """Starts a transfer: (file name, bytes to skip) -> replies."""
@@ -54,18 +58,29 @@ class FileCache:
         """Fetches those of the files that are not here yet, and returns the folder.
 
         Raises:
-            BundleMismatchError: the bundle has no such file, or what arrived is not what the manifest states.
+            BundleMismatchError: the bundle has no such file or one beyond MOST_BYTES, or what arrived is not
+                what the manifest states.
             OSError: the cache folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             self._require(self._describe(name))
-        if not (self.folder / MANIFEST).exists():
-            save_manifest(self._manifest, self.folder / MANIFEST)
+        self._keep_manifest(self.folder / MANIFEST)
         return self.folder
+
+    def _keep_manifest(self, path: Path) -> None:
+        """The hash names the files alone: what another server said of them beside is not to be believed."""
+        try:
+            known = load_manifest(path)
+        except BundleError:
+            known = None
+        if known != self._manifest:
+            save_manifest(self._manifest, path)
 
     def _describe(self, name: str) -> pb.BundleFile:
         for file in self._manifest.files:
+            if file.name == name and file.size > MOST_BYTES:
+                raise BundleMismatchError(f"{name} has {file.size} bytes, up to {MOST_BYTES} are fetched")
             if file.name == name:
                 return file
         raise BundleMismatchError(f"the server's bundle has no {name}")

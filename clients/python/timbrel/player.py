@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream
+from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream, silence
 from timbrel.core.reply import Audio, StreamDecoder
 from timbrel.core.request import NoteRequest
 from timbrel.errors import TimbrelError
@@ -27,8 +27,9 @@ class PlayedNote:
         >>> note.seed, note.held_seconds > 0.0
         (1, True)
 
-    One thread reads it; any may let go of its key. Reading raises what `Client.generate` raises, and
-    CancelledError after `cancel`.
+    One thread reads it; any may let go of its key. Reading raises what `Client.generate` raises,
+    DeadlineExceededError where nothing comes for as long as the client allows a call, and CancelledError
+    after `cancel`.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class PlayedNote:
         listener: NoteInbox,
         replies: queue.SimpleQueue[Heard],
         decoder: StreamDecoder,
+        patience_seconds: float | None,
     ) -> None:
         """Use `Player.note_on`."""
         self._stream = stream
+        self._patience = patience_seconds
         self._listener = listener
         self._replies = replies
         self._audio = self._decoded(decoder)
@@ -66,7 +69,11 @@ class PlayedNote:
     def _decoded(self, decoder: StreamDecoder) -> Iterator[Audio]:
         finished = False
         while not finished:
-            reply = self._replies.get()
+            try:
+                reply = self._replies.get(timeout=self._patience)
+            except queue.Empty:
+                self.cancel()
+                raise silence(self._patience) from None
             if isinstance(reply, TimbrelError):
                 raise reply
             if reply.HasField("header"):
@@ -124,9 +131,10 @@ class Player:
             TimbrelError: what ended the stream, if it has ended.
         """
         replies: queue.SimpleQueue[Heard] = queue.SimpleQueue()
-        listener = NoteInbox(replies.put)
+        listener = NoteInbox(replies.put, self._run(self._player._connection.model).manifest)
         note = NoteRequest(
             timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p
         )
         decoder = self._run(self._player._begin, listener, note, seconds)
-        return PlayedNote(self._player._open_stream, listener, replies, decoder)
+        patience = self._player._connection.timeout
+        return PlayedNote(self._player._open_stream, listener, replies, decoder, patience)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.errors import ProviderError
+from timbrel_bundle.errors import BundleError, ProviderError
 from timbrel_bundle.runtime import CPU
 from timbrel_server.config import BundleSource, ServerConfig, default_bundle_path
 from timbrel_server.decoder.runner import Runner
@@ -99,7 +99,11 @@ class EngineLoader:
         served.attach(engine, sessions)
 
     def load(self, bundle: Bundle) -> Loaded:
-        """Loads the graphs, as the first device has them, and a runner for each device. Blocks."""
+        """Loads the graphs, as the first device has them, and a runner for each device. Blocks.
+
+        Raises:
+            BundleError: the graphs cannot be run together.
+        """
         config = self._config
         opened = [
             open_sessions(bundle, config.provider, config.n_threads, config.precision, device)
@@ -108,5 +112,12 @@ class EngineLoader:
         first = opened[0]
         if first.provider == CPU and len(opened) > 1:
             raise ProviderError("the CPU is one device: name several with --provider cuda only")
-        runners = [Runner(each, bundle.manifest, config.n_slots, fast=config.fast) for each in opened]
+        try:
+            runners = [Runner(each, bundle.manifest, config.n_slots, fast=config.fast) for each in opened]
+        except MemoryError as error:
+            fault = f"{config.n_slots} of its notes do not fit into the memory ({error})"
+            raise BundleError(bundle.path, fault, "serve it with fewer --slots") from None
+        except (KeyError, RuntimeError, ValueError) as error:  # all that onnxruntime's bindings raise
+            fault = f"its graphs do not run as the manifest says ({type(error).__name__}: {error})"
+            raise BundleError(bundle.path, fault) from error
         return first, runners

@@ -159,7 +159,7 @@ def folder(tmp_path: Path) -> BundleFolder:
     _save_encoder(path / layout.CODEC_ENCODER)
     save_file({"head.weight": head}, path / layout.CODEC_WEIGHTS)
     points = [
-        pb.TimbrePoint(instrument=name, family="Family", x=x, y=0.1, pitch_min=36, pitch_max=94)
+        pb.TimbrePoint(instrument=name, family="Family", x=x / 4, y=0.1, pitch_min=36, pitch_max=94)
         for x, name in enumerate(("Violin", "Viola", "Church Organ", "Marimba"))
     ]
     save_timbre_map(pb.TimbreMap(points=points), path / layout.TIMBRE_MAP)

@@ -15,7 +15,7 @@ from timbrel.aio.batch_run import BatchRun
 from timbrel.aio.connection import Connection
 from timbrel.aio.player import AsyncPlayer, decode_as_it_comes
 from timbrel.aio.transport import Transport
-from timbrel.core.batch import DEFAULT_IN_FLIGHT, Batch
+from timbrel.core.batch import DEFAULT_IN_FLIGHT, MOST_IN_FLIGHT, Batch
 from timbrel.core.location import Location, locate_request, location_from_pb
 from timbrel.core.model import Model, model_from_pb
 from timbrel.core.reply import Audio, NoteAssembler, StreamDecoder, WrittenNote
@@ -294,7 +294,7 @@ class AsyncClient:
         connection = self._connection
         model, timbre_map = await connection.model(), await connection.timbre_map()
         decoder, sample_rate = await connection.decoder(), model.manifest.codec.sample_rate
-        in_flight = max_in_flight or model.engine.max_in_flight or DEFAULT_IN_FLIGHT
+        in_flight = max_in_flight or min(model.engine.max_in_flight, MOST_IN_FLIGHT) or DEFAULT_IN_FLIGHT
         batch = Batch(model.manifest, timbre_map, connection.patience(), in_flight, ordered=ordered)
         with bar("notes", size_of(requests), "note", shown=progress) as shown:
             async with aclosing(BatchRun(connection.open, batch, requests).results()) as results:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from timbrel import files
 from timbrel.aio.transport import Transport
-from timbrel.core.model import check_manifest
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.core.retry import Patience, RetryPolicy
 from timbrel.core.timbre import instrument_point
@@ -51,6 +50,11 @@ class Connection:
         self._decoder: Decoder | None = None
         # Each of these is made once, however many tasks ask for it at once.
         self._making = {name: asyncio.Lock() for name in ("transport", "model", "map", "decoder")}
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that a server may take for a call, or give nothing of a note; None: without bound."""
+        return self._settings.timeout
 
     @property
     def transport(self) -> Transport:
@@ -101,7 +105,6 @@ class Connection:
     async def fresh_model(self, timeout: float | None) -> pb.GetModelResponse:
         """Asks once more what is served, within so many seconds, and remembers that from then on."""
         model = await (await self.open()).get_model(timeout)
-        check_manifest(model.manifest)
         self._model = model
         return model
 
@@ -110,9 +113,7 @@ class Connection:
         self._check()
         async with self._making["model"]:
             if self._model is None:
-                model = await self.call(Transport.get_model)
-                check_manifest(model.manifest)
-                self._model = model
+                self._model = await self.call(Transport.get_model)
             return self._model
 
     async def timbre_map(self) -> pb.TimbreMap:

@@ -10,15 +10,20 @@ from typing import Protocol
 from timbrel.aio.connection import Connection
 from timbrel.aio.transport import Transport
 from timbrel.core.play import LiveNotes
-from timbrel.core.reply import Audio, StreamDecoder
+from timbrel.core.reply import Audio, ReplyLimit, StreamDecoder
 from timbrel.core.request import NoteRequest
-from timbrel.errors import TimbrelError, UnavailableError
+from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError, UnavailableError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 CLOSED = "the player is closed"
 
 Heard = pb.GenerateResponse | TimbrelError
 """The next reply of a note, or the error that ended it."""
+
+
+def silence(seconds: float | None) -> DeadlineExceededError:
+    """The error of a note of which nothing came for so long."""
+    return DeadlineExceededError(f"nothing more of the note came within {seconds:g} seconds")
 
 
 class NoteListener(Protocol):
@@ -58,6 +63,7 @@ class PlayStream:
         self._notes: LiveNotes[NoteListener] = LiveNotes()
         self._requests: asyncio.Queue[pb.PlayRequest | None] = asyncio.Queue()
         self._on_end = on_end
+        self._n_heard = 0
         self.end: TimbrelError | None = None
         """Why it takes no more notes; None while it does."""
         self._call = transport.play(self._messages())
@@ -89,10 +95,18 @@ class PlayStream:
         if (message := self._notes.cancel(listener)) is not None:
             self._requests.put_nowait(message)
 
-    async def finish(self) -> None:
-        """Lets go of every key, and returns when the server has written what still sounds."""
+    async def finish(self, patience_seconds: float | None = None) -> None:
+        """Lets go of every key, and returns when the server has written what still sounds.
+
+        A server that gives nothing more of any note for so many seconds is waited for no longer.
+        """
         self._requests.put_nowait(None)
         try:
+            while not self._reader.done():
+                n_heard = self._n_heard
+                await asyncio.wait({self._reader}, timeout=patience_seconds)
+                if self._n_heard == n_heard:
+                    self._call.cancel()
             await self._reader
         except asyncio.CancelledError:
             self._call.cancel()
@@ -140,20 +154,35 @@ class PlayStream:
 
     async def _tell(self, response: pb.PlayResponse) -> None:
         if (heard := self._notes.receive(response)) is not None:
+            self._n_heard += 1
             listener, reply = heard
             await (listener.fail(reply) if isinstance(reply, TimbrelError) else listener.take(reply))
 
 
 class NoteInbox:
-    """A listener that hands on what it is told of a note, one thing after the other: to a queue, say."""
+    """A listener that hands on what it is told of a note, one thing after the other: to a queue, say.
 
-    def __init__(self, put: Callable[[Heard], None]) -> None:
+    Who reads slowly does not slow the stream down, which is other notes' too: so what a note may send is
+    limited.
+    """
+
+    def __init__(self, put: Callable[[Heard], None], manifest: pb.Manifest) -> None:
         self.cut_off = put
+        self._limit: ReplyLimit | None = ReplyLimit(manifest)
 
-    async def take(self, heard: pb.GenerateResponse | TimbrelError) -> None:
-        self.cut_off(heard)
+    async def take(self, reply: pb.GenerateResponse) -> None:
+        if self._limit is None:
+            return  # it has failed
+        try:
+            self._limit.take(reply)
+        except ServerError as error:
+            self._limit = None
+            self.cut_off(error)
+        else:
+            self.cut_off(reply)
 
-    fail = take
+    async def fail(self, error: TimbrelError) -> None:
+        self.cut_off(error)
 
 
 class AsyncPlayedNote:
@@ -169,14 +198,21 @@ class AsyncPlayedNote:
         >>> asyncio.run(main())
         1
 
-    Reading raises what `AsyncClient.generate` raises, and timbrel's CancelledError after `cancel`.
+    Reading raises what `AsyncClient.generate` raises, DeadlineExceededError where nothing comes for as long
+    as the client allows a call, and timbrel's CancelledError after `cancel`.
     """
 
     def __init__(
-        self, stream: PlayStream, listener: NoteInbox, replies: asyncio.Queue[Heard], decoder: StreamDecoder
+        self,
+        stream: PlayStream,
+        listener: NoteInbox,
+        replies: asyncio.Queue[Heard],
+        decoder: StreamDecoder,
+        patience_seconds: float | None,
     ) -> None:
         """Use `AsyncPlayer.note_on`."""
         self._stream = stream
+        self._patience = patience_seconds
         self._listener = listener
         self._replies = replies
         self._audio = decode_as_it_comes(self._read(), decoder)
@@ -202,7 +238,12 @@ class AsyncPlayedNote:
 
     async def _read(self) -> AsyncIterator[pb.GenerateResponse]:
         while True:
-            reply = await self._replies.get()
+            try:
+                async with asyncio.timeout(self._patience):
+                    reply = await self._replies.get()
+            except TimeoutError:
+                self.cancel()
+                raise silence(self._patience) from None
             if isinstance(reply, TimbrelError):
                 raise reply
             if reply.HasField("header"):
@@ -244,7 +285,7 @@ class AsyncPlayer:
             return
         if error is not None:
             self._stream.cancel_all()
-        await self._stream.finish()
+        await self._stream.finish(self._connection.timeout)
 
     async def note_on(
         self,
@@ -267,12 +308,12 @@ class AsyncPlayer:
             TimbrelError: what ended the stream, if it has ended.
         """
         replies: asyncio.Queue[Heard] = asyncio.Queue()
-        listener = NoteInbox(replies.put_nowait)
+        listener = NoteInbox(replies.put_nowait, (await self._connection.model()).manifest)
         note = NoteRequest(
             timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p
         )
         decoder = await self._begin(listener, note, seconds)
-        return AsyncPlayedNote(self._open_stream, listener, replies, decoder)
+        return AsyncPlayedNote(self._open_stream, listener, replies, decoder, self._connection.timeout)
 
     @property
     def _open_stream(self) -> PlayStream:

@@ -13,14 +13,24 @@ import grpc
 import grpc.aio
 
 from timbrel.core.faults import DETAILS_KEY, error_from_status
-from timbrel.errors import CancelledError, TimbrelError, UnavailableError, refusal
+from timbrel.core.model import check_model, check_timbre_map
+from timbrel.errors import CancelledError, ServerError, TimbrelError, UnavailableError, refusal
 from timbrel.forks import about_to_connect
 from timbrel.settings import CA_VARIABLE, INSECURE_VARIABLE, SYSTEM, Security, parse_address
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
-CHANNEL_OPTIONS = (("grpc.initial_reconnect_backoff_ms", 250), ("grpc.max_reconnect_backoff_ms", 2000))
-"""A server that starts anew is found within seconds; gRPC's own pauses grow to two minutes."""
+CHANNEL_OPTIONS = (
+    # A server that starts anew is found within seconds; gRPC's own pauses grow to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 250),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # Replies are never inflated: gRPC looks at a message's size only after that, so that some kilobytes could
+    # fill the memory. The first ends calls that are compressed, too late for what comes in one packet.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.per_message_decompression", 0),
+)
+
+UNDECODABLE = "the server sent a reply that cannot be decoded"
 
 _Reply = TypeVar("_Reply")
 
@@ -34,9 +44,12 @@ class StreamCall(Generic[_Reply]):
         self._address = address
 
     async def __aiter__(self) -> AsyncIterator[_Reply]:
-        with _translated(self._address):
-            async for reply in self._call:
-                yield reply
+        try:
+            with _translated(self._address):
+                async for reply in self._call:
+                    yield _decoded(reply)
+        finally:
+            self._call.cancel()
 
     def cancel(self) -> None:
         """Ends it, and every note on it, at once."""
@@ -66,11 +79,13 @@ class Transport:
 
     async def get_model(self, timeout: float | None) -> pb.GetModelResponse:
         reply = await self._unary(self._stub.GetModel, pb.GetModelRequest(), timeout)
-        return cast(pb.GetModelResponse, reply)
+        check_model(model := cast(pb.GetModelResponse, reply))
+        return model
 
     async def get_timbre_map(self, timeout: float | None) -> pb.TimbreMap:
         reply = await self._unary(self._stub.GetTimbreMap, pb.GetTimbreMapRequest(), timeout)
-        return cast(pb.GetTimbreMapResponse, reply).timbre_map
+        check_timbre_map(timbre_map := cast(pb.GetTimbreMapResponse, reply).timbre_map)
+        return timbre_map
 
     async def locate(self, request: pb.LocateRequest, timeout: float | None) -> pb.LocateResponse:
         return cast(pb.LocateResponse, await self._unary(self._stub.Locate, request, timeout))
@@ -103,7 +118,7 @@ class Transport:
 
     async def _unary(self, method: Any, request: object, timeout: float | None) -> object:
         with _translated(self._address):
-            return await method(request, timeout=timeout, metadata=self._metadata)
+            return _decoded(await method(request, timeout=timeout, metadata=self._metadata))
 
     async def _stream(self, method: Any, request: object, timeout: float | None) -> AsyncGenerator[Any, None]:
         """Yields the replies; a caller that leaves early cancels the call."""
@@ -111,9 +126,16 @@ class Transport:
         try:
             with _translated(self._address):
                 async for reply in call:
-                    yield reply
+                    yield _decoded(reply)
         finally:
             call.cancel()
+
+
+def _decoded(reply: _Reply | None) -> _Reply:
+    """The reply itself. gRPC gives None for one that is no such message; raises ServerError there."""
+    if reply is None:
+        raise ServerError(UNDECODABLE)
+    return reply
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from timbrel.cli.options import Parser, join_negative_values
 from timbrel.errors import MissingExtraError, TimbrelError
+from timbrel_bundle.errors import printable
 
 GROUP = "timbrel.commands"
 
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (TimbrelError, ValueError, OSError) as error:
+    except (TimbrelError, ValueError, OSError, MemoryError) as error:
         if os.environ.get(TRACEBACK_VARIABLE) == "1":
             raise
         print(f"timbrel: {_one_line(error)}", file=sys.stderr)
@@ -138,7 +139,8 @@ def _help_line(point: EntryPoint) -> str:
 
 def _one_line(error: Exception) -> str:
     """The error's message; Python's own "[Errno 2]" is left out of a system error's."""
+    message = f"there is not enough memory: {error}" if isinstance(error, MemoryError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename is not None else ""
-        return f"{place}{error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+        message = f"{place}{error.strerror}"
+    return printable(" ".join(message.split())) or type(error).__name__

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from timbrel.client import DEFAULT_TIMEOUT_SECONDS, Client
 from timbrel_bundle import request_fields
+from timbrel_bundle.errors import UNPRINTABLE
 
 _NEGATIVE_VALUE = re.compile(r"-[\d.].*")
 _LONG_OPTION = re.compile(r"--[^=]+")
@@ -104,5 +105,8 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(facts: Any) -> None:
-    """Prints the one object of --json."""
-    print(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
+    """Prints the one object of --json. What a terminal would act upon is escaped, as JSON has it."""
+    text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False)
+    if any(UNPRINTABLE.search(line) for line in text.split("\n")):
+        text = json.dumps(facts, indent=2, allow_nan=False)
+    print(text)

@@ -25,6 +25,10 @@ DEFAULT_IN_FLIGHT = 32
 """Where the server does not say how many it takes at once."""
 
 
+MOST_IN_FLIGHT = 4096
+"""However many the server says that it takes: as many requests are read ahead."""
+
+
 @dataclass(frozen=True)
 class Result:
     """The outcome of one request."""

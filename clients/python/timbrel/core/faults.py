@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from timbrel import errors
+from timbrel_bundle.errors import BundleError, printable
 
 DETAILS_KEY = "grpc-status-details-bin"
 """The trailing metadata key under which a server sends a google.rpc.Status."""
@@ -19,6 +21,11 @@ ERROR_ID_KEY = "error_id"
 CUT = ("RST_STREAM", "Internal error from Core")
 """Messages of gRPC's, under INTERNAL, where a proxy ends a call because the server behind it is gone, and
 where the connection broke while its asyncio side was writing."""
+
+LONGEST_MESSAGE = 2000
+"""Characters of a server's message that are taken."""
+
+MOST_VIOLATIONS = 20
 
 _Detail = TypeVar("_Detail", bound=Message)
 _Maker = Callable[[str, status_pb2.Status], errors.TimbrelError]
@@ -33,9 +40,21 @@ def error_from_status(code: int, message: str, details: bytes = b"") -> errors.T
         details: a serialized google.rpc.Status, as a server sends it in its trailing metadata.
     """
     maker = _MAKERS.get(code, _server_error)
-    return maker(
-        " ".join(message.split()) or f"the server gave status {code} without a message", _parse(details)
-    )
+    return maker(_shown(message) or f"the server gave status {code} without a message", _parse(details))
+
+
+def _shown(text: str) -> str:
+    """A text of the server's as one line that can be shown."""
+    return printable(" ".join(text[:LONGEST_MESSAGE].split()))
+
+
+@contextlib.contextmanager
+def codec_faults() -> Iterator[None]:
+    """Raises BundleMismatchError where the codec, which came from the server, fails within the block."""
+    try:
+        yield
+    except BundleError as error:
+        raise errors.BundleMismatchError(str(error)) from error
 
 
 def _parse(details: bytes) -> status_pb2.Status:
@@ -61,8 +80,8 @@ def _find(status: status_pb2.Status, kind: type[_Detail]) -> _Detail | None:
 
 def _invalid_request(message: str, status: status_pb2.Status) -> errors.TimbrelError:
     bad = _find(status, error_details_pb2.BadRequest)
-    violations = bad.field_violations if bad is not None else ()
-    fields = [errors.FieldViolation(each.field, each.description) for each in violations]
+    violations = bad.field_violations[:MOST_VIOLATIONS] if bad is not None else ()
+    fields = [errors.FieldViolation(_shown(each.field), _shown(each.description)) for each in violations]
     return errors.InvalidRequestError.of(fields) if fields else errors.InvalidRequestError(message)
 
 
@@ -77,7 +96,7 @@ def _server_error(message: str, status: status_pb2.Status) -> errors.TimbrelErro
     if info is None and any(each in message for each in CUT):
         return errors.UnavailableError(f"the connection was cut while it answered: {message}")
     error_id = info.metadata.get(ERROR_ID_KEY) if info is not None else None
-    return errors.ServerError(message, error_id)
+    return errors.ServerError(message, None if error_id is None else _shown(error_id))
 
 
 def _plain(kind: type[errors.TimbrelError]) -> _Maker:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from timbrel.core.model import check_timbre_map
 from timbrel.core.timbre import point_of
 from timbrel.errors import BundleMismatchError, FieldViolation, InvalidRequestError, ServerError, refusal
-from timbrel_bundle.errors import AudioError
+from timbrel_bundle.errors import AudioError, printable
 from timbrel_bundle.request_fields import check_recording
 from timbrel_bundle.timbre_encoder import longest_seconds, prepare_recording
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -60,16 +62,18 @@ def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest:
     """
     Raises:
         BundleMismatchError: the point is of another bundle's map.
-        ServerError: there is no point of the disc in it.
+        ServerError: there is no point of the disc in it, or the instruments around are none.
     """
     if response.bundle_hash != expected_hash:
-        raise BundleMismatchError(
-            f"bundle {response.bundle_hash} located the recording, {expected_hash} was expected"
-        )
+        found = printable(response.bundle_hash[:64])
+        raise BundleMismatchError(f"bundle {found} located the recording, {expected_hash} was expected")
     x, y = (float(str(np.float32(value))) for value in (response.timbre.x, response.timbre.y))
     if not response.HasField("timbre") or not np.hypot(x, y) <= 1.0 + 1e-6:
         raise ServerError(f"the server located the recording at ({x}, {y}), which is no point of the map")
     nearest = response.neighbours[:n_nearest]
+    check_timbre_map(pb.TimbreMap(points=[each.point for each in nearest]))
+    if not all(math.isfinite(each.distance) for each in nearest):
+        raise ServerError("the server gave a distance on the map that is no number")
     return Location((x, y), tuple(_neighbour_from_pb(neighbour) for neighbour in nearest))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 from timbrel.errors import BundleMismatchError, ServerError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS, FORMAT_VERSION
-from timbrel_bundle.manifest import manifest_faults
+from timbrel_bundle.manifest import manifest_faults, text_faults
 from timbrel_bundle.request_fields import SAMPLING_FIELDS
+from timbrel_bundle.timbre_map import timbre_map_faults
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 
@@ -125,19 +127,30 @@ class Model:
     default_sampling: SamplingDefaults
 
 
-def check_manifest(manifest: pb.Manifest) -> None:
+def check_model(response: pb.GetModelResponse) -> None:
     """
     Raises:
         BundleMismatchError: the bundle is of another format version than this client reads.
-        ServerError: the manifest contradicts itself; its hash not being that of its files is such a case.
+        ServerError: the manifest contradicts itself (its hash not being that of its files is such a case), or
+            says what cannot be.
     """
-    if manifest.format_version != FORMAT_VERSION:
-        version = manifest.format_version
+    if (version := response.manifest.format_version) != FORMAT_VERSION:
         raise BundleMismatchError(
             f"the server's bundle has format_version {version}, this timbrel reads {FORMAT_VERSION}"
         )
-    for fault in manifest_faults(manifest):
+    for fault in manifest_faults(response.manifest):
         raise ServerError(f"the server's manifest {fault}")
+    for fault in text_faults(response.engine):
+        raise ServerError(f"the server's description of its engine {fault}")
+    for each in SAMPLING_FIELDS:
+        if not math.isfinite(value := getattr(response.engine.default_sampling, each.name)):
+            raise ServerError(f"the server says that its default {each.name} is {value}")
+
+
+def check_timbre_map(timbre_map: pb.TimbreMap) -> None:
+    """Raises ServerError where it is none."""
+    for fault in timbre_map_faults(timbre_map):
+        raise ServerError(f"the server's timbre map {fault}")
 
 
 def model_from_pb(response: pb.GetModelResponse) -> Model:

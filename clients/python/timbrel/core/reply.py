@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from timbrel.core.faults import codec_faults
 from timbrel.errors import BundleMismatchError, ServerError
 from timbrel_bundle.codec import CodecStream
+from timbrel_bundle.errors import printable
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Codes = npt.NDArray[np.uint16]
@@ -16,6 +19,12 @@ Codes = npt.NDArray[np.uint16]
 
 Audio = npt.NDArray[np.float32]
 """[samples], mono, full scale at 1."""
+
+
+REPLY_BYTES = 128
+"""A reply takes as many at least, however little it says."""
+
+SPARE_BYTES = 2**16
 
 
 @dataclass(frozen=True)
@@ -32,11 +41,25 @@ class WrittenNote:
     """Whether the note was cut at the bundle's cap."""
 
 
+class ReplyLimit:
+    """Bounds what the replies of one note take in memory: as much as the longest does, a frame a reply."""
+
+    def __init__(self, manifest: pb.Manifest) -> None:
+        self._room = SPARE_BYTES + manifest.model.max_frames * (REPLY_BYTES + 2 * manifest.codec.n_codebooks)
+
+    def take(self, reply: pb.GenerateResponse) -> None:
+        """Counts one more. Raises ServerError where that is too much."""
+        self._room -= max(REPLY_BYTES, reply.ByteSize())
+        if self._room < 0:
+            raise ServerError("the server sent more of a note than there can be")
+
+
 class NoteAssembler:
     """Takes the replies of one Generate call in order, and checks that they make sense together."""
 
     def __init__(self, manifest: pb.Manifest) -> None:
         self._manifest = manifest
+        self._limit = ReplyLimit(manifest)
         self._header: pb.GenerateHeader | None = None
         self._parts: list[Codes] = []
         self._n_frames = 0
@@ -49,8 +72,11 @@ class NoteAssembler:
             BundleMismatchError: another bundle than the manifest's wrote the note.
             ServerError: the replies do not follow the protocol.
         """
+        self._limit.take(reply)
         if self._finish != pb.FINISH_REASON_UNSPECIFIED:
             raise ServerError("the server sent more after the end of the note")
+        if not math.isfinite(reply.held_seconds):
+            raise ServerError(f"the server says that the key was held for {reply.held_seconds} seconds")
         if self._header is None:
             self._accept_header(reply)
         codes = self._read(reply.codes)
@@ -74,7 +100,9 @@ class NoteAssembler:
             raise ServerError("the server's first reply has no header")
         written, expected = reply.header.bundle_hash, self._manifest.bundle_hash
         if written != expected:
-            raise BundleMismatchError(f"bundle {written} wrote the note, {expected} was expected")
+            raise BundleMismatchError(
+                f"bundle {printable(written[:64])} wrote the note, {expected} was expected"
+            )
         self._header = reply.header
 
     def _read(self, codes: pb.Codes) -> Codes:
@@ -100,10 +128,17 @@ class StreamDecoder:
         self._codec = codec
 
     def push(self, reply: pb.GenerateResponse) -> Audio:
-        """Takes one reply; returns what can be heard by it, maybe nothing. Raises as `NoteAssembler.feed`."""
-        return self._codec.push(self._assembler.feed(reply))
+        """Takes one reply; returns what can be heard by it, maybe nothing.
+
+        Raises:
+            BundleMismatchError: the codec fails; and as `NoteAssembler.feed`.
+        """
+        codes = self._assembler.feed(reply)
+        with codec_faults():
+            return self._codec.push(codes)
 
     def finish(self) -> Audio:
         """The end of the sound, once the stream has ended. Raises as `NoteAssembler.finish`."""
         self._assembler.finish()
-        return self._codec.finish()
+        with codec_faults():
+            return self._codec.finish()

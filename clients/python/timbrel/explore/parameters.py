@@ -15,7 +15,7 @@ from timbrel.core.location import locate_request
 from timbrel.core.model import SamplingDefaults
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
-from timbrel_bundle.audio import missing_bytes
+from timbrel_bundle.audio import MAX_SAMPLES, missing_bytes
 from timbrel_bundle.request_fields import REQUEST_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -27,9 +27,6 @@ KINDS: dict[str, Kind] = {"x": float, "y": float} | {field.name: field.kind for 
 NOTE_FIELDS = frozenset(KINDS)
 
 MAX_RECORDING_SECONDS = 120.0
-MAX_SAMPLES = 2**25
-"""How many all channels of a recording may have together, 128 MiB: a small file can hold hours of silence."""
-
 RECORDING_FORMATS = "wav, flac, ogg and mp3"
 
 

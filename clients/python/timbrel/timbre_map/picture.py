@@ -135,6 +135,9 @@ DPI = 150
 MARK_RADIUS = 0.014
 """The radius of a point's mark, in units of the map."""
 
+MOST_NAMES = 300
+"""With more instruments than that the picture has their points only: names would hide one another."""
+
 DARKENING = 0.78
 """Factor to matplotlib's colours, for names in them to be read."""
 
@@ -181,7 +184,7 @@ def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
     for family, colour in colours.items():
         points = [each.timbre for each in instruments if each.family == family]
         x, y = [x for x, _ in points], [y for _, y in points]
-        axes.scatter(x, y, s=34, color=colour, label=family, zorder=3, linewidths=0)
+        axes.scatter(x, y, s=34, color=colour, label=_plain(family), zorder=3, linewidths=0)
     _draw_names(figure, axes, instruments, colours)
     if colours:
         axes.legend(
@@ -213,7 +216,7 @@ def _draw_disc(axes: Any, title: str) -> None:
     axes.tick_params(labelsize=8, color="#888888", labelcolor="#555555")
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.set_title(title, fontsize=11)
+    axes.set_title(_plain(title), fontsize=11)
 
 
 def _colours(families: Sequence[str]) -> dict[str, Any]:
@@ -234,7 +237,9 @@ def _listed(colours: Any) -> Sequence[tuple[float, float, float]]:
 
 def _draw_names(figure: Any, axes: Any, instruments: Sequence[Instrument], colours: dict[str, Any]) -> None:
     """Names where they hide neither a point nor each other, with a line to their point where they are far."""
-    sizes = [_text_size(figure, axes, each.name) for each in instruments]
+    if len(instruments) > MOST_NAMES:
+        return
+    sizes = [_text_size(figure, axes, _plain(each.name)) for each in instruments]
     limit = 1.0 + MARGIN
     frame = Box(-limit, -limit, limit, limit)
     points = [each.timbre for each in instruments]
@@ -243,7 +248,7 @@ def _draw_names(figure: Any, axes: Any, instruments: Sequence[Instrument], colou
         axes.text(
             (box.left + box.right) / 2,
             (box.bottom + box.top) / 2,
-            each.name,
+            _plain(each.name),
             fontsize=8,
             color=colours[each.family],
             ha="center",
@@ -255,6 +260,11 @@ def _draw_names(figure: Any, axes: Any, instruments: Sequence[Instrument], colou
             axes.plot(
                 *zip(each.timbre, near, strict=True), color=colours[each.family], linewidth=0.6, zorder=2
             )
+
+
+def _plain(text: str) -> str:
+    """The text for matplotlib, which takes what stands between dollars for mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _edge() -> Iterator[Box]:

@@ -14,6 +14,7 @@ from requirements_gate import require_module
 import timbrel.library.finish.manifest as manifest
 from timbrel.library.finish.instrument_files import write_sf2
 from timbrel.library.finish.manifest import ManifestRow, nsynth_family, read_rows, write_rows, write_table
+from timbrel.library.finish.shards import ShardStore
 from timbrel.library.finish.summary import summarise
 from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
 
@@ -35,7 +36,8 @@ VALUES = {
 
 @pytest.fixture
 def row() -> ManifestRow:
-    return ManifestRow(**{each.name: VALUES[str(each.type)] for each in fields(ManifestRow)})  # type: ignore[arg-type]
+    values = {each.name: VALUES[str(each.type)] for each in fields(ManifestRow)}
+    return ManifestRow(**{**values, "sample_rate": 48_000, "key": "abc"})  # type: ignore[arg-type]
 
 
 def test_rows_come_back_and_lead_with_nsynths_fields(tmp_path: Path, row: ManifestRow) -> None:
@@ -63,6 +65,35 @@ def test_a_field_of_another_type_is_named(tmp_path: Path, row: ManifestRow, name
     path.write_text(json.dumps(json.loads(row.to_json()) | {name: value}) + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match=f"line 1 has {name} .*, expected"):
         list(read_rows(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("pitch", 10**400),
+        ("seed", 2**64),
+        ("x", 10**400),
+        ("pitch", 128),
+        ("sample_rate", 0),
+        ("n_samples", 2**40),
+        ("key", "../../../secret"),
+        ("file", "\x1b[2J.wav"),
+        ("instrument_str", "x" * 5000),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(tmp_path: Path, row: ManifestRow, name: str, value: object) -> None:
+    path = tmp_path / "manifest.jsonl"
+    path.write_text(json.dumps(json.loads(row.to_json()) | {name: value}) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"line 1 has (the )?{name} ") as error:
+        list(read_rows(path))
+    assert str(error.value).isprintable() and len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("line", ["[" * 50_000, "[" * 200_000, '{"note": ' * 5_000])
+def test_a_line_nested_too_deeply_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "manifest.jsonl").write_text(line, encoding="utf-8")
+    with pytest.raises(ValueError, match="line 1 "):
+        list(read_rows(tmp_path / "manifest.jsonl"))
 
 
 def test_a_row_from_before_there_was_a_sampling_parameter_is_read(
@@ -127,6 +158,24 @@ def test_polyphone_is_told_what_to_convert(tmp_path: Path, monkeypatch: pytest.M
     assert write_sf2(tmp_path, ["Violin"]) == []
     arguments = (tmp_path / "arguments").read_text().split()
     assert arguments == ["-1", "-i", f"{tmp_path}/Violin.sfz", "-d", str(tmp_path), "-o", "Violin"]
+
+
+def test_polyphone_does_not_write_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_polyphone(tmp_path, 'echo "sound" > "$5/$7.sf2"')
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "Violin.sf2").symlink_to(tmp_path / "precious")
+    assert write_sf2(tmp_path, ["Violin"]) == []
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_shards_are_not_written_through_a_link(tmp_path: Path) -> None:
+    require_module("fsspec", "scale")
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / ".a.parquet.tmp").symlink_to(tmp_path / "precious")
+    ShardStore(str(tmp_path)).write("a.parquet", b"sound")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert not (tmp_path / "a.parquet").is_symlink()
 
 
 def test_polyphones_failure_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

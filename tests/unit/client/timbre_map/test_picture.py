@@ -6,8 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
+from requirements_gate import require_module
 
-from timbrel.timbre_map.picture import Box, place_labels
+from timbrel.core.timbre import Instrument
+from timbrel.timbre_map.picture import MOST_NAMES, Box, draw_map, place_labels
 
 MAP = Path(__file__).parents[4] / "server" / "bundles" / "default" / "timbre_map.json"
 FRAME = Box(-1.2, -1.2, 1.2, 1.2)
@@ -58,3 +60,25 @@ def test_names_at_the_frames_edge_and_beside_obstacles_give_way() -> None:
 def test_where_there_is_no_room_at_all_a_place_is_given_nevertheless() -> None:
     boxes = place_labels([(0.0, 0.0)] * 3, [(2.3, 2.3)] * 3, MARK, FRAME)
     assert len(boxes) == 3
+
+
+def test_names_are_no_mathematics(tmp_path: Path) -> None:
+    require_module("matplotlib", "demo")
+    instruments = [
+        Instrument("$\\frac{$", "$_$", (0.1, 0.2), 36, 94),
+        Instrument("$ $", "", (0.0, 0.0), 36, 94),
+    ]
+    draw_map(instruments, tmp_path / "map.png", "$\\nothing$")
+    assert (tmp_path / "map.png").stat().st_size > 0
+
+
+def test_a_crowd_is_drawn_without_names(tmp_path: Path) -> None:
+    """Places for the names of ten thousand would be sought for hours."""
+    require_module("matplotlib", "demo")
+    draw = random.Random(1)
+    crowd = [
+        Instrument(f"name {number}", "family", (draw.uniform(-0.7, 0.7), draw.uniform(-0.7, 0.7)), 36, 94)
+        for number in range(10 * MOST_NAMES)
+    ]
+    draw_map(crowd, tmp_path / "map.png", "crowd")
+    assert (tmp_path / "map.png").stat().st_size > 0

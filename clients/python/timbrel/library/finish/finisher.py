@@ -84,10 +84,11 @@ class Finisher:
             return None
         gain_db = round(instrument.gain_db, 3)
         found = [
-            (row.key, row.trackers, row.pitch_measured, row.pitch_measured_other, row.gain_db) for row in rows
+            (row.file, row.key, row.trackers, row.pitch_measured, row.pitch_measured_other, row.gain_db)
+            for row in rows
         ]
         wanted = [
-            (note.attempt.key, note.measured.trackers, *note.measured.heard, gain_db)
+            (note.planned.file, note.attempt.key, note.measured.trackers, *note.measured.heard, gain_db)
             for note in instrument.notes
         ]
         files = [f"{slug}.sfz", f"{slug}.dspreset", *(row.file for row in rows)]

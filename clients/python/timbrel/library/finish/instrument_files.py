@@ -199,6 +199,7 @@ def write_sf2(folder: Path, slugs: Sequence[str]) -> list[str]:
 def _convert_to_sf2(program: str, folder: Path, slug: str) -> str | None:
     command = [program, "-1", "-i", str(folder / f"{slug}.sfz"), "-d", str(folder), "-o", slug]
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    (folder / f"{slug}.sf2").unlink(missing_ok=True)  # it may be a link, which polyphone would follow
     try:
         done = subprocess.run(
             command,

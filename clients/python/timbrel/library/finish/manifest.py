@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,12 +18,15 @@ from typing import Any
 
 from timbrel.core.model import Model
 from timbrel.library.finish.loop import Loop
-from timbrel.library.plan.job import LibraryJob, ModelIdentity
+from timbrel.library.plan.job import SAMPLE_RATES, LibraryJob, ModelIdentity
 from timbrel.library.plan.notes import codes_hash
 from timbrel.library.render.pitch import is_in_tune
 from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import RawNote
-from timbrel_bundle.files import atomic_path, atomic_write
+from timbrel_bundle.audio import MAX_SAMPLES
+from timbrel_bundle.errors import UNPRINTABLE, one_line
+from timbrel_bundle.files import atomic_path, atomic_write, parse_json
+from timbrel_bundle.manifest import LONGEST_HOLD_SECONDS, LONGEST_TEXT
 from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
 
 NSYNTH_FAMILIES = {
@@ -182,16 +186,21 @@ class ManifestRow:
         """Reads a row from a line of JSON.
 
         Raises:
-            ValueError: the line is not JSON, or has other fields, or one of another type.
+            ValueError: the line is not JSON, or has other fields, or one of another type or out of range.
         """
-        values: Any = json.loads(line)
+        values: Any = parse_json(line)
         try:
             row = cls.from_flat(values)
         except TypeError as error:
-            raise ValueError(f"is no row of a library's manifest ({error})") from None
+            raise ValueError(f"is no row of a library's manifest ({one_line(error)})") from None
         for name, kind in COLUMNS.items():
             if not _is_of(value := row.flat()[name], kind):
                 raise ValueError(f"has {name} {value!r:.40}, expected {kind}")
+        for name, (low, high) in RANGES.items():
+            if not low <= getattr(row, name) <= high:
+                raise ValueError(f"has {name} {getattr(row, name)}, {low} to {high} are allowed")
+        if not _KEY.fullmatch(row.key):
+            raise ValueError(f"has the key {row.key!r:.40}, which names no note")
         return row
 
     @classmethod
@@ -201,6 +210,21 @@ class ManifestRow:
         sampling = {name: own.pop(name) for name in _SAMPLING_COLUMNS if name in own}
         return cls(**own, sampling=SamplingSettings(**sampling))
 
+
+RANGES = {
+    "pitch": (0, 127),
+    "velocity": (0, 127),
+    "sample_rate": SAMPLE_RATES,
+    "n_samples": (0, MAX_SAMPLES),
+    "held_seconds": (0, LONGEST_HOLD_SECONDS),
+    "tune_cents": (-10_000, 10_000),
+}
+"""What fields of a row may be, both ends included: a manifest may come from anywhere."""
+
+LONGEST_LINE = 2**16
+"""Characters of a row."""
+
+_KEY = re.compile("[0-9A-Za-z]{3,100}")
 
 _SAMPLING_COLUMNS = {each.name: each.kind.__name__ for each in SAMPLING_FIELDS}
 
@@ -287,7 +311,7 @@ def read_rows(path: Path) -> Iterator[ManifestRow]:
         ValueError: a line is damaged; the message names it.
     """
     with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE), ""), start=1):
             try:
                 yield ManifestRow.from_json(line)
             except ValueError as error:
@@ -326,6 +350,10 @@ def _is_of(value: object, kind: str) -> bool:
     kind, _, optional = kind.partition(" | ")
     if value is None:
         return optional == "None"
+    if isinstance(value, int) and abs(value) >= 2**63 and kind != "str":
+        return False
     if kind == "float":
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, str) and (len(value) > LONGEST_TEXT or UNPRINTABLE.search(value)):
+        return False
     return type(value).__name__ == kind

@@ -12,6 +12,7 @@ import json
 import tarfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from timbrel.errors import MissingExtraError, TimbrelError
 from timbrel.library.plan.folder import OtherJobError, differences
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import job_key
+from timbrel_bundle.files import parse_json
 
 SHARD_FORMATS = {"parquet": "parquet", "webdataset": "tar"}
 """Format -> ending of the files."""
@@ -193,7 +195,7 @@ class ShardStore:
             self.write_json(JOB_FILE, wanted)
             return
         try:
-            there = dict(json.loads(found)["job"])
+            there = dict(parse_json(found)["job"])
         except (ValueError, KeyError, TypeError):
             raise OtherJobError(f"{self.url}/{JOB_FILE} is damaged; choose another place") from None
         if there != described:
@@ -207,7 +209,7 @@ class ShardStore:
         """Reads the receipt of a shard; None where it is not done."""
         content = self._read(shard.receipt)
         try:
-            return None if content is None else ShardReceipt(**json.loads(content))
+            return None if content is None else ShardReceipt(**parse_json(content))
         except (TypeError, ValueError):
             return None
 
@@ -229,6 +231,8 @@ class ShardStore:
         path = f"{self._root}/{name}"
         temporary = f"{self._root}/.{name}.tmp" if self._is_local else path
         try:
+            if self._is_local:
+                Path(temporary).unlink(missing_ok=True)  # left by a kill, or a link to somewhere else
             self._files.pipe_file(temporary, content)
             if self._is_local:
                 self._files.mv(temporary, path)

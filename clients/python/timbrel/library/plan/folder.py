@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -15,7 +16,7 @@ from typing import Any
 from timbrel.errors import TimbrelError
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import SAMPLES, job_key
-from timbrel_bundle.files import atomic_write
+from timbrel_bundle.files import atomic_write, parse_json
 
 try:
     import fcntl
@@ -70,6 +71,33 @@ class LibraryFolder:
                 f"{self.path} holds files that are no timbrel library; choose an empty or a new folder"
             )
 
+    def find(self, name: str) -> Path | None:
+        """The file of the library that has this path within it; None where it is none, or lies elsewhere."""
+        try:
+            path = (self.path / name).resolve(strict=True)
+            is_ours = path.is_relative_to(self.path.resolve()) and path.is_file()
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+        ):  # also of names that no system can have, or a ring of links
+            return None
+        return path if is_ours else None
+
+    def check_writable(self) -> None:
+        """Refuses to go on in folders through which other places would be written to, or read for ever.
+
+        Raises:
+            OtherJobError: below `work` or the samples' folder is a link, a pipe or a device.
+        """
+        for top in (self.work, self.path / SAMPLES):
+            for entry in _entries(top):
+                if not stat.S_ISDIR(mode := entry.lstat().st_mode) and not stat.S_ISREG(mode):
+                    raise OtherJobError(
+                        f"{entry} is neither a file nor a folder: timbrel makes no links in a library, and "
+                        "follows none; choose another folder"
+                    )
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Makes the folder if need be, and keeps other processes out while the `with` block writes to it.
@@ -77,11 +105,12 @@ class LibraryFolder:
         The system lets go of the lock when the process ends, however it ends.
 
         Raises:
-            OtherJobError: as `check` does.
+            OtherJobError: as `check` and `check_writable` do.
             LockedError: another process holds it; the message says which.
             DiskFullError: no space was left during the block.
         """
         self.check()
+        self.check_writable()
         with self._full_disk_explained():
             self.work.mkdir(parents=True, exist_ok=True)
             with (self.work / "lock").open("a+", encoding="utf-8") as file:
@@ -106,7 +135,7 @@ class LibraryFolder:
         """
         wanted = {"key": job_key(job), "job": json.loads(json.dumps(job.to_json()))}
         if self.job_file.exists():
-            found = self._read_job()
+            found = self.read_job()
             if found["key"] != wanted["key"]:
                 differing = ", ".join(differences(found["job"], wanted["job"])) or "format"
                 raise OtherJobError(
@@ -138,14 +167,23 @@ class LibraryFolder:
                 "the same command again to continue"
             ) from error
 
-    def _read_job(self) -> dict[str, Any]:
+    def read_job(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.job_file.read_text(encoding="utf-8"))
+            found = parse_json(self.job_file.read_bytes())
         except ValueError:
             found = None
         if not isinstance(found, dict) or not isinstance(found.get("job"), dict) or "key" not in found:
             raise OtherJobError(f"{self.job_file} is damaged; choose another folder")
         return found
+
+
+def _entries(path: Path) -> Iterator[Path]:
+    """A folder and all that is in it, links not followed; nothing where it is not there."""
+    if path.exists() or path.is_symlink():
+        yield path
+    if path.is_dir() and not path.is_symlink():
+        for folder, folders, files in os.walk(path):
+            yield from (Path(folder, name) for name in (*folders, *files))
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
@@ -155,7 +193,7 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator
         if isinstance(one, dict) and isinstance(other, dict):
             yield from differences(one, other)
         elif one != other:
-            yield "timbres" if name == "voices" else name
+            yield "timbres" if name == "voices" else name[:60]
 
 
 def write_later(path: Path, content: bytes) -> None:

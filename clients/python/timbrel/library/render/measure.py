@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from timbrel.library.render import level
 from timbrel.library.render.pitch import TrackerPair, first_decides
+from timbrel_bundle.files import parse_json
 
 MEASURE_VERSION = 4
 """Goes into every line of the log: to be raised where a figure's meaning changes."""
@@ -145,11 +147,22 @@ class MeasurementLog:
             return
         for line in lines:
             try:
-                found = json.loads(line)
+                found = parse_json(line)
                 if {name: found[name] for name in self._identity} == self._identity:
-                    yield found["key"], Measurement(**found["measurement"])
-            except (ValueError, KeyError, TypeError):
+                    yield str(found["key"]), _checked(Measurement(**found["measurement"]))
+            except (ValueError, KeyError, TypeError, OverflowError):
                 continue
+
+
+def _checked(measurement: Measurement) -> Measurement:
+    """The same; raises ValueError or TypeError where a figure of it is none."""
+    for each in fields(Measurement):
+        value, kind = getattr(measurement, each.name), str(each.type)
+        if kind == "str" or (value is None and kind.endswith("None")):
+            continue
+        if isinstance(value, bool) or not math.isfinite(value):
+            raise ValueError(each.name)
+    return measurement
 
 
 def _is_torn(path: Path) -> bool:

@@ -209,7 +209,7 @@ def _ask(
             yield note_request(order)
 
     try:
-        window = n_in_flight or min(MAX_IN_FLIGHT, 2 * client.model().n_slots)
+        window = n_in_flight or min(MAX_IN_FLIGHT, max(1, 2 * client.model().n_slots))
         with closing(client.generate_many(requests(), ordered=False, max_in_flight=window)) as replies:
             for index, note in replies:
                 name = names.pop(index)

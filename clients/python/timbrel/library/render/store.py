@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,9 @@ from timbrel.library.render.level import Audio, Trimmed
 
 Decode = Callable[[npt.NDArray[np.uint16]], Audio]
 """codes [frames, codebooks] -> audio [samples] at the codec's rate"""
+
+MAX_NOTE_BYTES = 2**25
+"""What a raw note may take once it is unpacked; the longest that a manifest allows takes less."""
 
 CACHED_BYTES = 256 * 2**20
 """Some 600 notes of two seconds at 48 kHz."""
@@ -72,9 +74,13 @@ class NoteStore:
     def load(self, key: str) -> RawNote | None:
         """Reads a note; None where there is none, or a damaged file: it is to be rendered again."""
         try:
+            if self.path(key).stat().st_size > MAX_NOTE_BYTES:
+                return None
             with np.load(self.path(key), allow_pickle=False) as content:
+                if sum(member.file_size for member in content.zip.infolist()) > MAX_NOTE_BYTES:
+                    return None
                 codes, truncated = content["codes"], bool(content["truncated"])
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+        except Exception:  # whatever a damaged file makes of zipfile, zlib and numpy: MemoryError, too
             return None
         return RawNote(codes, truncated) if codes.ndim == 2 and codes.dtype == np.uint16 else None
 

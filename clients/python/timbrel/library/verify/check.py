@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,9 @@ from timbrel.library.verify.file_checks import CheckedSample, check_dspreset, ch
 from timbrel.library.verify.report import LibraryFault, ScaleResult, VerifyReport
 from timbrel.library.verify.sfizz_check import NO_SFIZZ, has_sfizz, play_scale
 from timbrel.progress import bar
+
+UNSOUND = ("missing", "unreadable", "hash", "format")
+"""Kinds of faults with which a sample is not what the manifest says: it is not played."""
 
 
 def verify_library(
@@ -44,12 +47,15 @@ def verify_library(
         raise refusal("folder", f"{folder} has no {MANIFEST}: it is no finished library")
     try:
         rows = list(read_rows(folder / MANIFEST))
+        if not rows or len({row.file for row in rows}) < len(rows):
+            raise ValueError("names a sample twice" if rows else "names no sample")
     except (OSError, ValueError) as error:
         fault = LibraryFault(MANIFEST, "unreadable", " ".join(str(error).split()))
         return VerifyReport(str(folder), 0, 0, 0, 0, 0, "", (), (fault,), ())
     trackers = find_trackers()
     checked = _check_samples(folder, rows, trackers, show_progress)
-    instrument_faults, playable = _check_instruments(folder, rows)
+    unsound = {fault.file for each in checked for fault in each.faults if fault.kind in UNSOUND}
+    instrument_faults, playable = _check_instruments(folder, rows, unsound)
     with_sfizz = scale and has_sfizz()
     scale_faults, scales = _play_scales(folder, playable, rows, show_progress) if with_sfizz else ([], [])
     faults = [
@@ -87,8 +93,14 @@ def _check_samples(
     return checked
 
 
-def _check_instruments(folder: Path, rows: Sequence[ManifestRow]) -> tuple[list[LibraryFault], list[Path]]:
-    """Finds what is wrong with the instrument files, and which .sfz files can be played."""
+def _check_instruments(
+    folder: Path, rows: Sequence[ManifestRow], unsound: Set[str]
+) -> tuple[list[LibraryFault], list[Path]]:
+    """Finds what is wrong with the instrument files, and which .sfz files can be played.
+
+    Args:
+        unsound: samples that no sampler is to be given.
+    """
     by_file = {row.file: row for row in rows}
     faults: list[LibraryFault] = []
     playable: list[Path] = []
@@ -97,7 +109,7 @@ def _check_instruments(folder: Path, rows: Sequence[ManifestRow]) -> tuple[list[
         found, samples = check_sfz(folder, sfz, by_file)
         faults += found
         referred |= samples
-        if not found and samples <= by_file.keys():
+        if not found and samples <= by_file.keys() - unsound:
             playable.append(sfz)
         twin = sfz.with_suffix(".dspreset")
         if twin.is_file():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +14,13 @@ import numpy as np
 from timbrel.library.finish.loop import JOINT_DB, STEP_DB, Loop, joint_excess_db, level_step_db
 from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.finish.sample_files import read_chunks, read_sampler_chunk
+from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.formats import format_of
 from timbrel.library.render.level import Audio, decibels
 from timbrel.library.render.pitch import TrackerPair, cents_off, is_in_tune
 from timbrel.library.verify.report import LibraryFault
 from timbrel_bundle.audio import read_audio
-from timbrel_bundle.errors import AudioError
+from timbrel_bundle.errors import UNPRINTABLE, AudioError
 from timbrel_bundle.files import sha256_file
 
 SILENT_DB = -60.0
@@ -26,9 +29,32 @@ SILENT_DB = -60.0
 CLICK_TOLERANCE_DB = 0.5
 """Allowed for the joint measured in the file, which is rounded to 24 bits."""
 
+LARGE_SAMPLES = 2**22
+"""Longer samples are looked at one at a time: to measure the longest allowed takes almost 1 GB."""
+
+_ONE_LARGE = threading.Lock()
+
 LOOP_MODES = ("no_loop", "one_shot", "loop_continuous", "loop_sustain")
 
 Opcodes = dict[str, str]
+
+OPCODES = frozenset(
+    (
+        "amp_veltrack",
+        "ampeg_release",
+        "hikey",
+        "hivel",
+        "lokey",
+        "loop_end",
+        "loop_mode",
+        "loop_start",
+        "lovel",
+    )
+) | {"pitch_keycenter", "sample", "seq_length", "seq_position", "transpose", "tune"}
+"""What timbrel writes, and transpose. An instrument with others is not given to a sampler here: some lead out
+of the folder, and a filter of number 999999999 takes all memory."""
+
+MAX_TEXT_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -42,16 +68,21 @@ class CheckedSample:
 
 def check_sample(folder: Path, row: ManifestRow, trackers: TrackerPair) -> CheckedSample:
     """Opens, measures and compares one sample file."""
-    path = folder / row.file
-    if not path.is_file():
-        return CheckedSample((LibraryFault(row.file, "missing", "the file is missing"),))
+    path = LibraryFolder(folder).find(row.file)
+    if path is None:
+        return CheckedSample((LibraryFault(row.file, "missing", "there is no such file in the folder"),))
+    with _ONE_LARGE if row.n_samples > LARGE_SAMPLES else contextlib.nullcontext():
+        return _check_found(path, row, trackers)
+
+
+def _check_found(path: Path, row: ManifestRow, trackers: TrackerPair) -> CheckedSample:
     faults = []
     if sha256_file(path) != row.sha256:
         faults.append(
             LibraryFault(row.file, "hash", "the file was altered: its SHA-256 is not the manifest's")
         )
     try:
-        audio, sample_rate = read_audio(path)
+        audio, sample_rate = read_audio(path, max(row.n_samples, 1))
     except AudioError as error:
         return CheckedSample(
             (*faults, LibraryFault(row.file, "unreadable", str(error).removeprefix(f"{path}: ")))
@@ -125,17 +156,21 @@ def parse_sfz(text: str) -> list[Opcodes]:
     inherited: dict[str, Opcodes] = {"<control>": {}, "<global>": {}, "<master>": {}, "<group>": {}}
     regions: list[Opcodes] = []
     current: Opcodes = {}
-    for number, raw in enumerate(text.splitlines(), start=1):
+    for number, raw in enumerate(text.split("\n"), start=1):
         line = raw.partition("//")[0].strip()
         if not line:
             continue
+        if UNPRINTABLE.search(line.replace("\t", " ")):
+            raise ValueError(f"line {number} has characters that cannot be printed")
         if line == "<region>":
             current = {name: value for level in inherited.values() for name, value in level.items()}
             regions.append(current)
         elif line in inherited:
             current = inherited[line] = {}
-        elif line.count("=") == 1 and not line.startswith("<"):
+        elif line.count("=") == 1 and line[0] not in "<#":
             name, _, value = line.partition("=")
+            if name not in OPCODES:
+                raise ValueError(f"line {number} has the opcode {name[:40]!r}, which timbrel does not write")
             current[name] = value
         else:
             raise ValueError(f"line {number} is neither a header nor one opcode: {line[:60]!r}")
@@ -148,7 +183,7 @@ def check_sfz(
     """Finds what is wrong with a .sfz file, and the samples that it refers to."""
     name = path.relative_to(folder).as_posix()
     try:
-        regions = parse_sfz(path.read_text(encoding="utf-8"))
+        regions = parse_sfz(_read_text(path))
     except (OSError, ValueError) as error:
         return [LibraryFault(name, "text", str(error))], set()
     faults = [
@@ -159,18 +194,25 @@ def check_sfz(
     return faults, {region.get("sample", "") for region in regions}
 
 
+def _read_text(path: Path) -> str:
+    """The text of an instrument file. Raises OSError or ValueError where there is none to be read."""
+    if not path.is_file() or path.stat().st_size > MAX_TEXT_BYTES:
+        raise ValueError(f"is no file of up to {MAX_TEXT_BYTES} bytes")
+    return path.read_text(encoding="utf-8")
+
+
 def check_dspreset(folder: Path, path: Path) -> tuple[list[LibraryFault], set[str]]:
     """Finds what is wrong with a .dspreset file, and the samples that it refers to."""
     name = path.relative_to(folder).as_posix()
     try:
-        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        root = ElementTree.fromstring(_read_text(path))
     except (OSError, ValueError, ElementTree.ParseError) as error:
         return [LibraryFault(name, "text", f"is no XML ({error})")], set()
     samples = {each.get("path", "") for each in root.iter("sample")}
     faults = [
         LibraryFault(name, "reference", f"refers to {sample!r}, which is not there")
         for sample in sorted(samples)
-        if not (folder / sample).is_file()
+        if LibraryFolder(folder).find(sample) is None
     ]
     return faults, samples
 
@@ -179,7 +221,7 @@ def _region_faults(
     folder: Path, region: Opcodes, rows: Mapping[str, ManifestRow]
 ) -> Iterator[tuple[str, str]]:
     sample = region.get("sample", "")
-    if "\\" in sample or not sample or not (folder / sample).is_file():
+    if "\\" in sample or not sample or LibraryFolder(folder).find(sample) is None:
         yield "reference", f"refers to {sample!r}, which is not there"
         return
     for opcode in ("amp_veltrack", "loop_mode", "pitch_keycenter", "lokey", "hikey", "lovel", "hivel"):
@@ -190,8 +232,10 @@ def _region_faults(
         yield "text", f"{sample}: loop_mode={region['loop_mode']} is none that samplers know"
     if not all(_is_ordered(region, low, high) for low, high in (("lokey", "hikey"), ("lovel", "hivel"))):
         yield "text", f"{sample}: its keys or velocities are not a range of 0 to 127"
-    if (row := rows.get(sample)) is not None:
-        yield from _contradictions(region, row)
+    if sample not in rows:
+        yield "reference", f"refers to {sample!r}, which the manifest does not name"
+    else:
+        yield from _contradictions(region, rows[sample])
 
 
 def _is_ordered(region: Opcodes, low: str, high: str) -> bool:

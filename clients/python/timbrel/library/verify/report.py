@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from timbrel_bundle.errors import printable
+
 
 @dataclass(frozen=True)
 class LibraryFault:
@@ -78,4 +80,4 @@ class VerifyReport:
             f"{self.n_in_tune} in tune, {self.n_unpitched} without a pitch, {self.n_looped} looped "
             f"({self.trackers})"
         )
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))

@@ -1,0 +1,117 @@
+"""A bundle's folder from somebody who means harm, or made by mistake: its server says so in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server_process import server_environment
+
+from timbrel_bundle import layout
+from timbrel_bundle.errors import UNPRINTABLE
+from timbrel_bundle.manifest import bundle_hash, describe_file, load_manifest, save_manifest
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+Spoil = Callable[[Path, pb.Manifest], object]
+
+
+def serve(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Starts a server, which ends with its input at the latest."""
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "timbrel_server",
+            "--bundle",
+            str(folder),
+            "--port",
+            "0",
+            "--exit-with-parent",
+        ],
+        input="",
+        capture_output=True,
+        text=True,
+        env=server_environment(),
+        timeout=120,
+    )
+
+
+def swap(source: str, target: str) -> Spoil:
+    return lambda folder, _: shutil.copy(folder / source, folder / target)
+
+
+def say(section: str, **fields: int) -> Spoil:
+    return lambda _, manifest: [setattr(getattr(manifest, section), *each) for each in fields.items()]
+
+
+def retype(dtype: bytes) -> Spoil:
+    """Has the weights' file say that they are of another type."""
+
+    def change(folder: Path, _: pb.Manifest) -> None:
+        path = folder / layout.MODEL_WEIGHTS
+        data = path.read_bytes()
+        length = int.from_bytes(data[:8], "little")
+        header = data[8 : 8 + length].replace(b'"F16"', b'"' + dtype + b'"')
+        header += b" " * (-len(header) % 8)
+        path.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + length :])
+
+    return change
+
+
+def write(name: str, text: str) -> Spoil:
+    return lambda folder, _: (folder / name).write_text(text)
+
+
+def pipe(name: str) -> Spoil:
+    def make(folder: Path, _: pb.Manifest) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return make
+
+
+CASES: dict[str, tuple[Spoil, str]] = {
+    "positions": (say("model", max_positions=2**31), "max_positions 2147483648"),
+    "a large cache": (say("model", max_positions=2**17, head_dim=1024, n_kv_heads=256), "cache takes"),
+    "another vocabulary": (
+        say("model", vocabulary_size=5000, eos_id=4999),
+        "do not run as the manifest says",
+    ),
+    "another graph": (swap(layout.CODEC_DECODER, layout.DECODER_STEP), "do not run as the manifest says"),
+    "another encoder": (swap(layout.CODEC_DECODER, layout.CONDITION_ENCODER), "do not run as"),
+    "bfloat16": (retype(b"BF16"), "in a type that numpy does not know"),
+    "nested map": (write(layout.TIMBRE_MAP, "[" * 100_000), "nested too deeply"),
+    "a point that is none": (
+        write(layout.TIMBRE_MAP, json.dumps({"points": [{"instrument": "a", "x": "NaN"}]})),
+        "no point of the disc",
+    ),
+    "a pipe": (pipe(layout.MODEL_WEIGHTS), "the file is missing"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bundle_that_cannot_be_is_told_in_one_line(tiny_bundle: Path, tmp_path: Path, case: str) -> None:
+    spoil, fault = CASES[case]
+    folder = tmp_path / "bundle"
+    shutil.copytree(tiny_bundle, folder)
+    manifest = load_manifest(folder / layout.MANIFEST)
+    spoil(folder, manifest)
+    files = [
+        describe_file(path) if (path := folder / each.name).is_file() else each for each in manifest.files
+    ]
+    del manifest.files[:]
+    manifest.files.extend(files)
+    manifest.bundle_hash = bundle_hash(files)
+    save_manifest(manifest, folder / layout.MANIFEST)
+    done: Any = serve(folder)
+    assert done.returncode == 2, done.stderr
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("timbrel: ") and fault in last
+    assert "Traceback" not in done.stderr and not UNPRINTABLE.search(last)
