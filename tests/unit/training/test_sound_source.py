@@ -191,7 +191,9 @@ def test_nothing_is_heard_before_its_point(source: SoundSource) -> None:
     controls = restless(8, 24, n_notes=1)
     other = chunk(restless(16, 24, n_notes=1), 8, 16)
     mixed = {
-        field.name: torch.cat([getattr(chunk(controls, 0, 4), field.name), getattr(other, field.name)[:, :n]], 1)
+        field.name: torch.cat(
+            [getattr(chunk(controls, 0, 4), field.name), getattr(other, field.name)[:, :n]], 1
+        )
         for field, n in zip(fields(controls), (20, 20, 20, 20, 4, 4), strict=True)
     }
     about = header(source, 1)

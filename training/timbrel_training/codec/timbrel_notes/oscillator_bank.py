@@ -1,8 +1,8 @@
 """A bank of sinusoids of any frequencies, phase-continuous from control point to control point.
 
-Between two points a partial's phase is linear, so its rotation by n samples is a product of two rotations, by
-16 a and by b samples. The sum over all partials is then one small matrix product per segment, and a partial
-costs 32 sines and cosines there instead of one per sample.
+Between two points a partial's phase is linear: it turns by 16 a samples, then by b. The sum over all partials
+is then two small matrix products per segment, and a partial costs 32 sines and cosines there instead of one
+per sample. Partials are the last axis throughout, which is what onnxruntime is fast at.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class OscillatorBank(nn.Module):
     row_number: Tensor  # [sub_hop / 32], how far the later half's rows are from the middle, in half rows
     coarse: Tensor  # [GRID / STRIDE], samples from a row's middle
     fine: Tensor  # [STRIDE], samples
+    cycles_per_hertz: Tensor  # float64, of half a segment
     ramp: Tensor  # [sub_hop / GRID, GRID], rising to 1
 
     def __init__(self, sample_rate: int, sub_hop: int) -> None:
@@ -54,20 +55,24 @@ class OscillatorBank(nn.Module):
         self.sample_rate = sample_rate
         self.sub_hop = sub_hop
         n_rows = sub_hop // GRID
-        self.register_buffer("row_number", 2 * torch.arange(n_rows // 2).float()[:, None] + 1, persistent=False)
+        self.register_buffer(
+            "row_number", 2 * torch.arange(n_rows // 2).float()[:, None] + 1, persistent=False
+        )
         coarse = STRIDE * torch.arange(GRID // STRIDE) - (GRID - 1) / 2
         self.register_buffer("coarse", coarse[:, None], persistent=False)
         self.register_buffer("fine", torch.arange(STRIDE).float()[:, None], persistent=False)
+        # A tensor: export rounds a plain number that multiplies a float64 tensor to float32.
+        half_segment = torch.tensor(sub_hop / (2 * sample_rate), dtype=torch.float64)
+        self.register_buffer("cycles_per_hertz", half_segment, persistent=False)
         ramp = (torch.arange(sub_hop, dtype=torch.float64) + 1) / sub_hop
         self.register_buffer("ramp", ramp.float().reshape(n_rows, GRID), persistent=False)
 
-    @staticmethod
-    def initial_state(n_batch: int, n_partials: int) -> BankState:
+    def initial_state(self, n_batch: int, n_partials: int) -> BankState:
         """Returns the zeros for a batch of notes that begin."""
         # Tensors of their own: export would take one that stands for two inputs for the same.
-        shape = n_batch, n_partials
         dtypes = torch.float64, torch.float32, torch.float32, torch.float64
-        return BankState(*(torch.zeros(shape, dtype=dtype) for dtype in dtypes))
+        device = self.ramp.device
+        return BankState(*(torch.zeros(n_batch, n_partials, dtype=dtype, device=device) for dtype in dtypes))
 
     def forward(
         self, frequency: Tensor, amplitude: Tensor, offset: Tensor, start: Tensor, state: BankState
@@ -77,9 +82,9 @@ class OscillatorBank(nn.Module):
         Only the partials up to the last audible one are worked out.
 
         Args:
-            frequency: float64 [B, J, P], Hz, above 0. Where runtimes round it differently, phases drift apart.
+            frequency: float64 [B, J, P], Hz, above 0. Runtimes that round it differently drift apart.
             amplitude: float32 [B, J, P], linear; fades out by itself towards half the sample rate.
-            offset: float32 [B, J, P], cycles.
+            offset: float32 [B, J, P], cycles; best kept within a few, as float32 is exact to.
             start: float [B, P], cycles: phases at the start of a note.
             state: as the chunk before left it.
 
@@ -92,18 +97,13 @@ class OscillatorBank(nn.Module):
         begun = state.last_frequency > 0
         phase = torch.where(begun, state.phase, start.double())
         frequencies = _after(torch.where(begun, state.last_frequency, frequency[:, 0]), frequency)
-        offsets = _after(torch.where(begun, state.last_offset, offset[:, 0]), offset).double()
+        offsets = _after(torch.where(begun, state.last_offset, offset[:, 0]), offset)
         amplitudes = _after(state.last_amplitude, amplitude)
-        # Export rounds a number that multiplies a float64 tensor to float32: these here are whole.
-        advance = (frequencies[:, :-1] + frequencies[:, 1:]) * self.sub_hop / (2 * self.sample_rate)
-        ends = phase[:, None] + torch.cumsum(advance - torch.floor(advance), dim=1)
-        starts = _after(phase, ends[:, :-1])
-        change = offsets[:, 1:] - offsets[:, :-1]
-        turns = (advance + change - torch.round(change)) / self.sub_hop  # cycles a sample
-        middle = starts + offsets[:, :-1] + turns * ((self.sub_hop + 1) / 2)
+        advance = (frequencies[:, :-1] + frequencies[:, 1:]) * self.cycles_per_hertz
+        phases = _after(phase, phase[:, None] + torch.cumsum(advance, dim=1))  # [B, J + 1, P]
         n = self._n_audible(amplitudes)
-        audio = self._segments(middle[:, :, :n], turns[:, :, :n], amplitudes[:, :, :n])
-        end = ends[:, -1]
+        audio = self._segments(phases[:, :-1, :n], advance[:, :, :n], offsets[:, :, :n], amplitudes[:, :, :n])
+        end = phases[:, -1]
         after = BankState(frequency[:, -1], amplitude[:, -1], offset[:, -1], end - torch.floor(end))
         return audio.flatten(1), after
 
@@ -114,22 +114,27 @@ class OscillatorBank(nn.Module):
         loudest = amplitudes.abs().amax(dim=(0, 1))
         last = torch.where(loudest > 0, numbers, 1).max()
         # No int() around it, which export would take for a constant.
-        n_partials_up = last + torch.remainder(-last, PARTIALS_STEP)
-        n: int = n_partials_up.clamp(max=n_partials).item()  # type: ignore[assignment]
+        rounded_up = last + torch.remainder(-last, PARTIALS_STEP)
+        n: int = rounded_up.clamp(max=n_partials).item()  # type: ignore[assignment]
         torch._check(n >= 1)
         torch._check(n <= n_partials)
         return n
 
-    def _segments(self, middle: Tensor, turns: Tensor, amplitudes: Tensor) -> Tensor:
+    def _segments(self, phases: Tensor, advance: Tensor, offsets: Tensor, amplitudes: Tensor) -> Tensor:
         """Returns the sum [B, J, sub_hop / GRID, GRID] of all partials.
 
         Args:
-            middle: float64 [B, J, n], phases between the two samples in the middle of each segment, cycles.
-            turns: float64 [B, J, n], cycles a sample.
-            amplitudes: float32 [B, J + 1, n] at the segments' ends.
+            phases: float64 [B, J, n], cycles, at the segments' starts, without the offsets.
+            advance: float64 [B, J, n], cycles from start to end, likewise.
+            offsets: float32 [B, J + 1, n], cycles, at the segments' ends.
+            amplitudes: float32 [B, J + 1, n], likewise.
         """
+        change = offsets[:, 1:] - offsets[:, :-1]
+        turns = (advance + (change - torch.round(change))) / self.sub_hop  # cycles a sample
+        middle = phases + turns * ((self.sub_hop + 1) / 2)  # between the two samples in the middle
         circle = 2 * math.pi
-        centre = circle * (middle - torch.floor(middle)).float()[:, :, None]  # [B, J, 1, n]
+        centre = (middle - torch.floor(middle)).float() + offsets[:, :-1]
+        centre = circle * centre[:, :, None]  # [B, J, 1, n]
         turn = circle * turns.float()[:, :, None]
         unit = turns * (GRID // 2)  # rows are odd multiples of half a row away: whole cycles may go
         unit = circle * (unit - torch.round(unit)).float()[:, :, None]

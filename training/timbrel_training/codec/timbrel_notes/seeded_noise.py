@@ -33,7 +33,7 @@ def counter_hash(seed: Tensor, counter: Tensor, purpose: int) -> Tensor:
     degree 9 modulo a prime. Of seeds, two remainders matter: about 62 of the 64 bits.
 
     Args:
-        seed: int64 [B].
+        seed: int64 [B], any; of a seed up to 2 ** 64 - 1 the same bits.
         counter: int64 [B, N], 0 to 2 ** 31.
         purpose: below 2 ** 30; tells draws apart that count by the same numbers.
     """
@@ -115,7 +115,7 @@ class StaticNoise(nn.Module):
         numbers = self.table[start[:, :, None] + self.row]  # [B, T, 2 * N_BINS / TABLE_ROW, TABLE_ROW]
         numbers = numbers.reshape(*frames.shape, N_SHORT, 2, N_LONG // 2)  # real parts, imaginary parts
         shaped = (numbers * spectrum.reshape(-1, 1, N_SHORT, 1, N_LONG // 2)).flatten(3)
-        # Sample n = N_LONG a + b of bin k = c + N_SHORT d turns by b d / N_LONG + b c / BLOCK + a c / N_SHORT.
+        # Bin c + N_SHORT d has turned, at sample N_LONG a + b, by b d / N_LONG + b c / BLOCK + a c / N_SHORT.
         sample = torch.arange(N_LONG, device=self.cycle.device)
         inner = N_SHORT * sample[: N_LONG // 2, None] * sample  # [d, b]
         inner = torch.cat(
@@ -143,7 +143,7 @@ class StaticNoise(nn.Module):
 
 @dataclass
 class ShaperState:
-    """The tensors that a shaper remembers between chunks [B, sub_hop / 2]; all zeros at the start of a note."""
+    """The tensors that a shaper remembers between chunks [B, sub_hop / 2]; zeros at the start of a note."""
 
     folded: Tensor
     """The last segment of noise, folded as the earlier half of a window."""
@@ -182,8 +182,8 @@ class NoiseShaper(nn.Module):
 
     def initial_state(self, n_batch: int) -> ShaperState:
         """Returns the zeros for a batch of notes that begin."""
-        half = self.sub_hop // 2
-        return ShaperState(torch.zeros(n_batch, half), torch.zeros(n_batch, half))
+        shape, device = (n_batch, self.sub_hop // 2), self.window.device
+        return ShaperState(torch.zeros(shape, device=device), torch.zeros(shape, device=device))
 
     def transform(self) -> Tensor:
         """Returns the orthonormal transform of folded windows [sub_hop, sub_hop]; its transpose undoes it."""
@@ -222,7 +222,7 @@ class NoiseShaper(nn.Module):
         return audio, ShaperState(earlier[:, -1], second[:, -1])
 
     def _fold(self, segments: Tensor) -> tuple[Tensor, Tensor]:
-        """Folds segments [B, J, sub_hop] as the later and as the earlier half of a window: [B, J, sub_hop / 2]."""
+        """Folds segments [B, J, sub_hop] as a window's later and earlier half, [B, J, sub_hop / 2] each."""
         half = self.sub_hop // 2
         start, end = segments[:, :, :half], segments[:, :, half:].flip(2)
         later = self.window[1] * start + self.window[0] * end

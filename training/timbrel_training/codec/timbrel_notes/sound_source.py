@@ -96,18 +96,19 @@ class SoundSource(nn.Module):
         """Returns the zeros for a batch of notes that begin."""
         bank = self.bank.initial_state(n_batch, self.number.shape[1])
         shaper = self.shaper.initial_state(n_batch)
+        device = self.share.device
         return SourceState(
-            position=torch.zeros(n_batch, dtype=torch.int64),
-            last_cents=torch.zeros(n_batch),
-            last_level=torch.zeros(n_batch),
+            position=torch.zeros(n_batch, dtype=torch.int64, device=device),
+            last_cents=torch.zeros(n_batch, device=device),
+            last_level=torch.zeros(n_batch, device=device),
             **vars(bank),
-            noise_tail=torch.zeros(n_batch, self.hop),
+            noise_tail=torch.zeros(n_batch, self.hop, device=device),
             noise_folded=shaper.folded,
             noise_overlap=shaper.overlap,
         )
 
     def header(self, seed: Tensor, noise_bands: Tensor) -> SourceHeader:
-        """Returns what follows from seeds int64 [B] and the noise's static linear gains [B, n_noise_bands]."""
+        """Returns the header of seeds int64 [B] and static linear gains of the noise [B, n_noise_bands]."""
         drawn = counter_hash(seed, self.number.expand(seed.shape[0], -1), purpose=2)
         start = self.schroeder + self.spread * (drawn.float() / PRIME)
         return SourceHeader(seed, start, self.noise.spectrum(noise_bands))
