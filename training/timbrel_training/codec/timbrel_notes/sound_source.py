@@ -43,7 +43,7 @@ class SourceState:
 
 @dataclass
 class SourceHeader:
-    """What is known of a note's sound before it begins; `SoundSource.header` makes it, once a note."""
+    """A note's sound as far as it is known before it begins; `SoundSource.header` makes it, once a note."""
 
     seed: Tensor  # [B] int64
     start: Tensor  # [B, P], cycles
@@ -52,7 +52,7 @@ class SourceHeader:
 
 @dataclass
 class SourceControls:
-    """What to play: at control points (J = 5 T), and once a frame."""
+    """The parameters to play by, at control points (J = 5 T) and once a frame."""
 
     frequency: Tensor  # [B, J, P], Hz
     amplitude: Tensor  # [B, J, P], linear
