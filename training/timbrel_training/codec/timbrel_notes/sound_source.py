@@ -1,0 +1,166 @@
+"""The sound source of a note: partials and noise, with their seed, bends and level. It streams, causally."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_training.codec.timbrel_notes.oscillator_bank import BankState, OscillatorBank
+from timbrel_training.codec.timbrel_notes.seeded_noise import (
+    BLOCK,
+    PRIME,
+    NoiseShaper,
+    ShaperState,
+    StaticNoise,
+    counter_hash,
+)
+
+N_SUBFRAMES = 5
+MAX_CENTS = 2400.0
+
+
+@dataclass
+class SourceState:
+    """The tensors that a stream remembers between chunks; all are zeros at the start of a note."""
+
+    position: Tensor  # [B] int64, frames played
+    last_cents: Tensor  # [B]
+    last_level: Tensor  # [B], dB
+    last_frequency: Tensor  # [B, P] float64, Hz
+    last_amplitude: Tensor  # [B, P]
+    last_offset: Tensor  # [B, P], cycles
+    phase: Tensor  # [B, P] float64, cycles
+    noise_tail: Tensor  # [B, hop]
+    noise_folded: Tensor  # [B, sub_hop / 2]
+    noise_overlap: Tensor  # [B, sub_hop / 2]
+
+    def by_name(self) -> dict[str, Tensor]:
+        """Returns the tensors under their names, in order."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass
+class SourceHeader:
+    """A note's sound as far as it is known before it begins; `SoundSource.header` makes it, once a note."""
+
+    seed: Tensor  # [B] int64
+    start: Tensor  # [B, P], cycles
+    spectrum: Tensor  # [B, hop]
+
+
+@dataclass
+class SourceControls:
+    """The parameters to play by, at control points (J = 5 T) and once a frame."""
+
+    frequency: Tensor  # [B, J, P], Hz
+    amplitude: Tensor  # [B, J, P], linear
+    offset: Tensor  # [B, J, P], cycles
+    noise_gains: Tensor  # [B, J, n_gains], linear
+    cents: Tensor  # [B, T]
+    level_db: Tensor  # [B, T]
+
+
+class SoundSource(nn.Module):
+    """Plays frames of 1280 samples: an oscillator bank, and noise that follows the note's seed."""
+
+    share: Tensor  # [N_SUBFRAMES], rising to 1
+    schroeder: Tensor  # [P], cycles
+    number: Tensor  # [1, P], int64
+
+    def __init__(
+        self, sample_rate: int, n_partials: int, n_noise_bands: int, n_noise_gains: int, spread: float = 1.0
+    ) -> None:
+        """`spread` is the share of the circle over which the seed spreads each partial's start."""
+        super().__init__()
+        self.hop = BLOCK // 2
+        self.spread = spread
+        sub_hop = self.hop // N_SUBFRAMES
+        self.bank = OscillatorBank(sample_rate, sub_hop)
+        self.noise = StaticNoise(sample_rate, n_noise_bands)
+        self.shaper = NoiseShaper(sample_rate, sub_hop, n_noise_gains)
+        self.register_buffer("share", torch.arange(1, N_SUBFRAMES + 1) / N_SUBFRAMES, persistent=False)
+        number = torch.arange(1, n_partials + 1)
+        self.register_buffer("number", number[None], persistent=False)
+        # Quadratic phases (Schroeder, 1970) spread the energy over the cycle: equal phases buzz.
+        schroeder = torch.remainder(number.double() ** 2 / (2 * n_partials), 1.0)
+        self.register_buffer("schroeder", schroeder.float(), persistent=False)
+
+    @property
+    def delay_samples(self) -> int:
+        """Samples by which the audio lags behind the controls: one segment between control points."""
+        return self.bank.sub_hop
+
+    def initial_state(self, n_batch: int) -> SourceState:
+        """Returns the zeros for a batch of notes that begin."""
+        bank = self.bank.initial_state(n_batch, self.number.shape[1])
+        shaper = self.shaper.initial_state(n_batch)
+        device = self.share.device
+        return SourceState(
+            position=torch.zeros(n_batch, dtype=torch.int64, device=device),
+            last_cents=torch.zeros(n_batch, device=device),
+            last_level=torch.zeros(n_batch, device=device),
+            **vars(bank),
+            noise_tail=torch.zeros(n_batch, self.hop, device=device),
+            noise_folded=shaper.folded,
+            noise_overlap=shaper.overlap,
+        )
+
+    def header(self, seed: Tensor, noise_bands: Tensor) -> SourceHeader:
+        """Returns the header of seeds int64 [B] and static linear gains of the noise [B, n_noise_bands]."""
+        drawn = counter_hash(seed, self.number.expand(seed.shape[0], -1), purpose=2)
+        start = self.schroeder + self.spread * (drawn.float() / PRIME)
+        return SourceHeader(seed, start, self.noise.spectrum(noise_bands))
+
+    def forward(
+        self, header: SourceHeader, controls: SourceControls, state: SourceState
+    ) -> tuple[Tensor, SourceState]:
+        """Plays one chunk, with the state carried from the chunk before.
+
+        Bends and levels glide through each frame from where the last ended, as cents and as dB, and reach
+        their values at its end; beyond 2400 cents a bend is held there.
+
+        Returns:
+            audio float32 [B, T * 1280], and the state after.
+        """
+        begins = state.position == 0
+        limited = torch.clamp(controls.cents, -MAX_CENTS, MAX_CENTS)
+        cents = self._glide(limited, state.last_cents, begins)
+        level = self._glide(controls.level_db, state.last_level, begins)
+        # In float64, so that runtimes agree: whatever they differ by, a phase would sum.
+        ratio = torch.exp2(cents.double() / 1200)
+        gain = torch.exp2(level * (1 / 6.020599913279624))[:, :, None]
+        partials, bank = self.bank(
+            controls.frequency.double() * ratio[:, :, None],
+            controls.amplitude * gain,
+            controls.offset,
+            header.start,
+            BankState(state.last_frequency, state.last_amplitude, state.last_offset, state.phase),
+        )
+        n_frames = controls.cents.shape[1]
+        frames = state.position[:, None] + torch.arange(n_frames, device=self.share.device)
+        noise, tail, before = self.noise(header.spectrum, header.seed, frames, state.noise_tail)
+        shaped, shaper = self.shaper(
+            noise,
+            controls.noise_gains * gain,
+            ShaperState(state.noise_folded, state.noise_overlap),
+            before,
+            begins,
+        )
+        after = SourceState(
+            position=state.position + n_frames,
+            last_cents=limited[:, -1],
+            last_level=controls.level_db[:, -1],
+            **vars(bank),
+            noise_tail=tail,
+            noise_folded=shaper.folded,
+            noise_overlap=shaper.overlap,
+        )
+        return partials + shaped, after
+
+    def _glide(self, frames: Tensor, last: Tensor, begins: Tensor) -> Tensor:
+        """Returns values at control points [B, J] of values at the frames' ends [B, T]."""
+        first = torch.where(begins, frames[:, 0], last)
+        before = torch.cat([first[:, None], frames[:, :-1]], dim=1)
+        return (before[:, :, None] + (frames - before)[:, :, None] * self.share).flatten(1)
