@@ -1,6 +1,6 @@
 """The two-sample test: does a classifier tell one set of notes from another? 0.5 is chance, 1 always.
 
-A classifier (boosted trees) is trained to tell the two sets by the statistics of `masked_spectrum`, and asked
+A classifier (boosted trees) is trained to tell the two sets by the statistics of `note_statistics`, and asked
 about notes of cells that it was not trained on (Lopez-Paz and Oquab 2017, "Revisiting classifier two-sample
 tests"). The figure is the area under the ROC curve: how often the note of the one set is the more suspicious.
 
@@ -19,7 +19,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 from timbrel_posttraining.evaluate.estimates import NOTHING, Estimate
-from timbrel_posttraining.evaluate.measure.masked_spectrum import statistics_of
+from timbrel_posttraining.evaluate.measure.note_statistics import statistics_of
 
 N_FOLDS = 5
 """Parts of the cells; each is judged by a classifier trained on the others."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate import estimates
-from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take, pick_some
+from timbrel_posttraining.evaluate.evaluation_set import JUDGED, EvaluationSet, Kind, Take, pick_some
 from timbrel_posttraining.evaluate.report import Figure, SectionReport
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.takes import Measurements
@@ -20,6 +20,8 @@ VELOCITY_REACH = 15
 """A note stands for the velocity asked where it is at most this far from it."""
 FEWEST = 3
 """Brightness is ranked over at least so many notes of a cell."""
+
+MADE = (Kind.RECONSTRUCTION, Kind.GENERATED)
 
 VelocityLayers = dict[int, int]
 """One cell's notes of the library, by the velocity of VELOCITIES that each stands for."""
@@ -41,11 +43,17 @@ class Velocity(Section):
         self.cells = choose_layers(notes, max(1, notes.count // 8))
         self.takes = {
             kind: [{velocity: notes.take(kind, row) for velocity, row in cell.items()} for cell in self.cells]
-            for kind in Kind
+            for kind in JUDGED
         }
+        self.beside = {
+            "draw": [_known(notes.another_draw(row) for row in cell.values()) for cell in self.cells],
+            "sampler": [_known(notes.sampler(row) for row in cell.values()) for cell in self.cells],
+        }
+        """Real notes to read the brightness by, each with a velocity of its own."""
 
     def requested(self) -> Iterable[Take]:
-        return (take for cells in self.takes.values() for cell in cells for take in cell.values())
+        yield from (take for cells in self.takes.values() for cell in cells for take in cell.values())
+        yield from (take for cells in self.beside.values() for cell in cells for take in cell)
 
     def judge(self, measured: Measurements) -> SectionReport:
         figures = (
@@ -57,8 +65,9 @@ class Velocity(Section):
             f"{len(self.cells)} cells (instrument and pitch of one source) that the library has near at "
             f"least {FEWEST} of the velocities {', '.join(map(str, VELOCITIES))} (at most {VELOCITY_REACH} "
             "away; nothing is rendered anew). Each note is asked of the bundle with its own velocity and "
-            "hold. The level error is the largest of the four velocities' medians; brightness is ranked "
-            "within each cell."
+            "hold. The level error is the largest of the four velocities' medians. The slope of brightness "
+            "in octaves over velocity is fitted within the cells, to all of them together; beside it that of "
+            "other source notes of the cells (draw), and of trained notes of the next pitches (sampler)."
         )
         return SectionReport(self.name, "Response to velocity", method, figures)
 
@@ -88,16 +97,20 @@ class Velocity(Section):
         return table[:, 1], table[:, 0]
 
     def _brightness(self, measured: Measurements) -> Iterator[Figure]:
-        sources = [self._brightnesses(measured, cell) for cell in self.takes[Kind.SOURCE]]
-        for kind in (Kind.RECONSTRUCTION, Kind.GENERATED):
-            made = [self._brightnesses(measured, cell) for cell in self.takes[kind]]
-            ranks = [estimates.rank_correlation(a, b) for a, b in zip(sources, made, strict=True)]
-            label = f"brightness over velocity, rank correlation with the source: {kind}"
-            yield Figure(f"velocity.brightness.{kind}", label, estimates.mean(ranks))
-
-    @staticmethod
-    def _brightnesses(measured: Measurements, cell: dict[int, Take]) -> list[float]:
-        return [measured.features(take).brightness for take in cell.values()]
+        source = [slope_terms(measured, cell.values()) for cell in self.takes[Kind.SOURCE]]
+        made = {
+            **self.beside,
+            **{str(kind): [[*cell.values()] for cell in self.takes[kind]] for kind in MADE},
+        }
+        for who, cells in made.items():
+            terms = np.concatenate([source, [slope_terms(measured, cell) for cell in cells]], axis=1)
+            label = f"brightness over velocity, its slope as a share of the source's: {who}"
+            ratio = estimates.joint(ratio_of_slopes, terms)
+            yield Figure(f"velocity.brightness.{who}", label, ratio, "%")
+            if who in MADE:
+                error = estimates.joint(lambda terms: abs(ratio_of_slopes(terms) - 1.0), terms)
+                label = f"brightness over velocity, its slope's error: {who}"
+                yield Figure(f"velocity.brightness_error.{who}", label, error, "%")
 
 
 class Release(Section):
@@ -172,6 +185,28 @@ def layers_of(notes: EvaluationSet, rows: NDArray[np.int64]) -> VelocityLayers:
         if away[nearest] <= VELOCITY_REACH and int(rows[nearest]) not in layers.values():
             layers[velocity] = int(rows[nearest])
     return layers
+
+
+def slope_terms(measured: Measurements, cell: Iterable[Take]) -> tuple[float, float]:
+    """Sums what the slope of a cell's brightness, in octaves, over velocity is the ratio of."""
+    takes = list(cell)
+    velocity = np.array([float(take.velocity) for take in takes])
+    octaves = np.log2([measured.features(take).brightness for take in takes])
+    kept = ~np.isnan(octaves)
+    if kept.sum() < 2:
+        return 0.0, 0.0
+    away = velocity[kept] - velocity[kept].mean()
+    return float(away @ octaves[kept]), float(away @ away)
+
+
+def ratio_of_slopes(terms: NDArray[np.float64]) -> float:
+    """The slope over all cells as a share of the source's, of `slope_terms` [cells, source's and own]."""
+    rise, run, own_rise, own_run = terms.sum(axis=0)
+    return float(own_rise / own_run / (rise / run)) if rise and run and own_run else float("nan")
+
+
+def _known(takes: Iterable[Take | None]) -> list[Take]:
+    return list(dict.fromkeys(take for take in takes if take is not None))
 
 
 def worst_median(errors: NDArray[np.float64], asked: NDArray[np.float64]) -> float:
