@@ -12,14 +12,16 @@ from timbrel.demo import require_matplotlib
 from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import atomic_write
-from timbrel_posttraining.evaluate import page
+from timbrel_posttraining.evaluate import listening, page
 from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Take
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_posttraining.evaluate.report import Report, SectionReport
 from timbrel_posttraining.evaluate.sections import SECTIONS, fidelity
+from timbrel_posttraining.evaluate.sections.realism import Realism
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.takes import (
     Measurements,
+    TakeAudio,
     TakeCache,
     compare_takes,
     measure_takes,
@@ -32,6 +34,9 @@ from timbrel_training.notes.split import Split
 REPORT_JSON = "report.json"
 REPORT_HTML = "report.html"
 MAP_PICTURE = "map.svg"
+LISTENING = "listening.html"
+WRITTEN = (REPORT_JSON, REPORT_HTML, LISTENING)
+"""What is for reading and for listening."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Settings:
 
 
 def evaluate(settings: Settings, *, progress: bool = False) -> Report:
-    """Judges a bundle; writes report.json, report.html and map.svg, each whole or not at all.
+    """Judges a bundle; writes report.json, report.html, listening.html and map.svg, each whole or not at all.
 
     All takes and measurements are kept beside them: a second run, or one after a kill, makes only what is
     missing.
@@ -88,6 +93,9 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
     picture = _map(notes, measured)
     pictured = [section for section in sections if isinstance(section, fidelity.Fidelity)]
     html = page.render_page(report, picture, list(page.examples_of(notes, pictured, measured)))
+    realism = next(section for section in sections if isinstance(section, Realism))
+    heard = listening.notes_to_hear(notes, realism, TakeAudio(notes.bundle, notes.library, cache))
+    atomic_write(settings.out / LISTENING, listening.render_listening(notes.bundle, heard))
     atomic_write(settings.out / REPORT_JSON, report.to_json())
     atomic_write(settings.out / REPORT_HTML, html)
     atomic_write(settings.out / MAP_PICTURE, picture + "\n")

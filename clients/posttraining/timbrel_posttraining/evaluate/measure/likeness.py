@@ -35,8 +35,8 @@ PARTIAL_SECONDS = 1.0
 """They are measured over so long from the onset on."""
 PARTIAL_DB = 50.0
 """Partials and third octaves count that are at most this far below the strongest."""
-PROMINENCE_DB = 12.0
-"""A partial stands out of its surroundings by so much."""
+PROMINENCE_DB = 18.0
+"""A partial stands out of the median of its surroundings by so much: the peaks of noise do by about 12."""
 REACH_CENTS = 50.0
 """A partial of the source is looked for so far around."""
 VALLEY_WINDOW = 8192
@@ -60,7 +60,7 @@ class Likeness:
     held: tuple[int, ...]  # by range: how many these are
     modulation_db: tuple[float, ...]  # by range: rms modulation at 2 to 50 Hz, as a ratio
     cents: tuple[float, ...]  # error of the partials' frequencies; REACH_CENTS where there is none
-    partial_db: tuple[float, ...]  # error of their levels relative to the strongest
+    partial_db: tuple[float, ...]  # error of their levels, matched by their median
     valley_db: float  # signed: depth of the valleys between the partials
     third_octave_db: float  # mean error of third octaves, levels matched
     attack_ms: float  # signed
@@ -109,11 +109,15 @@ def likeness(
 
 
 def masked_log_mel(source: MaskedSpectrum, note: MaskedSpectrum) -> float:
-    """Returns the mean difference in dB of what is heard in either; silence follows the shorter."""
+    """Returns the mean difference in dB of what is heard in either; silence follows the shorter.
+
+    Levels are matched by the median difference of what is heard in both.
+    """
     n = max(len(source.levels), len(note.levels))
     (a, heard_a), (b, heard_b) = (_followed_by_silence(masked, n) for masked in (source, note))
-    heard = heard_a | heard_b
-    return float(np.abs(a - b)[heard].mean()) if heard.any() else float("nan")
+    either, both = heard_a | heard_b, heard_a & heard_b
+    away = b - a - (np.median((b - a)[both]) if both.any() else 0.0)
+    return float(np.abs(away)[either].mean()) if either.any() else float("nan")
 
 
 def moved(source: MaskedSpectrum, note: MaskedSpectrum) -> tuple[Values, NDArray[np.int64]]:
@@ -134,14 +138,16 @@ def moved(source: MaskedSpectrum, note: MaskedSpectrum) -> tuple[Values, NDArray
 def partials_of(signal: NDArray[np.float32], pitch: int) -> Values:
     """Finds the frequencies in Hz of the first 16 partials, wherever they are, from the onset on."""
     levels, spacing = _spectrum(signal)
-    lowest = frequency(pitch)
-    first = int(0.7 * lowest / spacing)
+    width = max(1, int(frequency(pitch) / spacing))
+    first = int(0.7 * width)
     height = levels[first:].max(initial=-200.0) - PARTIAL_DB
-    found, _ = find_peaks(
-        levels, height=height, distance=max(1, int(0.6 * lowest / spacing)), prominence=PROMINENCE_DB
-    )
-    found = found[found >= first][:N_PARTIALS]
-    return np.array([_vertex(levels, int(peak))[0] * spacing for peak in found])
+    candidates, _ = find_peaks(levels, height=height, distance=max(1, int(0.6 * width)))
+    found: list[float] = []
+    for peak in map(int, candidates[candidates >= first]):
+        around = np.median(levels[max(0, peak - width // 2) : peak + width // 2 + 1])
+        if levels[peak] >= around + PROMINENCE_DB and len(found) < N_PARTIALS:
+            found.append(_vertex(levels, peak)[0] * spacing)
+    return np.array(found)
 
 
 def partial_errors(
@@ -150,7 +156,7 @@ def partial_errors(
     """Compares the partials [n] in Hz of a source with a note's strongest peaks near them.
 
     Returns:
-        Errors in cents and in dB, [16] each, levels relative to the strongest; NaN behind the last partial.
+        Errors in cents and in dB, [16] each, levels matched by their median; NaN behind the last partial.
     """
     cents, decibels = np.full(N_PARTIALS, np.nan), np.full((2, N_PARTIALS), np.nan)
     for row, signal in enumerate((source, note)):
@@ -165,11 +171,8 @@ def partial_errors(
             if row:
                 away = 1200.0 * abs(np.log2(max(place, 1.0) * spacing / hertz))
                 cents[number] = min(away, REACH_CENTS)
-    if not len(peaks):
-        return cents, decibels[0]
-    relative = decibels - decibels[:, [int(np.argmax(decibels[0, : len(peaks)]))]]
-    relative -= np.nanmedian(relative, axis=1, keepdims=True)
-    return cents, np.abs(relative[1] - relative[0])
+    away = decibels[1] - decibels[0]
+    return cents, np.abs(away - np.nanmedian(away)) if len(peaks) else away
 
 
 def valley_depths(signal: NDArray[np.float32], peaks: Values) -> Values:

@@ -63,7 +63,7 @@ class MaskedSpectrum:
         """Measures a signal as `from_onset` returns it."""
         power = power_spectrum(signal, WINDOW, HOP) @ _filters()
         levels = np.asarray(10.0 * np.log10(power + 1e-20), dtype=np.float64)
-        peak = levels.max(initial=SILENCE_DB + RANGE_DB)
+        peak = levels.max(initial=SILENCE_DB)
         levels -= peak
         threshold = np.maximum(_masked_by_neighbours(levels), _masked_by_the_past(levels))
         threshold = np.maximum(threshold, max(-RANGE_DB, SILENCE_DB - peak))

@@ -86,9 +86,10 @@ def two_sample(
         part = np.random.default_rng(repeat).permutation(n_cells) % N_FOLDS
         for fold in range(N_FOLDS):
             asked = part[groups] == fold
+            seen = ~np.isnan(values[~asked]).all(axis=0)
             with threadpool_limits(1):  # more than one only wait for each other on so few notes
-                trees = _classifier(repeat).fit(values[~asked], labels[~asked])
-                scores[asked] += trees.decision_function(values[asked])
+                trees = _classifier(repeat).fit(values[~asked][:, seen], labels[~asked])
+                scores[asked] += trees.decision_function(values[asked][:, seen])
     return Scores(scores[:n], scores[n:], np.asarray(numbers, dtype=np.int64))
 
 
