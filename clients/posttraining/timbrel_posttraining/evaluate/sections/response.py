@@ -66,8 +66,9 @@ class Velocity(Section):
             f"least {FEWEST} of the velocities {', '.join(map(str, VELOCITIES))} (at most {VELOCITY_REACH} "
             "away; nothing is rendered anew). Each note is asked of the bundle with its own velocity and "
             "hold. The level error is the largest of the four velocities' medians. The slope of brightness "
-            "in octaves over velocity is fitted within the cells, to all of them together; beside it that of "
-            "other source notes of the cells (draw), and of trained notes of the next pitches (sampler)."
+            "in octaves over velocity is fitted to each cell; cells where the source's is steep count most. "
+            "Beside it that of other source notes of the cells (draw) and of trained notes of the next "
+            "pitches (sampler)."
         )
         return SectionReport(self.name, "Response to velocity", method, figures)
 
@@ -97,18 +98,18 @@ class Velocity(Section):
         return table[:, 1], table[:, 0]
 
     def _brightness(self, measured: Measurements) -> Iterator[Figure]:
-        source = [slope_terms(measured, cell.values()) for cell in self.takes[Kind.SOURCE]]
+        source = [brightness_slope(measured, cell.values()) for cell in self.takes[Kind.SOURCE]]
         made = {
             **self.beside,
             **{str(kind): [[*cell.values()] for cell in self.takes[kind]] for kind in MADE},
         }
         for who, cells in made.items():
-            terms = np.concatenate([source, [slope_terms(measured, cell) for cell in cells]], axis=1)
+            slopes = [brightness_slope(measured, cell) for cell in cells]
             label = f"brightness over velocity, its slope as a share of the source's: {who}"
-            ratio = estimates.joint(ratio_of_slopes, terms)
-            yield Figure(f"velocity.brightness.{who}", label, ratio, "%")
+            share = estimates.joint(share_of_slopes, source, slopes)
+            yield Figure(f"velocity.brightness.{who}", label, share, "%")
             if who in MADE:
-                error = estimates.joint(lambda terms: abs(ratio_of_slopes(terms) - 1.0), terms)
+                error = estimates.joint(lambda a, b: abs(share_of_slopes(a, b) - 1.0), source, slopes)
                 label = f"brightness over velocity, its slope's error: {who}"
                 yield Figure(f"velocity.brightness_error.{who}", label, error, "%")
 
@@ -187,22 +188,20 @@ def layers_of(notes: EvaluationSet, rows: NDArray[np.int64]) -> VelocityLayers:
     return layers
 
 
-def slope_terms(measured: Measurements, cell: Iterable[Take]) -> tuple[float, float]:
-    """Sums what the slope of a cell's brightness, in octaves, over velocity is the ratio of."""
+def brightness_slope(measured: Measurements, cell: Iterable[Take]) -> float:
+    """Fits a line to the brightness of a cell's notes over velocity, in octaves a step; NaN of one note."""
     takes = list(cell)
     velocity = np.array([float(take.velocity) for take in takes])
     octaves = np.log2([measured.features(take).brightness for take in takes])
     kept = ~np.isnan(octaves)
-    if kept.sum() < 2:
-        return 0.0, 0.0
-    away = velocity[kept] - velocity[kept].mean()
-    return float(away @ octaves[kept]), float(away @ away)
+    if len(set(velocity[kept])) > 1:
+        return float(np.polyfit(velocity[kept], octaves[kept], 1)[0])
+    return float("nan")
 
 
-def ratio_of_slopes(terms: NDArray[np.float64]) -> float:
-    """The slope over all cells as a share of the source's, of `slope_terms` [cells, source's and own]."""
-    rise, run, own_rise, own_run = terms.sum(axis=0)
-    return float(own_rise / own_run / (rise / run)) if rise and run and own_run else float("nan")
+def share_of_slopes(source: NDArray[np.float64], made: NDArray[np.float64]) -> float:
+    """Fits by how much slopes [cells] are the source's: the cells that hardly brighten hardly count."""
+    return float(source @ made / (source @ source)) if source.any() else float("nan")
 
 
 def _known(takes: Iterable[Take | None]) -> list[Take]:
