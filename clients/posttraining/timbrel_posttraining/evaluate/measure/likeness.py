@@ -189,7 +189,7 @@ def valley_depths(signal: NDArray[np.float32], peaks: Values) -> Values:
 
 
 def third_octave_error(source: NDArray[np.float32], note: NDArray[np.float32]) -> float:
-    """Returns the mean difference in dB of third-octave levels, less the mean of them all."""
+    """Returns the mean difference in dB of third-octave levels, matched by their median."""
     n = max(1, min(len(source), len(note)))
     a, b = (_third_octaves(signal[:n]) for signal in (source, note))
     kept = a > a.max() - PARTIAL_DB

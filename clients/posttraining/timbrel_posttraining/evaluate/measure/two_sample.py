@@ -33,7 +33,7 @@ FEWEST_CELLS = N_FOLDS
 
 @dataclass(frozen=True)
 class Scores:
-    """How suspicious each note is, in two sets of notes that are judged against one another."""
+    """Tells how suspicious each note is, in two sets of notes that are judged against one another."""
 
     source: NDArray[np.float64]
     candidate: NDArray[np.float64]
