@@ -9,7 +9,7 @@ from pathlib import Path
 
 from timbrel_training.stages import add_folder
 
-help = "judge a finished bundle against the notes it learnt from: report.json and report.html"
+help = "judge a finished bundle against the notes it learnt from: report.json, report.html, listening.html"
 
 _EXAMPLES = """\
 examples:
@@ -19,8 +19,9 @@ examples:
   timbrel train evaluate --bundle DIR --notes LIBRARY --section locate --count 600     # one section's figures
 
 The notes are written by a private server with its default sampling, each once, with a seed made of what the
-note is. Every figure comes with a 95 % interval, and beside it stands the same figure of the source notes and
-of the codec's reconstruction. A run that was stopped goes on when it is started again.
+note is. Every figure comes with a 95 % interval, and beside it stands the same figure of real notes (source,
+another draw, a sampler) and of the codec's reconstruction. listening.html plays a few notes for a blind ABX
+comparison by ear. A run that was stopped goes on when it is started again.
 """
 
 
@@ -74,5 +75,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     report = evaluation.evaluate(settings, progress=progress)
     print(*(figure.line for figure in report.judged()), sep="\n")
-    print(f"{args.out / evaluation.REPORT_JSON}\n{args.out / evaluation.REPORT_HTML}")
+    print(*(args.out / name for name in evaluation.WRITTEN), sep="\n")
     return 0

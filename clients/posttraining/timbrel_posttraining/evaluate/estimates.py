@@ -38,15 +38,17 @@ def mean(values: ArrayLike) -> Estimate:
     return joint(np.mean, values)
 
 
-def median(values: ArrayLike) -> Estimate:
-    """Estimates the median of values [n]."""
-    return joint(np.median, values)
+def median(values: ArrayLike, groups: ArrayLike | None = None) -> Estimate:
+    """Estimates the median of values [n], in `groups` [n] as `joint` has them."""
+    return joint(np.median, values, groups=groups)
 
 
-def joint(statistic: Callable[..., float | np.floating], *columns: ArrayLike) -> Estimate:
+def joint(
+    statistic: Callable[..., float | np.floating], *columns: ArrayLike, groups: ArrayLike | None = None
+) -> Estimate:
     """Estimates a statistic of paired columns, each [n, ...]: whole rows are resampled, so that pairs stay.
 
-    Rows with a NaN in any column are left out.
+    Rows with a NaN in any column are left out. Rows with one label in `groups` [n] are resampled together.
     """
     arrays = [np.asarray(column, dtype=np.float64) for column in columns]
     kept = np.all([~_has_nan(array) for array in arrays], axis=0)
@@ -55,18 +57,15 @@ def joint(statistic: Callable[..., float | np.floating], *columns: ArrayLike) ->
     if not n:
         return NOTHING
     rng = np.random.default_rng(0)
-    resamples = (rng.integers(0, n, n) for _ in range(N_RESAMPLES))
+    if groups is None:
+        resamples = (rng.integers(0, n, n) for _ in range(N_RESAMPLES))
+    else:
+        together = rows_by_group(np.asarray(groups)[kept])
+        drawn_groups = (rng.integers(0, len(together), len(together)) for _ in range(N_RESAMPLES))
+        resamples = (np.concatenate([together[number] for number in each]) for each in drawn_groups)
     drawn = [float(statistic(*(array[rows] for array in arrays))) for rows in resamples]
     low, high = np.percentile(drawn, (2.5, 97.5))
     return Estimate(float(statistic(*arrays)), float(low), float(high), n)
-
-
-def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's rank correlation; NaN where one of them does not vary or there are fewer than three."""
-    ranks = [_ranks(np.asarray(values, dtype=np.float64)) for values in (a, b)]
-    if len(ranks[0]) < 3 or min(float(np.ptp(rank)) for rank in ranks) == 0:
-        return float("nan")
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def by_label(labels: Sequence[str], order: Sequence[str]) -> list[tuple[str, NDArray[np.intp]]]:
@@ -81,8 +80,7 @@ def _has_nan(array: Values) -> NDArray[np.bool_]:
     return np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
 
 
-def _ranks(values: Values) -> Values:
-    """Ranks values from 0; equal values share the mean of theirs."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts) - 1
-    return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
+def rows_by_group(labels: NDArray) -> list[NDArray[np.intp]]:
+    """Lists the rows of each label that occurs in labels [n]."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.flatnonzero(labels[order][1:] != labels[order][:-1]) + 1)

@@ -12,13 +12,21 @@ from timbrel.demo import require_matplotlib
 from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import atomic_write
-from timbrel_posttraining.evaluate import page
+from timbrel_posttraining.evaluate import listening, page
 from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Take
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_posttraining.evaluate.report import Report, SectionReport
 from timbrel_posttraining.evaluate.sections import SECTIONS, fidelity
+from timbrel_posttraining.evaluate.sections.realism import Realism
 from timbrel_posttraining.evaluate.sections.section import Section
-from timbrel_posttraining.evaluate.takes import Measurements, TakeCache, measure_takes, write_takes
+from timbrel_posttraining.evaluate.takes import (
+    Measurements,
+    TakeAudio,
+    TakeCache,
+    compare_takes,
+    measure_takes,
+    write_takes,
+)
 from timbrel_training.errors import ConfigError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
@@ -26,6 +34,9 @@ from timbrel_training.notes.split import Split
 REPORT_JSON = "report.json"
 REPORT_HTML = "report.html"
 MAP_PICTURE = "map.svg"
+LISTENING = "listening.html"
+WRITTEN = (REPORT_JSON, REPORT_HTML, LISTENING)
+"""What is for reading and for listening."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,7 @@ class Settings:
 
 
 def evaluate(settings: Settings, *, progress: bool = False) -> Report:
-    """Judges a bundle; writes report.json, report.html and map.svg, each whole or not at all.
+    """Judges a bundle; writes report.json, report.html, listening.html and map.svg, each whole or not at all.
 
     All takes and measurements are kept beside them: a second run, or one after a kill, makes only what is
     missing.
@@ -82,6 +93,9 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
     picture = _map(notes, measured)
     pictured = [section for section in sections if isinstance(section, fidelity.Fidelity)]
     html = page.render_page(report, picture, list(page.examples_of(notes, pictured, measured)))
+    realism = next(section for section in sections if isinstance(section, Realism))
+    heard = listening.notes_to_hear(notes, realism, TakeAudio(notes.bundle, notes.library, cache))
+    atomic_write(settings.out / LISTENING, listening.render_listening(notes.bundle, heard))
     atomic_write(settings.out / REPORT_JSON, report.to_json())
     atomic_write(settings.out / REPORT_HTML, html)
     atomic_write(settings.out / MAP_PICTURE, picture + "\n")
@@ -127,8 +141,11 @@ def _measure(
 ) -> Measurements:
     """Makes and measures the takes that the sections want."""
     wanted = merge(sections)
-    write_takes(settings.bundle, wanted, cache, progress=progress)
+    pairs = [pair for section in sections for pair in section.compared()]
+    written = dict.fromkeys([*wanted, *(take for _, take in pairs)])
+    write_takes(settings.bundle, written, cache, progress=progress)
     measure_takes(settings.bundle, settings.notes, wanted, cache, settings.jobs, progress=progress)
+    compare_takes(settings.bundle, settings.notes, pairs, cache, settings.jobs, progress=progress)
     return Measurements(cache)
 
 

@@ -27,6 +27,8 @@ VELOCITY_SCALE = 8.0
 """A velocity this far off counts as much as ..."""
 HOLD_SCALE = 0.1
 """... a hold that is longer or shorter by this share (its natural logarithm)."""
+LOOSE_HOLD_SCALE = 1.0
+"""The same where notes are compared while both are held, so that the velocity decides."""
 
 
 class Kind(StrEnum):
@@ -35,6 +37,19 @@ class Kind(StrEnum):
     SOURCE = "source"
     RECONSTRUCTION = "reconstruction"  # the source through the codec and back
     GENERATED = "generated"
+    SAMPLER = "sampler"  # a source note resampled to another pitch
+
+
+JUDGED = (Kind.SOURCE, Kind.RECONSTRUCTION, Kind.GENERATED)
+"""The kinds that every section sets side by side."""
+
+STRUCK, SUSTAINED, ENSEMBLE = "struck or plucked", "sustained", "ensemble and synth"
+KINDS_OF_SOUND = (STRUCK, SUSTAINED, ENSEMBLE)
+"""What figures are broken down by: sounds of one kind fail alike."""
+STRUCK_FAMILIES = ("piano", "keyboard", "chromatic percussion", "mallet", "guitar", "bass", "keys")
+ENSEMBLE_FAMILIES = ("ensemble", "synth", "vocal")
+STRUCK_INSTRUMENTS = ("harp", "pizzicato", "sitar", "banjo", "shamisen", "koto", "kalimba", "dulcimer")
+"""Beginnings of the names of families, and words in those of instruments, in small letters."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +67,8 @@ class Take:
     @cached_property
     def id(self) -> str:
         """Names the take in file names: made of what it is, never of the order of work."""
+        if self.kind is Kind.SAMPLER:
+            return f"{self.kind}-{self.row:06d}-{self.pitch}"
         if self.kind is not Kind.GENERATED:
             return f"{self.kind}-{self.row:06d}"
         return f"{self.kind}-{self._digest.hex()[:20]}"
@@ -135,9 +152,9 @@ class EvaluationSet:
         return self.families[int(self.instrument_of[row])]
 
     def takes(self, rows: Iterable[int]) -> dict[Kind, list[Take]]:
-        """Makes the takes of notes, kind by kind."""
+        """Makes the takes of notes, for each kind that is judged."""
         chosen = [int(row) for row in rows]
-        return {kind: [self.take(kind, row) for row in chosen] for kind in Kind}
+        return {kind: [self.take(kind, row) for row in chosen] for kind in JUDGED}
 
     def take(self, kind: Kind, row: int) -> Take:
         """Makes the take of a note as the source, the codec or the bundle has it."""
@@ -146,6 +163,38 @@ class EvaluationSet:
         library = self.library
         held = float(library.held_seconds[row])
         return Take(kind, int(library.pitch[row]), int(library.velocity[row]), held, row=int(row))
+
+    def kind_of_sound(self, row: int) -> str:
+        """Says which of KINDS_OF_SOUND the instrument of a note is."""
+        name, family = self.name(row).lower(), self.family(row).lower()
+        if family.startswith(STRUCK_FAMILIES) or any(word in name for word in STRUCK_INSTRUMENTS):
+            return STRUCK
+        return ENSEMBLE if family.startswith(ENSEMBLE_FAMILIES) else SUSTAINED
+
+    def another_draw(self, row: int) -> Take | None:
+        """Takes the note of the same instrument, source and pitch that is played most like this one."""
+        same = self.usable & (self.library.pitch == self.library.pitch[row])
+        other = self.most_alike(
+            row, np.flatnonzero(same & (self.voice_of == self.voice_of[row])), LOOSE_HOLD_SCALE
+        )
+        return None if other is None else self.source(other)
+
+    def sampler(self, row: int) -> Take | None:
+        """Resamples to the pitch of this note the one that a sampler would play: the nearest trained note.
+
+        It is of the same instrument and source, at the nearest other pitch, and there the most alike.
+        """
+        trained = self.rows_of(Split.TRAIN)
+        away = np.abs(self.library.pitch[trained].astype(int) - int(self.library.pitch[row]))
+        others = (self.voice_of[trained] == self.voice_of[row]) & (away > 0)
+        if not others.any():
+            return None
+        nearest = self.most_alike(row, trained[others & (away == away[others].min())], LOOSE_HOLD_SCALE)
+        assert nearest is not None
+        library, pitch = self.library, int(self.library.pitch[row])
+        faster = 2.0 ** ((pitch - int(library.pitch[nearest])) / 12.0)
+        held = float(library.held_seconds[nearest]) / faster
+        return Take(Kind.SAMPLER, pitch, int(library.velocity[nearest]), held, row=nearest)
 
     def source(self, row: int) -> Take:
         """Makes the take of the note itself."""

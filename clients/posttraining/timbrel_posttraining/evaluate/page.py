@@ -11,7 +11,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind
+from timbrel_posttraining.evaluate.evaluation_set import JUDGED, EvaluationSet, Kind
 from timbrel_posttraining.evaluate.report import CellValue, Figure, Report, SectionReport, Table
 from timbrel_posttraining.evaluate.sections.fidelity import Fidelity
 from timbrel_posttraining.evaluate.takes import Measurements
@@ -131,7 +131,7 @@ def examples_of(
 
 
 def _picture_takes(notes: EvaluationSet, section: Fidelity, number: int, measured: Measurements) -> Example:
-    takes = {kind: section.takes[kind][number] for kind in Kind}
+    takes = {kind: section.takes[kind][number] for kind in JUDGED}
     source = takes[Kind.SOURCE]
     peak = float(np.max(measured.mel(source)))
     pictures = [(str(kind), spectrogram_uri(measured.mel(take), peak)) for kind, take in takes.items()]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import soxr
 from numpy.typing import NDArray
 
 from timbrel import Client
@@ -23,11 +25,13 @@ from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_posttraining import processes
 from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
 from timbrel_posttraining.evaluate.measure.features import NOWHERE, NoteFeatures, measure_note
+from timbrel_posttraining.evaluate.measure.likeness import Likeness, likeness
+from timbrel_posttraining.evaluate.measure.note_statistics import statistics_of
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.spectrum import HOP, SAMPLE_RATE, floor_below, log_mel, log_mel_distance
 
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 """Raise it when measurements change: older ones are then made anew."""
 
 TIMEOUT_SECONDS = 600.0
@@ -45,7 +49,7 @@ MELS_KEPT = 2048
 
 @dataclass(frozen=True)
 class TakeCache:
-    """Keeps up to three files for each take, so that a run that was killed goes on where it stopped.
+    """Keeps a few files for each take, so that a run that was killed goes on where it stopped.
 
     Processes may share it: files appear whole.
     """
@@ -102,6 +106,39 @@ class TakeCache:
         """Reads what `save_features` kept."""
         return NoteFeatures.from_json(json.loads(self._features(take).read_text()))
 
+    def has_likeness(self, source: Take, take: Take) -> bool:
+        """Tells whether the two were compared."""
+        files = (self._likeness(source, take), self._statistics(source), self._statistics(take))
+        return all(file.is_file() for file in files)
+
+    def save_likeness(self, source: Take, take: Take, found: Likeness) -> None:
+        """Keeps what was found of a take beside its source."""
+        with atomic_path(self._likeness(source, take)) as temporary:
+            temporary.write_text(json.dumps(found.to_json()))
+
+    def likeness(self, source: Take, take: Take) -> Likeness:
+        """Reads what `save_likeness` kept."""
+        return Likeness.from_json(json.loads(self._likeness(source, take).read_text()))
+
+    def has_statistics(self, take: Take) -> bool:
+        """Tells whether the take's statistics for the two-sample test are there."""
+        return self._statistics(take).is_file()
+
+    def save_statistics(self, take: Take, statistics: NDArray[np.float32]) -> None:
+        """Keeps the statistics [n] of a take."""
+        with atomic_path(self._statistics(take)) as temporary, open(temporary, "xb") as file:
+            np.save(file, statistics)
+
+    def statistics(self, take: Take) -> NDArray[np.float32]:
+        """Reads what `save_statistics` kept."""
+        return np.asarray(np.load(self._statistics(take)), dtype=np.float32)
+
+    def _likeness(self, source: Take, take: Take) -> Path:
+        return self.folder / f"{take.id}.beside-{source.row:06d}.json"
+
+    def _statistics(self, take: Take) -> Path:
+        return self.folder / f"{take.id}.statistics.npy"
+
     def _codes(self, take: Take) -> Path:
         return self.folder / f"{take.id}.codes.npz"
 
@@ -113,7 +150,7 @@ class TakeCache:
 
 
 class TakeAudio:
-    """Gives takes their sound: read from the library, sent through the codec, or decoded from codes."""
+    """Gives takes their sound: read from the library, resampled, sent through the codec, or decoded."""
 
     def __init__(self, bundle: Bundle, library: NoteDataset, cache: TakeCache) -> None:
         self._encoder = CodecEncoder(bundle, n_threads=1)
@@ -125,9 +162,18 @@ class TakeAudio:
         """Returns audio [samples], at least one, and its sample rate."""
         if take.kind is Kind.SOURCE:
             return self._library.audio(take.row), self._library.sample_rate
+        if take.kind is Kind.SAMPLER:
+            return self._repitched(take), self._library.sample_rate
         codes = self._codes(take)
         rate, hop = self._decoder.sample_rate, self._decoder.spec.hop_length
         return (self._decoder.decode(codes) if len(codes) else np.zeros(hop, np.float32)), rate
+
+    def _repitched(self, take: Take) -> NDArray[np.float32]:
+        """Plays a note of the library faster or slower, as a sampler does to reach another pitch."""
+        faster = 2.0 ** ((take.pitch - int(self._library.pitch[take.row])) / 12.0)
+        rate = self._library.sample_rate
+        played = soxr.resample(self._library.audio(take.row), rate * faster, rate)
+        return np.asarray(played, dtype=np.float32)
 
     def _codes(self, take: Take) -> NDArray[np.uint16]:
         """Reads or makes the codes [T, K] of a take that is decoded."""
@@ -200,6 +246,28 @@ def measure_takes(
             shown.update()
 
 
+def compare_takes(
+    bundle: Path,
+    library: Path,
+    pairs: Iterable[tuple[Take, Take]],
+    cache: TakeCache,
+    jobs: int,
+    *,
+    progress: bool = False,
+) -> None:
+    """Compares pairs (source, take) that the cache lacks; others are as in `measure_takes`."""
+    missing = [pair for pair in dict.fromkeys(pairs) if not cache.has_likeness(*pair)]
+    if not missing:
+        return
+    make_measurer = functools.partial(Measurer, bundle, library, cache)
+    with (
+        processes.results(make_measurer, Measurer.compare, missing, min(jobs, len(missing)), CHUNK) as done,
+        bar("comparing", len(missing), "note", shown=progress) as shown,
+    ):
+        for _ in done:
+            shown.update()
+
+
 class Measurer:
     """Measures takes and keeps what it finds in the cache. One per process."""
 
@@ -229,6 +297,24 @@ class Measurer:
         self._cache.save_features(take, features)
         self._cache.save_mel(take, mel)
 
+    def compare(self, pair: tuple[Take, Take]) -> None:
+        """Keeps how like its source a take is, and what the two-sample test needs of both.
+
+        Notes that were held for different times are compared while both are held.
+        """
+        source, take = pair
+        sounds = {each: self._audio.of(each) for each in pair}
+        for each, (audio, rate) in sounds.items():
+            if not self._cache.has_statistics(each):
+                self._cache.save_statistics(each, statistics_of(audio, rate))
+        (reference, rate), (audio, rate_of_take) = sounds[source], sounds[take]
+        if rate_of_take != rate:
+            audio = np.asarray(soxr.resample(audio, rate_of_take, rate), dtype=np.float32)
+        if not math.isclose(source.seconds, take.seconds, abs_tol=1e-3):
+            end = round(min(source.seconds, take.seconds) * rate)
+            reference, audio = reference[:end], audio[:end]
+        self._cache.save_likeness(source, take, likeness(reference, audio, rate, source.pitch))
+
     def _locate(self, audio: NDArray[np.float32], sample_rate: int) -> tuple[float, float]:
         """Places a note by its sound alone, not even its pitch; NOWHERE where there is too little of it."""
         try:
@@ -245,6 +331,9 @@ class Measurements:
         """Reads the features of a take that was measured in full."""
         self.mel = functools.lru_cache(MELS_KEPT)(cache.mel)
         """Reads the log-mel spectrogram [frames, 80], in dB, of any take."""
+        self.likeness = functools.cache(cache.likeness)
+        """Reads how like its source a take is, of a pair that was compared."""
+        self._cache = cache
 
     def column(self, takes: Sequence[Take], field: str) -> NDArray[np.float64]:
         """One field of the takes' features, [takes]; a flag is 0 or 1."""
@@ -255,14 +344,9 @@ class Measurements:
         features = [self.features(take) for take in takes]
         return np.array([(each.x, each.y) for each in features]).reshape(-1, 2)
 
-    def mfcc(self, takes: Sequence[Take]) -> NDArray[np.float64]:
-        """Coefficients 2 to 13 of the takes, [takes, 12]."""
-        rows = [self.features(take).mfcc for take in takes]
-        return np.array(rows, dtype=np.float64).reshape(len(takes), -1)
-
-    def statistics(self, takes: Sequence[Take]) -> NDArray[np.float64]:
-        """The statistics of each that the Frechet distance compares, [takes, 40]."""
-        return np.array([self.features(take).statistics for take in takes], dtype=np.float64)
+    def statistics(self, takes: Sequence[Take]) -> NDArray[np.float32]:
+        """The statistics of each for the two-sample test, [takes, n]."""
+        return np.stack([self._cache.statistics(take) for take in takes])
 
     def distance(self, reference: Take, other: Take) -> float:
         """The log-mel distance in dB."""

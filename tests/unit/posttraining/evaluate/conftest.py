@@ -49,8 +49,6 @@ def make_features() -> Callable[..., NoteFeatures]:
             "brightness": 1000.0,
             "x": 0.0,
             "y": 0.0,
-            "mfcc": tuple(np.eye(12)[0]),
-            "statistics": (0.0,) * 40,
         }
         return NoteFeatures(**{**perfect, **changes})  # type: ignore[arg-type]
 
@@ -65,12 +63,15 @@ def measure(cache: TakeCache) -> Callable[..., Measurements]:
         takes: Sequence[Take],
         features: Callable[[Take], NoteFeatures] | None = None,
         mel: Callable[[Take], NDArray[np.float32]] | None = None,
+        statistics: Callable[[Take], NDArray[np.float32]] | None = None,
     ) -> Measurements:
         for take in takes:
             if features is not None:
                 cache.save_features(take, features(take))
             if mel is not None:
                 cache.save_mel(take, mel(take))
+            if statistics is not None:
+                cache.save_statistics(take, statistics(take))
         return Measurements(cache)
 
     return put

@@ -43,3 +43,12 @@ def test_what_is_not_a_number_is_left_out() -> None:
     joint = estimates.joint(lambda a, b: float((a * b).sum()), [1.0, 2.0, math.nan], [1.0, math.nan, 1.0])
     assert (joint.value, joint.n) == (1.0, 1)
     assert estimates.mean([math.nan]) is estimates.NOTHING
+
+
+def test_groups_are_resampled_as_a_whole() -> None:
+    """Ten notes of each of 30 cells that are all alike tell no more than one note of each."""
+    cells = np.random.default_rng(6).standard_normal(30)
+    alone = estimates.joint(np.mean, cells)
+    tenfold = estimates.joint(np.mean, np.repeat(cells, 10), groups=np.repeat(np.arange(30), 10))
+    assert (tenfold.low, tenfold.high) == pytest.approx((alone.low, alone.high), abs=1e-9)
+    assert tenfold.n == 300

@@ -112,7 +112,7 @@ def test_the_figures_of_the_same_notes_fit_together(judged: Path) -> None:
         value["trained.in_tune.source"] - value["trained.in_tune.generated"]
     )
     assert {figures[f"between.{name}"]["n"] for name in ("in_tune", "octave_error", "truncated")} == {COUNT}
-    assert figures["trained.log_mel.reconstruction"]["met"] is False
+    assert figures["truth.log_mel.reconstruction"]["met"] is False
     assert figures["bundle.megabytes"]["met"] is True
 
 
@@ -125,6 +125,13 @@ def test_the_page_needs_no_other_file(judged: Path) -> None:
     assert "<svg" in page and ">missed<" in page and ">met<" in page
     for instrument in ("Grand Piano", "Violin", "Flute", "Trumpet"):
         assert instrument in page
+
+
+def test_a_page_plays_a_few_notes_in_all_their_forms(judged: Path) -> None:
+    page = (judged / "listening.html").read_text()
+    notes = json.loads(re.findall(r'type="application/json">(.*)</script>', page)[0])["notes"]
+    assert notes and all(set(note["audio"]) == {"source", "sampler", "codec", "written"} for note in notes)
+    assert not re.search(r"""(src|href)=["'](?!data:)""", page)
 
 
 def test_a_second_run_makes_only_what_is_missing(judged: Path, tiny_bundle: Path, library_dir: Path) -> None:
@@ -176,6 +183,6 @@ def test_a_section_alone_prints_its_figures_and_writes_no_report(
     assert "Overlaps" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
     with pytest.raises(
-        TrainingError, match="--section loudness: there is none of that name; choose of trained,"
+        TrainingError, match="--section loudness: there is none of that name; choose of two_sample,"
     ):
         command.run(parser.parse_args(list(map(str, [*chosen, "--section", "loudness"]))))

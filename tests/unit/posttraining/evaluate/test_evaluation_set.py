@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet
+from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind
 from timbrel_posttraining.evaluate.sections.fidelity import points_between
-from timbrel_posttraining.evaluate.sections.identity import candidates_of, choose_pairs
+from timbrel_posttraining.evaluate.sections.identity import candidates_of
 from timbrel_posttraining.evaluate.sections.response import choose_layers, choose_rows
 from timbrel_posttraining.evaluate.sections.whole_bundle import choose_twins
+from timbrel_posttraining.evaluate.takes import TakeAudio, TakeCache
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
@@ -63,11 +64,37 @@ def test_points_between_keep_their_distance_and_fill_the_disc() -> None:
         points_between(np.zeros((1, 2)), 1.0, 10, np.random.default_rng(0))
 
 
-def test_pairs_are_of_one_instrument_and_within_seven_semitones(notes: EvaluationSet) -> None:
-    pairs = np.array(choose_pairs(notes, 20))
-    steps = np.abs(np.diff(notes.library.pitch[pairs].astype(int), axis=1))
-    assert len(pairs) == 20 and steps.min() >= 1 and steps.max() <= 7
-    assert (np.diff(notes.instrument_of[pairs], axis=1) == 0).all()
+def test_a_sampler_plays_the_nearest_trained_note_at_the_pitch_asked(
+    notes: EvaluationSet, cache: TakeCache
+) -> None:
+    library, audio = notes.library, TakeAudio(notes.bundle, notes.library, cache)
+    for row in map(int, notes.rows_of(Split.HELD_OUT_CELL)):
+        take, trained = notes.sampler(row), notes.rows_of(Split.TRAIN)
+        assert take is not None and take.kind is Kind.SAMPLER and take.pitch == library.pitch[row]
+        same = trained[(notes.voice_of[trained] == notes.voice_of[row])]
+        steps = np.abs(library.pitch[same].astype(int) - take.pitch)
+        away = int(library.pitch[take.row]) - take.pitch
+        assert take.row in trained and abs(away) == steps.min() > 0
+        sound, rate = audio.of(take)
+        longer = 2.0 ** (away / 12)
+        assert rate == library.sample_rate
+        assert len(sound) == pytest.approx(library.length[take.row] * longer, abs=2)
+        assert take.seconds == pytest.approx(library.held_seconds[take.row] * longer)
+
+
+def test_another_draw_is_another_note_of_the_cell(notes: EvaluationSet) -> None:
+    library = notes.library
+    for row in map(int, notes.rows_of(Split.HELD_OUT_CELL)):
+        other = notes.another_draw(row)
+        assert other is not None and other.row != row and other.pitch == library.pitch[row]
+        assert notes.voice_of[other.row] == notes.voice_of[row]
+
+
+def test_every_instrument_is_of_a_kind_of_sound(notes: EvaluationSet) -> None:
+    rows = {notes.name(row): row for row in map(int, notes.rows_of(Split.TRAIN))}
+    kinds = {name: notes.kind_of_sound(row) for name, row in rows.items()}
+    assert kinds.pop("Grand Piano") == "struck or plucked"
+    assert set(kinds.values()) == {"sustained"}
 
 
 def test_candidates_are_one_note_of_every_instrument_at_that_pitch(notes: EvaluationSet) -> None:

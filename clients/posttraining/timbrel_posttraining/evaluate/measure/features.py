@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dct
 
 from timbrel.pitch import frequency
-from timbrel_posttraining.evaluate.measure.note_sets import log_mel_statistics
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
 from timbrel_training.notes import spectrum
-from timbrel_training.notes.spectrum import RANGE_DB, log_mel_of_power
+from timbrel_training.notes.spectrum import log_mel_of_power
 
 ENVELOPE_SECONDS = 0.016
 """The envelope is a mean over so long: a period of the lowest notes, so that it does not follow the wave."""
@@ -39,9 +37,6 @@ LOUDNESS_SECONDS = 0.4
 
 SILENCE_DB = -120.0
 """The level of silence."""
-
-N_MFCC = 12
-"""Coefficients 2 to 13, counted from 1: the first is the level."""
 
 HNR_WINDOW = 2048
 """Samples, at 24 kHz, that the harmonic-to-noise ratio looks at: five periods of the lowest note judged."""
@@ -81,8 +76,6 @@ class NoteFeatures:
     brightness: float  # Hz
     x: float  # where the bundle's timbre encoder puts it; NaN where there is too little to hear
     y: float
-    mfcc: tuple[float, ...]  # [12], coefficients 2 to 13
-    statistics: tuple[float, ...]  # [40], for the Frechet distance
 
     def to_json(self) -> dict[str, object]:
         """Lists the fields for Python's JSON, in which NaN stands for itself."""
@@ -91,8 +84,7 @@ class NoteFeatures:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> NoteFeatures:
         """Reads what `to_json` gave."""
-        vectors = {name: tuple(values[name]) for name in ("mfcc", "statistics")}
-        return cls(**{**values, **vectors})
+        return cls(**values)
 
 
 def measure_note(
@@ -139,8 +131,6 @@ def measure_note(
         brightness=_number(brightness_hz(power)),
         x=point[0],
         y=point[1],
-        mfcc=tuple(map(float, mfcc(power))),
-        statistics=tuple(map(float, log_mel_statistics(mel))),
     )
     return features, mel
 
@@ -223,29 +213,6 @@ def brightness_hz(power: NDArray[np.float32]) -> float | None:
         return None
     frequencies = np.fft.rfftfreq(spectrum.WINDOW, 1.0 / spectrum.SAMPLE_RATE)
     return float(np.mean(magnitude @ frequencies / magnitude.sum(axis=1)))
-
-
-def mfcc(power: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Mel-frequency cepstral coefficients 2 to 13 [12], averaged over the loud frames; zeros of silence.
-
-    They are the orthonormal DCT-II of the log-mel spectrogram in dB, clipped 60 dB below its peak.
-
-    Args:
-        power: [frames, 513], see `notes.spectrum.power_spectrum`.
-    """
-    loud = power[spectrum.loud_frames(power)]
-    if not len(loud):
-        return np.zeros(N_MFCC, np.float32)
-    mel = log_mel_of_power(loud)
-    mean = np.maximum(mel, mel.max() - RANGE_DB).mean(axis=0)
-    return np.asarray(dct(mean, norm="ortho")[1 : 1 + N_MFCC], dtype=np.float32)
-
-
-def cosine(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
-    """The cosine of the angle between two vectors [d], -1 .. 1; NaN where one of them is zero."""
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(np.clip(a @ b / norms, -1.0, 1.0)) if norms > 0.0 else float("nan")
 
 
 def harmonic_to_noise_db(audio: NDArray[np.float32], sample_rate: int, pitch: float) -> float | None:

@@ -1,17 +1,16 @@
 """The sections of a report: each says which takes it wants, and judges them once they are measured."""
 
-from timbrel_posttraining.evaluate.sections import fidelity, identity, map, response, whole_bundle
+from timbrel_posttraining.evaluate.sections import fidelity, identity, map, realism, response, whole_bundle
 from timbrel_posttraining.evaluate.sections.section import Section
 
 SECTIONS: tuple[type[Section], ...] = (
+    realism.TwoSample,
+    realism.Truth,
     fidelity.TrainedCells,
     fidelity.HeldOutCells,
     fidelity.Between,
     identity.Apart,
-    whole_bundle.Frechet,
-    identity.Consistency,
     identity.Identity,
-    whole_bundle.Smoothness,
     response.Velocity,
     response.Release,
     whole_bundle.Variety,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate import estimates
-from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Kind, Take
+from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, JUDGED, LOWEST, EvaluationSet, Kind, Take
 from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.takes import Measurements
@@ -133,13 +133,13 @@ class Fidelity(Section):
     ) -> Table:
         rows: list[tuple[CellValue, ...]] = []
         for label, found in estimates.by_label(labels, order):
-            shares = [100 * float(in_tune[kind][found].mean()) for kind in Kind]
+            shares = [100 * float(in_tune[kind][found].mean()) for kind in JUDGED]
             medians = [float(np.median(distances[kind][found])) for kind in MADE]
             rows.append((label, len(found), *shares, *medians))
         columns = (
             by,
             "notes",
-            *(f"in tune: {kind} %" for kind in Kind),
+            *(f"in tune: {kind} %" for kind in JUDGED),
             *(f"log-mel: {kind} dB" for kind in MADE),
         )
         return Table(f"By {by}", columns, tuple(rows))

@@ -1,4 +1,4 @@
-"""Instruments: is a note recognisably of the one asked, and does it stay the same one over the pitches?"""
+"""Instruments: is a note recognisably of the one asked?"""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate import estimates
-from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take
-from timbrel_posttraining.evaluate.measure.features import cosine
+from timbrel_posttraining.evaluate.evaluation_set import LOOSE_HOLD_SCALE, EvaluationSet, Kind, Take
 from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.notes.split import Split
-
-CANDIDATE_HOLD_SCALE = 1.0
-"""Notes are compared while held, so that of the candidates the velocity decides."""
-PARTNER_HOLD_SCALE = 0.5
-"""The coefficients are means over a note: of a partner the velocity matters more than the hold."""
-MAX_SEMITONES = 7
-"""Partners are at most so far apart."""
 
 
 class Identity(Section):
@@ -34,9 +26,8 @@ class Identity(Section):
         self.notes = notes
         self.rows = [int(row) for row in notes.pick(Split.TRAIN, max(1, notes.count // 2))]
         self.candidates = [candidates_of(notes, row) for row in self.rows]
-        others = [other_draw_of(notes, row) for row in self.rows]
         self.takes: dict[Kind, list[Take | None]] = {
-            Kind.SOURCE: [None if other is None else notes.source(other) for other in others],
+            Kind.SOURCE: [notes.another_draw(row) for row in self.rows],
             Kind.RECONSTRUCTION: [notes.take(Kind.RECONSTRUCTION, row) for row in self.rows],
             Kind.GENERATED: [notes.generated(row) for row in self.rows],
         }
@@ -125,40 +116,6 @@ class Apart(Section):
         return SectionReport(self.name, "Two different instruments", method, (figure,))
 
 
-class Consistency(Section):
-    """Compares notes of one instrument, 1 to 7 semitones apart, as each kind of take has them."""
-
-    name = "consistency"
-
-    def __init__(self, notes: EvaluationSet) -> None:
-        pairs = choose_pairs(notes, max(1, notes.count // 4))
-        firsts, seconds = notes.takes(a for a, _ in pairs), notes.takes(b for _, b in pairs)
-        self.takes = {kind: (firsts[kind], seconds[kind]) for kind in Kind}
-
-    def requested(self) -> Iterable[Take]:
-        return (take for sides in self.takes.values() for side in sides for take in side)
-
-    def judge(self, measured: Measurements) -> SectionReport:
-        cosines = {
-            kind: pairwise_cosine(measured.mfcc(first), measured.mfcc(second))
-            for kind, (first, second) in self.takes.items()
-        }
-        figures = [
-            Figure(f"consistency.{kind}", f"cosine of MFCC 2-13: {kind}", estimates.mean(values))
-            for kind, values in cosines.items()
-        ]
-        ratio = estimates.joint(_ratio_of_means, cosines[Kind.GENERATED], cosines[Kind.SOURCE])
-        figures.insert(
-            0, Figure("consistency.ratio", "generated as a share of real instruments'", ratio, "%")
-        )
-        method = (
-            f"{len(cosines[Kind.SOURCE])} pairs of notes of one instrument, 1 to {MAX_SEMITONES} semitones "
-            "apart and played as alike (velocity, hold) as the library has them; the bundle is asked for "
-            "the same notes."
-        )
-        return SectionReport(self.name, "Consistency over the pitches", method, tuple(figures))
-
-
 def candidates_of(notes: EvaluationSet, row: int) -> NDArray[np.int64]:
     """Finds, of each instrument and source, the note at this pitch that is played most like this one.
 
@@ -166,7 +123,7 @@ def candidates_of(notes: EvaluationSet, row: int) -> NDArray[np.int64]:
     """
     library = notes.library
     rows = np.flatnonzero(notes.usable & (library.pitch == library.pitch[row]))
-    order = rows[np.argsort(notes.unlikeness(row, rows, CANDIDATE_HOLD_SCALE), kind="stable")]
+    order = rows[np.argsort(notes.unlikeness(row, rows, LOOSE_HOLD_SCALE), kind="stable")]
     kind = notes.instrument_of.astype(np.int64) * len(library.sources) + library.source
     _, first = np.unique(kind[order], return_index=True)
     chosen = order[first]
@@ -174,36 +131,6 @@ def candidates_of(notes: EvaluationSet, row: int) -> NDArray[np.int64]:
     return chosen.astype(np.int64)
 
 
-def other_draw_of(notes: EvaluationSet, row: int) -> int | None:
-    """Finds the note of the same instrument, source and pitch that is played most like this one."""
-    library = notes.library
-    same = notes.usable & (library.pitch == library.pitch[row]) & (library.source == library.source[row])
-    rows = np.flatnonzero(same & (notes.instrument_of == notes.instrument_of[row]))
-    return notes.most_alike(row, rows, CANDIDATE_HOLD_SCALE)
-
-
 def ratio_of_shares(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
     """The one share as a share of the other; NaN where that is nothing."""
     return float(part.mean() / whole.mean()) if whole.any() else float("nan")
-
-
-def choose_pairs(notes: EvaluationSet, n: int) -> list[tuple[int, int]]:
-    """Picks notes, and for each the one of its voice within 7 semitones that is played most like it."""
-    rows = notes.rows_of(Split.TRAIN)
-    pitch, voice = notes.library.pitch[rows].astype(int), notes.voice_of[rows]
-    pairs = []
-    for row in notes.pick(Split.TRAIN, n):
-        steps = np.abs(pitch - int(notes.library.pitch[row]))
-        near = (voice == notes.voice_of[row]) & (steps >= 1) & (steps <= MAX_SEMITONES)
-        if (other := notes.most_alike(int(row), rows[near], PARTNER_HOLD_SCALE)) is not None:
-            pairs.append((int(row), other))
-    return pairs
-
-
-def pairwise_cosine(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Cosines [n] of two sets of vectors [n, 12]."""
-    return np.array([float(cosine(a, b)) for a, b in zip(first, second, strict=True)])
-
-
-def _ratio_of_means(made: NDArray[np.float64], real: NDArray[np.float64]) -> float:
-    return float(made.mean() / real.mean())

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_posttraining.evaluate import estimates
-from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind, Take, pick_some
+from timbrel_posttraining.evaluate.evaluation_set import JUDGED, EvaluationSet, Kind, Take, pick_some
 from timbrel_posttraining.evaluate.report import Figure, SectionReport
 from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.takes import Measurements
@@ -20,6 +20,8 @@ VELOCITY_REACH = 15
 """A note stands for the velocity asked where it is at most this far from it."""
 FEWEST = 3
 """Brightness is ranked over at least so many notes of a cell."""
+
+MADE = (Kind.RECONSTRUCTION, Kind.GENERATED)
 
 VelocityLayers = dict[int, int]
 """One cell's notes of the library, by the velocity of VELOCITIES that each stands for."""
@@ -41,11 +43,17 @@ class Velocity(Section):
         self.cells = choose_layers(notes, max(1, notes.count // 8))
         self.takes = {
             kind: [{velocity: notes.take(kind, row) for velocity, row in cell.items()} for cell in self.cells]
-            for kind in Kind
+            for kind in JUDGED
         }
+        self.beside = {
+            "draw": [_known(notes.another_draw(row) for row in cell.values()) for cell in self.cells],
+            "sampler": [_known(notes.sampler(row) for row in cell.values()) for cell in self.cells],
+        }
+        """Real notes to read the brightness by, each with a velocity of its own."""
 
     def requested(self) -> Iterable[Take]:
-        return (take for cells in self.takes.values() for cell in cells for take in cell.values())
+        yield from (take for cells in self.takes.values() for cell in cells for take in cell.values())
+        yield from (take for cells in self.beside.values() for cell in cells for take in cell)
 
     def judge(self, measured: Measurements) -> SectionReport:
         figures = (
@@ -57,8 +65,10 @@ class Velocity(Section):
             f"{len(self.cells)} cells (instrument and pitch of one source) that the library has near at "
             f"least {FEWEST} of the velocities {', '.join(map(str, VELOCITIES))} (at most {VELOCITY_REACH} "
             "away; nothing is rendered anew). Each note is asked of the bundle with its own velocity and "
-            "hold. The level error is the largest of the four velocities' medians; brightness is ranked "
-            "within each cell."
+            "hold. The level error is the largest of the four velocities' medians. The slope of brightness "
+            "in octaves over velocity is fitted to each cell; cells where the source's is steep count most. "
+            "Beside it that of other source notes of the cells (draw) and of trained notes of the next "
+            "pitches (sampler)."
         )
         return SectionReport(self.name, "Response to velocity", method, figures)
 
@@ -88,16 +98,20 @@ class Velocity(Section):
         return table[:, 1], table[:, 0]
 
     def _brightness(self, measured: Measurements) -> Iterator[Figure]:
-        sources = [self._brightnesses(measured, cell) for cell in self.takes[Kind.SOURCE]]
-        for kind in (Kind.RECONSTRUCTION, Kind.GENERATED):
-            made = [self._brightnesses(measured, cell) for cell in self.takes[kind]]
-            ranks = [estimates.rank_correlation(a, b) for a, b in zip(sources, made, strict=True)]
-            label = f"brightness over velocity, rank correlation with the source: {kind}"
-            yield Figure(f"velocity.brightness.{kind}", label, estimates.mean(ranks))
-
-    @staticmethod
-    def _brightnesses(measured: Measurements, cell: dict[int, Take]) -> list[float]:
-        return [measured.features(take).brightness for take in cell.values()]
+        source = [brightness_slope(measured, cell.values()) for cell in self.takes[Kind.SOURCE]]
+        made = {
+            **self.beside,
+            **{str(kind): [[*cell.values()] for cell in self.takes[kind]] for kind in MADE},
+        }
+        for who, cells in made.items():
+            slopes = [brightness_slope(measured, cell) for cell in cells]
+            label = f"brightness over velocity, its slope as a share of the source's: {who}"
+            share = estimates.joint(share_of_slopes, source, slopes)
+            yield Figure(f"velocity.brightness.{who}", label, share, "%")
+            if who in MADE:
+                error = estimates.joint(lambda a, b: abs(share_of_slopes(a, b) - 1.0), source, slopes)
+                label = f"brightness over velocity, its slope's error: {who}"
+                yield Figure(f"velocity.brightness_error.{who}", label, error, "%")
 
 
 class Release(Section):
@@ -172,6 +186,26 @@ def layers_of(notes: EvaluationSet, rows: NDArray[np.int64]) -> VelocityLayers:
         if away[nearest] <= VELOCITY_REACH and int(rows[nearest]) not in layers.values():
             layers[velocity] = int(rows[nearest])
     return layers
+
+
+def brightness_slope(measured: Measurements, cell: Iterable[Take]) -> float:
+    """Fits a line to the brightness of a cell's notes over velocity, in octaves a step; NaN of one note."""
+    takes = list(cell)
+    velocity = np.array([float(take.velocity) for take in takes])
+    octaves = np.log2([measured.features(take).brightness for take in takes])
+    kept = ~np.isnan(octaves)
+    if len(set(velocity[kept])) > 1:
+        return float(np.polyfit(velocity[kept], octaves[kept], 1)[0])
+    return float("nan")
+
+
+def share_of_slopes(source: NDArray[np.float64], made: NDArray[np.float64]) -> float:
+    """Fits by how much slopes [cells] are the source's: the cells that hardly brighten hardly count."""
+    return float(source @ made / (source @ source)) if source.any() else float("nan")
+
+
+def _known(takes: Iterable[Take | None]) -> list[Take]:
+    return list(dict.fromkeys(take for take in takes if take is not None))
 
 
 def worst_median(errors: NDArray[np.float64], asked: NDArray[np.float64]) -> float:

@@ -29,6 +29,10 @@ class Section(ABC):
     def requested(self) -> Iterable[Take]:
         """Lists the takes to make and measure."""
 
+    def compared(self) -> Iterable[tuple[Take, Take]]:
+        """Lists pairs (source, take) to compare, which `requested` need not list as well; none by default."""
+        return ()
+
     @abstractmethod
     def judge(self, measured: Measurements) -> SectionReport:
         """Works the figures out, once the takes are measured."""
