@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import grpc
 from grpc_reflection.v1alpha import reflection
@@ -10,7 +11,9 @@ from grpc_reflection.v1alpha import reflection
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import ServerConfig
+from timbrel_server.limits import Limits, Quota
 from timbrel_server.open_inference.service import InferenceService
+from timbrel_server.rpc.admission import Admission
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
 from timbrel_server.rpc.call_recorder import CallObserver, CallRecorder, CallsInProgress, CallTracer
 from timbrel_server.rpc.handlers import MiddlewareInterceptor, service_handler
@@ -25,6 +28,18 @@ INFERENCE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
 LINGER_SECONDS = 1.0
 """Last bytes have this time to arrive, once every call has ended."""
+
+
+def _limits_by_path(limits: Limits) -> Mapping[str, Quota]:
+    """Returns what a call of a method takes one part of, besides being a call."""
+    synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
+    return {
+        f"{synthesizer}/Locate": limits.locates,
+        f"{synthesizer}/GetFile": limits.files,
+        f"{synthesizer}/GenerateBatch": limits.streams,
+        f"{synthesizer}/Play": limits.streams,
+        f"{inference}/ModelStreamInfer": limits.streams,
+    }
 
 
 class GrpcServer:
@@ -46,7 +61,10 @@ class GrpcServer:
         self._calls = CallsInProgress()
         self.auth = AuthInterceptor(config)
         self.certificates = Certificates.of(config)
-        interceptor = MiddlewareInterceptor((CallRecorder(self._calls, observer, tracer), self.auth))
+        self.limits = Limits(config)
+        admission = Admission(self.limits, _limits_by_path(self.limits))
+        recorder = CallRecorder(self._calls, observer, tracer)
+        interceptor = MiddlewareInterceptor((recorder, self.auth, admission))
         self._server = grpc.aio.server(interceptors=(interceptor,), options=server_options(config))
         self._synthesizer = SynthesizerService(bundles, config.max_in_flight)
         self._inference = InferenceService(bundles, config.max_batch, config.max_in_flight)

@@ -14,7 +14,7 @@ import grpc
 from timbrel_server.config import ServerConfig
 from timbrel_server.errors import UnauthenticatedError
 from timbrel_server.options import ConfigError
-from timbrel_server.rpc.call_context import name_by_certificate, name_by_host, set_caller
+from timbrel_server.rpc.call_context import name_by_certificate, name_by_host, network_of, set_caller
 from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
 
 _SCHEME = b"bearer "
@@ -47,11 +47,11 @@ class AuthInterceptor(Middleware):
     def around(self, answer: Answer, method: Method) -> Answer:
         async def authenticated(request: Any, context: Context) -> Any:
             if self._tokens is None or method.is_health_check:
-                set_caller(self._name_by_connection(context))
+                self._set_caller_by_connection(context)
             elif (name := self._tokens.find(_presented(context))) is not None:
                 set_caller(f"token:{name}")
             else:
-                set_caller(self._name_by_connection(context))
+                self._set_caller_by_connection(context)
                 raise UnauthenticatedError("this server asks for a token: authorization: Bearer TOKEN")
             return await answer(request, context)
 
@@ -64,11 +64,12 @@ class AuthInterceptor(Middleware):
             return Tokens({DEFAULT_CALLER: self._config.token})
         return None
 
-    def _name_by_connection(self, context: Context) -> str:
-        """Names the caller. To ask what a connection has brought costs; only one that was asked has any."""
+    def _set_caller_by_connection(self, context: Context) -> None:
+        """To ask what a connection has brought costs; only one that was asked has any."""
         if self._config.client_authority is not None and (name := name_by_certificate(context)):
-            return name
-        return name_by_host(context)
+            set_caller(name)
+        else:
+            set_caller(host := name_by_host(context), network_of(host))
 
 
 class Tokens:

@@ -1,0 +1,260 @@
+"""What one caller may take, and what all of them together: every limit that is counted here stands in `Limits`.
+
+What gRPC itself holds callers to (connections, streams of one, the size of a message) is in `rpc/listener.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+from timbrel_server.config import ServerConfig
+from timbrel_server.errors import OverloadedError
+
+BODY_SECONDS = 60.0
+"""A request has this time to arrive: 4 MiB over half a megabit a second."""
+
+FIRST_RETRY_SECONDS = 0.5
+SHORTEST_RETRY_SECONDS = 0.1
+LONGEST_RETRY_SECONDS = 10.0
+
+
+class Limit(Protocol):
+    """So much of one thing. For one event loop."""
+
+    name: str
+    most: int
+    """For all callers together."""
+    most_each: int
+    """For each."""
+    n_refused: int
+    """How often somebody was sent away."""
+
+    @property
+    def in_use(self) -> int:
+        """How much is taken."""
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait for their part."""
+
+
+class Place:
+    """A part of a quota, until it is closed; leaving the `with` block closes it."""
+
+    def __init__(self, quota: Quota, caller: str, amount: int) -> None:
+        """Is called by `Quota`."""
+        self._quota: Quota | None = quota
+        self._caller = caller
+        self._amount = amount
+        self._since = time.monotonic()
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives it back. Harmless where it has been given back."""
+        quota, self._quota = self._quota, None
+        if quota is not None:
+            quota._give_back(self._caller, self._amount, time.monotonic() - self._since)
+
+
+class Quota:
+    """Whoever finds no room is refused, or waits: first come, first served for each caller, and callers take
+    turns, those first who have least."""
+
+    def __init__(self, name: str, most: int, share: float) -> None:
+        """
+        Args:
+            name: of what there is so much, as messages have it: "calls".
+            most: for all callers together, at least 1.
+            share: of it for each caller, 0 to 1.
+        """
+        self.name = name
+        self.most = most
+        self.most_each = max(1, int(most * share))
+        self.n_refused = 0
+        self._held: dict[str, int] = {}
+        self._in_use = 0
+        self._waiting: OrderedDict[str, deque[_Waiter]] = OrderedDict()  # who has waited longest comes first
+        self._held_seconds = FIRST_RETRY_SECONDS  # running mean
+
+    @property
+    def in_use(self) -> int:
+        return self._in_use
+
+    @property
+    def n_waiting(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def held_by(self, caller: str) -> int:
+        """How much a caller has."""
+        return self._held.get(caller, 0)
+
+    def take(self, caller: str, amount: int = 1) -> Place:
+        """Takes a part now.
+
+        Args:
+            amount: more than a caller's share counts as all of it.
+
+        Raises:
+            OverloadedError: there is no room.
+        """
+        amount = min(amount, self.most_each)
+        if self._has_room(caller, amount):
+            return self._give(caller, amount)
+        self.n_refused += 1
+        raise OverloadedError(self._refusal(caller), self._retry_seconds())
+
+    async def wait(self, caller: str, amount: int = 1) -> Place:
+        """Takes a part as soon as it is this caller's turn and there is room; `amount` as of `take`."""
+        amount = min(amount, self.most_each)
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), amount)
+        self._waiting.setdefault(caller, deque()).append(waiter)
+        self._grant()
+        try:
+            return await waiter.place
+        except asyncio.CancelledError:
+            if waiter.place.done() and not waiter.place.cancelled():
+                waiter.place.result().close()
+            else:
+                self._forget(caller, waiter)
+                self._grant()  # less may be wanted by who comes next
+            raise
+
+    def _has_room(self, caller: str, amount: int) -> bool:
+        return self.held_by(caller) + amount <= self.most_each and self._in_use + amount <= self.most
+
+    def _give(self, caller: str, amount: int) -> Place:
+        self._held[caller] = self.held_by(caller) + amount
+        self._in_use += amount
+        return Place(self, caller, amount)
+
+    def _give_back(self, caller: str, amount: int, seconds: float) -> None:
+        self._in_use -= amount
+        self._held[caller] -= amount
+        if not self._held[caller]:
+            del self._held[caller]
+        self._held_seconds += 0.1 * (seconds - self._held_seconds)
+        self._grant()
+
+    def _grant(self) -> None:
+        """Lets in who has waited, as far as there is room: a large part is not overtaken for ever by small
+        ones of others, since nobody gets anything before it once it is its caller's turn."""
+        while self._waiting:
+            ready = [
+                caller
+                for caller, waiters in self._waiting.items()
+                if self.held_by(caller) + waiters[0].amount <= self.most_each
+            ]
+            if not ready:
+                return
+            caller = min(ready, key=self.held_by)
+            waiter = self._waiting[caller][0]
+            if self._in_use + waiter.amount > self.most:
+                return
+            self._forget(caller, waiter)
+            if caller in self._waiting:
+                self._waiting.move_to_end(caller)
+            waiter.place.set_result(self._give(caller, waiter.amount))
+
+    def _forget(self, caller: str, waiter: _Waiter) -> None:
+        waiters = self._waiting[caller]
+        waiters.remove(waiter)
+        if not waiters:
+            del self._waiting[caller]
+
+    def _refusal(self, caller: str) -> str:
+        if self.held_by(caller) < self.most_each:
+            return f"{self.name}: {self._in_use} of {self.most} are taken"
+        return f"{self.name}: one caller may have {self.most_each} at once"
+
+    def _retry_seconds(self) -> float:
+        """In about half the time that parts are held for, some place is free."""
+        return min(max(self._held_seconds / 2, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)
+
+
+class _Waiter(NamedTuple):
+    place: asyncio.Future[Place]
+    amount: int
+
+
+class Crowd:
+    """Lets every newcomer in: where there is no room, whoever came first, of the caller who has most, is sent
+    away. For what is over in no time where it is honest, and must not be kept out by what is not."""
+
+    def __init__(self, name: str, most: int, share: float) -> None:
+        """Arguments are those of `Quota`."""
+        self.name = name
+        self.most = most
+        self.most_each = max(1, int(most * share))
+        self.n_refused = 0
+        self.n_waiting = 0
+        self._members: dict[str, OrderedDict[asyncio.Timeout, None]] = {}
+
+    @property
+    def in_use(self) -> int:
+        return sum(map(len, self._members.values()))
+
+    @contextlib.asynccontextmanager
+    async def join(self, caller: str) -> AsyncIterator[None]:
+        """Is of the crowd while the block runs. Raises OverloadedError within it once sent away."""
+        try:
+            async with asyncio.timeout(None) as stay:
+                self._members.setdefault(caller, OrderedDict())[stay] = None
+                self._make_room(caller)
+                try:
+                    yield
+                finally:
+                    self._remove(caller, stay)
+        except TimeoutError:
+            if not stay.expired():
+                raise
+            raise OverloadedError(f"{self.name}: others came since", SHORTEST_RETRY_SECONDS) from None
+
+    def _make_room(self, caller: str) -> None:
+        if len(self._members[caller]) > self.most_each:
+            self._send_away(caller)
+        elif self.in_use > self.most:
+            self._send_away(max(self._members, key=lambda each: len(self._members[each])))
+
+    def _send_away(self, caller: str) -> None:
+        oldest = next(iter(self._members[caller]))
+        self._remove(caller, oldest)
+        self.n_refused += 1
+        oldest.reschedule(asyncio.get_running_loop().time())
+
+    def _remove(self, caller: str, stay: asyncio.Timeout) -> None:
+        members = self._members.get(caller, OrderedDict())
+        members.pop(stay, None)
+        if not members:
+            self._members.pop(caller, None)
+
+
+class Limits:
+    """All of one server. Callers are told apart by token, by certificate, or by the network they come from."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        share = config.caller_share
+        self.calls = Quota("calls", config.max_calls, share)
+        self.streams = Quota("streams of requests", config.max_item_streams, share)
+        self.bodies = Quota("requests on their way", config.max_bodies, share)
+        self.notes = Quota("notes of streams", config.max_notes, share)
+        self.audio_bytes = Quota("bytes of audio", config.max_audio_bytes, share)
+        self.locates = Quota("recordings", config.max_locates, share)
+        self.files = Quota("files", config.max_files, share)
+        self.health_bodies = Crowd("health checks on their way", config.max_bodies, share)
+        self.health_calls = Crowd("health checks", config.max_health_calls, share)
+
+    def __iter__(self) -> Iterator[Limit]:
+        return (limit for limit in vars(self).values())

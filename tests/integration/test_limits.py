@@ -1,0 +1,122 @@
+"""What one caller may take: each attack here, at a tenth of its size, once took a server down or all of its
+memory. Strangers have no token on a server that asks for one; ann and bob have one each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hostile_floods import FloodPeer, ServerMemory, gzip_bomb
+from hostile_messages import NOTE
+from hostile_peer import PING, frame, message
+from server_process import ServerProcess
+
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+PATIENCE_SECONDS = 60.0
+MIB = 1 << 20
+SYNTHESIZER = "/timbrel.v1.Synthesizer"
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+ANN, BOB = "token-of-ann", "token-of-bob"
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    file = tmp_path / "tokens"
+    file.write_text(f"ann:{ANN}\nbob:{BOB}\n")
+    return file
+
+
+@pytest.fixture
+def server(start_server: StartServer, tokens: Path) -> Iterator[ServerProcess]:
+    """A server that asks for tokens, and serves bob and its health when all is over."""
+    running = start_server("--token-file", str(tokens))
+    with called(running) as stub:
+        write_note(stub, BOB)  # what the first note loads is no attacker's doing
+        yield running
+        assert is_serving(running)
+        assert write_note(stub, BOB).finish_reason
+
+
+@contextlib.contextmanager
+def called(server: ServerProcess) -> Iterator[Any]:
+    with grpc.insecure_channel(server.address, (("grpc.use_local_subchannel_pool", 1),)) as channel:
+        yield pb_grpc.SynthesizerStub(channel)
+
+
+def bearer(token: str) -> tuple[tuple[str, str]]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def write_note(stub: Any, token: str) -> pb.GenerateResponse:
+    """Asks for a note; returns its last reply."""
+    *_, last = stub.Generate(NOTE, metadata=bearer(token), timeout=PATIENCE_SECONDS)
+    return last  # type: ignore[no-any-return]
+
+
+def is_serving(server: ServerProcess) -> bool:
+    with grpc.insecure_channel(server.address, (("grpc.use_local_subchannel_pool", 1),)) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_SECONDS)
+    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+@contextlib.contextmanager
+def bounded_memory(server: ServerProcess, n_bytes: int) -> Iterator[ServerMemory]:
+    """Holds a server to so many bytes more than it has now, however shortly it has them."""
+    memory = ServerMemory(server.process.pid)
+    memory.forget_peak()
+    yield memory
+    assert memory.peak - memory.before < n_bytes, f"{(memory.peak - memory.before) / MIB:.0f} MiB more"
+
+
+class TestWithoutAToken:
+    @pytest.mark.parametrize("path", [HEALTH_CHECK, f"{SYNTHESIZER}/Locate"])
+    def test_a_compressed_message_is_not_inflated(self, server: ServerProcess, path: str) -> None:
+        with bounded_memory(server, 40 * MIB), FloodPeer(server.address) as peer:
+            bomb = peer.open(path, body=gzip_bomb(128 * MIB), encoding="gzip", end=True)
+            peer.pump(lambda: bomb in peer.ended or peer.is_closed, PATIENCE_SECONDS)
+            assert bomb in peer.ended
+
+    def test_pings_cost_nothing(self, server: ServerProcess) -> None:
+        with bounded_memory(server, 60 * MIB), FloodPeer(server.address) as peer:
+            peer.write(frame(PING, 0, 0, b"8 bytes.") * 200_000)
+            peer.pump(lambda: not peer.unsent, PATIENCE_SECONDS)
+
+    def test_nothing_is_kept_of_what_a_stranger_sends(self, server: ServerProcess) -> None:
+        with bounded_memory(server, 40 * MIB), FloodPeer(server.address) as peer:
+            body = message(bytes(MIB), announced=MIB + 1)
+            calls = [peer.open(f"{SYNTHESIZER}/Generate", body=body) for _ in range(100)]
+            peer.pump(lambda: len(peer.ended) == len(calls), PATIENCE_SECONDS)
+            assert len(peer.ended) == len(calls)
+
+    def test_unfinished_health_checks_make_room_for_others(self, server: ServerProcess) -> None:
+        with bounded_memory(server, 60 * MIB), FloodPeer(server.address) as peer:
+            body = message(bytes(MIB), announced=MIB + 1)
+            calls = [peer.open(HEALTH_CHECK, body=body) for _ in range(100)]
+            peer.pump(lambda: len(peer.ended) >= len(calls) - 16, PATIENCE_SECONDS)
+            assert len(peer.ended) == len(calls) - 16
+            assert is_serving(server)
+            peer.pump(seconds=0.2)
+            assert len(peer.ended) == len(calls) - 15
+
+
+class TestWithAToken:
+    def test_unfinished_requests_are_read_a_few_at_a_time(self, server: ServerProcess) -> None:
+        """And keep nobody up but who sends them."""
+        with bounded_memory(server, 60 * MIB), FloodPeer(server.address) as peer:
+            body = message(bytes(MIB), announced=MIB + 1)
+            for _ in range(100):
+                peer.open(f"{SYNTHESIZER}/Generate", ANN, body)
+            peer.pump(seconds=2.0)
+            assert not peer.ended
+            with called(server) as stub:
+                assert write_note(stub, BOB).finish_reason
