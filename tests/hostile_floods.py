@@ -156,7 +156,7 @@ class FloodPeer:
                 self._window += more
         elif kind == DATA:
             self.received[stream] += len(payload)
-        if stream and (kind == RST_STREAM or flags & 1 and kind in (HEADERS, DATA)):
+        if stream and (kind == RST_STREAM or (flags & 1 and kind in (HEADERS, DATA))):
             self.ended.setdefault(stream, payload)
 
 

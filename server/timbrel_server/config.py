@@ -183,7 +183,10 @@ class ServerConfig:
     max_calls: int = option(2048, "max_calls", "calls at once; further ones are refused", metavar="N")
 
     max_item_streams: int = option(
-        256, "max_item_streams", "GenerateBatch, Play and ModelStreamInfer streams at once", metavar="N"
+        256,
+        "max_item_streams",
+        "GenerateBatch, Play and ModelStreamInfer at once; further ones are refused",
+        metavar="N",
     )
     """Each may be in the middle of a message of `max_message_bytes`."""
 
@@ -197,7 +200,7 @@ class ServerConfig:
     )
 
     max_audio_bytes: int = option(
-        256 << 20,
+        128 << 20,
         "max_audio_bytes",
         "audio that is being made here and not yet read by its caller; further notes wait as codes",
         metavar="BYTES",
@@ -205,11 +208,11 @@ class ServerConfig:
     """An estimate: by the length that was asked for, four bytes a sample."""
 
     max_locates: int = option(
-        16, "max_locates", "recordings to be located at once; further ones are refused", metavar="N"
+        16, "max_locates", "recordings in hand to be located; further ones wait unread", metavar="N"
     )
     """Each may hold some megabytes of sound."""
 
-    max_files: int = option(64, "max_files", "files that are being fetched at once", metavar="N")
+    max_files: int = option(64, "max_files", "files that are fetched at once; further ones wait", metavar="N")
 
     max_health_calls: int = option(
         1024, "max_health_calls", "health checks and watches at once; the oldest make room", metavar="N"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import grpc
 from grpc_reflection.v1alpha import reflection
@@ -11,7 +10,7 @@ from grpc_reflection.v1alpha import reflection
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import ServerConfig
-from timbrel_server.limits import Limits, Quota
+from timbrel_server.limits import Limits
 from timbrel_server.open_inference.service import InferenceService
 from timbrel_server.rpc.admission import Admission
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
@@ -30,16 +29,14 @@ LINGER_SECONDS = 1.0
 """Last bytes have this time to arrive, once every call has ended."""
 
 
-def _limits_by_path(limits: Limits) -> Mapping[str, Quota]:
-    """Returns what a call of a method takes one part of, besides being a call."""
+def _admission(limits: Limits) -> Admission:
     synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
-    return {
-        f"{synthesizer}/Locate": limits.locates,
-        f"{synthesizer}/GetFile": limits.files,
-        f"{synthesizer}/GenerateBatch": limits.streams,
-        f"{synthesizer}/Play": limits.streams,
-        f"{inference}/ModelStreamInfer": limits.streams,
-    }
+    streams = (f"{synthesizer}/GenerateBatch", f"{synthesizer}/Play", f"{inference}/ModelStreamInfer")
+    return Admission(
+        limits,
+        refusing=dict.fromkeys(streams, limits.streams),
+        queueing={f"{synthesizer}/Locate": limits.locates, f"{synthesizer}/GetFile": limits.files},
+    )
 
 
 class GrpcServer:
@@ -62,12 +59,12 @@ class GrpcServer:
         self.auth = AuthInterceptor(config)
         self.certificates = Certificates.of(config)
         self.limits = Limits(config)
-        admission = Admission(self.limits, _limits_by_path(self.limits))
+        admission = _admission(self.limits)
         recorder = CallRecorder(self._calls, observer, tracer)
         interceptor = MiddlewareInterceptor((recorder, self.auth, admission))
         self._server = grpc.aio.server(interceptors=(interceptor,), options=server_options(config))
-        self._synthesizer = SynthesizerService(bundles, config.max_in_flight)
-        self._inference = InferenceService(bundles, config.max_batch, config.max_in_flight)
+        self._synthesizer = SynthesizerService(bundles, self.limits, config.max_in_flight)
+        self._inference = InferenceService(bundles, self.limits, config.max_batch, config.max_in_flight)
         handlers = (
             service_handler(SYNTHESIZER, self._synthesizer),
             service_handler(INFERENCE, self._inference),

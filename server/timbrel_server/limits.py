@@ -1,6 +1,6 @@
-"""What one caller may take, and what all of them together: every limit that is counted here stands in `Limits`.
+"""What one caller may take, and what all of them together: `Limits` has every limit that is counted here.
 
-What gRPC itself holds callers to (connections, streams of one, the size of a message) is in `rpc/listener.py`.
+What gRPC itself holds callers to (connections, their streams, the size of a message) is in `rpc/listener.py`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class Quota:
         self.n_refused = 0
         self._held: dict[str, int] = {}
         self._in_use = 0
-        self._waiting: OrderedDict[str, deque[_Waiter]] = OrderedDict()  # who has waited longest comes first
+        self._waiting: dict[str, deque[_Waiter]] = {}
+        self._n_turns = 0
+        self._last_turns: dict[str, int] = {}  # of those who have something or wait
         self._held_seconds = FIRST_RETRY_SECONDS  # running mean
 
     @property
@@ -145,6 +147,8 @@ class Quota:
         self._held[caller] -= amount
         if not self._held[caller]:
             del self._held[caller]
+            if caller not in self._waiting:
+                self._last_turns.pop(caller, None)
         self._held_seconds += 0.1 * (seconds - self._held_seconds)
         self._grant()
 
@@ -159,20 +163,26 @@ class Quota:
             ]
             if not ready:
                 return
-            caller = min(ready, key=self.held_by)
+            caller = min(ready, key=lambda each: (self.held_by(each), self._last_turns.get(each, 0)))
             waiter = self._waiting[caller][0]
-            if self._in_use + waiter.amount > self.most:
+            gives_up = waiter.place.cancelled()
+            if self._in_use + waiter.amount > self.most and not gives_up:
                 return
             self._forget(caller, waiter)
-            if caller in self._waiting:
-                self._waiting.move_to_end(caller)
+            if gives_up:
+                continue
+            self._n_turns += 1
+            self._last_turns[caller] = self._n_turns
             waiter.place.set_result(self._give(caller, waiter.amount))
 
     def _forget(self, caller: str, waiter: _Waiter) -> None:
-        waiters = self._waiting[caller]
-        waiters.remove(waiter)
+        waiters = self._waiting.get(caller, deque())
+        with contextlib.suppress(ValueError):  # it may be forgotten already
+            waiters.remove(waiter)
         if not waiters:
-            del self._waiting[caller]
+            self._waiting.pop(caller, None)
+            if caller not in self._held:
+                self._last_turns.pop(caller, None)
 
     def _refusal(self, caller: str) -> str:
         if self.held_by(caller) < self.most_each:
@@ -242,7 +252,7 @@ class Crowd:
 
 
 class Limits:
-    """All of one server. Callers are told apart by token, by certificate, or by the network they come from."""
+    """All of one server. Callers are told apart by token, by certificate, or by the network they are in."""
 
     def __init__(self, config: ServerConfig) -> None:
         share = config.caller_share

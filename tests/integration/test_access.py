@@ -7,7 +7,6 @@ import signal
 import socket
 import ssl
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -4,6 +4,7 @@ memory. Strangers have no token on a server that asks for one; ann and bob have 
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hostile_messages import NOTE
 from hostile_peer import PING, frame, message
 from server_process import ServerProcess
 
+from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
@@ -120,3 +122,67 @@ class TestWithAToken:
             assert not peer.ended
             with called(server) as stub:
                 assert write_note(stub, BOB).finish_reason
+
+    def test_streams_beyond_a_share_are_refused_and_others_are_not(
+        self, start_server: StartServer, tokens: Path
+    ) -> None:
+        server = start_server("--token-file", str(tokens), "--max-item-streams", "8")
+        with FloodPeer(server.address) as peer:
+            opened = [peer.open(f"{SYNTHESIZER}/GenerateBatch", ANN) for _ in range(5)]
+            peer.pump(lambda: len(peer.ended) == 3, PATIENCE_SECONDS)
+            assert len(peer.ended) == 3 and len(opened) == 5
+            with called(server) as stub:
+                assert (
+                    list(stub.GenerateBatch(iter(()), metadata=bearer(BOB), timeout=PATIENCE_SECONDS)) == []
+                )
+
+    def test_one_who_streams_all_it_can_keeps_nobody_up(self, server: ServerProcess) -> None:
+        """12 streams of inference, 32 notes an item: more notes than the server ever has in hand."""
+        item = oip.ModelInferRequest(model_name="tiny")
+        for name, datatype, width, number in (
+            *(("TIMBRE", "FP32", 2, b"\0\0\0\0"), ("PITCH", "INT32", 1, b"\x3c\0\0\0")),
+            *(("VELOCITY", "INT32", 1, b"\x64\0\0\0"), ("SECONDS", "FP32", 1, struct.pack("<f", 2.0))),
+            ("SEED", "UINT64", 1, bytes(8)),
+        ):
+            item.inputs.add(name=name, datatype=datatype, shape=(32, width))
+            item.raw_input_contents.append(32 * width * number)
+        items = message(item.SerializeToString()) * 40
+        with FloodPeer(server.address) as peer, called(server) as stub:
+            for _ in range(12):
+                peer.open("/inference.GRPCInferenceService/ModelStreamInfer", ANN, items)
+            peer.pump(seconds=2.0)
+            for _ in range(5):
+                assert write_note(stub, BOB).finish_reason
+                assert is_serving(server)
+                peer.pump(seconds=0.1)
+            assert not peer.ended
+
+    def test_files_that_nobody_reads_hold_little_and_one_descriptor(self, server: ServerProcess) -> None:
+        asked = message(pb.GetFileRequest(name="codec.safetensors").SerializeToString())
+        with bounded_memory(server, 40 * MIB) as memory, FloodPeer(server.address, own_window=0) as peer:
+            n_files = memory.n_files
+            for _ in range(200):
+                peer.open(f"{SYNTHESIZER}/GetFile", ANN, asked)
+            peer.pump(seconds=2.0)
+            assert memory.n_files <= n_files + 8
+            with called(server) as stub:
+                request = pb.GetFileRequest(name="codec.safetensors")
+                replies = list(stub.GetFile(request, metadata=bearer(BOB), timeout=PATIENCE_SECONDS))
+        assert sum(len(reply.data) for reply in replies) == replies[0].total_size
+        assert max(len(reply.data) for reply in replies) <= 64 << 10
+
+    def test_audio_that_nobody_reads_is_not_made(self, server: ServerProcess) -> None:
+        note = pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=2.4, audio=pb.AUDIO_FORMAT_FLOAT32)
+        items = b"".join(
+            message(pb.GenerateBatchRequest(id=number, note=note).SerializeToString()) for number in range(40)
+        )
+        with bounded_memory(server, 200 * MIB), FloodPeer(server.address, own_window=0) as peer:
+            for _ in range(60):
+                peer.open(f"{SYNTHESIZER}/GenerateBatch", ANN, items)
+            peer.pump(seconds=8.0)
+            with called(server) as stub:
+                asked = pb.GenerateRequest(
+                    timbre=pb.Timbre(), pitch=60, seconds=0.3, audio=pb.AUDIO_FORMAT_PCM16
+                )
+                *_, last = stub.Generate(asked, metadata=bearer(BOB), timeout=PATIENCE_SECONDS)
+                assert last.finish_reason

@@ -131,8 +131,7 @@ class EnginePool:
             try:
                 self._queue.put(handle)
             except QueueFull as full:
-                if not handle.client.patient:
-                    self._observer.refused()
+                self._observer.refused()
                 raise OverloadedError(str(full), self._seconds_to_place(handle.request)) from None
             self._observer.accepted(handle)
             self._changed.notify_all()

@@ -14,10 +14,6 @@ SPARE_SHARE = 4
 """Beyond the capacity, one in so many places is there for callers who have less than their share waiting: a
 caller who fills the queue keeps nobody else out."""
 
-PATIENT_FACTOR = 16
-"""So many times the capacity may wait patiently. Each stream's flow control holds it to far less: this bounds
-what very many streams may hold."""
-
 
 class QueueFull(Exception):
     """As much waits as may. The message says how much that is."""
@@ -138,8 +134,6 @@ class RequestQueue:
 
     def _check(self, handle: RequestHandle) -> None:
         if handle.client.patient:
-            if self._n_patient >= PATIENT_FACTOR * self._most.n:
-                raise QueueFull(f"{self._n_patient} requests of streams are waiting already")
             return
         if self._impatient.has_place(handle, self._most):
             return

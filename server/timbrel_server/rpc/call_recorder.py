@@ -103,7 +103,7 @@ class CallRecorder(Middleware):
         tracer = None if method.is_health_check else self._tracer
         counted = contextlib.nullcontext if method.is_health_check else self._calls.one
 
-        async def recorded(request: Any, context: Context) -> Any:
+        async def recorded(request: Any, context: Context) -> None:
             metadata: Any = context.invocation_metadata() or ()
             request_id = call_context.begin_request(_given_request_id(metadata))
             context.set_trailing_metadata(((call_context.REQUEST_ID_KEY, request_id),))
@@ -114,9 +114,8 @@ class CallRecorder(Middleware):
             try:
                 try:
                     with counted():
-                        reply = await answer(request, context)
+                        await answer(request, context)
                     code = "OK"
-                    return reply
                 except (grpc.aio.AbortError, asyncio.CancelledError):
                     raise
                 except grpc.aio.InternalError:  # from sending a reply: the caller has gone

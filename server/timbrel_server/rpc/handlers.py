@@ -30,7 +30,8 @@ else:
 Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 Behaviour: TypeAlias = Callable[[Any, Context], Any]
 Answer: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
-"""Answers a call: takes the request, or the requests as they come, and returns the reply, or writes them."""
+"""Answers a call: takes the request, or the requests as they come, and returns the reply, or writes it, or
+them."""
 
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
 
@@ -71,7 +72,7 @@ def parse(kind: type[_M], body: bytes) -> _M:
 async def receive(context: Context) -> bytes:
     """Receives the body of a call's only request. Raises InvalidRequestError where there is none."""
     body: Any = await context.read()
-    if body is grpc.aio.EOF:
+    if body is grpc.aio.EOF:  # type: ignore[attr-defined]  # grpc-stubs does not know it
         raise InvalidRequestError([("request", "is missing")])
     return bytes(body)
 
@@ -117,7 +118,8 @@ class Method(NamedTuple):
 
 
 class Middleware(Protocol):
-    """Does something around every call. The innermost is to `receive` the body where there is but one."""
+    """Does something around every call. The innermost is to `receive` the body where there is but one, and to
+    write the reply that is returned."""
 
     def around(self, answer: Answer, method: Method) -> Answer:
         """Makes what answers calls of this method in place of `answer`. Asked for once, when it is first
@@ -155,10 +157,10 @@ class MiddlewareInterceptor(Interceptor):
         answer = _as_answer(getattr(handler, kind), handler)
         for middleware in reversed(self._middleware):
             answer = middleware.around(answer, Method(path, kind))
-        # On the wire a single request is a stream of one. Only a stream's handler is asked before its body is
-        # there: whoever may not call is sent away, and nothing of what it sends is kept.
-        make = getattr(grpc, f"stream_{kind.rpartition('_')[2]}_rpc_method_handler")
-        made: Handler = make(answer, None, handler.response_serializer)
+        # On the wire a single message is a stream of one. Only a stream's handler is asked before the request
+        # is there: whoever may not call is sent away, and nothing of what it sends is kept. And only a
+        # stream's goes on until its reply is on its way: what a caller does not read counts as its own.
+        made: Handler = grpc.stream_stream_rpc_method_handler(answer, None, handler.response_serializer)
         return made
 
 
