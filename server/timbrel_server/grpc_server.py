@@ -105,5 +105,7 @@ class GrpcServer:
         for task in (ended, hurry):
             task.cancel()
         await asyncio.wait((ended, hurry))
+        if not in_hurry:
+            await self._calls.wait_for_quiet()
         # Who watches the health service never hangs up: such calls are all that is left now, but for a hurry.
         await self._server.stop(0.0 if in_hurry else LINGER_SECONDS)
