@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hostile_floods import FloodPeer, ServerMemory, gzip_bomb
 from hostile_messages import NOTE
-from hostile_peer import PING, frame, message
+from hostile_peer import PING, connect, frame, message
 from server_process import ServerProcess
 
 from timbrel_protos.inference import grpc_service_pb2 as oip
@@ -40,7 +42,7 @@ def tokens(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(start_server: StartServer, tokens: Path) -> Iterator[ServerProcess]:
     """A server that asks for tokens, and serves bob and its health when all is over."""
-    running = start_server("--token-file", str(tokens))
+    running = start_server("--token-file", str(tokens), "--metrics-port", "0")
     with called(running) as stub:
         write_note(stub, BOB)  # what the first note loads is no attacker's doing
         yield running
@@ -69,6 +71,13 @@ def is_serving(server: ServerProcess) -> bool:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_SECONDS)
     return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def metric(server: ServerProcess, name: str) -> float:
+    """A number of the server's /metrics."""
+    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics", timeout=PATIENCE_SECONDS) as page:
+        lines = page.read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith(name)).rpartition(" ")[2])
 
 
 @contextlib.contextmanager
@@ -155,6 +164,7 @@ class TestWithAToken:
                 assert write_note(stub, BOB).finish_reason
                 assert is_serving(server)
                 peer.pump(seconds=0.1)
+                assert 0 < metric(server, 'timbrel_queue_notes{bundle="tiny"}') <= 1024
             assert not peer.ended
 
     def test_files_that_nobody_reads_hold_little_and_one_descriptor(self, server: ServerProcess) -> None:
@@ -186,3 +196,32 @@ class TestWithAToken:
                 )
                 *_, last = stub.Generate(asked, metadata=bearer(BOB), timeout=PATIENCE_SECONDS)
                 assert last.finish_reason
+
+
+class TestMetricsPort:
+    def test_slow_connections_hold_few_threads_and_keep_nobody_out(self, server: ServerProcess) -> None:
+        assert server.metrics_address is not None
+        threads = Path(f"/proc/{server.process.pid}/task")
+        n_threads = len(list(threads.iterdir()))
+        with contextlib.ExitStack() as peers:
+            for _ in range(200):
+                peers.enter_context(connect(server.metrics_address)).sendall(b"GET /metrics HTTP/1.1\r\n")
+            assert metric(server, "timbrel_ready") == 1
+            assert len(list(threads.iterdir())) <= n_threads + 40
+
+    def test_a_request_has_its_time_however_often_a_byte_comes(self, server: ServerProcess) -> None:
+        assert server.metrics_address is not None
+        with connect(server.metrics_address) as peer:
+            peer.sendall(b"GET /livez HTTP/1.1\r\nX: ")
+            peer.settimeout(0.1)
+            end = time.monotonic() + PATIENCE_SECONDS
+            while time.monotonic() < end:
+                try:
+                    peer.sendall(b"x")
+                    if not peer.recv(100):
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+            assert time.monotonic() < end, "it is never cut"
