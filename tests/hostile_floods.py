@@ -33,12 +33,13 @@ LARGEST_FRAME = 16_384
 class FloodPeer:
     """A connection whose streams are opened and filled as far as their windows allow, and never read."""
 
-    def __init__(self, address: str, *, own_window: int = INITIAL_WINDOW) -> None:
+    def __init__(self, address: str, *, own_window: int = INITIAL_WINDOW, source: str = "") -> None:
         """
         Args:
             own_window: bytes of replies that each stream takes.
+            source: as of `connect`.
         """
-        self._socket = connect(address)
+        self._socket = connect(address, source)
         self._socket.setblocking(False)
         self._read = b""
         self.unsent = bytearray()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import ssl
@@ -156,6 +157,25 @@ class TestTokens:
             assert model_name(channel, bearer("another-token")) == "tiny"
             assert "line 1" in server.log()
             assert "no token here" not in server.log()
+
+    def test_a_pipe_in_place_of_the_file_is_refused_and_nobody_waits_for_it(
+        self, start_server: StartServer, tokens: Path
+    ) -> None:
+        server = start_server("--token-file", str(tokens))
+        with grpc.insecure_channel(server.address) as channel:
+            tokens.unlink()
+            os.mkfifo(tokens)
+            server.signal(signal.SIGHUP)
+            wait_for_log(server, "is no regular file")
+            assert model_name(channel, bearer("token-of-ann")) == "tiny"
+
+    def test_a_file_that_others_can_read_is_warned_of(self, start_server: StartServer, tokens: Path) -> None:
+        tokens.chmod(0o640)
+        server = start_server("--token-file", str(tokens))
+        assert "can be read by everybody" not in server.log()
+        tokens.chmod(0o644)
+        server.signal(signal.SIGHUP)
+        wait_for_log(server, "can be read by everybody")
 
     def test_a_token_goes_unencrypted_to_no_other_machine(self) -> None:
         client = timbrel.Client("203.0.113.1", token="secret", security=Security())

@@ -4,6 +4,8 @@ memory. Strangers have no token on a server that asks for one; ann and bob have 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import struct
 import time
 import urllib.request
@@ -119,6 +121,20 @@ class TestWithoutAToken:
             peer.pump(seconds=0.2)
             assert len(peer.ended) == len(calls) - 15
 
+    def test_a_crowd_of_addresses_of_one_network_is_one_caller(self, start_server: StartServer) -> None:
+        server = start_server("--max-item-streams", "8")
+        with contextlib.ExitStack() as peers:
+            crowd = [
+                peers.enter_context(FloodPeer(server.address, source=f"127.0.9.{number}"))
+                for number in range(1, 21)
+            ]
+            opened = [peer.open(f"{SYNTHESIZER}/Play") for peer in crowd]
+            for peer, call in zip(crowd, opened, strict=True):
+                peer.pump(lambda peer=peer, call=call: call in peer.ended, 0.5)  # type: ignore[misc]
+            assert sum(len(peer.ended) for peer in crowd) == 18
+            with called(server) as stub:
+                assert list(stub.Play(iter(()), timeout=PATIENCE_SECONDS)) == []
+
 
 class TestWithAToken:
     def test_unfinished_requests_are_read_a_few_at_a_time(self, server: ServerProcess) -> None:
@@ -225,3 +241,17 @@ class TestMetricsPort:
                 except OSError:
                     break
             assert time.monotonic() < end, "it is never cut"
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(start_server: StartServer, tiny_bundle: Path) -> None:
+    reader, writer = os.pipe()
+    try:
+        with os.fdopen(writer, "w") as stderr:
+            server = start_server(stderr=stderr)
+        with called(server) as stub:
+            for _ in range(1500):  # 100 bytes a line: twice what a pipe holds
+                assert stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS).engine.n_slots
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+    finally:
+        os.close(reader)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
+import os
 import ssl
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,11 @@ DEFAULT_CALLER = "default"
 """The caller that a token without a name belongs to."""
 
 SHORTEST_TOKEN = 8
+
+LARGEST_FILE_BYTES = 1 << 20
+"""Of a file of tokens or certificates."""
+
+_log = logging.getLogger(__name__)
 
 
 class AuthInterceptor(Middleware):
@@ -99,7 +107,8 @@ def read_tokens(file: Path) -> Tokens:
         OSError: the file cannot be read.
     """
     by_name: dict[str, str] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    text = _read_file(file, is_secret=True).decode("utf-8")
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, colon, token = (part.strip() for part in line.partition(":"))
@@ -116,6 +125,27 @@ def read_tokens(file: Path) -> Tokens:
     if not by_name:
         raise ConfigError(f"{file}: the token file is empty: expected lines NAME:TOKEN")
     return Tokens(by_name)
+
+
+def _read_file(file: Path, *, is_secret: bool = False) -> bytes:
+    """Reads a regular file: of a pipe, say, one could wait for the end for ever.
+
+    Args:
+        is_secret: whether to warn where others can read it.
+
+    Raises:
+        ConfigError: it is none, or too large.
+        OSError: it cannot be read.
+    """
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{file} is no regular file")
+        if status.st_size > LARGEST_FILE_BYTES:
+            raise ConfigError(f"{file} has {status.st_size} bytes; {LARGEST_FILE_BYTES} at most are read")
+        if is_secret and status.st_mode & stat.S_IROTH:
+            _log.warning("%s can be read by everybody on this machine: chmod o-r", file)
+        return opened.read(LARGEST_FILE_BYTES)
 
 
 class Certificates:
@@ -153,9 +183,9 @@ class Certificates:
         )
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
+        authority = _read_file(self._client_authority) if self._client_authority is not None else None
+        pair = (_read_file(self._key, is_secret=True), _read_file(self._certificate))
         self._check()
-        authority = self._client_authority.read_bytes() if self._client_authority is not None else None
-        pair = (self._key.read_bytes(), self._certificate.read_bytes())
         return grpc.ssl_server_certificate_configuration([pair], authority)
 
     def _check(self) -> None:

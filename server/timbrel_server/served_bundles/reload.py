@@ -51,9 +51,9 @@ class Reloader:
     async def reload(self) -> None:
         """Reads all parts, one after another. Never raises."""
         async with self._one_at_a_time:
-            self._read("tokens", self._auth.reload)
+            await self._read("tokens", self._auth.reload)
             if self._certificates is not None:
-                self._read("certificates", self._certificates.reload)
+                await self._read("certificates", self._certificates.reload)
             for source, served in zip(self._sources, tuple(self._registry), strict=False):
                 await self._reload_bundle(source, served)
 
@@ -63,9 +63,9 @@ class Reloader:
             task.cancel()
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
-    def _read(self, part: str, read: Callable[[], None]) -> None:
+    async def _read(self, part: str, read: Callable[[], None]) -> None:
         try:
-            read()
+            await asyncio.to_thread(read)  # a disk may take its time
         except Exception as error:
             self._say_failed(part, part, error)
         else:
