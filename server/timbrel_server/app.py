@@ -111,7 +111,7 @@ class App:
     async def start(self) -> None:
         """Listens, then loads and warms up; only then says SERVING. Until then calls get UNAVAILABLE."""
         await self._server.start()
-        self._telemetry.start(self._bundles, self._server.health)
+        self._telemetry.start(self._bundles, self._server.limits, self._server.health)
         self._watching = asyncio.create_task(self._watchdog.run())
         for served in self._bundles:
             await self._loader.start(served)

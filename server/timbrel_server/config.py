@@ -212,7 +212,7 @@ class ServerConfig:
     )
     """Each may hold some megabytes of sound."""
 
-    max_files: int = option(64, "max_files", "files that are fetched at once; further ones wait", metavar="N")
+    max_files: int = option(16, "max_files", "files that are fetched at once; further ones wait", metavar="N")
 
     max_health_calls: int = option(
         1024, "max_health_calls", "health checks and watches at once; the oldest make room", metavar="N"

@@ -76,7 +76,7 @@ class Quota:
     def __init__(self, name: str, most: int, share: float) -> None:
         """
         Args:
-            name: of what there is so much, as messages have it: "calls".
+            name: the option that sets it.
             most: for all callers together, at least 1.
             share: of it for each caller, 0 to 1.
         """
@@ -186,8 +186,8 @@ class Quota:
 
     def _refusal(self, caller: str) -> str:
         if self.held_by(caller) < self.most_each:
-            return f"{self.name}: {self._in_use} of {self.most} are taken"
-        return f"{self.name}: one caller may have {self.most_each} at once"
+            return f"the server is full ({self.name}): {self._in_use} of {self.most} are taken"
+        return f"this caller has its share already ({self.name}): {self.most_each} at once"
 
     def _retry_seconds(self) -> float:
         """In about half the time that parts are held for, some place is free."""
@@ -230,7 +230,7 @@ class Crowd:
         except TimeoutError:
             if not stay.expired():
                 raise
-            raise OverloadedError(f"{self.name}: others came since", SHORTEST_RETRY_SECONDS) from None
+            raise OverloadedError(f"others came since ({self.name})", SHORTEST_RETRY_SECONDS) from None
 
     def _make_room(self, caller: str) -> None:
         if len(self._members[caller]) > self.most_each:
@@ -256,15 +256,15 @@ class Limits:
 
     def __init__(self, config: ServerConfig) -> None:
         share = config.caller_share
-        self.calls = Quota("calls", config.max_calls, share)
-        self.streams = Quota("streams of requests", config.max_item_streams, share)
-        self.bodies = Quota("requests on their way", config.max_bodies, share)
-        self.notes = Quota("notes of streams", config.max_notes, share)
-        self.audio_bytes = Quota("bytes of audio", config.max_audio_bytes, share)
-        self.locates = Quota("recordings", config.max_locates, share)
-        self.files = Quota("files", config.max_files, share)
-        self.health_bodies = Crowd("health checks on their way", config.max_bodies, share)
-        self.health_calls = Crowd("health checks", config.max_health_calls, share)
+        self.calls = Quota("max_calls", config.max_calls, share)
+        self.streams = Quota("max_item_streams", config.max_item_streams, share)
+        self.bodies = Quota("max_bodies", config.max_bodies, share)
+        self.notes = Quota("max_notes", config.max_notes, share)
+        self.audio_bytes = Quota("max_audio_bytes", config.max_audio_bytes, share)
+        self.locates = Quota("max_locates", config.max_locates, share)
+        self.files = Quota("max_files", config.max_files, share)
+        self.health_bodies = Crowd("health_bodies", config.max_bodies, share)
+        self.health_calls = Crowd("max_health_calls", config.max_health_calls, share)
 
     def __iter__(self) -> Iterator[Limit]:
         return (limit for limit in vars(self).values())

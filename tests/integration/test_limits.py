@@ -151,11 +151,14 @@ class TestWithAToken:
     def test_streams_beyond_a_share_are_refused_and_others_are_not(
         self, start_server: StartServer, tokens: Path
     ) -> None:
-        server = start_server("--token-file", str(tokens), "--max-item-streams", "8")
+        options = ("--max-item-streams", "8", "--metrics-port", "0")
+        server = start_server("--token-file", str(tokens), *options)
         with FloodPeer(server.address) as peer:
             opened = [peer.open(f"{SYNTHESIZER}/GenerateBatch", ANN) for _ in range(5)]
             peer.pump(lambda: len(peer.ended) == 3, PATIENCE_SECONDS)
             assert len(peer.ended) == 3 and len(opened) == 5
+            assert metric(server, 'timbrel_limit_in_use{limit="max_item_streams"}') == 2
+            assert metric(server, 'timbrel_limit_refused_total{limit="max_item_streams"}') == 3
             with called(server) as stub:
                 assert (
                     list(stub.GenerateBatch(iter(()), metadata=bearer(BOB), timeout=PATIENCE_SECONDS)) == []

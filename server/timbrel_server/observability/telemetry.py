@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.engine.request import EngineObserver
+from timbrel_server.limits import Limits
 from timbrel_server.options import ConfigError
 from timbrel_server.rpc.call_recorder import CallObserver, CallTracer
 from timbrel_server.rpc.health import Health
@@ -83,7 +84,7 @@ class Telemetry:
         if self._metrics is not None:
             self._metrics.reloads.labels(part, outcome).inc()
 
-    def start(self, bundles: BundleRegistry, health: Health) -> None:
+    def start(self, bundles: BundleRegistry, limits: Limits, health: Health) -> None:
         """Shows the page.
 
         Raises:
@@ -91,7 +92,7 @@ class Telemetry:
         """
         if self._metrics is None or self._config.metrics_port is None:
             return
-        self._metrics.watch(bundles, lambda: health.is_ready)
+        self._metrics.watch(bundles, limits, lambda: health.is_ready)
         host = self._config.metrics_host or self._config.host
         self._page = StatusPage(host, self._config.metrics_port, health, self._metrics.exposition)
 

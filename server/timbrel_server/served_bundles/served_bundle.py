@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
@@ -34,6 +35,15 @@ class OpenFiles:
             if descriptor is None:
                 descriptor = self._descriptors[name] = os.open(self._folder / name, os.O_RDONLY)
         return os.pread(descriptor, n_bytes, offset)
+
+    async def read_soon(self, name: str, offset: int, n_bytes: int) -> bytes:
+        """Reads as `read` does: at once what is in memory, and on a thread what is not."""
+        descriptor = self._descriptors.get(name)
+        if descriptor is not None and hasattr(os, "RWF_NOWAIT"):
+            data = bytearray(n_bytes)
+            with contextlib.suppress(OSError):
+                return bytes(data[: os.preadv(descriptor, [data], offset, os.RWF_NOWAIT)])
+        return await asyncio.to_thread(self.read, name, offset, n_bytes)
 
     def close(self) -> None:
         """Closes them all."""

@@ -12,7 +12,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server import own_version
 from timbrel_server.engine.request import ClientKey
 from timbrel_server.errors import InvalidRequestError, NotFoundError, shortened
-from timbrel_server.limits import Limits
+from timbrel_server.limits import Limits, Quota
 from timbrel_server.rpc.call_context import current_account
 from timbrel_server.rpc.handlers import Context, Sender, parse
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
@@ -23,6 +23,10 @@ from timbrel_server.synthesizer.streams import BatchItems, ItemStream, max_in_fl
 
 FILE_CHUNK_BYTES = 64 << 10
 """The data of a GetFile reply, at most: what is kept for each caller who does not read."""
+
+
+TURN_SECONDS = 0.005
+"""A piece that its caller reads is on its way within this time."""
 
 
 class SynthesizerService:
@@ -39,6 +43,7 @@ class SynthesizerService:
         self._registry = registry
         self._limits = limits
         self._in_flight = in_flight
+        self._turns = Quota("pieces of files", 1, 1.0)
         self._closing = asyncio.Event()
 
     def drain(self) -> None:
@@ -150,8 +155,20 @@ class SynthesizerService:
         offset = message.offset
         with served.in_hand():
             while total_size is not None or offset < file.size:
-                data = await asyncio.to_thread(served.files.read, file.name, offset, FILE_CHUNK_BYTES)
-                await context.write(pb.GetFileResponse(data=data, total_size=total_size))
+                data = await served.files.read_soon(file.name, offset, FILE_CHUNK_BYTES)
+                reply = pb.GetFileResponse(data=data, total_size=total_size)
+                await self._write_in_turn(reply, context)
                 if not data:
                     break  # it is at its end
                 offset, total_size = offset + len(data), None
+
+    async def _write_in_turn(self, reply: pb.GetFileResponse, context: Context) -> None:
+        """Callers take turns, one piece at a time. Who does not read misses the rest of it: nobody waits."""
+        with await self._turns.wait(current_account()):
+            writing = asyncio.ensure_future(context.write(reply))
+            try:
+                await asyncio.wait((writing,), timeout=TURN_SECONDS)
+            except asyncio.CancelledError:
+                writing.cancel()
+                raise
+        await writing
