@@ -1,4 +1,4 @@
-"""What one caller may take, and what all of them together: `Limits` has every limit that is counted here.
+"""Limits on what one caller may take, and all of them together: `Limits` has each that is counted here.
 
 What gRPC itself holds callers to (connections, their streams, the size of a message) is in `rpc/listener.py`.
 """
@@ -37,11 +37,11 @@ class Limit(Protocol):
 
     @property
     def in_use(self) -> int:
-        """How much is taken."""
+        """Returns how much is taken."""
 
     @property
     def n_waiting(self) -> int:
-        """How many wait for their part."""
+        """Counts those who wait for their part."""
 
 
 class Place:
@@ -100,7 +100,7 @@ class Quota:
         return sum(map(len, self._waiting.values()))
 
     def held_by(self, caller: str) -> int:
-        """How much a caller has."""
+        """Returns how much a caller has."""
         return self._held.get(caller, 0)
 
     def take(self, caller: str, amount: int = 1) -> Place:

@@ -120,7 +120,7 @@ class RequestQueue:
         return self._pop(name)
 
     def leave_slot(self, handle: RequestHandle) -> None:
-        """What was taken needs its slot no more."""
+        """Says that what was taken needs its slot no more."""
         name = handle.client.caller
         self._n_running[name] -= 1
         if not self._n_running[name]:
