@@ -195,8 +195,11 @@ class ServerConfig:
     )
     """Each may be of `max_message_bytes`."""
 
-    max_notes: int = option(
-        4096, "max_notes", "notes of streams in hand at once; further items wait unread", metavar="N"
+    max_notes: int | None = option(
+        None,
+        "max_notes",
+        "notes of streams in hand at once; further items wait unread (default: 64 times the slots)",
+        metavar="N",
     )
 
     max_audio_bytes: int = option(
@@ -330,7 +333,8 @@ def _check_ranges(config: ServerConfig) -> None:
     _check_range("max_calls", config.max_calls, 1, 1_000_000)
     _check_range("max_item_streams", config.max_item_streams, 1, 1_000_000)
     _check_range("max_bodies", config.max_bodies, 1, 1_000_000)
-    _check_range("max_notes", config.max_notes, 1, 10_000_000)
+    if config.max_notes is not None:
+        _check_range("max_notes", config.max_notes, 1, 10_000_000)
     _check_range("max_audio_bytes", config.max_audio_bytes, 1 << 20, 1 << 40)
     _check_range("max_locates", config.max_locates, 1, 10_000)
     _check_range("max_files", config.max_files, 1, 100_000)

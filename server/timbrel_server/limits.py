@@ -19,6 +19,9 @@ from timbrel_server.errors import OverloadedError
 BODY_SECONDS = 60.0
 """A request has this time to arrive: 4 MiB over half a megabit a second."""
 
+NOTES_PER_SLOT = 64
+"""A caller's share of them is what several streams of its have in flight."""
+
 FIRST_RETRY_SECONDS = 0.5
 SHORTEST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 10.0
@@ -259,7 +262,7 @@ class Limits:
         self.calls = Quota("max_calls", config.max_calls, share)
         self.streams = Quota("max_item_streams", config.max_item_streams, share)
         self.bodies = Quota("max_bodies", config.max_bodies, share)
-        self.notes = Quota("max_notes", config.max_notes, share)
+        self.notes = Quota("max_notes", config.max_notes or NOTES_PER_SLOT * config.n_slots, share)
         self.audio_bytes = Quota("max_audio_bytes", config.max_audio_bytes, share)
         self.locates = Quota("max_locates", config.max_locates, share)
         self.files = Quota("max_files", config.max_files, share)

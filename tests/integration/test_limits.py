@@ -183,7 +183,7 @@ class TestWithAToken:
                 assert write_note(stub, BOB).finish_reason
                 assert is_serving(server)
                 peer.pump(seconds=0.1)
-                assert 0 < metric(server, 'timbrel_queue_notes{bundle="tiny"}') <= 1024
+                assert 0 < metric(server, 'timbrel_queue_notes{bundle="tiny"}') <= 256
             assert not peer.ended
 
     def test_files_that_nobody_reads_hold_little_and_one_descriptor(self, server: ServerProcess) -> None:
