@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,9 @@ BODY_SECONDS = 60.0
 
 NOTES_PER_SLOT = 64
 """A caller's share of them is what several streams of its have in flight."""
+
+RETURN_SECONDS = 2.0
+"""The pause between two looks at whether much memory is in use no more."""
 
 FIRST_RETRY_SECONDS = 0.5
 SHORTEST_RETRY_SECONDS = 0.1
@@ -87,6 +91,8 @@ class Quota:
         self.most = most
         self.most_each = max(1, int(most * share))
         self.n_refused = 0
+        self.peak = 0
+        """Most that has been taken at once, since somebody set it to 0."""
         self._held: dict[str, int] = {}
         self._in_use = 0
         self._waiting: dict[str, deque[_Waiter]] = {}
@@ -143,6 +149,7 @@ class Quota:
     def _give(self, caller: str, amount: int) -> Place:
         self._held[caller] = self.held_by(caller) + amount
         self._in_use += amount
+        self.peak = max(self.peak, self._in_use)
         return Place(self, caller, amount)
 
     def _give_back(self, caller: str, amount: int, seconds: float) -> None:
@@ -271,3 +278,19 @@ class Limits:
 
     def __iter__(self) -> Iterator[Limit]:
         return (limit for limit in vars(self).values())
+
+    async def return_memory(self) -> None:
+        """Gives memory back after much of it was in use, until cancelled."""
+        heavy = (self.audio_bytes, self.locates, self.bodies)
+        while True:
+            await asyncio.sleep(RETURN_SECONDS)
+            for quota in heavy:
+                if quota.peak >= quota.most_each / 2 and quota.in_use < quota.peak / 4:
+                    quota.peak = 0
+                    await asyncio.to_thread(return_memory)
+
+
+def return_memory() -> None:
+    """Tells glibc to give back what was freed: it keeps that, thread by thread, unless told."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import logging
 from collections.abc import Callable, Sequence
 
 from timbrel_server.config import BundleSource
+from timbrel_server.limits import return_memory
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
 from timbrel_server.served_bundles.engine_loader import EngineLoader
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
@@ -112,11 +111,5 @@ async def _free(last: list[ServedBundle]) -> None:
         last.clear()
         del served
         gc.collect()  # an engine's parts know one another: its memory would stay for long
-        _return_memory()
+        return_memory()
         _log.info("bundle %s: %s is freed", name, bundle_hash)
-
-
-def _return_memory() -> None:
-    """Tells glibc to give back what was freed: it keeps that, thread by thread, unless told."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
