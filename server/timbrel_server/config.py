@@ -185,7 +185,7 @@ class ServerConfig:
     max_item_streams: int = option(
         256,
         "max_item_streams",
-        "GenerateBatch, Play and ModelStreamInfer at once; further ones are refused",
+        "GenerateBatch, ModelStreamInfer and Play at once; further ones wait, and Play is refused",
         metavar="N",
     )
     """Each may be in the middle of a message of `max_message_bytes`."""

@@ -31,11 +31,15 @@ LINGER_SECONDS = 1.0
 
 def _admission(limits: Limits) -> Admission:
     synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
-    streams = (f"{synthesizer}/GenerateBatch", f"{synthesizer}/Play", f"{inference}/ModelStreamInfer")
     return Admission(
         limits,
-        refusing=dict.fromkeys(streams, limits.streams),
-        queueing={f"{synthesizer}/Locate": limits.locates, f"{synthesizer}/GetFile": limits.files},
+        refusing={f"{synthesizer}/Play": limits.streams},  # who plays would rather know
+        queueing={
+            f"{synthesizer}/GenerateBatch": limits.streams,
+            f"{inference}/ModelStreamInfer": limits.streams,
+            f"{synthesizer}/Locate": limits.locates,
+            f"{synthesizer}/GetFile": limits.files,
+        },
     )
 
 

@@ -130,6 +130,8 @@ class Quota:
     async def wait(self, caller: str, amount: int = 1) -> Place:
         """Takes a part as soon as it is this caller's turn and there is room; `amount` as of `take`."""
         amount = min(amount, self.most_each)
+        if not self._waiting and self._has_room(caller, amount):
+            return self._give(caller, amount)
         waiter = _Waiter(asyncio.get_running_loop().create_future(), amount)
         self._waiting.setdefault(caller, deque()).append(waiter)
         self._grant()

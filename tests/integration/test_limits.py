@@ -154,7 +154,7 @@ class TestWithAToken:
         options = ("--max-item-streams", "8", "--metrics-port", "0")
         server = start_server("--token-file", str(tokens), *options)
         with FloodPeer(server.address) as peer:
-            opened = [peer.open(f"{SYNTHESIZER}/GenerateBatch", ANN) for _ in range(5)]
+            opened = [peer.open(f"{SYNTHESIZER}/Play", ANN) for _ in range(5)]
             peer.pump(lambda: len(peer.ended) == 3, PATIENCE_SECONDS)
             assert len(peer.ended) == 3 and len(opened) == 5
             assert metric(server, 'timbrel_limit_in_use{limit="max_item_streams"}') == 2
