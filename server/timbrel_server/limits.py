@@ -151,6 +151,8 @@ class Quota:
     def _give(self, caller: str, amount: int) -> Place:
         self._held[caller] = self.held_by(caller) + amount
         self._in_use += amount
+        self._n_turns += 1
+        self._last_turns[caller] = self._n_turns
         self.peak = max(self.peak, self._in_use)
         return Place(self, caller, amount)
 
@@ -183,8 +185,6 @@ class Quota:
             self._forget(caller, waiter)
             if gives_up:
                 continue
-            self._n_turns += 1
-            self._last_turns[caller] = self._n_turns
             waiter.place.set_result(self._give(caller, waiter.amount))
 
     def _forget(self, caller: str, waiter: _Waiter) -> None:

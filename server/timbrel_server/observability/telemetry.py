@@ -139,6 +139,7 @@ class _BoundedServer(ThreadingHTTPServer):
     """Holds so many connections, each for a limited time. A newcomer finds room: the oldest is closed."""
 
     daemon_threads = True
+    request_queue_size = 128  # else the system keeps a newcomer waiting for seconds, before anybody is asked
 
     def __init__(
         self, family: socket.AddressFamily, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]
