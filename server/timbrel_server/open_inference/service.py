@@ -14,7 +14,6 @@ from timbrel_bundle.codec import Audio
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server import own_version
-from timbrel_server.engine.delivery import LARGEST_CHUNK_FRAMES
 from timbrel_server.engine.request import ClientKey, NoteRequest
 from timbrel_server.errors import InvalidRequestError, NotFoundError, presentable, shortened
 from timbrel_server.limits import Limits, Quota
@@ -238,16 +237,9 @@ class _Inference:
         return tensors.codes_array(whole.codes, self.served.manifest.codec.n_codebooks)
 
     async def _decode(self, codes: tensors.Codes) -> Audio:
-        """Returns [samples]; piece by piece, so that others who listen meanwhile do not wait for a whole
-        note."""
-        frames = [tuple(frame) for frame in codes.tolist()]
-        pieces: list[Audio] = []
+        """Returns [samples]."""
         with self.served.decoding.stream(self.client.caller) as stream:
-            while True:
-                chunk, frames = frames[:LARGEST_CHUNK_FRAMES], frames[LARGEST_CHUNK_FRAMES:]
-                pieces.append(await stream.decode(chunk, not frames))
-                if not frames:
-                    return np.concatenate(pieces)
+            return await stream.decode([tuple(frame) for frame in codes.tolist()], True)
 
     def _response(self) -> oip.ModelInferResponse:
         return oip.ModelInferResponse(

@@ -23,8 +23,14 @@ _log = logging.getLogger(__name__)
 LARGEST_RUN = 32
 """Notes decoded together. More would save next to nothing, and let those that come meanwhile wait longer."""
 
-LARGEST_RUN_IN_COMPANY = 4
-"""Notes of one caller decoded together, where others have theirs decoded too: these wait for it."""
+LARGEST_RUN_IN_COMPANY = 2
+"""The same where several callers have notes decoded: each run is of one of them, and others wait for it."""
+
+LARGEST_CHUNK_FRAMES = 32
+"""Frames of one note in one run."""
+
+CREDIT_FRAMES = 128
+"""A caller who comes has so much less behind it than who has least: a note of its own goes first."""
 
 
 class CodecDecoding:
@@ -42,6 +48,7 @@ class CodecDecoding:
         self._jobs: OrderedDict[str, deque[_Job]] = OrderedDict()  # by account; whose turn it is comes first
         self._closed = False
         self._streams: Counter[str] = Counter()  # by account
+        self._n_decoded: dict[str, int] = {}  # frames of those who have streams: who has least comes next
         self._thread: threading.Thread | None = None
 
     @property
@@ -56,6 +63,8 @@ class CodecDecoding:
             account: whose turn its chunks take.
         """
         with self._changed:
+            if account not in self._n_decoded:
+                self._n_decoded[account] = min(self._n_decoded.values(), default=0) - CREDIT_FRAMES
             self._streams[account] += 1
             return AudioStream(self, account)
 
@@ -72,7 +81,7 @@ class CodecDecoding:
         with self._changed:
             self._streams[account] -= 1
             if not self._streams[account]:
-                del self._streams[account]
+                del self._streams[account], self._n_decoded[account]
 
     def _put(self, job: _Job) -> None:
         with self._changed:
@@ -95,20 +104,20 @@ class CodecDecoding:
         _answer(given_up, UnavailableError("the server is shutting down"))
 
     def _take(self) -> list[_Job]:
-        """Returns the next jobs, callers in turn, the oldest of each first; none once it is time to end."""
+        """Returns the next jobs, the oldest of whoever has had least; none once it is time to end."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed)
             if self._closed:
                 return []
-            taken: list[_Job] = []
-            most_each = LARGEST_RUN if len(self._streams) <= 1 else LARGEST_RUN_IN_COMPANY
-            for account, jobs in list(self._jobs.items()):
-                for _ in range(min(len(jobs), most_each, LARGEST_RUN - len(taken))):
-                    taken.append(jobs.popleft())
-                if not jobs:
-                    del self._jobs[account]
-                else:
-                    self._jobs.move_to_end(account)
+            waiting = [account for account, jobs in self._jobs.items() if jobs]
+            account = min(waiting, key=lambda each: self._n_decoded.get(each, 0))
+            jobs, in_company = self._jobs[account], len(self._streams) > 1
+            most = LARGEST_RUN_IN_COMPANY if in_company else LARGEST_RUN
+            taken = [jobs.popleft() for _ in range(min(len(jobs), most))]
+            if not jobs:
+                del self._jobs[account]
+            if account in self._n_decoded:
+                self._n_decoded[account] += sum(len(job.frames) for job in taken)
             return taken
 
     def _decode(self, jobs: Sequence[_Job]) -> list[Audio]:
@@ -147,9 +156,14 @@ class AudioStream:
         Args:
             last: whether the note ends with these.
         """
-        done: asyncio.Future[Audio] = asyncio.get_running_loop().create_future()
-        self._decoding._put(_Job(self, frames, last, done))
-        return await done
+        pieces: list[Audio] = []
+        while True:
+            chunk, frames = frames[:LARGEST_CHUNK_FRAMES], frames[LARGEST_CHUNK_FRAMES:]
+            done: asyncio.Future[Audio] = asyncio.get_running_loop().create_future()
+            self._decoding._put(_Job(self, chunk, last and not frames, done))
+            pieces.append(await done)
+            if not frames:
+                return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
     def on_thread(self, codec: CodecDecoder) -> CodecStream:
         """Returns the codec's side of it. On the decoding thread only."""
