@@ -73,10 +73,10 @@ def attacks(chance: random.Random) -> list[bytes]:
     ]
 
 
-def connect(address: str) -> socket.socket:
-    """A connection to HOST:PORT."""
+def connect(address: str, source: str = "") -> socket.socket:
+    """A connection to HOST:PORT, from an address of this machine's where one is named."""
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10.0)
+    return socket.create_connection((host, int(port)), 10.0, (source, 0) if source else None)
 
 
 def send_and_leave(address: str, data: bytes, linger_seconds: float = 0.02) -> None:

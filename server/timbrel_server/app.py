@@ -82,7 +82,7 @@ class App:
             self._telemetry.count_reload,
         )
         self._watchdog = Watchdog(self._bundles, self._server.health, config.stall_seconds, self._fail)
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: Sequence[asyncio.Task[None]] = ()
         self._failing: asyncio.Task[None] | None = None  # says so
 
     @property
@@ -111,8 +111,11 @@ class App:
     async def start(self) -> None:
         """Listens, then loads and warms up; only then says SERVING. Until then calls get UNAVAILABLE."""
         await self._server.start()
-        self._telemetry.start(self._bundles, self._server.health)
-        self._watching = asyncio.create_task(self._watchdog.run())
+        self._telemetry.start(self._bundles, self._server.limits, self._server.health)
+        self._watching = [
+            asyncio.create_task(self._watchdog.run()),
+            asyncio.create_task(self._server.limits.return_memory()),
+        ]
         for served in self._bundles:
             await self._loader.start(served)
         await self._server.health.set_ready()
@@ -135,8 +138,8 @@ class App:
     async def drain(self, stop: StopSignal) -> None:
         """Takes no more calls, gives those in hand the grace period, or none in a hurry; ends the engines."""
         await self._server.drain(stop)
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._watching:
+            task.cancel()
         await self._reloader.close()
         for served in self._bundles:
             await asyncio.to_thread(served.close, FAILED_ENGINE_SECONDS if self.has_failed else None)

@@ -73,6 +73,7 @@ def _print(line: str) -> None:
 
 def _leave_at_once(status: int) -> None:
     """Ends the process: a thread that has stalled within a graph would hold up an orderly end for good."""
+    logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

@@ -163,8 +163,9 @@ class ServerConfig:
     """A recording to be located is the largest, up to 3 MiB."""
 
     max_streams: int = option(
-        1024, "max_streams", "calls at once on one connection; further ones wait", metavar="N"
+        256, "max_streams", "calls at once on one connection; further ones wait", metavar="N"
     )
+    """Each may send some 64 KiB before anybody reads a byte of it."""
 
     max_connections: int = option(
         4096,
@@ -173,6 +174,53 @@ class ServerConfig:
         metavar="N",
     )
     """Fewer where the process may open fewer files."""
+
+    caller_share: float = option(
+        0.25, "caller_share", "part of each limit below that one caller may take", metavar="0..1"
+    )
+    """A caller is who brings a token or certificate; of strangers, the network they come from."""
+
+    max_calls: int = option(2048, "max_calls", "calls at once; further ones are refused", metavar="N")
+
+    max_item_streams: int = option(
+        256,
+        "max_item_streams",
+        "GenerateBatch, ModelStreamInfer and Play at once; further ones wait, and Play is refused",
+        metavar="N",
+    )
+    """Each may be in the middle of a message of `max_message_bytes`."""
+
+    max_bodies: int = option(
+        64, "max_bodies", "requests that are being received at once; further ones wait unread", metavar="N"
+    )
+    """Each may be of `max_message_bytes`."""
+
+    max_notes: int | None = option(
+        None,
+        "max_notes",
+        "notes of streams in hand at once; further items wait unread (default: 64 times the slots)",
+        metavar="N",
+    )
+
+    max_audio_bytes: int = option(
+        128 << 20,
+        "max_audio_bytes",
+        "audio that is being made here and not yet read by its caller; further notes wait as codes",
+        metavar="BYTES",
+    )
+    """An estimate: by the length that was asked for, four bytes a sample."""
+
+    max_locates: int = option(
+        16, "max_locates", "recordings in hand to be located; further ones wait unread", metavar="N"
+    )
+    """Each may hold some megabytes of sound."""
+
+    max_files: int = option(16, "max_files", "files that are fetched at once; further ones wait", metavar="N")
+
+    max_health_calls: int = option(
+        1024, "max_health_calls", "health checks and watches at once; the oldest make room", metavar="N"
+    )
+    """They need no token."""
 
     max_in_flight: int | None = option(
         None,
@@ -280,6 +328,17 @@ def _check_ranges(config: ServerConfig) -> None:
     _check_range("max_message_bytes", config.max_message_bytes, 1024, 1 << 30)
     _check_range("max_streams", config.max_streams, 1, 1_000_000)
     _check_range("max_connections", config.max_connections, 1, 1_000_000)
+    if not 0 < config.caller_share <= 1:
+        raise ConfigError(f"caller_share {config.caller_share:g} is out of range: more than 0, 1 at most")
+    _check_range("max_calls", config.max_calls, 1, 1_000_000)
+    _check_range("max_item_streams", config.max_item_streams, 1, 1_000_000)
+    _check_range("max_bodies", config.max_bodies, 1, 1_000_000)
+    if config.max_notes is not None:
+        _check_range("max_notes", config.max_notes, 1, 10_000_000)
+    _check_range("max_audio_bytes", config.max_audio_bytes, 1 << 20, 1 << 40)
+    _check_range("max_locates", config.max_locates, 1, 10_000)
+    _check_range("max_files", config.max_files, 1, 100_000)
+    _check_range("max_health_calls", config.max_health_calls, 1, 1_000_000)
     _check_range("max_batch", config.max_batch, 1, 1024)
     if config.max_in_flight is not None:
         _check_range("max_in_flight", config.max_in_flight, 1, 100_000)

@@ -10,7 +10,9 @@ from grpc_reflection.v1alpha import reflection
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import ServerConfig
+from timbrel_server.limits import Limits
 from timbrel_server.open_inference.service import InferenceService
+from timbrel_server.rpc.admission import Admission
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
 from timbrel_server.rpc.call_recorder import CallObserver, CallRecorder, CallsInProgress, CallTracer
 from timbrel_server.rpc.handlers import MiddlewareInterceptor, service_handler
@@ -25,6 +27,20 @@ INFERENCE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
 LINGER_SECONDS = 1.0
 """Last bytes have this time to arrive, once every call has ended."""
+
+
+def _admission(limits: Limits) -> Admission:
+    synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
+    return Admission(
+        limits,
+        refusing={f"{synthesizer}/Play": limits.streams},  # who plays would rather know
+        queueing={
+            f"{synthesizer}/GenerateBatch": limits.streams,
+            f"{inference}/ModelStreamInfer": limits.streams,
+            f"{synthesizer}/Locate": limits.locates,
+            f"{synthesizer}/GetFile": limits.files,
+        },
+    )
 
 
 class GrpcServer:
@@ -46,10 +62,13 @@ class GrpcServer:
         self._calls = CallsInProgress()
         self.auth = AuthInterceptor(config)
         self.certificates = Certificates.of(config)
-        interceptor = MiddlewareInterceptor((CallRecorder(self._calls, observer, tracer), self.auth))
+        self.limits = Limits(config)
+        admission = _admission(self.limits)
+        recorder = CallRecorder(self._calls, observer, tracer)
+        interceptor = MiddlewareInterceptor((recorder, self.auth, admission))
         self._server = grpc.aio.server(interceptors=(interceptor,), options=server_options(config))
-        self._synthesizer = SynthesizerService(bundles, config.max_in_flight)
-        self._inference = InferenceService(bundles, config.max_batch, config.max_in_flight)
+        self._synthesizer = SynthesizerService(bundles, self.limits, config.max_in_flight)
+        self._inference = InferenceService(bundles, self.limits, config.max_batch, config.max_in_flight)
         handlers = (
             service_handler(SYNTHESIZER, self._synthesizer),
             service_handler(INFERENCE, self._inference),
@@ -90,5 +109,7 @@ class GrpcServer:
         for task in (ended, hurry):
             task.cancel()
         await asyncio.wait((ended, hurry))
+        if not in_hurry:
+            await self._calls.wait_for_quiet()
         # Who watches the health service never hangs up: such calls are all that is left now, but for a hurry.
         await self._server.stop(0.0 if in_hurry else LINGER_SECONDS)

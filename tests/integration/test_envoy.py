@@ -233,6 +233,7 @@ def test_one_of_two_servers_is_asked_to_end(balanced: tuple[Balancer, list[Serve
     finally:
         callers.stop()
     assert callers.failures == []
+    assert callers.n_retries == 0, "Envoy tries again whatever the server has not begun"
 
 
 def test_a_flood_of_connections_ends_at_envoy(balanced: tuple[Balancer, list[ServerProcess]]) -> None:

@@ -25,8 +25,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.served_bundles import codec_decoding
-from timbrel_server.served_bundles.served_bundle import frame_rate
-from timbrel_server.synthesizer import service
+from timbrel_server.served_bundles.served_bundle import OpenFiles, frame_rate
 
 SECRET = "/opt/models/decoder.layers.3.weight is not finite"
 METHOD = {method.path.rpartition("/")[2]: method for method in METHODS}
@@ -154,11 +153,10 @@ class TestInternal:
     def test_of_a_file_that_has_vanished(
         self, tiny_bundle: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async def broken(path: Path, offset: int) -> Any:
-            raise FileNotFoundError(2, SECRET, str(path))
-            yield b""
+        def broken(self: OpenFiles, name: str, offset: int, n_bytes: int) -> bytes:
+            raise FileNotFoundError(2, SECRET, name)
 
-        monkeypatch.setattr(service, "_read_chunks", broken)
+        monkeypatch.setattr(OpenFiles, "read", broken)
         asked = pb.GetFileRequest(name="timbre_map.json")
         self.check(tiny_bundle, caplog, lambda stub, _: status_of(stub.GetFile(asked)))
 

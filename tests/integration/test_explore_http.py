@@ -272,6 +272,43 @@ def test_a_recording_that_does_not_arrive_is_not_waited_for(
     explore(tiny_bundle, test)
 
 
+def test_stalled_uploads_keep_no_other_up(tiny_bundle: Path) -> None:
+    async def test(app: App, explorer: Explorer) -> None:
+        head = f"POST /api/locate HTTP/1.1\r\nHost: {explorer.host}\r\nContent-Length: 100000\r\n\r\n"
+        stalled = [await asyncio.open_connection("127.0.0.1", explorer.port) for _ in range(20)]
+        for _, writer in stalled:
+            writer.write(head.encode() + b"RIFF")
+            await writer.drain()
+        answers = [reader.readuntil(b"}}") for reader, _ in stalled[:8]]
+        assert all(answer.startswith(b"HTTP/1.1 504 ") for answer in await asyncio.gather(*answers))
+        status, _, message = (await explorer.ask("/api/locate", "POST", b"no recording")).error
+        assert status == 400 and "no audio file" in message
+        for _, writer in stalled:
+            writer.close()
+
+    explore(tiny_bundle, test)
+
+
+def test_requests_that_never_end_make_room_and_are_not_waited_for(
+    web: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timbrel.explore.run.MAX_CONNECTIONS", 16)
+    monkeypatch.setattr("timbrel.explore.run.REQUEST_SECONDS", 2.0)
+
+    async def test(explorer: Explorer) -> None:
+        peers = [await asyncio.open_connection("127.0.0.1", explorer.port) for _ in range(60)]
+        for _, writer in peers:
+            writer.write(b"GET / HTTP/1.1\r\nHost: ")
+        assert (await explorer.ask("/")).status == 200
+        for reader, _ in peers:  # the first made room, the last had their time
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        for _, writer in peers:
+            writer.close()
+
+    with_page(web, test)
+
+
 def test_hours_of_silence_in_a_small_file_are_not_unpacked(tiny_bundle: Path) -> None:
     audio = np.concatenate([tone(rate=8000), np.zeros(8000 * 3600, np.float32)])
     content = wav(audio, 8000, "FLAC")

@@ -124,8 +124,8 @@ def test_no_caller_is_named(start_server: StartServer, tmp_path: Path) -> None:
         who = (("authorization", "Bearer a-secret-token"),)
         assert outcome(stub.Generate(note(), metadata=who)) is grpc.StatusCode.OK
         assert outcome(stub.Generate(note())) is grpc.StatusCode.UNAUTHENTICATED
-    # A call is counted after its caller has the answer.
-    wait_for(lambda: 'grpc_code="Unauthenticated"' in get(server, "/metrics")[1], "the refused call's count")
+    # The caller hears of its end before it is counted.
+    wait_for(lambda: 'grpc_code="Unauthenticated"' in get(server, "/metrics")[1], "the call to be counted")
     text = get(server, "/metrics")[1]
     assert "ann" not in text
     assert "secret" not in text

@@ -20,7 +20,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import default_bundle_path
-from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.errors import UnavailableError
 from timbrel_server.served_bundles.codec_decoding import CodecDecoding
 from timbrel_server.synthesizer.note_stream import AUDIO_CHUNK_BYTES
 
@@ -154,7 +154,7 @@ def test_a_caller_that_leaves_gives_its_place_up(tiny_bundle: Path) -> None:
 
 @pytest.fixture
 def decoding(bundle: Bundle) -> Iterator[CodecDecoding]:
-    made = CodecDecoding(bundle, capacity=8)
+    made = CodecDecoding(bundle)
     yield made
     made.close()
 
@@ -217,13 +217,31 @@ def test_chunks_that_wait_together_are_decoded_in_one_run(
     assert max(runs) > 4
 
 
-def test_there_are_only_so_many_places(tiny_bundle: Path) -> None:
-    decoding = CodecDecoding(Bundle.open(tiny_bundle), capacity=2)
-    full = pytest.raises(OverloadedError, match="2 notes are being decoded")
-    with decoding.stream(), decoding.stream(), full:
-        decoding.stream()
-    with decoding.stream():  # their places are free again
-        decoding.close()
+def test_callers_take_turns_and_small_ones_where_they_are_several(
+    bundle: Bundle, decoding: CodecDecoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+    plain = CodecDecoder.run
+
+    def counted(self: CodecDecoder, codes: Any, state: Any) -> Any:
+        runs.append(len(codes))
+        return plain(self, codes, state)
+
+    monkeypatch.setattr(CodecDecoder, "run", counted)
+    frames = [(0,) * bundle.manifest.codec.n_codebooks] * 4
+    order: list[str] = []
+
+    async def test() -> None:
+        async def decode(stream: Any) -> None:
+            await stream.decode(frames, last=False)
+            order.append(stream.account)
+
+        streams = [decoding.stream("greedy") for _ in range(40)] + [decoding.stream("modest")]
+        await asyncio.gather(*map(decode, streams))
+
+    run(test)
+    assert order.index("modest") <= 2, "after the run that was going on"
+    assert max(runs) <= 2
 
 
 def test_a_closed_decoding_gives_up_what_waits(tiny_bundle: Path) -> None:

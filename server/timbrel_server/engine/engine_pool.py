@@ -34,6 +34,7 @@ class EnginePool:
         *,
         frame_clock: FrameClock | None = None,
         queue_frames: int | None = None,
+        caller_share: float = 1.0,
         observer: EngineObserver | None = None,
     ) -> None:
         """
@@ -43,6 +44,7 @@ class EnginePool:
                 than their share.
             queue_frames: frames of work that may wait; by default three quarters of what that number of
                 the longest notes would be.
+            caller_share: of all slots, for one caller in the company of one who asks for less.
             post: as the engines call it, each on its own thread.
             on_death: called once the last engine has died.
             frame_clock: times live notes.
@@ -50,7 +52,9 @@ class EnginePool:
         """
         self._observer = observer or EngineObserver()
         most_frames = queue_frames or max(1, queue_capacity * layout.max_frames * 3 // 4)
-        self._queue = RequestQueue(queue_capacity, most_frames)
+        n_slots = sum(runner.buckets[-1] for runner in runners)
+        share = max(1, int(n_slots * caller_share))
+        self._queue = RequestQueue(queue_capacity, most_frames, share)
         self._changed = self._queue.changed  # guards what follows
         self._n_flushing = layout.n_codebooks - 1  # steps that a note needs beyond one per frame
         self._post = post
@@ -131,8 +135,7 @@ class EnginePool:
             try:
                 self._queue.put(handle)
             except QueueFull as full:
-                if not handle.client.patient:
-                    self._observer.refused()
+                self._observer.refused()
                 raise OverloadedError(str(full), self._seconds_to_place(handle.request)) from None
             self._observer.accepted(handle)
             self._changed.notify_all()

@@ -54,7 +54,8 @@ class ClientKey:
     """The call it came with: a caller's calls take turns. By default each request is a call of its own."""
 
     patient: bool = False
-    """Whether it would rather wait than be refused: what holds it back is the flow control of its stream."""
+    """Whether it would rather wait than be refused: who asks bounds how many do, as the flow control of
+    streams does."""
 
 
 class Finish(enum.Enum):

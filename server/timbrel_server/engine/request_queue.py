@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections import OrderedDict
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,9 +16,12 @@ SPARE_SHARE = 4
 """Beyond the capacity, one in so many places is there for callers who have less than their share waiting: a
 caller who fills the queue keeps nobody else out."""
 
-PATIENT_FACTOR = 16
-"""So many times the capacity may wait patiently. Each stream's flow control holds it to far less: this bounds
-what very many streams may hold."""
+
+COMPANY_SECONDS = 1.0
+"""Whoever asked within this time is company."""
+
+LARGEST_COMPANY = 16
+"""Where more callers than that ask at once, their turns alone share the slots out."""
 
 
 class QueueFull(Exception):
@@ -38,14 +43,19 @@ class RequestQueue:
     Bounded by requests and by frames of work, with a share of both for every caller; a request of more frames
     than the bound may wait alone. A request that finds a free slot does not count: it is as good as begun.
 
+    A step takes the longer the more notes it moves on. So a caller has its share of the slots at most while
+    somebody else asks for no more than that; where all ask for more, and where nobody else asks, the slots
+    are theirs who come first.
+
     `changed` guards the queue, and the slots of all who take from it; whoever calls a method holds it.
     """
 
-    def __init__(self, capacity: int, n_frames: int) -> None:
+    def __init__(self, capacity: int, n_frames: int, share: int = 1 << 30) -> None:
         """
         Args:
             capacity: requests that may wait, of those who would rather be refused than wait long.
             n_frames: frames of work that may.
+            share: slots of one caller in the company of one who asks for less, at least 1.
         """
         self.changed = threading.Condition()
         self._takers: list[Taker] = []
@@ -54,6 +64,9 @@ class RequestQueue:
         self._most = _Load(capacity, n_frames)
         self._impatient = _Load()
         self._n_patient = 0
+        self._share = share
+        self._n_running: Counter[str] = Counter()  # slots in use or as good as that, by caller
+        self._asked: dict[str, float] = {}  # when each caller asked last
 
     def __len__(self) -> int:
         return len(self._slot_is_free) + self._impatient.n + self._n_patient
@@ -64,8 +77,8 @@ class RequestQueue:
 
     @property
     def n_free(self) -> int:
-        """Slots that no request waits for."""
-        return sum(taker.n_free for taker in self._takers) - len(self)
+        """Slots that no request waits for which may have one now."""
+        return sum(taker.n_free for taker in self._takers) - self._n_ready()
 
     def join(self, taker: Taker) -> None:
         """From now on this one takes requests, too."""
@@ -78,8 +91,11 @@ class RequestQueue:
 
     def put(self, handle: RequestHandle) -> None:
         """Puts a request behind those of its call. Raises QueueFull."""
-        if self.n_free > 0:
+        name = handle.client.caller
+        self._note_company(name)
+        if self.n_free > 0 and self._allowance(name) > 0:
             self._slot_is_free[handle] = None
+            self._n_running[name] += 1
             return
         self._check(handle)
         self._callers.setdefault(handle.client.caller, _Caller()).append(handle)
@@ -90,32 +106,43 @@ class RequestQueue:
         if not len(self) or taker not in self._takers:
             return False
         n_before = sum(max(0, other.n_free - taker.n_free) for other in self._takers if other is not taker)
-        return len(self) > n_before
+        return self._n_ready() > n_before
 
     def take(self) -> RequestHandle:
-        """Takes the next request out. Raises StopIteration where none waits."""
+        """Takes the next request out, into a slot, until `leave_slot`. Raises StopIteration where none may
+        have one."""
         if self._slot_is_free:
             handle = next(iter(self._slot_is_free))
             del self._slot_is_free[handle]
             return handle
-        name, caller = next(iter(self._callers.items()))
-        handle = caller.popleft()
-        self._count(handle, -1)
-        if name in self._callers:
-            self._callers.move_to_end(name)
-        return handle
+        name = next(name for name in self._callers if self._allowance(name) > 0)
+        self._n_running[name] += 1
+        return self._pop(name)
+
+    def leave_slot(self, handle: RequestHandle) -> None:
+        """Says that what was taken needs its slot no more."""
+        name = handle.client.caller
+        self._n_running[name] -= 1
+        if not self._n_running[name]:
+            del self._n_running[name]
 
     def remove(self, handle: RequestHandle) -> None:
         """Takes a request out that waits. Raises KeyError for another."""
         if handle in self._slot_is_free:
             del self._slot_is_free[handle]
+            self.leave_slot(handle)
         else:
             self._callers[handle.client.caller].remove(handle)
             self._count(handle, -1)
 
     def drain(self) -> list[RequestHandle]:
         """Takes every request out, in the order of their turns."""
-        return [self.take() for _ in range(len(self))]
+        drained = [*self._slot_is_free]
+        for handle in drained:
+            self.remove(handle)
+        while self._callers:
+            drained.append(self._pop(next(iter(self._callers))))
+        return drained
 
     def frames_ahead(self, name: str) -> float:
         """Estimates how many frames of work have their turn before the next request of this caller."""
@@ -125,6 +152,47 @@ class RequestQueue:
             caller.all.n_frames * min(1.0, turns / caller.all.n) if caller is not own else caller.all.n_frames
             for caller in self._callers.values()
         )
+
+    def _pop(self, name: str) -> RequestHandle:
+        """Takes out the next request of a caller, who then comes last."""
+        handle = self._callers[name].popleft()
+        self._count(handle, -1)
+        if name in self._callers:
+            self._callers.move_to_end(name)
+        return handle
+
+    def _n_ready(self) -> int:
+        """Counts the requests that wait and may have a slot now."""
+        if not self._callers or not self._has_light_company():
+            return len(self)
+        return len(self._slot_is_free) + sum(
+            min(caller.all.n, max(0, self._share - self._n_running.get(name, 0)))
+            for name, caller in self._callers.items()
+        )
+
+    def _allowance(self, name: str) -> float:
+        """Returns how many slots more a caller may have now."""
+        if self._n_running.get(name, 0) < self._share or not self._has_light_company():
+            return math.inf
+        return 0
+
+    def _has_light_company(self) -> bool:
+        """Whether somebody who asked lately wants no more than a share: others are then kept to theirs."""
+        if not 2 <= len(self._asked) <= LARGEST_COMPANY:
+            return False
+        since = time.monotonic() - COMPANY_SECONDS
+        return any(asked > since and self._wanted(name) <= self._share for name, asked in self._asked.items())
+
+    def _wanted(self, name: str) -> int:
+        """Counts what a caller has in slots and waiting."""
+        waiting = self._callers.get(name)
+        return self._n_running.get(name, 0) + (waiting.all.n if waiting is not None else 0)
+
+    def _note_company(self, name: str) -> None:
+        now = time.monotonic()
+        self._asked[name] = now
+        if len(self._asked) > LARGEST_COMPANY:
+            self._asked = {each: at for each, at in self._asked.items() if at > now - COMPANY_SECONDS}
 
     def _count(self, handle: RequestHandle, change: int) -> None:
         name = handle.client.caller
@@ -138,8 +206,6 @@ class RequestQueue:
 
     def _check(self, handle: RequestHandle) -> None:
         if handle.client.patient:
-            if self._n_patient >= PATIENT_FACTOR * self._most.n:
-                raise QueueFull(f"{self._n_patient} requests of streams are waiting already")
             return
         if self._impatient.has_place(handle, self._most):
             return

@@ -130,7 +130,7 @@ class Scheduler:
             if slot.active:
                 continue
             if slot.state is SlotState.DONE:
-                slot.vacate()
+                self._vacate(slot)
             if self._queue.has_for(self):
                 slot.occupy(self._queue.take(), self._layout, tick)
                 begun.append(slot)
@@ -143,8 +143,12 @@ class Scheduler:
         for slot in self._slots:
             slot.abandon()
             if slot.state is SlotState.DONE:
-                slot.vacate()
+                self._vacate(slot)
         return running
+
+    def _vacate(self, slot: Slot) -> None:
+        self._queue.leave_slot(slot.handle)
+        slot.vacate()
 
     def _close_gaps(self) -> list[Move]:
         """Moves the highest notes down, as long as that lets a smaller bucket do."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
+import re
 import sys
+import threading
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from queue import Full, Queue
 from typing import Any
 
 from timbrel_server.rpc.call_context import current_request_id
@@ -16,18 +21,76 @@ _trace: ContextVar[tuple[str, str]] = ContextVar("trace", default=("", ""))  # i
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "request_id"}
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
 def set_trace(trace_id: str, span_id: str) -> None:
     """Makes this task's log lines belong to a span, too: both ids in hexadecimal digits, as OpenTelemetry has
     them."""
     _trace.set((trace_id, span_id))
 
 
+MOST_LINES = 10_000
+"""Lines that wait to be written; further ones are dropped and counted."""
+
+FLUSH_SECONDS = 1.0
+"""The time that the last lines have, where nobody reads them."""
+
+
 def set_up_logging(log_format: str, level: str) -> None:
-    """Sends the log to the standard error. A log that cannot be written is no reason to fail a call."""
-    handler = logging.StreamHandler(sys.stderr)
+    """Sends the log to the standard error. A log that cannot be written is no reason to fail a call, nor to
+    make one wait."""
+    handler = DroppingHandler(sys.stderr.fileno())
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.raiseExceptions = False
+
+
+class DroppingHandler(logging.Handler):
+    """Writes lines on a thread of its own, and drops what finds no room; the log says how many these were."""
+
+    def __init__(self, descriptor: int) -> None:
+        """
+        Args:
+            descriptor: of the file to write to, which may be a pipe that nobody reads.
+        """
+        super().__init__()
+        self._descriptor = descriptor
+        self._lines: Queue[str | None] = Queue(MOST_LINES)
+        self._n_dropped = 0  # since this was told last
+        self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Is called with the handler's lock held."""
+        line = self.format(record)  # here, where it is known which call this is
+        if self._n_dropped and self._lines.qsize() < MOST_LINES // 2:
+            text = "%d lines of the log were dropped: they were not read in time"
+            told = logging.LogRecord(__name__, logging.WARNING, "", 0, text, (self._n_dropped,), None)
+            self._lines.put_nowait(self.format(told))
+            self._n_dropped = 0
+        try:
+            self._lines.put_nowait(line)
+        except Full:
+            self._n_dropped += 1
+
+    def close(self) -> None:
+        """Writes what waits, but waits for no reader who does not come. Called as the interpreter ends."""
+        with contextlib.suppress(Full):
+            self._lines.put_nowait(None)
+            self._thread.join(FLUSH_SECONDS)
+        super().close()
+
+    def _write_all(self) -> None:
+        while (line := self._lines.get()) is not None:
+            rest = f"{line}\n".encode(errors="backslashreplace")
+            with contextlib.suppress(OSError):
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
 
 
 class JsonFormatter(logging.Formatter):
@@ -60,7 +123,14 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s%(request_id)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Writes a line, and the exception's after it."""
+        """Writes a line, and the exception's after it, indented: nothing that is told can pass for a line."""
         ids = " ".join(filter(None, (current_request_id(), _trace.get()[0])))
         record.request_id = f" [{ids}]" if ids else ""
         return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return _CONTROL.sub(_escaped, super().formatMessage(record))
+
+    def formatException(self, exception: Any) -> str:
+        lines = super().formatException(exception).splitlines()
+        return "\n".join(f"    {_CONTROL.sub(_escaped, line)}" for line in lines)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandle
+from timbrel_server.limits import Limits
 from timbrel_server.rpc.call_recorder import CallObserver
 from timbrel_server.served_bundles.served_bundle import BundleRegistry
 
@@ -43,9 +44,10 @@ class Metrics:
         """Makes the observer of the engine of the bundle of this name."""
         return EngineMetrics(self._engines, bundle)
 
-    def watch(self, bundles: BundleRegistry, is_ready: Callable[[], bool]) -> None:
-        """Tells of the registered bundles, too, from now on."""
+    def watch(self, bundles: BundleRegistry, limits: Limits, is_ready: Callable[[], bool]) -> None:
+        """Tells of the registered bundles and the limits, too, from now on."""
         self.registry.register(_BundlesCollector(bundles, is_ready))
+        self.registry.register(_LimitsCollector(limits))
 
     def exposition(self) -> bytes:
         """Returns the text that Prometheus reads."""
@@ -202,5 +204,25 @@ class _BundlesCollector(Collector):
         yield from (ready, queue, active, slots, info)
 
 
-def _gauge(name: str, text: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, labels=["bundle"])
+class _LimitsCollector(Collector):
+    """Looks up how much of each limit is taken when Prometheus asks."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields four families, by limit."""
+        most = _gauge("timbrel_limit", "How much there is for all callers.", "limit")
+        in_use = _gauge("timbrel_limit_in_use", "How much of it is taken.", "limit")
+        waiting = _gauge("timbrel_limit_waiting", "How many wait for their part.", "limit")
+        refused = CounterMetricFamily("timbrel_limit_refused", "How many were sent away.", labels=["limit"])
+        for limit in self._limits:
+            most.add_metric([limit.name], limit.most)
+            in_use.add_metric([limit.name], limit.in_use)
+            waiting.add_metric([limit.name], limit.n_waiting)
+            refused.add_metric([limit.name], limit.n_refused)
+        yield from (most, in_use, waiting, refused)
+
+
+def _gauge(name: str, text: str, label: str = "bundle") -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=[label])

@@ -8,13 +8,15 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.engine.request import EngineObserver
+from timbrel_server.limits import Limits
 from timbrel_server.options import ConfigError
 from timbrel_server.rpc.call_recorder import CallObserver, CallTracer
 from timbrel_server.rpc.health import Health
@@ -39,7 +41,10 @@ EXPOSITION_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The content type that Prometheus reads."""
 
 TIMEOUT_SECONDS = 5.0
-"""A request has this time to arrive."""
+"""A request has this time to arrive and to be answered."""
+
+MOST_CONNECTIONS = 32
+"""Connections at once to the page, each a thread and an open file."""
 
 
 class Telemetry:
@@ -79,7 +84,7 @@ class Telemetry:
         if self._metrics is not None:
             self._metrics.reloads.labels(part, outcome).inc()
 
-    def start(self, bundles: BundleRegistry, health: Health) -> None:
+    def start(self, bundles: BundleRegistry, limits: Limits, health: Health) -> None:
         """Shows the page.
 
         Raises:
@@ -87,7 +92,7 @@ class Telemetry:
         """
         if self._metrics is None or self._config.metrics_port is None:
             return
-        self._metrics.watch(bundles, lambda: health.is_ready)
+        self._metrics.watch(bundles, limits, lambda: health.is_ready)
         host = self._config.metrics_host or self._config.host
         self._page = StatusPage(host, self._config.metrics_port, health, self._metrics.exposition)
 
@@ -116,12 +121,9 @@ class StatusPage:
         class Handler(_StatusHandler):
             answers = _answers(health, exposition)
 
-        class Server(ThreadingHTTPServer):
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            daemon_threads = True
-
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._server = Server((host.strip("[]"), port), Handler)
+            self._server = _BoundedServer(family, (host.strip("[]"), port), Handler)
         except OSError as error:
             raise ListenError(f"cannot listen on {join_address(host, port)}: {error.strerror}") from None
         self.address = join_address(host, self._server.server_address[1])
@@ -131,6 +133,49 @@ class StatusPage:
         """Ends the page."""
         self._server.shutdown()
         self._server.server_close()
+
+
+class _BoundedServer(ThreadingHTTPServer):
+    """Holds so many connections, each for a limited time. A newcomer finds room: the oldest is closed."""
+
+    daemon_threads = True
+    request_queue_size = 128  # else the system keeps a newcomer waiting for seconds, before anybody is asked
+
+    def __init__(
+        self, family: socket.AddressFamily, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]
+    ) -> None:
+        self.address_family = family
+        self._lock = threading.Lock()
+        self._began: dict[socket.socket, float] = {}  # the oldest first
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            while len(self._began) >= MOST_CONNECTIONS:
+                self._hang_up(next(iter(self._began)))
+            self._began[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._began.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Is called twice a second."""
+        with self._lock:
+            for request, began in list(self._began.items()):
+                if time.monotonic() - began > TIMEOUT_SECONDS:
+                    self._hang_up(request)
+
+    def _hang_up(self, request: socket.socket) -> None:
+        """Ends what its thread waits for; the thread then closes it."""
+        del self._began[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing: whoever asked has gone, or was sent away."""
 
 
 _PageAnswer = Callable[[], tuple[HTTPStatus, str, bytes]]

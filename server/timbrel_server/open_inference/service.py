@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -13,15 +14,15 @@ from timbrel_bundle.codec import Audio
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server import own_version
-from timbrel_server.engine.delivery import LARGEST_CHUNK_FRAMES
 from timbrel_server.engine.request import ClientKey, NoteRequest
 from timbrel_server.errors import InvalidRequestError, NotFoundError, presentable, shortened
+from timbrel_server.limits import Limits, Quota
 from timbrel_server.open_inference import tensors
-from timbrel_server.rpc.call_context import current_caller
+from timbrel_server.rpc.call_context import current_account
 from timbrel_server.rpc.handlers import Context, Sender, parse
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
-from timbrel_server.synthesizer.note_stream import NoteStream, retry_while_overloaded
-from timbrel_server.synthesizer.streams import ItemStream, max_in_flight
+from timbrel_server.synthesizer.note_stream import NoteStream, audio_size
+from timbrel_server.synthesizer.streams import Item, ItemStream, max_in_flight
 
 MODEL_VERSION = "1"
 FINAL = "triton_final_response"
@@ -34,13 +35,16 @@ class InferenceService:
     They take undecoded bodies, so that bytes that are no message get a proper status.
     """
 
-    def __init__(self, registry: BundleRegistry, max_batch: int, in_flight: int | None = None) -> None:
+    def __init__(
+        self, registry: BundleRegistry, limits: Limits, max_batch: int, in_flight: int | None = None
+    ) -> None:
         """
         Args:
             max_batch: notes of one request.
             in_flight: as of `max_in_flight`.
         """
         self._registry = registry
+        self._limits = limits
         self._max_batch = max_batch
         self._in_flight = in_flight
         self._closing = asyncio.Event()
@@ -86,16 +90,18 @@ class InferenceService:
         reply.outputs.add(name="AUDIO", datatype="FP32", shape=(-1, -1))
         return reply
 
-    async def model_infer(self, body: bytes, context: Context) -> oip.ModelInferResponse:
+    async def model_infer(self, body: bytes, context: Context) -> None:
         """Writes a batch of notes."""
-        inference = self._read(parse(oip.ModelInferRequest, body), ClientKey(current_caller(), call=object()))
-        return await inference.write_together(context.time_remaining())
+        client = ClientKey(current_account(), call=object())
+        inference = self._read(parse(oip.ModelInferRequest, body), client)
+        with await self._limits.notes.wait(client.caller, len(inference.notes)):
+            await inference.write_together(context.write, context.time_remaining())
 
     async def model_stream_infer(self, bodies: AsyncIterator[bytes], context: Context) -> None:
         """Writes notes and sends them as they come."""
         n_slots = self._registry.find().require_engine().n_slots
         await context.send_initial_metadata(())
-        client = ClientKey(current_caller(), call=object(), patient=True)
+        client = ClientKey(current_account(), call=object(), patient=True)
         send = Sender(context)
 
         async def write(response: oip.ModelInferResponse) -> None:
@@ -107,22 +113,22 @@ class InferenceService:
                 if len(inference.notes) == 1:
                     await inference.write_in_chunks(write)
                 else:
-                    response = await inference.write_together()
-                    response.parameters[FINAL].bool_param = True
-                    await write(response)
+                    await inference.write_together(write, is_final=True)
             except Exception as error:
                 await send(_failure(message, error))
 
-        def begin(body: bytes) -> Coroutine[Any, Any, None]:
-            return answer(parse(oip.ModelInferRequest, body))
+        def begin(body: bytes) -> Item:
+            message = parse(oip.ModelInferRequest, body)
+            return Item(tensors.count_notes(message, self._max_batch), functools.partial(answer, message))
 
-        await ItemStream(begin, max_in_flight(n_slots, self._in_flight)).run(bodies, self._closing)
+        in_flight = max_in_flight(n_slots, self._in_flight)
+        await ItemStream(begin, in_flight, self._limits.notes, client.caller).run(bodies, self._closing)
 
     def _read(self, message: oip.ModelInferRequest, client: ClientKey) -> _Inference:
         served = self._find(message.model_name, message.model_version)
         wanted = tensors.WantedOutputs.by(message)
         notes = tensors.read_notes(message, served.manifest, self._max_batch)
-        return _Inference(served, message.id, notes, wanted, client)
+        return _Inference(served, message.id, notes, wanted, client, self._limits.audio_bytes)
 
     def _find(self, name: str, version: str) -> ServedBundle:
         served = self._registry.find(name)
@@ -155,11 +161,22 @@ class _Inference:
     notes: Sequence[NoteRequest]
     wanted: tensors.WantedOutputs
     client: ClientKey
+    audio_bytes: Quota
 
-    async def write_together(self, seconds_left: float | None = None) -> oip.ModelInferResponse:
+    async def write_together(
+        self,
+        write: Callable[[oip.ModelInferResponse], Awaitable[None]],
+        seconds_left: float | None = None,
+        *,
+        is_final: bool = False,
+    ) -> None:
         """Writes all notes for one response.
 
         The first is refused where a single note would be; the others then wait for their places.
+
+        Args:
+            write: sends the response, and returns once it is on its way.
+            is_final: whether the response is to say that it is the last.
 
         Raises:
             OverloadedError: the queue is full.
@@ -170,20 +187,23 @@ class _Inference:
             asyncio.create_task(self._write(note, self.client if i == 0 else patient, seconds_left))
             for i, note in enumerate(self.notes)
         ]
-        try:
-            with self.served.in_hand():
-                written = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-        codes = [note_codes for note_codes, _ in written]
-        audio = [sound for _, sound in written if sound is not None]
-        wanted, response = self.wanted, self._response()
-        lengths = [len(note_codes) for note_codes in codes]
-        tensors.write_notes(
-            response, codes if wanted.codes else None, audio if wanted.audio else None, lengths
-        )
-        return response
+        with self.served.in_hand(), contextlib.ExitStack() as until_written:
+            try:
+                codes = await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+            lengths = [len(note_codes) for note_codes in codes]
+            audio = None
+            if self.wanted.audio:
+                amount = len(codes) * audio_size(max(lengths), self.served.manifest)
+                until_written.enter_context(await self.audio_bytes.wait(self.client.caller, amount))
+                audio = await asyncio.gather(*map(self._decode, codes))
+            response = self._response()
+            tensors.write_notes(response, codes if self.wanted.codes else None, audio, lengths)
+            if is_final:
+                response.parameters[FINAL].bool_param = True
+            await write(response)
 
     async def write_in_chunks(self, write: Callable[[oip.ModelInferResponse], Awaitable[None]]) -> None:
         """Writes the only note, for responses as its frames complete. The last one says that it is the last.
@@ -197,9 +217,6 @@ class _Inference:
             raise InvalidRequestError([("outputs", "one note is streamed as CODES or as AUDIO, not as both")])
         audio_format = pb.AUDIO_FORMAT_FLOAT32 if self.wanted.audio else pb.AUDIO_FORMAT_UNSPECIFIED
 
-        def begin() -> NoteStream:
-            return NoteStream(served, note, self.client, audio_format=audio_format)
-
         async def write_reply(reply: pb.GenerateResponse) -> None:
             response = self._response()
             if self.wanted.audio:
@@ -210,31 +227,19 @@ class _Inference:
             response.parameters[FINAL].bool_param = bool(reply.finish_reason)
             await write(response)
 
-        with served.in_hand(), await retry_while_overloaded(begin) as stream:
-            await stream.send(write_reply, patient=True)
+        with NoteStream(served, note, self.client, self.audio_bytes, audio_format=audio_format) as stream:
+            await stream.send(write_reply)
 
-    async def _write(
-        self, note: NoteRequest, client: ClientKey, seconds_left: float | None
-    ) -> tuple[tensors.Codes, Audio | None]:
-        def begin() -> NoteStream:
-            return NoteStream(self.served, note, client, seconds_left, whole=True)
-
-        with await retry_while_overloaded(begin) if client.patient else begin() as stream:
-            whole = await stream.whole()
-        codes = tensors.codes_array(whole.codes, self.served.manifest.codec.n_codebooks)
-        return codes, await self._decode(codes) if self.wanted.audio else None
+    async def _write(self, note: NoteRequest, client: ClientKey, seconds_left: float | None) -> tensors.Codes:
+        whole = pb.GenerateResponse()
+        with NoteStream(self.served, note, client, self.audio_bytes, seconds_left, whole=True) as stream:
+            await stream.whole(whole)
+        return tensors.codes_array(whole.codes, self.served.manifest.codec.n_codebooks)
 
     async def _decode(self, codes: tensors.Codes) -> Audio:
-        """Returns [samples]; piece by piece, so that others who listen meanwhile do not wait for a whole
-        note."""
-        frames = [tuple(frame) for frame in codes.tolist()]
-        pieces: list[Audio] = []
-        with await retry_while_overloaded(self.served.decoding.stream) as stream:
-            while True:
-                chunk, frames = frames[:LARGEST_CHUNK_FRAMES], frames[LARGEST_CHUNK_FRAMES:]
-                pieces.append(await stream.decode(chunk, not frames))
-                if not frames:
-                    return np.concatenate(pieces)
+        """Returns [samples]."""
+        with self.served.decoding.stream(self.client.caller) as stream:
+            return await stream.decode([tuple(frame) for frame in codes.tolist()], True)
 
     def _response(self) -> oip.ModelInferResponse:
         return oip.ModelInferResponse(

@@ -100,6 +100,12 @@ def read_notes(request: oip.ModelInferRequest, manifest: pb.Manifest, most: int)
     return notes
 
 
+def count_notes(request: oip.ModelInferRequest, most: int) -> int:
+    """Counts the notes that a request asks for, `most` at most, before any of it is checked."""
+    first = request.inputs[0].shape if request.inputs else ()
+    return min(max(1, first[0] if first else 1), most)
+
+
 def write_notes(
     response: oip.ModelInferResponse,
     codes: Sequence[Codes] | None,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
+import os
 import ssl
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import grpc
 from timbrel_server.config import ServerConfig
 from timbrel_server.errors import UnauthenticatedError
 from timbrel_server.options import ConfigError
-from timbrel_server.rpc.call_context import name_by_certificate, name_by_host, set_caller
+from timbrel_server.rpc.call_context import name_by_certificate, name_by_host, network_of, set_caller
 from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
 
 _SCHEME = b"bearer "
@@ -23,6 +26,11 @@ DEFAULT_CALLER = "default"
 """The caller that a token without a name belongs to."""
 
 SHORTEST_TOKEN = 8
+
+LARGEST_FILE_BYTES = 1 << 20
+"""Of a file of tokens or certificates."""
+
+_log = logging.getLogger(__name__)
 
 
 class AuthInterceptor(Middleware):
@@ -47,11 +55,11 @@ class AuthInterceptor(Middleware):
     def around(self, answer: Answer, method: Method) -> Answer:
         async def authenticated(request: Any, context: Context) -> Any:
             if self._tokens is None or method.is_health_check:
-                set_caller(self._name_by_connection(context))
+                self._set_caller_by_connection(context)
             elif (name := self._tokens.find(_presented(context))) is not None:
                 set_caller(f"token:{name}")
             else:
-                set_caller(self._name_by_connection(context))
+                self._set_caller_by_connection(context)
                 raise UnauthenticatedError("this server asks for a token: authorization: Bearer TOKEN")
             return await answer(request, context)
 
@@ -64,11 +72,12 @@ class AuthInterceptor(Middleware):
             return Tokens({DEFAULT_CALLER: self._config.token})
         return None
 
-    def _name_by_connection(self, context: Context) -> str:
-        """Names the caller. To ask what a connection has brought costs; only one that was asked has any."""
+    def _set_caller_by_connection(self, context: Context) -> None:
+        """To ask what a connection has brought costs; only one that was asked has any."""
         if self._config.client_authority is not None and (name := name_by_certificate(context)):
-            return name
-        return name_by_host(context)
+            set_caller(name)
+        else:
+            set_caller(host := name_by_host(context), network_of(host))
 
 
 class Tokens:
@@ -98,7 +107,8 @@ def read_tokens(file: Path) -> Tokens:
         OSError: the file cannot be read.
     """
     by_name: dict[str, str] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    text = _read_file(file, is_secret=True).decode("utf-8")
+    for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, colon, token = (part.strip() for part in line.partition(":"))
@@ -115,6 +125,27 @@ def read_tokens(file: Path) -> Tokens:
     if not by_name:
         raise ConfigError(f"{file}: the token file is empty: expected lines NAME:TOKEN")
     return Tokens(by_name)
+
+
+def _read_file(file: Path, *, is_secret: bool = False) -> bytes:
+    """Reads a regular file: of a pipe, say, one could wait for the end for ever.
+
+    Args:
+        is_secret: whether to warn where others can read it.
+
+    Raises:
+        ConfigError: it is none, or too large.
+        OSError: it cannot be read.
+    """
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        status = os.fstat(opened.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{file} is no regular file")
+        if status.st_size > LARGEST_FILE_BYTES:
+            raise ConfigError(f"{file} has {status.st_size} bytes; {LARGEST_FILE_BYTES} at most are read")
+        if is_secret and status.st_mode & stat.S_IROTH:
+            _log.warning("%s can be read by everybody on this machine: chmod o-r", file)
+        return opened.read(LARGEST_FILE_BYTES)
 
 
 class Certificates:
@@ -152,9 +183,9 @@ class Certificates:
         )
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
+        authority = _read_file(self._client_authority) if self._client_authority is not None else None
+        pair = (_read_file(self._key, is_secret=True), _read_file(self._certificate))
         self._check()
-        authority = self._client_authority.read_bytes() if self._client_authority is not None else None
-        pair = (self._key.read_bytes(), self._certificate.read_bytes())
         return grpc.ssl_server_certificate_configuration([pair], authority)
 
     def _check(self) -> None:

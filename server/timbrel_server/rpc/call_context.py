@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import re
 import secrets
@@ -23,6 +24,7 @@ _NUMBERS = itertools.count(1)
 
 _request_id: ContextVar[str] = ContextVar("request_id", default="")
 _caller: ContextVar[str] = ContextVar("caller", default="")
+_account: ContextVar[str] = ContextVar("account", default="")
 
 
 def current_request_id() -> str:
@@ -50,9 +52,16 @@ def current_caller() -> str:
     return _caller.get()
 
 
-def set_caller(name: str) -> None:
-    """Says for this task whom its call comes from."""
+def current_account() -> str:
+    """Returns what the call is put down to where callers take turns and have their shares: the caller, but
+    of strangers the network they come from (`network_of`), for addresses cost nothing."""
+    return _account.get()
+
+
+def set_caller(name: str, account: str | None = None) -> None:
+    """Says for this task whom its call comes from, and what it is put down to: by default the caller."""
     _caller.set(name)
+    _account.set(name if account is None else account)
 
 
 def name_by_certificate(context: Context) -> str | None:
@@ -62,6 +71,20 @@ def name_by_certificate(context: Context) -> str | None:
         if values := presented.get(key):
             return f"certificate:{next(iter(values)).decode(errors='replace')}"
     return None
+
+
+def network_of(name: str) -> str:
+    """Returns the network of a `peer:HOST`: the /24 of an IPv4 address, the /64 of an IPv6 one; what has no
+    address stays as it is."""
+    kind, _, host = name.partition(":")
+    try:
+        address: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return name
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address
+    n_bits = 24 if address.version == 4 else 64
+    return f"{kind}:{ipaddress.ip_network((address, n_bits), strict=False)}"
 
 
 def name_by_host(context: Context) -> str:

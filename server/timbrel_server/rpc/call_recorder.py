@@ -22,6 +22,12 @@ OVERDUE_SECONDS = 0.001
 """A call that is cut with less than this left to its deadline was cut by it."""
 
 
+QUIET_SECONDS = 0.1
+"""No call came for so long: hardly any comes in the moment at which gRPC stops."""
+
+MOST_LOOKS = 10
+
+
 class CallObserver(Protocol):
     """Is told of calls, on the event loop."""
 
@@ -53,6 +59,7 @@ class CallsInProgress:
     def __init__(self) -> None:
         self._closed = False
         self._n = 0
+        self._n_refused = 0
         self._none = asyncio.Event()
         self._none.set()
 
@@ -60,6 +67,7 @@ class CallsInProgress:
     def one(self) -> Iterator[None]:
         """Counts a call for as long as the block runs. Raises UnavailableError once closed."""
         if self._closed:
+            self._n_refused += 1
             raise UnavailableError("the server is shutting down")
         self._n += 1
         self._none.clear()
@@ -73,13 +81,21 @@ class CallsInProgress:
     def close(self) -> None:
         """Lets no call begin any more.
 
-        gRPC's own `stop` would cut calls that have just come with CANCELLED, which no client tries again.
+        gRPC's own `stop` would cut calls that have just come with CANCELLED, which few clients try again.
         """
         self._closed = True
 
     async def wait_for_none(self) -> None:
         """Returns once no call is in progress."""
         await self._none.wait()
+
+    async def wait_for_quiet(self) -> None:
+        """Returns once closed doors have kept callers away for a moment, or have been shown for long."""
+        for _ in range(MOST_LOOKS):
+            n_refused = self._n_refused
+            await asyncio.sleep(QUIET_SECONDS)
+            if n_refused == self._n_refused:
+                return
 
 
 class CallRecorder(Middleware):
@@ -103,7 +119,7 @@ class CallRecorder(Middleware):
         tracer = None if method.is_health_check else self._tracer
         counted = contextlib.nullcontext if method.is_health_check else self._calls.one
 
-        async def recorded(request: Any, context: Context) -> Any:
+        async def recorded(request: Any, context: Context) -> None:
             metadata: Any = context.invocation_metadata() or ()
             request_id = call_context.begin_request(_given_request_id(metadata))
             context.set_trailing_metadata(((call_context.REQUEST_ID_KEY, request_id),))
@@ -114,9 +130,8 @@ class CallRecorder(Middleware):
             try:
                 try:
                     with counted():
-                        reply = await answer(request, context)
+                        await answer(request, context)
                     code = "OK"
-                    return reply
                 except (grpc.aio.AbortError, asyncio.CancelledError):
                     raise
                 except grpc.aio.InternalError:  # from sending a reply: the caller has gone

@@ -30,7 +30,8 @@ else:
 Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 Behaviour: TypeAlias = Callable[[Any, Context], Any]
 Answer: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
-"""Answers a call: takes the request, or the requests as they come, and returns the reply, or writes them."""
+"""Answers a call: takes the request, or the requests as they come, and returns the reply, or writes it, or
+them."""
 
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
 
@@ -68,6 +69,14 @@ def parse(kind: type[_M], body: bytes) -> _M:
     return message
 
 
+async def receive(context: Context) -> bytes:
+    """Receives the body of a call's only request. Raises InvalidRequestError where there is none."""
+    body: Any = await context.read()
+    if body is grpc.aio.EOF:  # type: ignore[attr-defined]  # grpc-stubs does not know it
+        raise InvalidRequestError([("request", "is missing")])
+    return bytes(body)
+
+
 class Sender:
     """Sends the messages of one call, one at a time, from however many tasks."""
 
@@ -98,13 +107,19 @@ class Method(NamedTuple):
     """One of KINDS."""
 
     @property
+    def takes_one_request(self) -> bool:
+        """Whether a call brings a single request: its answer is given the body, else all bodies."""
+        return self.kind.startswith("unary")
+
+    @property
     def is_health_check(self) -> bool:
         """Whether it is one of grpc.health.v1."""
         return self.path.startswith(HEALTH_PREFIX)
 
 
 class Middleware(Protocol):
-    """Does something around every call."""
+    """Does something around every call. The innermost is to `receive` the body where there is but one, and to
+    write the reply that is returned."""
 
     def around(self, answer: Answer, method: Method) -> Answer:
         """Makes what answers calls of this method in place of `answer`. Asked for once, when it is first
@@ -142,8 +157,10 @@ class MiddlewareInterceptor(Interceptor):
         answer = _as_answer(getattr(handler, kind), handler)
         for middleware in reversed(self._middleware):
             answer = middleware.around(answer, Method(path, kind))
-        make = getattr(grpc, f"{kind}_rpc_method_handler")
-        made: Handler = make(answer, None, handler.response_serializer)
+        # On the wire a single message is a stream of one. Only a stream's handler is asked before the request
+        # is there: whoever may not call is sent away, and nothing of what it sends is kept. And only a
+        # stream's goes on until its reply is on its way: what a caller does not read counts as its own.
+        made: Handler = grpc.stream_stream_rpc_method_handler(answer, None, handler.response_serializer)
         return made
 
 

@@ -32,9 +32,14 @@ def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
         # A caller whose machine vanished is noticed, and its slot freed.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
-        # Who pings more often than this while nothing is being sent is cut off: GOAWAY, ENHANCE_YOUR_CALM.
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-        ("grpc.http2.max_ping_strikes", 3),
+        # Messages may not come compressed: gRPC looks at their size only once they are inflated.
+        # The first ends calls that are compressed, too late for what comes in one packet.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.per_message_decompression", 0),
+        # Pings are answered, however many: what gRPC does about too many of them keeps memory for each.
+        ("grpc.http2.max_ping_strikes", 0),
+        # What a call may send before anybody reads it stays 64 KiB, however fast its connection is.
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.keepalive_permit_without_calls", 1),
         # A connection that never says hello, or that has had nothing to say for long, is closed.
         ("grpc.server_handshake_timeout_ms", 10_000),

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple
@@ -15,18 +16,21 @@ import numpy as np
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import Audio, CodecChunk, CodecDecoder, CodecStream, decode_together
 from timbrel_server.engine.request import Frame
-from timbrel_server.errors import OverloadedError, UnavailableError
+from timbrel_server.errors import UnavailableError
 
 _log = logging.getLogger(__name__)
-
-CAPACITY = 1024
-"""Notes in hand, at most. Each holds some kilobytes of state, and of codes that wait."""
 
 LARGEST_RUN = 32
 """Notes decoded together. More would save next to nothing, and let those that come meanwhile wait longer."""
 
-RETRY_SECONDS = 1.0
-"""One that finds no place should come back after this time: about a note's length."""
+LARGEST_RUN_IN_COMPANY = 2
+"""The same where several callers have notes decoded: each run is of one of them, and others wait for it."""
+
+LARGEST_CHUNK_FRAMES = 32
+"""Frames of one note in one run."""
+
+CREDIT_FRAMES = 128
+"""A caller who comes has so much less behind it than who has least: a note of its own goes first."""
 
 
 class CodecDecoding:
@@ -37,32 +41,32 @@ class CodecDecoding:
     with the first note.
     """
 
-    def __init__(self, bundle: Bundle, capacity: int = CAPACITY) -> None:
+    def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
-        self._capacity = capacity
         self._codec: CodecDecoder | None = None  # of the thread
         self._changed = threading.Condition()  # guards all below
-        self._jobs: list[_Job] = []
+        self._jobs: OrderedDict[str, deque[_Job]] = OrderedDict()  # by account; whose turn it is comes first
         self._closed = False
-        self._n_streams = 0
+        self._streams: Counter[str] = Counter()  # by account
+        self._n_decoded: dict[str, int] = {}  # frames of those who have streams: who has least comes next
         self._thread: threading.Thread | None = None
 
     @property
     def n_streams(self) -> int:
-        """Notes that have a place."""
-        return self._n_streams
+        """Notes in hand."""
+        return self._streams.total()
 
-    def stream(self) -> AudioStream:
-        """Gives a place to one note.
+    def stream(self, account: str = "") -> AudioStream:
+        """Takes on one note.
 
-        Raises:
-            OverloadedError: too many have one.
+        Args:
+            account: whose turn its chunks take.
         """
         with self._changed:
-            if self._n_streams >= self._capacity:
-                raise OverloadedError(f"{self._n_streams} notes are being decoded already", RETRY_SECONDS)
-            self._n_streams += 1
-            return AudioStream(self)
+            if account not in self._n_decoded:
+                self._n_decoded[account] = min(self._n_decoded.values(), default=0) - CREDIT_FRAMES
+            self._streams[account] += 1
+            return AudioStream(self, account)
 
     def close(self) -> None:
         """Gives up what waits, and ends the thread; it has ended when this returns."""
@@ -73,9 +77,11 @@ class CodecDecoding:
         if thread is not None:
             thread.join()
 
-    def _leave(self) -> None:
+    def _leave(self, account: str) -> None:
         with self._changed:
-            self._n_streams -= 1
+            self._streams[account] -= 1
+            if not self._streams[account]:
+                del self._streams[account], self._n_decoded[account]
 
     def _put(self, job: _Job) -> None:
         with self._changed:
@@ -84,7 +90,7 @@ class CodecDecoding:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._main, name="codec-decoding", daemon=True)
                 self._thread.start()
-            self._jobs.append(job)
+            self._jobs.setdefault(job.stream.account, deque()).append(job)
             self._changed.notify()
 
     def _main(self) -> None:
@@ -94,16 +100,25 @@ class CodecDecoding:
             except Exception as error:
                 _log.exception("decoding has failed")
                 _answer(jobs, error)
-        _answer(self._jobs, UnavailableError("the server is shutting down"))
+        given_up = [job for jobs in self._jobs.values() for job in jobs]
+        _answer(given_up, UnavailableError("the server is shutting down"))
 
     def _take(self) -> list[_Job]:
-        """Returns the next jobs, the oldest first; none once it is time to end."""
+        """Returns the next jobs, the oldest of whoever has had least; none once it is time to end."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed)
             if self._closed:
                 return []
-            jobs, self._jobs = self._jobs[:LARGEST_RUN], self._jobs[LARGEST_RUN:]
-            return jobs
+            waiting = [account for account, jobs in self._jobs.items() if jobs]
+            account = min(waiting, key=lambda each: self._n_decoded.get(each, 0))
+            jobs, in_company = self._jobs[account], len(self._streams) > 1
+            most = LARGEST_RUN_IN_COMPANY if in_company else LARGEST_RUN
+            taken = [jobs.popleft() for _ in range(min(len(jobs), most))]
+            if not jobs:
+                del self._jobs[account]
+            if account in self._n_decoded:
+                self._n_decoded[account] += sum(len(job.frames) for job in taken)
+            return taken
 
     def _decode(self, jobs: Sequence[_Job]) -> list[Audio]:
         if self._codec is None:
@@ -117,11 +132,12 @@ class CodecDecoding:
 
 
 class AudioStream:
-    """One note on its way from codes to audio. Leaving the `with` block gives up its place."""
+    """One note on its way from codes to audio, while its `with` block lasts."""
 
-    def __init__(self, decoding: CodecDecoding) -> None:
+    def __init__(self, decoding: CodecDecoding, account: str) -> None:
         """Is called by `CodecDecoding.stream`."""
         self._decoding = decoding
+        self.account = account
         self._stream: CodecStream | None = None
 
     def __enter__(self) -> AudioStream:
@@ -130,7 +146,7 @@ class AudioStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._decoding._leave()
+        self._decoding._leave(self.account)
 
     async def decode(self, frames: Sequence[Frame], last: bool) -> Audio:
         """Takes the note's next frames, and returns what audio is ready: float32 [samples], possibly none.
@@ -140,9 +156,14 @@ class AudioStream:
         Args:
             last: whether the note ends with these.
         """
-        done: asyncio.Future[Audio] = asyncio.get_running_loop().create_future()
-        self._decoding._put(_Job(self, frames, last, done))
-        return await done
+        pieces: list[Audio] = []
+        while True:
+            chunk, frames = frames[:LARGEST_CHUNK_FRAMES], frames[LARGEST_CHUNK_FRAMES:]
+            done: asyncio.Future[Audio] = asyncio.get_running_loop().create_future()
+            self._decoding._put(_Job(self, chunk, last and not frames, done))
+            pieces.append(await done)
+            if not frames:
+                return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
     def on_thread(self, codec: CodecDecoder) -> CodecStream:
         """Returns the codec's side of it. On the decoding thread only."""

@@ -93,6 +93,7 @@ class EngineLoader:
             on_death,
             frame_clock=FrameClock(frame_rate(served.manifest)),
             queue_frames=self._config.queue_frames,
+            caller_share=self._config.caller_share,
             observer=observer,
         )
         engine.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,13 +12,8 @@ import numpy.typing as npt
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.timbre_encoder import TimbreEncoder
-from timbrel_server.errors import InvalidRequestError, OverloadedError
-
-CAPACITY = 16
-"""Recordings in hand at most, the one being worked on included. Each may hold some megabytes of sound."""
-
-FIRST_SECONDS = 1.0
-"""The time that one is taken to need before the first is done."""
+from timbrel_server.errors import InvalidRequestError
+from timbrel_server.limits import Quota
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,46 +36,42 @@ class Locator:
     loaded with the first recording, and kept.
     """
 
-    def __init__(self, bundle: Bundle, capacity: int = CAPACITY) -> None:
+    def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
-        self._capacity = capacity
+        self._turns = Quota("recordings being worked on", 1, 1.0)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timbrel-locator")
         self._encoder: TimbreEncoder | None = None
         self._n_in_hand = 0
-        self._last_seconds = FIRST_SECONDS
 
     @property
     def n_in_hand(self) -> int:
         """Recordings that are waiting or being worked on."""
         return self._n_in_hand
 
-    async def locate(self, request: LocateRequest) -> tuple[float, float]:
+    async def locate(self, request: LocateRequest, account: str = "") -> tuple[float, float]:
         """Finds the point (x, y) of a recording. A caller that gives up before its turn costs nothing.
+
+        Args:
+            account: whose turn it takes.
 
         Raises:
             InvalidRequestError: the recording is silent or too short.
-            OverloadedError: too many are waiting.
         """
-        if self._n_in_hand >= self._capacity:
-            half_done = self._last_seconds * self._n_in_hand / 2  # so that a crowd finds many places, not one
-            raise OverloadedError(f"{self._n_in_hand} recordings are waiting to be located", half_done)
         self._n_in_hand += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._locate, request)
+            with await self._turns.wait(account):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._locate, request)
         except AudioError as error:
             raise InvalidRequestError([("audio", str(error))]) from None
         finally:
             self._n_in_hand -= 1
 
     def close(self) -> None:
-        """Drops what is waiting, and waits for the one being worked on."""
+        """Waits for the one being worked on."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _locate(self, request: LocateRequest) -> tuple[float, float]:
         """Locates one, on the thread."""
         if self._encoder is None:
             self._encoder = TimbreEncoder(self._bundle, n_threads=1)
-        start = time.monotonic()
-        point = self._encoder.locate(request.audio, request.sample_rate, request.pitch)
-        self._last_seconds = time.monotonic() - start
-        return point
+        return self._encoder.locate(request.audio, request.sample_rate, request.pitch)

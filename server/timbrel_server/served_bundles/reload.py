@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import logging
 from collections.abc import Callable, Sequence
 
 from timbrel_server.config import BundleSource
+from timbrel_server.limits import return_memory
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
 from timbrel_server.served_bundles.engine_loader import EngineLoader
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
@@ -51,9 +50,9 @@ class Reloader:
     async def reload(self) -> None:
         """Reads all parts, one after another. Never raises."""
         async with self._one_at_a_time:
-            self._read("tokens", self._auth.reload)
+            await self._read("tokens", self._auth.reload)
             if self._certificates is not None:
-                self._read("certificates", self._certificates.reload)
+                await self._read("certificates", self._certificates.reload)
             for source, served in zip(self._sources, tuple(self._registry), strict=False):
                 await self._reload_bundle(source, served)
 
@@ -63,9 +62,9 @@ class Reloader:
             task.cancel()
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
-    def _read(self, part: str, read: Callable[[], None]) -> None:
+    async def _read(self, part: str, read: Callable[[], None]) -> None:
         try:
-            read()
+            await asyncio.to_thread(read)  # a disk may take its time
         except Exception as error:
             self._say_failed(part, part, error)
         else:
@@ -112,11 +111,5 @@ async def _free(last: list[ServedBundle]) -> None:
         last.clear()
         del served
         gc.collect()  # an engine's parts know one another: its memory would stay for long
-        _return_memory()
+        return_memory()
         _log.info("bundle %s: %s is freed", name, bundle_hash)
-
-
-def _return_memory() -> None:
-    """Tells glibc to give back what was freed: it keeps that, thread by thread, unless told."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)

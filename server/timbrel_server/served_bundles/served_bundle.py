@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -14,6 +18,39 @@ from timbrel_server.errors import BundleMismatchError, NotFoundError, Unavailabl
 from timbrel_server.options import ConfigError
 from timbrel_server.served_bundles.codec_decoding import CodecDecoding
 from timbrel_server.served_bundles.locator import Locator
+
+
+class OpenFiles:
+    """The files of a folder, each opened once for all who read it. From any thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._descriptors: dict[str, int] = {}
+
+    def read(self, name: str, offset: int, n_bytes: int) -> bytes:
+        """Reads so many bytes from an offset on; fewer at the end. Raises OSError."""
+        with self._lock:
+            descriptor = self._descriptors.get(name)
+            if descriptor is None:
+                descriptor = self._descriptors[name] = os.open(self._folder / name, os.O_RDONLY)
+        return os.pread(descriptor, n_bytes, offset)
+
+    async def read_soon(self, name: str, offset: int, n_bytes: int) -> bytes:
+        """Reads as `read` does: at once what is in memory, and on a thread what is not."""
+        descriptor = self._descriptors.get(name)
+        if descriptor is not None and hasattr(os, "RWF_NOWAIT"):
+            data = bytearray(n_bytes)
+            with contextlib.suppress(OSError):
+                return bytes(data[: os.preadv(descriptor, [data], offset, os.RWF_NOWAIT)])
+        return await asyncio.to_thread(self.read, name, offset, n_bytes)
+
+    def close(self) -> None:
+        """Closes them all."""
+        with self._lock:
+            for descriptor in self._descriptors.values():
+                os.close(descriptor)
+            self._descriptors.clear()
 
 
 class ServedBundle:
@@ -33,6 +70,7 @@ class ServedBundle:
         self.name = name or bundle.manifest.name
         self.locator = Locator(bundle)
         self.decoding = CodecDecoding(bundle)
+        self.files = OpenFiles(bundle.path)
         self.engine: EnginePool | None = None
         self._sessions: DecoderSessions | None = None
         self._n_in_hand = 0
@@ -79,6 +117,7 @@ class ServedBundle:
         """
         self.locator.close()
         self.decoding.close()
+        self.files.close()
         if self.engine is not None:
             self.engine.stop(engine_seconds)
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TypeVar
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.request import ClientKey, Delivery, NoteRequest, RequestHandle
-from timbrel_server.errors import InvalidRequestError, NoteCancelledError, OverloadedError
+from timbrel_server.errors import InvalidRequestError, NoteCancelledError
+from timbrel_server.limits import Quota
 from timbrel_server.rpc.call_context import current_facts
 from timbrel_server.served_bundles.codec_decoding import AudioStream
 from timbrel_server.served_bundles.served_bundle import ServedBundle
-from timbrel_server.synthesizer.audio_packing import AudioPacker
+from timbrel_server.synthesizer.audio_packing import RAW_FORMATS, AudioPacker
 from timbrel_server.synthesizer.convert import codes_to_pb, finish_to_pb, held_seconds
 
 AUDIO_CHUNK_BYTES = 1 << 20
@@ -24,19 +23,12 @@ AUDIO_CHUNK_BYTES = 1 << 20
 LARGEST_NOTE_BYTES = (4 << 20) - 1024
 """gRPC refuses messages above 4 MiB by default; the rest is for what surrounds the note."""
 
+STREAMED_BYTES = 256 << 10
+"""What is kept of a note whose samples go out as they come: the codec's state, and a reply."""
+
+BYTES_PER_SAMPLE = 4
+
 WriteReply = Callable[[pb.GenerateResponse], Awaitable[None]]
-
-_T = TypeVar("_T")
-
-
-async def retry_while_overloaded(attempt: Callable[[], _T]) -> _T:
-    """Returns what the attempt gives, as soon as it is not refused for overload; its other errors are let
-    through."""
-    while True:
-        try:
-            return attempt()
-        except OverloadedError as full:
-            await asyncio.sleep(full.retry_seconds * random.uniform(0.5, 1.0))
 
 
 class NoteStream:
@@ -44,7 +36,7 @@ class NoteStream:
     unwritten, and the bundle, which is kept from being freed until then.
 
     A note is some kilobytes of codes at most, so a slow reader holds nobody up: what is
-    written waits here.
+    written waits here. Sound is larger by far: it is made once the caller's share has room for it.
     """
 
     def __init__(
@@ -52,6 +44,7 @@ class NoteStream:
         served: ServedBundle,
         request: NoteRequest,
         client: ClientKey,
+        audio_bytes: Quota,
         seconds_left: float | None = None,
         *,
         audio_format: pb.AudioFormat = pb.AUDIO_FORMAT_UNSPECIFIED,
@@ -60,9 +53,12 @@ class NoteStream:
         """
         Args:
             client: whose turn it takes while it waits.
+            audio_bytes: of sound, where it is asked for: this note's part is held from its slot on until the
+                `with` block ends.
             seconds_left: until its caller gives up; None where that is open.
             audio_format: unspecified: replies hold codes.
-            whole: whether it comes from the engine in one delivery.
+            whole: whether it is to be had by `whole`: codes come from the engine in one delivery, and sound
+                is decoded while the note goes on being written.
 
         Raises:
             OverloadedError: the queue is full, or the note cannot be written in time.
@@ -71,8 +67,11 @@ class NoteStream:
         self._served = served
         self._engine = served.require_engine()
         self._audio_format = audio_format
+        self._audio_bytes = audio_bytes
+        self._whole = whole
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
-        self._handle = RequestHandle(request, self._deliveries.put_nowait, client, whole=whole)
+        in_one_piece = whole and audio_format == pb.AUDIO_FORMAT_UNSPECIFIED
+        self._handle = RequestHandle(request, self._deliveries.put_nowait, client, whole=in_one_piece)
         self._ended = False
         self._is_heard = False
         self._facts = current_facts()
@@ -107,48 +106,52 @@ class NoteStream:
             self._deliveries.get_nowait()
         self._deliveries.put_nowait(Delivery(error=NoteCancelledError("the note was cancelled")))
 
-    async def send(self, write: WriteReply, *, patient: bool = False) -> None:
+    async def send(self, write: WriteReply) -> None:
         """Sends the note as it comes, with the header in the first reply and the finish reason in the last.
 
-        Args:
-            patient: whether to wait for a place to decode it, rather than fail.
-
         Raises:
-            OverloadedError: there is no place to decode it.
             UnavailableError: the engine ends before the note does.
             NoteCancelledError: after `cancel`.
         """
-        manifest, decoding = self._served.manifest, self._served.decoding
+        manifest = self._served.manifest
         is_first = True
         delivery = Delivery()
-        with contextlib.ExitStack() as places:
-            stream: AudioStream | None = None
-            if self._audio_format != pb.AUDIO_FORMAT_UNSPECIFIED:
-                packer = AudioPacker(self._audio_format, manifest.codec.sample_rate)
-                place = await retry_while_overloaded(decoding.stream) if patient else decoding.stream()
-                stream = places.enter_context(place)
-            while delivery.finish is None:
-                delivery = await self._next()
-                replies: Iterable[pb.GenerateResponse]
-                if stream is None:
-                    replies = (_codes_reply(delivery, manifest.codec.n_codebooks),)
-                else:
-                    replies = _audio_replies(await _decode(delivery, stream, packer), delivery)
-                for reply in replies:
-                    if is_first:
-                        reply.header.CopyFrom(_header(self._handle.request, manifest))
-                        is_first = False
-                    if reply.finish_reason:
-                        reply.held_seconds = held_seconds(self._handle.held_frames, manifest)
-                    await write(reply)
+        stream: AudioStream | None = None
+        packer = AudioPacker(self._audio_format, manifest.codec.sample_rate)
+        while delivery.finish is None:
+            delivery = await self._next()
+            replies: Iterable[pb.GenerateResponse]
+            if self._audio_format == pb.AUDIO_FORMAT_UNSPECIFIED:
+                replies = (_codes_reply(delivery, manifest.codec.n_codebooks),)
+            else:
+                stream = stream or await self._audio_stream()
+                replies = _audio_replies(await _decode(delivery, stream, packer), delivery)
+            for reply in replies:
+                if is_first:
+                    reply.header.CopyFrom(_header(self._handle.request, manifest))
+                    is_first = False
+                if reply.finish_reason:
+                    reply.held_seconds = held_seconds(self._handle.held_frames, manifest)
+                await write(reply)
 
-    async def whole(self, *, patient: bool = False) -> pb.GenerateResponse:
-        """Returns one reply that says what all that `send` would send say together; raises the same.
+    async def _audio_stream(self) -> AudioStream:
+        """Waits for room for the sound. A note without a slot holds none, since others would wait for it."""
+        account = self._handle.client.caller
+        amount = audio_size(self._handle.request.held_frames, self._served.manifest)
+        if self._audio_format in RAW_FORMATS and not self._whole:
+            amount = min(amount, STREAMED_BYTES)
+        self._until_closed.enter_context(await self._audio_bytes.wait(account, amount))
+        return self._until_closed.enter_context(self._served.decoding.stream(account))
+
+    async def whole(self, whole: pb.GenerateResponse) -> None:
+        """Writes one reply that says what all that `send` would send say together; raises the same.
+
+        Args:
+            whole: an empty one.
 
         Raises:
             InvalidRequestError: it is too long for one message.
         """
-        whole = pb.GenerateResponse()
         codes: list[bytes] = []
         audio: list[bytes] = []
         n_frames = 0
@@ -158,9 +161,12 @@ class NoteStream:
             codes.append(reply.codes.data)
             audio.append(reply.audio)
             n_frames += reply.codes.n_frames
+            reply.ClearField("audio")  # a message keeps all that it has ever held
+            if reply.HasField("codes"):
+                reply.codes.ClearField("data")
             whole.MergeFrom(reply)
 
-        await self.send(gather, patient=patient)
+        await self.send(gather)
         whole.audio = b"".join(audio)
         if whole.HasField("codes"):
             whole.codes.data = b"".join(codes)
@@ -168,7 +174,6 @@ class NoteStream:
         if (n_bytes := whole.ByteSize()) > LARGEST_NOTE_BYTES:
             hint = "ask for codes, for another format, or for this note by Generate"
             raise InvalidRequestError([("audio", f"{n_bytes} bytes are too many for one message; {hint}")])
-        return whole
 
     async def _next(self) -> Delivery:
         delivery = await self._deliveries.get()
@@ -179,6 +184,12 @@ class NoteStream:
             self._is_heard = True
         self._ended = self._ended or delivery.finish is not None  # so that nothing is left to give up
         return delivery
+
+
+def audio_size(held_frames: int, manifest: pb.Manifest) -> int:
+    """Estimates the bytes of a note's sound: with a second for its release."""
+    codec = manifest.codec
+    return (held_frames * codec.hop_length + codec.sample_rate) * BYTES_PER_SAMPLE
 
 
 async def _decode(delivery: Delivery, stream: AudioStream, packer: AudioPacker) -> bytes:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from timbrel_bundle.request_fields import DEFAULT_SAMPLING
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server import own_version
 from timbrel_server.engine.request import ClientKey
 from timbrel_server.errors import InvalidRequestError, NotFoundError, shortened
-from timbrel_server.rpc.call_context import current_caller
+from timbrel_server.limits import Limits, Quota
+from timbrel_server.rpc.call_context import current_account
 from timbrel_server.rpc.handlers import Context, Sender, parse
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
 from timbrel_server.synthesizer import convert
-from timbrel_server.synthesizer.note_stream import NoteStream, retry_while_overloaded
+from timbrel_server.synthesizer.note_stream import NoteStream
 from timbrel_server.synthesizer.play import MAX_LIVE_NOTES, PlaySession
 from timbrel_server.synthesizer.streams import BatchItems, ItemStream, max_in_flight
 
-FILE_CHUNK_BYTES = 1 << 20
-"""The data of a GetFile reply, at most; gRPC refuses messages above 4 MiB by default."""
+FILE_CHUNK_BYTES = 64 << 10
+"""The data of a GetFile reply, at most: what is kept for each caller who does not read."""
+
+
+TURN_SECONDS = 0.005
+"""A piece that its caller reads is on its way within this time."""
 
 
 class SynthesizerService:
@@ -29,13 +35,15 @@ class SynthesizerService:
     They take undecoded bodies, so that bytes that are no message get a proper status.
     """
 
-    def __init__(self, registry: BundleRegistry, in_flight: int | None = None) -> None:
+    def __init__(self, registry: BundleRegistry, limits: Limits, in_flight: int | None = None) -> None:
         """
         Args:
             in_flight: as of `max_in_flight`.
         """
         self._registry = registry
+        self._limits = limits
         self._in_flight = in_flight
+        self._turns = Quota("pieces of files", 1, 1.0)
         self._closing = asyncio.Event()
 
     def drain(self) -> None:
@@ -47,8 +55,11 @@ class SynthesizerService:
         message = parse(pb.GenerateRequest, body)
         served = self._registry.find(message.bundle, message.bundle_hash)
         request = convert.note_request_from_pb(message, served.manifest)
-        client, seconds_left = ClientKey(current_caller()), context.time_remaining()
-        with NoteStream(served, request, client, seconds_left, audio_format=message.audio) as note:
+        client, seconds_left = ClientKey(current_account()), context.time_remaining()
+        audio_bytes, audio_format = self._limits.audio_bytes, message.audio
+        with NoteStream(
+            served, request, client, audio_bytes, seconds_left, audio_format=audio_format
+        ) as note:
             await context.send_initial_metadata(())  # tells the caller that the request is accepted
             await note.send(context.write)
 
@@ -56,22 +67,22 @@ class SynthesizerService:
         """Writes many notes, and sends each as soon as it is finished."""
         self._registry.find().require_engine()
         await context.send_initial_metadata(())
-        client = ClientKey(current_caller(), call=object(), patient=True)
-        items = BatchItems(lambda message: self._render(message, client), Sender(context))
-        await ItemStream(items.begin, self._max_in_flight()).run(bodies, self._closing)
+        client = ClientKey(current_account(), call=object(), patient=True)
+        items = BatchItems(functools.partial(self._render, client=client), Sender(context))
+        stream = ItemStream(items.begin, self._max_in_flight(), self._limits.notes, client.caller)
+        await stream.run(bodies, self._closing)
 
-    async def _render(self, message: pb.GenerateRequest, client: ClientKey) -> pb.GenerateResponse:
+    @contextlib.asynccontextmanager
+    async def _render(
+        self, message: pb.GenerateRequest, whole: pb.GenerateResponse, client: ClientKey
+    ) -> AsyncIterator[None]:
         """Writes a whole note of a batch."""
         served = self._registry.find(message.bundle, message.bundle_hash)
         request = convert.note_request_from_pb(message, served.manifest)
-        # Sound is decoded while the note goes on being written.
-        whole = message.audio == pb.AUDIO_FORMAT_UNSPECIFIED
-
-        def begin() -> NoteStream:
-            return NoteStream(served, request, client, audio_format=message.audio, whole=whole)
-
-        with served.in_hand(), await retry_while_overloaded(begin) as note:
-            return await note.whole(patient=True)
+        audio_bytes, audio_format = self._limits.audio_bytes, message.audio
+        with NoteStream(served, request, client, audio_bytes, audio_format=audio_format, whole=True) as note:
+            await note.whole(whole)
+            yield
 
     def _max_in_flight(self) -> int:
         """Returns one number for all bundles: items of one stream may name different ones."""
@@ -82,14 +93,14 @@ class SynthesizerService:
         """Plays many notes on one stream, whose keys go up while they sound."""
         self._registry.find().require_engine()
         await context.send_initial_metadata(())
-        client = ClientKey(current_caller(), call=object())
+        client = ClientKey(current_account(), call=object())
         session = PlaySession(lambda message: self._begin_live(message, client), Sender(context))
         await session.run(bodies, self._closing)
 
     def _begin_live(self, message: pb.NoteOn, client: ClientKey) -> NoteStream:
         served = self._registry.find(message.note.bundle, message.note.bundle_hash)
         request = convert.live_request_from_pb(message, served.manifest)
-        return NoteStream(served, request, client, audio_format=message.note.audio)
+        return NoteStream(served, request, client, self._limits.audio_bytes, audio_format=message.note.audio)
 
     async def locate(self, body: bytes, context: Context) -> pb.LocateResponse:
         """Says where on the timbre map a recording lies, and what lies around."""
@@ -97,7 +108,8 @@ class SynthesizerService:
         served = self._registry.find(message.bundle, message.bundle_hash)
         request = convert.locate_request_from_pb(message)
         served.require_engine()  # its start wants every core
-        reply = convert.location_to_pb(await served.locator.locate(request), served.bundle.timbre_map)
+        point = await served.locator.locate(request, current_account())
+        reply = convert.location_to_pb(point, served.bundle.timbre_map)
         reply.bundle_hash = served.manifest.bundle_hash
         return reply
 
@@ -140,18 +152,23 @@ class SynthesizerService:
                 [("offset", f"{message.offset} is beyond the end: {file.name} has {file.size} bytes")]
             )
         total_size: int | None = file.size
-        async for data in _read_chunks(served.bundle.path / file.name, message.offset):
-            await context.write(pb.GetFileResponse(data=data, total_size=total_size))
-            total_size = None
+        offset = message.offset
+        with served.in_hand():
+            while total_size is not None or offset < file.size:
+                data = await served.files.read_soon(file.name, offset, FILE_CHUNK_BYTES)
+                reply = pb.GetFileResponse(data=data, total_size=total_size)
+                await self._write_in_turn(reply, context)
+                if not data:
+                    break  # it is at its end
+                offset, total_size = offset + len(data), None
 
-
-async def _read_chunks(path: Path, offset: int) -> AsyncIterator[bytes]:
-    """Reads a file's bytes from the offset on: at least one chunk, which is empty at the file's end."""
-    with await asyncio.to_thread(path.open, "rb") as file:
-        file.seek(offset)
-        data = await asyncio.to_thread(file.read, FILE_CHUNK_BYTES)
-        yield data
-        while len(data) == FILE_CHUNK_BYTES and (
-            data := await asyncio.to_thread(file.read, FILE_CHUNK_BYTES)
-        ):
-            yield data
+    async def _write_in_turn(self, reply: pb.GetFileResponse, context: Context) -> None:
+        """Callers take turns, one piece at a time. Who does not read misses the rest of it: nobody waits."""
+        with await self._turns.wait(current_account()):
+            writing = asyncio.ensure_future(context.write(reply))
+            try:
+                await asyncio.wait((writing,), timeout=TURN_SECONDS)
+            except asyncio.CancelledError:
+                writing.cancel()
+                raise
+        await writing

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.errors import InvalidRequestError, ServiceError, UnavailableError, presentable
+from timbrel_server.limits import Quota
 from timbrel_server.rpc.handlers import parse
 
 LEAST_IN_FLIGHT = 32
 
-BeginItem = Callable[[bytes], Coroutine[Any, Any, None]]
-"""Takes an item's body; the coroutine works on it until it has been answered. It lets no error out, but
-InvalidRequestError, before there is a coroutine, where the body is no message."""
 
-Render = Callable[[pb.GenerateRequest], Awaitable[pb.GenerateResponse]]
-"""Writes a whole note. Raises ServiceErrors."""
+class Item(NamedTuple):
+    """An item of a stream, read."""
+
+    n_notes: int
+    """Notes that it asks for."""
+
+    work: Callable[[], Coroutine[Any, Any, None]]
+    """Works on it until it has been answered. Lets no error out."""
+
+
+BeginItem = Callable[[bytes], Item]
+"""Takes an item's body. Raises InvalidRequestError where it is no message."""
+
+Render = Callable[[pb.GenerateRequest, pb.GenerateResponse], AbstractAsyncContextManager[None]]
+"""Writes a whole note into a reply, which is to be on its way when the block ends. Raises ServiceErrors."""
 
 
 def max_in_flight(n_slots: int, asked: int | None = None) -> int:
@@ -58,13 +72,17 @@ class ItemStream:
     """Reads items and has them worked on, so many at once; each is answered when it is ready. What else there
     is waits where it is, since the stream's flow control holds back whoever sends what is not read."""
 
-    def __init__(self, begin: BeginItem, max_in_flight: int) -> None:
+    def __init__(self, begin: BeginItem, max_in_flight: int, notes: Quota, account: str) -> None:
         """
         Args:
             max_in_flight: items that may be read and not yet be answered, at least 1.
+            notes: of all streams: an item is read once there is a place for a note in it.
+            account: whose.
         """
         self._begin = begin
         self._places = asyncio.Semaphore(max_in_flight)
+        self._notes = notes
+        self._account = account
 
     async def run(self, bodies: AsyncIterator[bytes], closing: asyncio.Event) -> None:
         """Reads until the stream is half-closed, and returns once the last item has been answered.
@@ -87,12 +105,22 @@ class ItemStream:
         messages = aiter(bodies)
         while True:
             await self._places.acquire()
-            try:
-                body = await anext(messages)
-            except StopAsyncIteration:
-                return
-            task = items.create_task(self._begin(body))
-            task.add_done_callback(lambda _: self._places.release())
+            with contextlib.ExitStack() as reading:
+                place = reading.enter_context(await self._notes.wait(self._account))
+                try:
+                    body = await anext(messages)
+                except StopAsyncIteration:
+                    return
+                item = self._begin(body)
+                if item.n_notes > 1:  # all at once: items that had some each could wait for one another
+                    place.close()
+                    reading.enter_context(await self._notes.wait(self._account, item.n_notes))
+                task = items.create_task(item.work())
+                task.add_done_callback(functools.partial(self._answered, reading.pop_all()))
+
+    def _answered(self, places: contextlib.ExitStack, _: asyncio.Task[None]) -> None:
+        places.close()
+        self._places.release()
 
 
 class BatchItems:
@@ -107,23 +135,26 @@ class BatchItems:
         self._write = write
         self._live: set[int] = set()
 
-    def begin(self, body: bytes) -> Coroutine[Any, Any, None]:
+    def begin(self, body: bytes) -> Item:
         """Takes the next item on. Raises InvalidRequestError where the body is no message."""
         item = parse(pb.GenerateBatchRequest, body)
         if item.id in self._live:
-            return self._refuse(item.id, f"{item.id} is the id of an item that lives still")
+            description = f"{item.id} is the id of an item that lives still"
+            return Item(1, functools.partial(self._refuse, item.id, description))
         self._live.add(item.id)
-        return self._work(item)
+        return Item(1, functools.partial(self._work, item))
 
     async def _work(self, item: pb.GenerateBatchRequest) -> None:
         response = pb.GenerateBatchResponse(id=item.id)
-        try:
-            response.note.CopyFrom(await self._render(item.note))
-            response.status.SetInParent()
-        except Exception as error:
-            response.status.CopyFrom(presentable(error, "GenerateBatch").to_status())
-        self._live.discard(item.id)  # so that the id is free once the caller knows that it is
-        await self._write(response)
+        async with contextlib.AsyncExitStack() as until_written:
+            try:
+                await until_written.enter_async_context(self._render(item.note, response.note))
+                response.status.SetInParent()
+            except Exception as error:
+                response.ClearField("note")
+                response.status.CopyFrom(presentable(error, "GenerateBatch").to_status())
+            self._live.discard(item.id)  # so that the id is free once the caller knows that it is
+            await self._write(response)
 
     async def _refuse(self, item_id: int, description: str) -> None:
         status = InvalidRequestError([("id", description)]).to_status()

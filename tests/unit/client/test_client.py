@@ -133,7 +133,6 @@ def test_the_environment_names_the_server(scripted: ScriptedServer, monkeypatch:
         (grpc.StatusCode.INVALID_ARGUMENT, timbrel.InvalidRequestError),
         (grpc.StatusCode.NOT_FOUND, timbrel.NotFoundError),
         (grpc.StatusCode.DEADLINE_EXCEEDED, timbrel.DeadlineExceededError),
-        (grpc.StatusCode.CANCELLED, timbrel.CancelledError),
         (grpc.StatusCode.UNAUTHENTICATED, timbrel.AuthenticationError),
         (grpc.StatusCode.UNAVAILABLE, timbrel.UnavailableError),
         (grpc.StatusCode.FAILED_PRECONDITION, timbrel.BundleMismatchError),
@@ -148,6 +147,20 @@ def test_a_fault_raises_its_error_and_nothing_of_grpc(
         client.generate(CENTRE)
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
     assert len(scripted.requests) == (4 if kind is timbrel.UnavailableError else 1)  # it may be back soon
+
+
+def test_a_call_that_a_server_cancels_as_it_ends_is_made_again(scripted: ScriptedServer) -> None:
+    def cut_once(context: grpc.ServicerContext) -> None:
+        if len(scripted.requests) == 1:
+            context.abort(grpc.StatusCode.CANCELLED, "the server is going")
+
+    scripted.fault = cut_once
+    with timbrel.Client(scripted.address) as client:
+        assert len(client.generate(CENTRE).codes) == 7
+        assert len(scripted.requests) == 2
+        scripted.fault = lambda context: context.abort(grpc.StatusCode.CANCELLED, "the server is gone")
+        with pytest.raises(timbrel.UnavailableError, match="it cut the call"):
+            client.generate(CENTRE)
 
 
 def overloaded(context: grpc.ServicerContext) -> None:

@@ -13,11 +13,10 @@ import pytest
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.timbre_encoder import TimbreEncoder
-from timbrel_server.errors import InvalidRequestError, OverloadedError
+from timbrel_server.errors import InvalidRequestError
 from timbrel_server.served_bundles.locator import LocateRequest, Locator
 
 RATE = 16_000
-CAPACITY = 3
 PATIENCE_SECONDS = 60.0
 
 
@@ -28,7 +27,7 @@ def tone(hertz: float, seconds: float = 0.5) -> LocateRequest:
 
 @pytest.fixture
 def locator(tiny_bundle: Path) -> Iterator[Locator]:
-    made = Locator(Bundle.open(tiny_bundle), CAPACITY)
+    made = Locator(Bundle.open(tiny_bundle))
     yield made
     made.close()
 
@@ -52,24 +51,25 @@ def test_together_they_lie_where_the_encoder_puts_each(locator: Locator, tiny_bu
     run(test)
 
 
-def test_one_too_many_is_told_when_to_come_back(locator: Locator) -> None:
+def test_callers_take_turns(locator: Locator) -> None:
     async def test() -> None:
-        tasks = [asyncio.create_task(locator.locate(tone(220.0))) for _ in range(CAPACITY)]
+        order: list[str] = []
+
+        async def locate(account: str) -> None:
+            await locator.locate(tone(220.0), account)
+            order.append(account)
+
+        greedy = [asyncio.create_task(locate("greedy")) for _ in range(6)]
         await asyncio.sleep(0)  # lets them queue; none can be done before the loop turns again
-        with pytest.raises(OverloadedError) as caught:
-            await locator.locate(tone(220.0))
-        assert caught.value.retry_seconds > 0
-        await asyncio.gather(*tasks)
-        await locator.locate(tone(220.0))
+        await asyncio.gather(*greedy, locate("modest"))
+        assert order.index("modest") == 1
 
     run(test)
 
 
 def test_who_gives_up_leaves_the_queue(locator: Locator) -> None:
     async def test() -> None:
-        tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(locator.locate(tone(220.0))) for _ in range(CAPACITY)
-        ]
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(locator.locate(tone(220.0))) for _ in range(3)]
         await asyncio.sleep(0)
         tasks[-1].cancel()
         with pytest.raises(asyncio.CancelledError):

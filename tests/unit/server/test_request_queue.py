@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
 from timbrel_server.engine.request import ClientKey, NoteRequest, RequestHandle
-from timbrel_server.engine.request_queue import PATIENT_FACTOR, QueueFull, RequestQueue
+from timbrel_server.engine.request_queue import QueueFull, RequestQueue
 
 
 def handle(
@@ -132,14 +133,9 @@ def test_however_many_callers_there_are_the_queue_is_bounded() -> None:
 
 def test_those_who_wait_patiently_do_not_take_the_places_of_those_who_do_not() -> None:
     queue = RequestQueue(capacity=4, n_frames=100)
-    patient = [handle("a", frames=50, patient=True) for _ in range(PATIENT_FACTOR * 4)]
-    for each in patient:
-        queue.put(each)
-    with pytest.raises(QueueFull):
-        queue.put(handle("a", patient=True))
+    for _ in range(100):
+        queue.put(handle("a", frames=50, patient=True))
     assert fill(queue, "a") == 4
-    queue.remove(patient[0])
-    queue.put(handle("a", patient=True))
 
 
 class Slots:
@@ -155,6 +151,49 @@ def test_a_request_that_finds_a_free_slot_does_not_count() -> None:
     assert fill(queue, "a") == 5
     assert len(queue) == 5
     assert queue.n_free == -2
+
+
+def shared_by(*callers: tuple[str, int], share: int = 4) -> Counter[str]:
+    """Who has how many of 16 slots, after each caller has asked for so much."""
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=share)
+    slots = Slots(16)
+    queue.join(slots)
+    taken: Counter[str] = Counter()
+    for caller, n_requests in callers:
+        for _ in range(n_requests):
+            queue.put(handle(caller))
+        while slots.n_free and queue.has_for(slots):
+            taken[queue.take().client.caller] += 1
+            slots.n_free -= 1
+    return taken
+
+
+def test_one_caller_alone_has_all_slots() -> None:
+    assert shared_by(("greedy", 40)) == {"greedy": 16}
+
+
+def test_in_light_company_a_caller_has_its_share() -> None:
+    assert shared_by(("modest", 1), ("greedy", 40)) == {"modest": 1, "greedy": 4}
+
+
+def test_where_all_ask_for_much_all_slots_are_used() -> None:
+    assert shared_by(("other", 10), ("greedy", 40)) == {"other": 10, "greedy": 6}
+
+
+def test_a_slot_that_is_left_counts_no_more() -> None:
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=2)
+    slots = Slots(16)
+    queue.join(slots)
+    queue.put(handle("modest"))
+    queue.take()
+    for _ in range(9):
+        queue.put(handle("greedy"))
+    held = [queue.take() for _ in range(2)]
+    assert not queue.has_for(slots)
+    queue.leave_slot(held.pop())
+    assert queue.has_for(slots) and queue.take().client.caller == "greedy"
+    assert not queue.has_for(slots)
+    assert len(queue.drain()) == 6 and len(queue) == 0
 
 
 def test_a_key_that_is_up_before_its_slot_is_taken_is_little_work_ahead() -> None:

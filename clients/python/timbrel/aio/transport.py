@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -38,14 +38,15 @@ _Reply = TypeVar("_Reply")
 class StreamCall(Generic[_Reply]):
     """A call with streams both ways: `async for` gives its replies, and raises subclasses of TimbrelError."""
 
-    def __init__(self, call: Any, address: str) -> None:
+    def __init__(self, call: Any, transport: Transport) -> None:
         """Use `Transport.play` or `Transport.generate_batch`."""
         self._call = call
-        self._address = address
+        self._transport = transport
+        self._is_cancelled = False
 
     async def __aiter__(self) -> AsyncIterator[_Reply]:
         try:
-            with _translated(self._address):
+            with self._transport.translated(lambda: self._is_cancelled):
                 async for reply in self._call:
                     yield _decoded(reply)
         finally:
@@ -53,6 +54,7 @@ class StreamCall(Generic[_Reply]):
 
     def cancel(self) -> None:
         """Ends it, and every note on it, at once."""
+        self._is_cancelled = True
         self._call.cancel()
 
 
@@ -73,6 +75,7 @@ class Transport:
             RuntimeError: this process was forked from one that had called a server.
         """
         self._address = address
+        self._is_closed = False
         self._channel = _open_channel(security or Security(), address, token)
         self._stub = pb_grpc.SynthesizerStub(self._channel)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
@@ -106,25 +109,52 @@ class Transport:
         self, requests: AsyncIterator[pb.GenerateBatchRequest]
     ) -> StreamCall[pb.GenerateBatchResponse]:
         """Opens a stream, which lasts until `requests` ends and the last of them is answered."""
-        return StreamCall(self._stub.GenerateBatch(requests, metadata=self._metadata), self._address)
+        return StreamCall(self._stub.GenerateBatch(requests, metadata=self._metadata), self)
 
     def play(self, requests: AsyncIterator[pb.PlayRequest]) -> StreamCall[pb.PlayResponse]:
         """Opens a stream, which lasts for as long as it is wanted."""
-        return StreamCall(self._stub.Play(requests, metadata=self._metadata), self._address)
+        return StreamCall(self._stub.Play(requests, metadata=self._metadata), self)
 
     async def close(self) -> None:
         """Ends every call and closes the channel."""
+        self._is_closed = True
         await self._channel.close(None)
 
+    @contextlib.contextmanager
+    def translated(self, is_cancelled: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Lets no error of gRPC out.
+
+        Args:
+            is_cancelled: tells whether the call was cancelled here. One that was not was cut by a server that
+                was about to end: gRPC gives such calls up as CANCELLED.
+        """
+        try:
+            yield
+        except grpc.RpcError as error:
+            translated = _translate(error, self._address)
+            if not isinstance(translated, CancelledError):
+                raise translated from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Not this task was cancelled, but the call, or the connection was closed: gRPC says it alike.
+            translated = CancelledError("the call was cancelled, or its client closed")
+        else:
+            return
+        if self._is_closed or is_cancelled():
+            raise translated from None
+        raise UnavailableError(f"the server at {self._address} is not available: it cut the call") from None
+
     async def _unary(self, method: Any, request: object, timeout: float | None) -> object:
-        with _translated(self._address):
+        with self.translated():
             return _decoded(await method(request, timeout=timeout, metadata=self._metadata))
 
     async def _stream(self, method: Any, request: object, timeout: float | None) -> AsyncGenerator[Any, None]:
         """Yields the replies; a caller that leaves early cancels the call."""
         call = method(request, timeout=timeout, metadata=self._metadata)
         try:
-            with _translated(self._address):
+            with self.translated():
                 async for reply in call:
                     yield _decoded(reply)
         finally:
@@ -136,21 +166,6 @@ def _decoded(reply: _Reply | None) -> _Reply:
     if reply is None:
         raise ServerError(UNDECODABLE)
     return reply
-
-
-@contextlib.contextmanager
-def _translated(address: str) -> Iterator[None]:
-    """Lets no error of gRPC out."""
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise _translate(error, address) from None
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        # Not this task was cancelled, but the call, or the connection was closed: gRPC says it the same way.
-        raise CancelledError("the call was cancelled, or its client closed") from None
 
 
 def _translate(error: grpc.RpcError, address: str) -> TimbrelError:

@@ -18,9 +18,16 @@ from starlette.routing import Route, WebSocketRoute
 from timbrel.core.location import Location, location_from_pb
 from timbrel.core.model import model_from_pb
 from timbrel.core.timbre import point_of
-from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError
+from timbrel.errors import ServerError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, AllowedHosts
-from timbrel.explore.http_common import ERROR_HANDLERS, FRESH, cancel_on_disconnect, error_reply, read_body
+from timbrel.explore.http_common import (
+    ERROR_HANDLERS,
+    FRESH,
+    Uploads,
+    cancel_on_disconnect,
+    error_reply,
+    read_body,
+)
 from timbrel.explore.instruments import Instruments
 from timbrel.explore.parameters import describe_fields, note_request, read_query, recording_request
 from timbrel.explore.session import Session
@@ -35,11 +42,13 @@ MAX_BODY_BYTES = 1024
 
 MAX_RECORDING_BYTES = 32 * 2**20
 
+MAX_UPLOADS = 8
+"""How many recordings are on their way; the slowest makes room for one more."""
+
 MAX_RECORDINGS = 2
-"""How many recordings are in hand; more wait."""
+"""How many are being read and located; more wait."""
 
 UPLOAD_SECONDS = 60.0
-"""Who sends slowly keeps others waiting."""
 
 N_NEAREST = 8
 
@@ -78,6 +87,7 @@ class ServerRoutes:
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
+        self._uploads = Uploads(MAX_UPLOADS)
         self._room_for_recordings = asyncio.Semaphore(MAX_RECORDINGS)
 
     async def model(self, _: Request) -> Response:
@@ -120,13 +130,8 @@ class ServerRoutes:
     async def locate(self, request: Request) -> Response:
         """Finds where a recording lies that was dropped on the map."""
         pitch = read_query(request.query_params, {"pitch": float})
+        content = await self._uploads.read(request, MAX_RECORDING_BYTES, "the recording", UPLOAD_SECONDS)
         async with self._room_for_recordings:
-            try:
-                async with asyncio.timeout(UPLOAD_SECONDS):
-                    content = await read_body(request, MAX_RECORDING_BYTES, "the recording")
-            except TimeoutError:
-                reason = f"the recording did not arrive within {UPLOAD_SECONDS:g} seconds"
-                raise DeadlineExceededError(reason) from None
             location = await cancel_on_disconnect(request, self._locate(content, pitch.get("pitch")))
         return JSONResponse({**_location_json(location), **pitch})
 

@@ -6,6 +6,7 @@ An error becomes a code, an HTTP status and one clear line of JSON.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 from collections.abc import Coroutine, Mapping
@@ -24,6 +25,9 @@ GONE_STATUS = 499
 
 READ_ON_FACTOR = 4
 """So many times the limit is read and thrown away, so that a browser still sending hears what was wrong."""
+
+BODY_SECONDS = 10.0
+"""The time that a small body has to arrive."""
 
 FRESH = {"cache-control": "no-store"}
 """The header of what may not be kept."""
@@ -116,17 +120,67 @@ ERROR_HANDLERS: dict[type[Exception], ExceptionHandler] = {
 """How Starlette answers each exception that leaves a handler of ours."""
 
 
-async def read_body(request: Request, max_bytes: int, what: str) -> bytes:
+class Uploads:
+    """Reads large bodies, so many at once. Where one more comes, the slowest gives way."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._unfinished: list[_Upload] = []
+
+    async def read(self, request: Request, max_bytes: int, what: str, seconds: float) -> bytes:
+        """Does what `read_body` does."""
+        upload = _Upload(asyncio.get_running_loop().time())
+        self._unfinished.append(upload)
+        try:
+            if len(self._unfinished) > self._most:
+                self._unfinished.remove(slowest := min(self._unfinished[:-1], key=_Upload.speed))
+                slowest.give_way()
+            return await read_body(request, max_bytes, what, seconds, upload)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._unfinished.remove(upload)
+
+
+@dataclass(eq=False)
+class _Upload:
+    began: float
+    n_bytes: int = 0
+    time: asyncio.Timeout | None = None
+
+    def speed(self) -> float:
+        """Returns bytes per second so far."""
+        return self.n_bytes / max(asyncio.get_running_loop().time() - self.began, 1e-3)
+
+    def give_way(self) -> None:
+        if self.time is not None:
+            self.time.reschedule(asyncio.get_running_loop().time())
+
+
+async def read_body(
+    request: Request, max_bytes: int, what: str, seconds: float = BODY_SECONDS, upload: _Upload | None = None
+) -> bytes:
     """Reads the body of a request, no further than it is wanted; a message calls it `what`.
 
     Raises:
         TooLargeError: it is longer than `max_bytes`, of which no more are held.
+        DeadlineExceededError: it did not arrive within so many seconds, or as fast as others.
         ClientDisconnect: the caller has left.
     """
+    upload = upload or _Upload(0.0)
+    try:
+        async with asyncio.timeout(seconds) as upload.time:
+            return await _read_body(request, max_bytes, what, upload)
+    except TimeoutError:
+        reason = f"{what} did not arrive within {seconds:g} seconds, or slower than others"
+        raise errors.DeadlineExceededError(reason) from None
+
+
+async def _read_body(request: Request, max_bytes: int, what: str, upload: _Upload) -> bytes:
     parts: list[bytes] = []
     n_bytes = 0
     async for part in request.stream():
         n_bytes += len(part)
+        upload.n_bytes = n_bytes
         if n_bytes <= max_bytes:
             parts.append(part)
         else:

@@ -13,6 +13,7 @@ import webbrowser
 from collections.abc import Iterator, Mapping
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from timbrel.errors import AuthenticationError, InvalidRequestError, MissingExtraError, TimbrelError
 from timbrel.explore.access import AccessMiddleware, is_wildcard
@@ -24,6 +25,12 @@ from timbrel.settings import is_loopback
 
 MAX_MESSAGE_BYTES = 16 * 1024
 """How large one WebSocket message of a page may be: a note takes 200."""
+
+REQUEST_SECONDS = 10.0
+"""The time that a request's head has to arrive, and the next one after it."""
+
+MAX_CONNECTIONS = 256
+"""Connections at once, of many pages. The one that has waited longest for a request makes room for more."""
 
 GRACE_SECONDS = 2
 """For answers that are being sent when the explorer is told to end."""
@@ -50,6 +57,51 @@ def explore(options: ExploreOptions) -> int:
             backend.close()
 
 
+class TimedConnection(H11Protocol):
+    """A connection of a browser's. It is closed where it waits for a request that does not arrive, and, once
+    there are many, where it has waited longest."""
+
+    _waiting_since: float | None = None
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look()
+        if len(self.connections) > MAX_CONNECTIONS:
+            waiting = [
+                (each._waiting_since, each.transport)
+                for each in self.connections
+                if isinstance(each, TimedConnection) and each._waiting_since is not None
+            ]
+            min(waiting, key=lambda each: each[0])[1].abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._wait(False)
+
+    def _look(self) -> None:
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        became_websocket = self.transport.get_protocol() is not self
+        self._wait(not is_answering and not became_websocket)
+
+    def _wait(self, waits: bool) -> None:
+        """Begins to count when it begins to wait: bytes that come meanwhile make no difference."""
+        if waits and self._patience is None:
+            self._waiting_since = self.loop.time()
+            self._patience = self.loop.call_later(REQUEST_SECONDS, self.transport.abort)
+        elif not waits and self._patience is not None:
+            self._patience.cancel()
+            self._patience = self._waiting_since = None
+
+
 class PageServer(uvicorn.Server):
     """Is uvicorn with the signals left to the explorer: it would raise them again once it has ended."""
 
@@ -63,7 +115,7 @@ def make_server(app: AccessMiddleware, options: ExploreOptions) -> PageServer:
     config = uvicorn.Config(
         app,
         loop="none",
-        http="h11",
+        http=TimedConnection,
         ws="websockets-sansio",
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,  # noise does not get smaller, and every chunk would wait for it

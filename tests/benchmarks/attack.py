@@ -1,0 +1,487 @@
+"""A server under attack: what it takes of memory meanwhile, how long others wait, and what a greedy caller
+leaves them.
+
+Examples:
+    python tests/benchmarks/attack.py                       all of it on the tiny bundle; six minutes or so
+    python tests/benchmarks/attack.py --quick               at a tenth of the size
+    python tests/benchmarks/attack.py --parts fairness      one part: memory, fairness or restarts
+    python tests/benchmarks/attack.py --times 10            ten times the size
+
+Attackers are processes of their own on the same cores as the server and who is attacked. Strangers have no
+token; ann has one and attacks, bob has one and is measured. kept is bob's rate in ann's company over his rate
+alone. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import multiprocessing
+import random
+import signal
+import statistics
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.pop(0)  # this folder, whose profile.py would stand before Python's own
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import grpc
+from benchmarks.harness.report import Bar, Report
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hostile_floods import FloodPeer, ServerMemory, gzip_bomb
+from hostile_peer import PING, frame, message
+from server_process import ServerProcess
+
+import timbrel
+from timbrel_protos.inference import grpc_service_pb2 as oip
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+TINY_BUNDLE = Path(__file__).resolve().parents[1] / "data" / "tiny_bundle"
+MIB = 1 << 20
+ANN, BOB = "token-of-ann", "token-of-bob"
+SYNTHESIZER = "/timbrel.v1.Synthesizer"
+STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+FRESH = (("grpc.use_local_subchannel_pool", 1),)
+PATIENCE_SECONDS = 30.0
+
+ATTACK_SECONDS = 8.0
+AFTER_SECONDS = 10.0
+FAIR_SECONDS = 3.0
+N_ROUNDS = 3
+GREED = 100
+N_RESTARTS = 20
+N_CALLERS = 8
+
+MOST_MIB = 400.0
+MOST_LEFT_MIB = 50.0
+LONGEST_NOTE_SECONDS = 1.0
+LONGEST_HEALTH_SECONDS = 0.1
+LEAST_KEPT = 0.4
+
+
+def note(seconds: float = 0.5, audio: int = pb.AUDIO_FORMAT_UNSPECIFIED) -> pb.GenerateRequest:
+    chosen: Any = audio
+    return pb.GenerateRequest(
+        timbre=pb.Timbre(x=0.1, y=0.2),
+        pitch=60,
+        seconds=seconds,
+        seed=random.getrandbits(32),
+        audio=chosen,
+    )
+
+
+def inference(n_notes: int, seconds: float) -> oip.ModelInferRequest:
+    request = oip.ModelInferRequest(model_name="tiny")
+    for name, datatype, width, number in (
+        *(("TIMBRE", "FP32", 2, b"\0\0\0\0"), ("PITCH", "INT32", 1, b"\x3c\0\0\0")),
+        *(("VELOCITY", "INT32", 1, b"\x64\0\0\0"), ("SECONDS", "FP32", 1, struct.pack("<f", seconds))),
+        ("SEED", "UINT64", 1, bytes(8)),
+    ):
+        request.inputs.add(name=name, datatype=datatype, shape=(n_notes, width))
+        request.raw_input_contents.append(n_notes * width * number)
+    return request
+
+
+def recording(seconds: float) -> pb.LocateRequest:
+    n_samples = int(16_000 * seconds)
+    samples = b"".join(struct.pack("<f", 0.3 * ((n % 73) / 36.5 - 1)) for n in range(73))
+    audio = (samples * (n_samples // 73 + 1))[: 4 * n_samples]
+    return pb.LocateRequest(audio=audio, sample_rate=16_000, pitch=60)
+
+
+# Attacks: each runs in a process of its own, for ATTACK_SECONDS or until it is done.
+
+
+def fill(address: str, path: str, token: str, body: bytes, n_streams: int, own_window: int = 65_535) -> None:
+    """Opens so many streams, 200 on each connection, and sends on them for as long as it lasts."""
+    with contextlib.ExitStack() as peers:
+        crowd = [
+            peers.enter_context(FloodPeer(address, own_window=own_window)) for _ in range(0, n_streams, 200)
+        ]
+        for number in range(n_streams):
+            crowd[number // 200].open(path, token, body)
+        end = time.monotonic() + ATTACK_SECONDS
+        while time.monotonic() < end:
+            for peer in crowd:
+                peer.pump(seconds=0.05)
+
+
+def bombs(address: str, times: float) -> None:
+    bomb = gzip_bomb(int(256 * MIB))
+    for path in (f"{SYNTHESIZER}/Locate", HEALTH_CHECK):
+        for _ in range(max(1, round(2 * times))):
+            with FloodPeer(address) as peer:
+                stream = peer.open(path, "", bomb, encoding="gzip", end=True)
+                peer.pump(lambda peer=peer, stream=stream: stream in peer.ended, 2.0)  # type: ignore[misc]
+
+
+def pings(address: str, times: float) -> None:
+    with FloodPeer(address) as one, FloodPeer(address) as other:
+        for peer in (one, other):
+            peer.write(frame(PING, 0, 0, b"8 bytes.") * int(11 * MIB * times / 17))
+        while (one.unsent and not one.is_closed) or (other.unsent and not other.is_closed):
+            one.pump(seconds=0.05)
+            other.pump(seconds=0.05)
+
+
+def unfinished(address: str, times: float) -> None:
+    body = message(bytes(4 * MIB - 100), announced=4 * MIB - 10)
+    fill(address, f"{SYNTHESIZER}/Generate", "", body, int(300 * times))
+
+
+def unfinished_health(address: str, times: float) -> None:
+    body = message(bytes(4 * MIB - 100), announced=4 * MIB - 10)
+    fill(address, HEALTH_CHECK, "", body, int(300 * times))
+
+
+def infer_streams(address: str, times: float) -> None:
+    items = message(inference(32, 2.0).SerializeToString()) * 60
+    fill(address, STREAM_INFER, ANN, items, max(1, int(12 * times)))
+
+
+def batch_streams(address: str, times: float) -> None:
+    items = message(pb.GenerateBatchRequest(id=1, note=note(2.0)).SerializeToString())
+    items = b"".join(
+        message(pb.GenerateBatchRequest(id=number, note=note(2.0)).SerializeToString())
+        for number in range(60)
+    )
+    fill(address, f"{SYNTHESIZER}/GenerateBatch", ANN, items, int(300 * times))
+
+
+def unread_files(address: str, times: float) -> None:
+    asked = message(pb.GetFileRequest(name="codec.safetensors").SerializeToString())
+    fill(address, f"{SYNTHESIZER}/GetFile", ANN, asked, int(1000 * times), own_window=0)
+
+
+def unread_audio(address: str, times: float) -> None:
+    items = b"".join(
+        message(
+            pb.GenerateBatchRequest(id=number, note=note(2.4, pb.AUDIO_FORMAT_FLOAT32)).SerializeToString()
+        )
+        for number in range(60)
+    )
+    fill(address, f"{SYNTHESIZER}/GenerateBatch", ANN, items, int(110 * times), own_window=0)
+
+
+def large_recordings(address: str, times: float) -> None:
+    body = message(recording(46.0).SerializeToString())
+    fill(address, f"{SYNTHESIZER}/Locate", ANN, body, int(40 * times))
+
+
+ATTACKS: dict[str, Callable[[str, float], None]] = {
+    "gzip bombs": bombs,
+    "pings": pings,
+    "unfinished, no token": unfinished,
+    "unfinished health": unfinished_health,
+    "inference streams": infer_streams,
+    "batch streams": batch_streams,
+    "unread files": unread_files,
+    "unread audio": unread_audio,
+    "large recordings": large_recordings,
+}
+
+
+class Probe:
+    """Asks for one thing on and on, in a thread, and keeps how long it took."""
+
+    def __init__(self, address: str, ask: Callable[[grpc.Channel], None]) -> None:
+        self._over = threading.Event()
+        self._address = address
+        self._ask = ask
+        self.seconds: list[float] = []
+        self.faults: Counter[str] = Counter()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> float:
+        """Returns the longest time that it took."""
+        self._over.set()
+        self._thread.join()
+        return max(self.seconds, default=PATIENCE_SECONDS)
+
+    def _run(self) -> None:
+        with grpc.insecure_channel(self._address, FRESH) as channel:
+            while not self._over.wait(0.05):
+                began = time.monotonic()
+                try:
+                    self._ask(channel)
+                except grpc.RpcError as error:
+                    self.faults[error.code().name] += 1
+                self.seconds.append(time.monotonic() - began)
+
+
+def ask_for_note(channel: grpc.Channel) -> None:
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    list(stub.Generate(note(0.3), metadata=bearer(BOB), timeout=PATIENCE_SECONDS))
+
+
+def ask_for_health(channel: grpc.Channel) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_SECONDS)
+
+
+def bearer(token: str) -> tuple[tuple[str, str]]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+@contextlib.contextmanager
+def in_process(work: Callable[..., None], *arguments: Any) -> Iterator[multiprocessing.process.BaseProcess]:
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments, daemon=True)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.join()
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[ServerProcess]:
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = Path(folder) / "tokens"
+        tokens.write_text(f"ann:{ANN}\nbob:{BOB}\n")
+        tokens.chmod(0o600)
+        server = ServerProcess(TINY_BUNDLE, "--token-file", str(tokens))
+        try:
+            for ask in (ask_audio, ask_locate):  # which loads what they need: no attacker's doing
+                asyncio.run(ask_once(server.address, ask))
+            yield server
+        finally:
+            server.close()
+
+
+def measure_memory(times: float) -> list[dict[str, Any]]:
+    rows = []
+    for name, attack in ATTACKS.items():
+        with serving() as server:
+            memory = ServerMemory(server.process.pid)
+            memory.forget_peak()
+            with in_process(attack, server.address, times) as process:
+                notes, health = Probe(server.address, ask_for_note), Probe(server.address, ask_for_health)
+                process.join(ATTACK_SECONDS * max(1.0, times) + 30)
+                slowest_note, slowest_health = notes.stop(), health.stop()
+            peak = memory.peak
+            time.sleep(AFTER_SECONDS)
+            row = {
+                "attack": name,
+                "before_mib": round(memory.before / MIB),
+                "peak_mib": round(peak / MIB),
+                "left_mib": round((memory.resident - memory.before) / MIB),
+                "note_seconds": round(slowest_note, 3),
+                "health_seconds": round(slowest_health, 3),
+                "notes": len(notes.seconds),
+                "faults": dict(notes.faults + health.faults),
+            }
+            rows.append(row)
+            print(row, flush=True)
+    return rows
+
+
+# Fairness: ann asks GREED times at once for what bob asks once.
+
+Ask = Callable[[grpc.aio.Channel, str], Any]
+
+
+async def ask_generate(channel: grpc.aio.Channel, token: str) -> None:
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    async for _ in stub.Generate(note(), metadata=bearer(token)):
+        pass
+
+
+async def ask_audio(channel: grpc.aio.Channel, token: str) -> None:
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    async for _ in stub.Generate(note(audio=pb.AUDIO_FORMAT_PCM16), metadata=bearer(token)):
+        pass
+
+
+async def ask_batch(channel: grpc.aio.Channel, token: str) -> None:
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    items = [pb.GenerateBatchRequest(id=number, note=note()) for number in range(8)]
+    async for _ in stub.GenerateBatch(iter(items), metadata=bearer(token)):
+        pass
+
+
+async def ask_locate(channel: grpc.aio.Channel, token: str) -> None:
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    await stub.Locate(RECORDING, metadata=bearer(token))
+
+
+async def ask_file(channel: grpc.aio.Channel, token: str) -> None:
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    async for _ in stub.GetFile(pb.GetFileRequest(name="codec.safetensors"), metadata=bearer(token)):
+        pass
+
+
+async def ask_infer(channel: grpc.aio.Channel, token: str) -> None:
+    method: Any = channel.unary_unary(
+        "/inference.GRPCInferenceService/ModelInfer",
+        oip.ModelInferRequest.SerializeToString,
+        oip.ModelInferResponse.FromString,
+    )
+    await method(inference(4, 0.5), metadata=bearer(token))
+
+
+RECORDING = recording(2.0)
+KINDS: dict[str, Ask] = {
+    "Generate": ask_generate,
+    "audio": ask_audio,
+    "GenerateBatch": ask_batch,
+    "Locate": ask_locate,
+    "GetFile": ask_file,
+    "ModelInfer": ask_infer,
+}
+
+
+async def ask_once(address: str, ask: Ask) -> None:
+    async with grpc.aio.insecure_channel(address, FRESH) as channel:
+        await ask(channel, BOB)
+
+
+async def ask_on_and_on(address: str, token: str, kind: str, n_at_once: int, seconds: float) -> int:
+    """Returns how often it was answered."""
+    ask, n_answered = KINDS[kind], 0
+    end = time.monotonic() + seconds
+
+    async def one(channel: grpc.aio.Channel) -> None:
+        nonlocal n_answered
+        while time.monotonic() < end:
+            try:
+                await asyncio.wait_for(ask(channel, token), max(0.01, end - time.monotonic()))
+                n_answered += 1
+            except grpc.aio.AioRpcError as error:
+                # A stream that is refused while it is being written to is INTERNAL to gRPC's client.
+                if error.code() not in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INTERNAL):
+                    raise
+                await asyncio.sleep(0.1)
+            except TimeoutError:
+                return
+
+    async with contextlib.AsyncExitStack() as channels:
+        opened = [
+            await channels.enter_async_context(grpc.aio.insecure_channel(address, FRESH))
+            for _ in range(max(1, n_at_once // 50))
+        ]
+        await asyncio.gather(*(one(opened[number % len(opened)]) for number in range(n_at_once)))
+    return n_answered
+
+
+def be_greedy(address: str, kind: str, seconds: float) -> None:
+    asyncio.run(ask_on_and_on(address, ANN, kind, GREED, seconds))
+
+
+def measure_fairness(seconds: float) -> list[dict[str, Any]]:
+    """Alone and in company in turn, N_ROUNDS times: the machine is not the same from minute to minute."""
+    rows = []
+    with serving() as server:
+
+        def rate_of(kind: str) -> int:
+            return asyncio.run(ask_on_and_on(server.address, BOB, kind, 1, seconds))
+
+        for kind in KINDS:
+            rounds = []
+            for _ in range(N_ROUNDS):
+                alone = rate_of(kind)
+                with in_process(be_greedy, server.address, kind, 3 * seconds + 5):
+                    time.sleep(2.5)  # it takes its time to start
+                    beside = rate_of(kind)
+                rounds.append((alone, beside))
+                time.sleep(0.5)
+            kept = statistics.median(beside / max(1, alone) for alone, beside in rounds)
+            rows.append({"kind": kind, "alone_beside": rounds, "kept": round(kept, 2)})
+            print(rows[-1], flush=True)
+    return rows
+
+
+def measure_restarts(n_restarts: int) -> dict[str, Any]:
+    """Callers with the project's client, while one server ends and another begins at the same address."""
+    faults: Counter[str] = Counter()
+    n_notes = 0
+    over = threading.Event()
+    server = ServerProcess(TINY_BUNDLE)
+    port = server.address.rpartition(":")[2]
+
+    def ask() -> None:
+        nonlocal n_notes
+        while not over.is_set():
+            try:
+                with timbrel.Client(server.address) as client:
+                    while not over.is_set():
+                        client.generate((0.1, 0.2), seconds=0.3)
+                        n_notes += 1
+            except Exception as error:
+                faults[type(error).__name__] += 1
+
+    callers = [threading.Thread(target=ask) for _ in range(N_CALLERS)]
+    for caller in callers:
+        caller.start()
+    try:
+        for _ in range(n_restarts):
+            before, end = n_notes, time.monotonic() + PATIENCE_SECONDS
+            while n_notes < before + 20 and time.monotonic() < end:
+                time.sleep(0.01)
+            server.signal(signal.SIGTERM)
+            server.wait()
+            server.close()
+            server = ServerProcess(TINY_BUNDLE, "--port", port)
+    finally:
+        over.set()
+        for caller in callers:
+            caller.join()
+        server.close()
+    row = {"restarts": n_restarts, "notes": n_notes, "faults": dict(faults)}
+    print(row, flush=True)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size, and four restarts")
+    parser.add_argument("--times", type=float, default=1.0, help="of the size (default 1)")
+    parser.add_argument("--parts", nargs="+", default=["memory", "fairness", "restarts"])
+    args = parser.parse_args()
+    report = Report("attack", quick=args.quick)
+    figures: dict[str, Any] = {}
+    bars: list[Bar] = []
+    if "memory" in args.parts:
+        rows = figures["memory"] = measure_memory(0.1 if args.quick else args.times)
+        bars += [
+            Bar("peak MiB", max(row["peak_mib"] for row in rows), MOST_MIB, at_most=True),
+            Bar("MiB left after", max(row["left_mib"] for row in rows), MOST_LEFT_MIB, at_most=True),
+            Bar(
+                "slowest note, s",
+                max(row["note_seconds"] for row in rows),
+                LONGEST_NOTE_SECONDS,
+                at_most=True,
+            ),
+            Bar(
+                "slowest health, s",
+                max(row["health_seconds"] for row in rows),
+                LONGEST_HEALTH_SECONDS,
+                at_most=True,
+            ),
+        ]
+    if "fairness" in args.parts:
+        rows = figures["fairness"] = measure_fairness(1.0 if args.quick else FAIR_SECONDS)
+        bars.append(Bar("least kept", min(row["kept"] for row in rows), LEAST_KEPT))
+    if "restarts" in args.parts:
+        row = figures["restarts"] = measure_restarts(4 if args.quick else N_RESTARTS)
+        others = sum(n for kind, n in row["faults"].items() if kind != "UnavailableError")
+        bars.append(Bar("errors of restarts", others, 0, at_most=True))
+    report.finish(figures, bars)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""What one caller may take: each attack here, at a tenth of its size, once took a server down or all of its
+memory. Strangers have no token on a server that asks for one; ann and bob have one each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import struct
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from hostile_floods import FloodPeer, ServerMemory, gzip_bomb
+from hostile_messages import NOTE
+from hostile_peer import PING, connect, frame, message
+from server_process import ServerProcess
+
+from timbrel_protos.inference import grpc_service_pb2 as oip
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+
+PATIENCE_SECONDS = 60.0
+MIB = 1 << 20
+SYNTHESIZER = "/timbrel.v1.Synthesizer"
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+ANN, BOB = "token-of-ann", "token-of-bob"
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    file = tmp_path / "tokens"
+    file.write_text(f"ann:{ANN}\nbob:{BOB}\n")
+    return file
+
+
+@pytest.fixture
+def server(start_server: StartServer, tokens: Path) -> Iterator[ServerProcess]:
+    """A server that asks for tokens, and serves bob and its health when all is over."""
+    running = start_server("--token-file", str(tokens), "--metrics-port", "0")
+    with called(running) as stub:
+        write_note(stub, BOB)  # what the first note loads is no attacker's doing
+        yield running
+        assert is_serving(running)
+        assert write_note(stub, BOB).finish_reason
+
+
+@contextlib.contextmanager
+def called(server: ServerProcess) -> Iterator[Any]:
+    with grpc.insecure_channel(server.address, (("grpc.use_local_subchannel_pool", 1),)) as channel:
+        yield pb_grpc.SynthesizerStub(channel)
+
+
+def bearer(token: str) -> tuple[tuple[str, str]]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def write_note(stub: Any, token: str) -> pb.GenerateResponse:
+    """Asks for a note; returns its last reply."""
+    *_, last = stub.Generate(NOTE, metadata=bearer(token), timeout=PATIENCE_SECONDS)
+    return last  # type: ignore[no-any-return]
+
+
+def is_serving(server: ServerProcess) -> bool:
+    with grpc.insecure_channel(server.address, (("grpc.use_local_subchannel_pool", 1),)) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_SECONDS)
+    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def metric(server: ServerProcess, name: str) -> float:
+    """A number of the server's /metrics."""
+    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics", timeout=PATIENCE_SECONDS) as page:
+        lines = page.read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith(name)).rpartition(" ")[2])
+
+
+@contextlib.contextmanager
+def bounded_memory(server: ServerProcess, n_bytes: int) -> Iterator[ServerMemory]:
+    """Holds a server to so many bytes more than it has now, however shortly it has them."""
+    memory = ServerMemory(server.process.pid)
+    memory.forget_peak()
+    yield memory
+    assert memory.peak - memory.before < n_bytes, f"{(memory.peak - memory.before) / MIB:.0f} MiB more"
+
+
+class TestWithoutAToken:
+    @pytest.mark.parametrize("path", [HEALTH_CHECK, f"{SYNTHESIZER}/Locate"])
+    def test_a_compressed_message_is_not_inflated(self, server: ServerProcess, path: str) -> None:
+        with bounded_memory(server, 40 * MIB), FloodPeer(server.address) as peer:
+            bomb = peer.open(path, body=gzip_bomb(128 * MIB), encoding="gzip", end=True)
+            peer.pump(lambda: bomb in peer.ended or peer.is_closed, PATIENCE_SECONDS)
+            assert bomb in peer.ended
+
+    def test_pings_cost_nothing(self, server: ServerProcess) -> None:
+        with bounded_memory(server, 60 * MIB), FloodPeer(server.address) as peer:
+            peer.write(frame(PING, 0, 0, b"8 bytes.") * 200_000)
+            peer.pump(lambda: not peer.unsent, PATIENCE_SECONDS)
+
+    def test_nothing_is_kept_of_what_a_stranger_sends(self, server: ServerProcess) -> None:
+        with bounded_memory(server, 40 * MIB), FloodPeer(server.address) as peer:
+            body = message(bytes(MIB), announced=MIB + 1)
+            calls = [peer.open(f"{SYNTHESIZER}/Generate", body=body) for _ in range(100)]
+            peer.pump(lambda: len(peer.ended) == len(calls), PATIENCE_SECONDS)
+            assert len(peer.ended) == len(calls)
+
+    def test_unfinished_health_checks_make_room_for_others(self, server: ServerProcess) -> None:
+        with bounded_memory(server, 60 * MIB), FloodPeer(server.address) as peer:
+            body = message(bytes(MIB), announced=MIB + 1)
+            calls = [peer.open(HEALTH_CHECK, body=body) for _ in range(100)]
+            peer.pump(lambda: len(peer.ended) >= len(calls) - 16, PATIENCE_SECONDS)
+            assert len(peer.ended) == len(calls) - 16
+            assert is_serving(server)
+            peer.pump(seconds=0.2)
+            assert len(peer.ended) == len(calls) - 15
+
+    def test_a_crowd_of_addresses_of_one_network_is_one_caller(self, start_server: StartServer) -> None:
+        server = start_server("--max-item-streams", "8")
+        with contextlib.ExitStack() as peers:
+            crowd = [
+                peers.enter_context(FloodPeer(server.address, source=f"127.0.9.{number}"))
+                for number in range(1, 21)
+            ]
+            opened = [peer.open(f"{SYNTHESIZER}/Play") for peer in crowd]
+            for peer, call in zip(crowd, opened, strict=True):
+                peer.pump(lambda peer=peer, call=call: call in peer.ended, 0.5)  # type: ignore[misc]
+            assert sum(len(peer.ended) for peer in crowd) == 18
+            with called(server) as stub:
+                assert list(stub.Play(iter(()), timeout=PATIENCE_SECONDS)) == []
+
+
+class TestWithAToken:
+    def test_unfinished_requests_are_read_a_few_at_a_time(self, server: ServerProcess) -> None:
+        """And keep nobody up but who sends them."""
+        with bounded_memory(server, 60 * MIB), FloodPeer(server.address) as peer:
+            body = message(bytes(MIB), announced=MIB + 1)
+            for _ in range(100):
+                peer.open(f"{SYNTHESIZER}/Generate", ANN, body)
+            peer.pump(seconds=2.0)
+            assert not peer.ended
+            with called(server) as stub:
+                assert write_note(stub, BOB).finish_reason
+
+    def test_streams_beyond_a_share_are_refused_and_others_are_not(
+        self, start_server: StartServer, tokens: Path
+    ) -> None:
+        options = ("--max-item-streams", "8", "--metrics-port", "0")
+        server = start_server("--token-file", str(tokens), *options)
+        with FloodPeer(server.address) as peer:
+            opened = [peer.open(f"{SYNTHESIZER}/Play", ANN) for _ in range(5)]
+            peer.pump(lambda: len(peer.ended) == 3, PATIENCE_SECONDS)
+            assert len(peer.ended) == 3 and len(opened) == 5
+            assert metric(server, 'timbrel_limit_in_use{limit="max_item_streams"}') == 2
+            assert metric(server, 'timbrel_limit_refused_total{limit="max_item_streams"}') == 3
+            with called(server) as stub:
+                assert (
+                    list(stub.GenerateBatch(iter(()), metadata=bearer(BOB), timeout=PATIENCE_SECONDS)) == []
+                )
+
+    def test_one_who_streams_all_it_can_keeps_nobody_up(self, server: ServerProcess) -> None:
+        """12 streams of inference, 32 notes an item: more notes than the server ever has in hand."""
+        item = oip.ModelInferRequest(model_name="tiny")
+        for name, datatype, width, number in (
+            *(("TIMBRE", "FP32", 2, b"\0\0\0\0"), ("PITCH", "INT32", 1, b"\x3c\0\0\0")),
+            *(("VELOCITY", "INT32", 1, b"\x64\0\0\0"), ("SECONDS", "FP32", 1, struct.pack("<f", 2.0))),
+            ("SEED", "UINT64", 1, bytes(8)),
+        ):
+            item.inputs.add(name=name, datatype=datatype, shape=(32, width))
+            item.raw_input_contents.append(32 * width * number)
+        items = message(item.SerializeToString()) * 40
+        with FloodPeer(server.address) as peer, called(server) as stub:
+            for _ in range(12):
+                peer.open("/inference.GRPCInferenceService/ModelStreamInfer", ANN, items)
+            peer.pump(seconds=2.0)
+            for _ in range(5):
+                assert write_note(stub, BOB).finish_reason
+                assert is_serving(server)
+                peer.pump(seconds=0.1)
+                assert 0 < metric(server, 'timbrel_queue_notes{bundle="tiny"}') <= 256
+            assert not peer.ended
+
+    def test_files_that_nobody_reads_hold_little_and_one_descriptor(self, server: ServerProcess) -> None:
+        asked = message(pb.GetFileRequest(name="codec.safetensors").SerializeToString())
+        with bounded_memory(server, 40 * MIB) as memory, FloodPeer(server.address, own_window=0) as peer:
+            n_files = memory.n_files
+            for _ in range(200):
+                peer.open(f"{SYNTHESIZER}/GetFile", ANN, asked)
+            peer.pump(seconds=2.0)
+            assert memory.n_files <= n_files + 8
+            with called(server) as stub:
+                request = pb.GetFileRequest(name="codec.safetensors")
+                replies = list(stub.GetFile(request, metadata=bearer(BOB), timeout=PATIENCE_SECONDS))
+        assert sum(len(reply.data) for reply in replies) == replies[0].total_size
+        assert max(len(reply.data) for reply in replies) <= 64 << 10
+
+    def test_audio_that_nobody_reads_is_not_made(self, server: ServerProcess) -> None:
+        note = pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=2.4, audio=pb.AUDIO_FORMAT_FLOAT32)
+        items = b"".join(
+            message(pb.GenerateBatchRequest(id=number, note=note).SerializeToString()) for number in range(40)
+        )
+        with bounded_memory(server, 200 * MIB), FloodPeer(server.address, own_window=0) as peer:
+            for _ in range(60):
+                peer.open(f"{SYNTHESIZER}/GenerateBatch", ANN, items)
+            peer.pump(seconds=8.0)
+            with called(server) as stub:
+                asked = pb.GenerateRequest(
+                    timbre=pb.Timbre(), pitch=60, seconds=0.3, audio=pb.AUDIO_FORMAT_PCM16
+                )
+                *_, last = stub.Generate(asked, metadata=bearer(BOB), timeout=PATIENCE_SECONDS)
+                assert last.finish_reason
+
+
+class TestMetricsPort:
+    def test_slow_connections_hold_few_threads_and_keep_nobody_out(self, server: ServerProcess) -> None:
+        assert server.metrics_address is not None
+        threads = Path(f"/proc/{server.process.pid}/task")
+        n_threads = len(list(threads.iterdir()))
+        with contextlib.ExitStack() as peers:
+            for _ in range(200):
+                peers.enter_context(connect(server.metrics_address)).sendall(b"GET /metrics HTTP/1.1\r\n")
+            assert metric(server, "timbrel_ready") == 1
+            assert len(list(threads.iterdir())) <= n_threads + 40
+
+    def test_a_request_has_its_time_however_often_a_byte_comes(self, server: ServerProcess) -> None:
+        assert server.metrics_address is not None
+        with connect(server.metrics_address) as peer:
+            peer.sendall(b"GET /livez HTTP/1.1\r\nX: ")
+            peer.settimeout(0.1)
+            end = time.monotonic() + PATIENCE_SECONDS
+            while time.monotonic() < end:
+                try:
+                    peer.sendall(b"x")
+                    if not peer.recv(100):
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+            assert time.monotonic() < end, "it is never cut"
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up(start_server: StartServer, tiny_bundle: Path) -> None:
+    reader, writer = os.pipe()
+    try:
+        with os.fdopen(writer, "w") as stderr:
+            server = start_server(stderr=stderr)
+        with called(server) as stub:
+            for _ in range(1500):  # 100 bytes a line: twice what a pipe holds
+                assert stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS).engine.n_slots
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+    finally:
+        os.close(reader)

@@ -1,0 +1,51 @@
+"""The log: nothing that a caller says passes for a line of it, and nobody waits for who does not read it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import pytest
+
+from timbrel_server.observability import logs
+from timbrel_server.observability.logs import DroppingHandler, TextFormatter
+
+
+def record(message: str) -> logging.LogRecord:
+    return logging.LogRecord("timbrel_server.calls", logging.INFO, "", 0, "%s", (message,), None)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x1b[2J", "\u2028", "\x85"])
+def test_a_message_is_one_line_whatever_it_says(end: str) -> None:
+    line = TextFormatter().format(record(f"for certificate:mallory{end}2026-11-22 INFO forged"))
+    assert line.splitlines() == [line] and line.isprintable()
+
+
+def test_an_exception_s_lines_are_indented() -> None:
+    try:
+        raise RuntimeError("broken\n2026-11-22 INFO forged")
+    except RuntimeError:
+        entry = record("failed")
+        entry.exc_info = sys.exc_info()
+    first, *others = TextFormatter().format(entry).splitlines()
+    assert first.endswith("failed") and any("forged" in line for line in others)
+    assert all(line.startswith("    ") for line in others)
+
+
+def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MOST_LINES", 100)
+    reader, writer = os.pipe()
+    handler = DroppingHandler(writer)
+    try:
+        for number in range(5000):  # more than the pipe and the queue hold
+            handler.handle(record(f"{number} " + "x" * 1000))
+        received = b""
+        while b"\n4999" not in received and b"were dropped" not in received:
+            received += os.read(reader, 1 << 16)
+            handler.handle(record("one more"))
+        assert received.startswith(b"0 xxx")
+    finally:
+        handler.close()
+        os.close(reader)
+        os.close(writer)
