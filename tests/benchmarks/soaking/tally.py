@@ -15,6 +15,9 @@ FAULTS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 """A handler of the server's must never answer these."""
 
 
+REFUSED_STREAM = "RST_STREAM with error code 7"
+"""A connection had more streams than the server allows, before its limit was known: one may try again."""
+
 FROM_THE_CALLERS_OWN_GRPC = "Internal error from Core"
 """grpc.aio raises this where it writes to a call that the server has ended already."""
 
@@ -73,7 +76,9 @@ class Tally:
         if n_replies:
             self._wrong("unanswered", error)
             self.unanswered += 1
-        elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and has_retry_info(error):
+        elif REFUSED_STREAM in (error.details() or "") or (
+            code is grpc.StatusCode.RESOURCE_EXHAUSTED and has_retry_info(error)
+        ):
             self.refused += 1
         else:
             self._wrong("refused", error)
