@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 from hostile_peer import (
     DATA,
-    END_HEADERS,
     HEADERS,
     PING,
     PREFACE,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
+    call_headers,
     connect,
     frame,
     message,
@@ -73,23 +73,10 @@ class FloodPeer:
     ) -> int:
         """Opens a stream and sends this much of its messages; returns its number."""
         stream, self._next_stream = self._next_stream, self._next_stream + 2
-        fields = {
-            ":method": "POST",
-            ":scheme": "http",
-            ":path": path,
-            ":authority": "localhost",
-            "te": "trailers",
-            "content-type": "application/grpc",
-        }
-        if token:
-            fields["authorization"] = f"Bearer {token}"
+        further = {"authorization": f"Bearer {token}"} if token else {}
         if encoding:
-            fields["grpc-encoding"] = encoding
-        block = b"".join(
-            b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
-            for name, value in fields.items()
-        )
-        self.write(frame(HEADERS, END_HEADERS, stream, block))
+            further["grpc-encoding"] = encoding
+        self.write(call_headers(path, stream, further))
         self._windows[stream] = self._stream_window
         self._waiting[stream] = bytearray(body)
         if end:

@@ -6,6 +6,7 @@ import contextlib
 import random
 import socket
 import struct
+from collections.abc import Mapping
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
@@ -17,7 +18,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-def call_headers(path: str, stream: int = 1) -> bytes:
+def call_headers(path: str, stream: int = 1, further: Mapping[str, str] | None = None) -> bytes:
     """The headers that begin a gRPC call, each literal and without a table (RFC 7541, 6.2.2)."""
     fields = {
         ":method": "POST",
@@ -26,6 +27,7 @@ def call_headers(path: str, stream: int = 1) -> bytes:
         ":authority": "localhost",
         "te": "trailers",
         "content-type": "application/grpc",
+        **(further or {}),
     }
     block = b"".join(
         b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()

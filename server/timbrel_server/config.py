@@ -393,7 +393,8 @@ def _check_otlp_endpoint(endpoint: str) -> None:
 
 def _check_range(key: str, value: float, lowest: float, highest: float) -> None:
     if not lowest <= value <= highest:
-        raise ConfigError(f"{key} {value:g} is out of range: {lowest:g}..{highest:g}")
+        value_text, *bounds = (f"{number:.15g}" for number in (value, lowest, highest))
+        raise ConfigError(f"{key} {value_text} is out of range: {'..'.join(bounds)}")
 
 
 def _check_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:

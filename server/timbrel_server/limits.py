@@ -11,7 +11,6 @@ import ctypes
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from timbrel_server.config import ServerConfig
@@ -64,9 +63,7 @@ class Place:
     def __enter__(self) -> Place:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

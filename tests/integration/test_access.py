@@ -26,6 +26,7 @@ from timbrel.settings import Security
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+from timbrel_server.rpc.auth import read_tokens
 
 PATIENCE_SECONDS = 60.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -168,6 +169,11 @@ class TestTokens:
             server.signal(signal.SIGHUP)
             wait_for_log(server, "is no regular file")
             assert model_name(channel, bearer("token-of-ann")) == "tiny"
+
+    def test_a_folder_in_place_of_the_file_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(IsADirectoryError) as raised:
+            read_tokens(tmp_path)
+        assert raised.value.filename == tmp_path
 
     def test_a_file_that_others_can_read_is_warned_of(self, start_server: StartServer, tokens: Path) -> None:
         tokens.chmod(0o640)

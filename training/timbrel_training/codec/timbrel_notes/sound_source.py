@@ -66,26 +66,17 @@ class SoundSource(nn.Module):
     """Plays frames of 1280 samples: an oscillator bank, and noise that follows the note's seed."""
 
     share: Tensor  # [N_SUBFRAMES], rising to 1
-    schroeder: Tensor  # [P], cycles
     number: Tensor  # [1, P], int64
 
-    def __init__(
-        self, sample_rate: int, n_partials: int, n_noise_bands: int, n_noise_gains: int, spread: float = 1.0
-    ) -> None:
-        """`spread` is the share of the circle over which the seed spreads each partial's start."""
+    def __init__(self, sample_rate: int, n_partials: int, n_noise_bands: int, n_noise_gains: int) -> None:
         super().__init__()
         self.hop = BLOCK // 2
-        self.spread = spread
         sub_hop = self.hop // N_SUBFRAMES
         self.bank = OscillatorBank(sample_rate, sub_hop)
         self.noise = StaticNoise(sample_rate, n_noise_bands)
         self.shaper = NoiseShaper(sample_rate, sub_hop, n_noise_gains)
         self.register_buffer("share", torch.arange(1, N_SUBFRAMES + 1) / N_SUBFRAMES, persistent=False)
-        number = torch.arange(1, n_partials + 1)
-        self.register_buffer("number", number[None], persistent=False)
-        # Quadratic phases (Schroeder, 1970) spread the energy over the cycle: equal phases buzz.
-        schroeder = torch.remainder(number.double() ** 2 / (2 * n_partials), 1.0)
-        self.register_buffer("schroeder", schroeder.float(), persistent=False)
+        self.register_buffer("number", torch.arange(1, n_partials + 1)[None], persistent=False)
 
     @property
     def delay_samples(self) -> int:
@@ -110,8 +101,7 @@ class SoundSource(nn.Module):
     def header(self, seed: Tensor, noise_bands: Tensor) -> SourceHeader:
         """Returns the header of seeds int64 [B] and static linear gains of the noise [B, n_noise_bands]."""
         drawn = counter_hash(seed, self.number.expand(seed.shape[0], -1), purpose=2)
-        start = self.schroeder + self.spread * (drawn.float() / PRIME)
-        return SourceHeader(seed, start, self.noise.spectrum(noise_bands))
+        return SourceHeader(seed, drawn.float() / PRIME, self.noise.spectrum(noise_bands))
 
     def forward(
         self, header: SourceHeader, controls: SourceControls, state: SourceState

@@ -65,7 +65,7 @@ def statistics_of(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.fl
 def _attack(masked: MaskedSpectrum) -> Iterator[Values]:
     """Yields the rise of six ranges: levels of the first frames below the range's highest, and its time."""
     levels = masked.levels[: min(masked.end, 3 * ATTACK_FRAMES)]
-    ranges = levels.reshape(len(levels), N_RANGES, -1).mean(axis=2)
+    ranges = levels.reshape(len(levels), N_RANGES, N_BANDS // N_RANGES).mean(axis=2)
     highest = ranges.max(axis=0, initial=-RANGE_DB)
     rise = np.full((ATTACK_FRAMES, N_RANGES), np.nan)
     rise[: len(ranges)] = ranges[:ATTACK_FRAMES] - highest
