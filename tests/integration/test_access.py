@@ -173,7 +173,7 @@ class TestTokens:
     def test_a_folder_in_place_of_the_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(IsADirectoryError) as raised:
             read_tokens(tmp_path)
-        assert raised.value.filename == tmp_path
+        assert raised.value.filename == str(tmp_path)
 
     def test_a_file_that_others_can_read_is_warned_of(self, start_server: StartServer, tokens: Path) -> None:
         tokens.chmod(0o640)
