@@ -207,7 +207,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(start_server: StartServer) -
             stub: Any = pb_grpc.SynthesizerStub(channel)
             for _ in range(3):
                 assert outcome(stub.Generate(note())) is grpc.StatusCode.OK
-        wait_for(lambda: samples(server)["timbrel_log_lines_lost_total"] > 3, "lost lines to be counted")
+        wait_for(lambda: value(server, "timbrel_log_lines_lost_total") > 3, "lost lines to be counted")
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
 

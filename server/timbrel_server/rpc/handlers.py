@@ -64,7 +64,8 @@ def service_handler(service: ServiceDescriptor, servicer: object) -> GenericHand
 
 def parse(kind: type[_M], body: bytes, most_bytes: int = LARGEST_REQUEST_BYTES) -> _M:
     """Decodes a message's body. Raises InvalidRequestError where it is none, or larger than allowed."""
-    return _decode(body, kind.FromString, kind.DESCRIPTOR.full_name, most_bytes)
+    message: _M = _decode(body, kind.FromString, kind.DESCRIPTOR.full_name, most_bytes)
+    return message
 
 
 async def receive(context: Context) -> bytes:
