@@ -25,6 +25,8 @@ from timbrel_server.synthesizer.service import SynthesizerService
 SYNTHESIZER = pb.DESCRIPTOR.services_by_name["Synthesizer"]
 INFERENCE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
+REFLECTION = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
+
 LINGER_SECONDS = 1.0
 """Last bytes have this time to arrive, once every call has ended."""
 
@@ -33,7 +35,7 @@ def _admission(limits: Limits) -> Admission:
     synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
     return Admission(
         limits,
-        refusing={f"{synthesizer}/Play": limits.streams},  # who plays would rather know
+        refusing={f"{synthesizer}/Play": limits.streams, REFLECTION: limits.streams},  # who would rather know
         queueing={
             f"{synthesizer}/GenerateBatch": limits.streams,
             f"{inference}/ModelStreamInfer": limits.streams,
@@ -64,8 +66,9 @@ class GrpcServer:
         self.certificates = Certificates.of(config)
         self.limits = Limits(config)
         admission = _admission(self.limits)
-        recorder = CallRecorder(self._calls, observer, tracer)
-        interceptor = MiddlewareInterceptor((recorder, self.auth, admission))
+        recorder = CallRecorder(self._calls, self.limits.turns, observer, tracer)
+        middleware = (recorder, self.auth, admission)
+        interceptor = MiddlewareInterceptor(middleware, self.limits.turns.arrived)
         self._server = grpc.aio.server(interceptors=(interceptor,), options=server_options(config))
         self._synthesizer = SynthesizerService(bundles, self.limits, config.max_in_flight)
         self._inference = InferenceService(bundles, self.limits, config.max_batch, config.max_in_flight)

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.errors import OverloadedError
+from timbrel_server.turns import Turns
 
 BODY_SECONDS = 60.0
 """A request has this time to arrive: 4 MiB over half a megabit a second."""
@@ -274,9 +275,10 @@ class Limits:
         self.files = Quota("max_files", config.max_files, share)
         self.health_bodies = Crowd("health_bodies", config.max_bodies, share)
         self.health_calls = Crowd("max_health_calls", config.max_health_calls, share)
+        self.turns = Turns()
 
     def __iter__(self) -> Iterator[Limit]:
-        return (limit for limit in vars(self).values())
+        return (limit for limit in vars(self).values() if limit is not self.turns)
 
     async def return_memory(self) -> None:
         """Gives memory back after much of it was in use, until cancelled."""

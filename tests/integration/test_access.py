@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import grpc
@@ -158,6 +159,39 @@ class TestTokens:
             assert model_name(channel, bearer("another-token")) == "tiny"
             assert "line 1" in server.log()
             assert "no token here" not in server.log()
+
+    def test_a_token_that_was_taken_back_ends_its_streams(
+        self, start_server: StartServer, tokens: Path
+    ) -> None:
+        server = start_server("--token-file", str(tokens))
+        note = pb.GenerateRequest(timbre=pb.Timbre(), pitch=60, seconds=0.2, seed=1)
+        listing = reflection_pb2.ServerReflectionRequest(list_services="")
+        with grpc.insecure_channel(server.address) as channel:
+            stub: Any = pb_grpc.SynthesizerStub(channel)
+            reflection: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+            streams = []
+            for token in ("token-of-ann", "token:of:bob"):
+                for begin, request in (
+                    (stub.GenerateBatch, pb.GenerateBatchRequest(id=1, note=note)),
+                    (stub.Play, pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note))),
+                    (reflection.ServerReflectionInfo, listing),
+                ):
+                    asked: Queue[Any] = Queue()
+                    asked.put(request)
+                    replies = begin(iter(asked.get, None), metadata=bearer(token), timeout=PATIENCE_SECONDS)
+                    next(replies)
+                    streams.append((asked, request, replies))
+            tokens.write_text("bob: token:of:bob\n")
+            server.signal(signal.SIGHUP)
+            wait_for_log(server, "tokens: read anew")
+            ends = []
+            for asked, request, replies in streams:
+                asked.put(request)
+                asked.put(None)
+                with contextlib.suppress(grpc.RpcError):
+                    list(replies)
+                ends.append(replies.code())
+        assert ends == [grpc.StatusCode.UNAUTHENTICATED] * 3 + [grpc.StatusCode.OK] * 3
 
     def test_a_pipe_in_place_of_the_file_is_refused_and_nobody_waits_for_it(
         self, start_server: StartServer, tokens: Path

@@ -17,7 +17,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hostile_floods import FloodPeer, ServerMemory, gzip_bomb
-from hostile_messages import NOTE
+from hostile_messages import METHODS, NOTE
 from hostile_peer import PING, connect, frame, message
 from server_process import ServerProcess
 
@@ -137,6 +137,21 @@ class TestWithoutAToken:
 
 
 class TestWithAToken:
+    def test_requests_are_no_larger_than_they_need_be(self, server: ServerProcess) -> None:
+        """Hundreds are kept while they wait; decoded, two million empty tensors take 180 MiB."""
+        padding = b"\x2a\x00" * (120 << 10)  # of ModelInfer empty tensors, for others nothing they know
+        padding += b"\xaa\x1f\x80\x80\xcc\x01" + bytes(0x330000)  # nor this: field 501
+        options = (("grpc.use_local_subchannel_pool", 1),)
+        with bounded_memory(server, 75 * MIB), grpc.insecure_channel(server.address, options) as channel:
+            for method in METHODS:
+                body = method.valid.SerializeToString() + padding
+                replies = channel.stream_stream(method.path)(
+                    iter([body]), metadata=bearer(ANN), timeout=PATIENCE_SECONDS
+                )
+                with pytest.raises(grpc.RpcError, match="bytes are too many") as caught:
+                    list(replies)
+                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, method.path
+
     def test_unfinished_requests_are_read_a_few_at_a_time(self, server: ServerProcess) -> None:
         """And keep nobody up but who sends them."""
         with bounded_memory(server, 75 * MIB), FloodPeer(server.address) as peer:
@@ -148,13 +163,17 @@ class TestWithAToken:
             with called(server) as stub:
                 assert write_note(stub, BOB).finish_reason
 
+    @pytest.mark.parametrize(
+        "path",
+        [f"{SYNTHESIZER}/Play", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"],
+    )
     def test_streams_beyond_a_share_are_refused_and_others_are_not(
-        self, start_server: StartServer, tokens: Path
+        self, start_server: StartServer, tokens: Path, path: str
     ) -> None:
         options = ("--max-item-streams", "8", "--metrics-port", "0")
         server = start_server("--token-file", str(tokens), *options)
         with FloodPeer(server.address) as peer:
-            opened = [peer.open(f"{SYNTHESIZER}/Play", ANN) for _ in range(5)]
+            opened = [peer.open(path, ANN) for _ in range(5)]
             peer.pump(lambda: len(peer.ended) == 3, PATIENCE_SECONDS)
             assert len(peer.ended) == 3 and len(opened) == 5
             assert metric(server, 'timbrel_limit_in_use{limit="max_item_streams"}') == 2
@@ -250,7 +269,7 @@ def test_a_log_that_nobody_reads_holds_nobody_up(start_server: StartServer, tiny
     reader, writer = os.pipe()
     try:
         with os.fdopen(writer, "w") as stderr:
-            server = start_server(stderr=stderr)
+            server = start_server("--metrics-port", "0", stderr=stderr)
         with called(server) as stub:
             for _ in range(1500):  # 100 bytes a line: twice what a pipe holds
                 assert stub.GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS).engine.n_slots

@@ -202,11 +202,12 @@ def test_the_log_as_json(start_server: StartServer) -> None:
 
 def test_a_log_that_cannot_be_written_stops_nothing(start_server: StartServer) -> None:
     with open("/dev/full", "w") as full:
-        server = start_server(stderr=full)
+        server = start_server("--metrics-port", "0", stderr=full)
         with grpc.insecure_channel(server.address) as channel:
             stub: Any = pb_grpc.SynthesizerStub(channel)
             for _ in range(3):
                 assert outcome(stub.Generate(note())) is grpc.StatusCode.OK
+        wait_for(lambda: value(server, "timbrel_log_lines_lost_total") > 3, "lost lines to be counted")
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
 

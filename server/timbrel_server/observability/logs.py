@@ -12,7 +12,7 @@ import threading
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from queue import Full, Queue
-from typing import Any
+from typing import Any, ClassVar
 
 from timbrel_server.rpc.call_context import current_request_id
 
@@ -53,6 +53,9 @@ def set_up_logging(log_format: str, level: str) -> None:
 class DroppingHandler(logging.Handler):
     """Writes lines on a thread of its own, and drops what finds no room; the log says how many these were."""
 
+    n_lost: ClassVar[int] = 0
+    """Lines of all handlers that were dropped, or could not be written."""
+
     def __init__(self, descriptor: int) -> None:
         """
         Args:
@@ -77,6 +80,7 @@ class DroppingHandler(logging.Handler):
             self._lines.put_nowait(line)
         except Full:
             self._n_dropped += 1
+            DroppingHandler.n_lost += 1
 
     def close(self) -> None:
         """Writes what waits, but waits for no reader who does not come. Called as the interpreter ends."""
@@ -88,9 +92,11 @@ class DroppingHandler(logging.Handler):
     def _write_all(self) -> None:
         while (line := self._lines.get()) is not None:
             rest = f"{line}\n".encode(errors="backslashreplace")
-            with contextlib.suppress(OSError):
+            try:
                 while rest:
                     rest = rest[os.write(self._descriptor, rest) :]
+            except OSError:
+                DroppingHandler.n_lost += 1
 
 
 class JsonFormatter(logging.Formatter):

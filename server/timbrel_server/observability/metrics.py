@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandle
 from timbrel_server.limits import Limits
+from timbrel_server.observability.logs import DroppingHandler
 from timbrel_server.rpc.call_recorder import CallObserver
 from timbrel_server.served_bundles.served_bundle import BundleRegistry
 
@@ -36,6 +37,7 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         self.calls: CallObserver = CallMetrics(self.registry)
         self._engines = _EngineFamilies(self.registry)
+        self.registry.register(_LogCollector())
         self.reloads = Counter(
             "timbrel_reloads", "Attempts to read a part anew.", ["part", "outcome"], registry=self.registry
         )
@@ -202,6 +204,15 @@ class _BundlesCollector(Collector):
             labels = [served.name, bundle_hash, runs.provider, runs.precision, runs.decoder_graph]
             info.add_metric(labels, 1)
         yield from (ready, queue, active, slots, info)
+
+
+class _LogCollector(Collector):
+    """Looks up how much of the log was lost when Prometheus asks."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields a counter."""
+        text = "Lines of the log that were dropped, since nobody read them, or that could not be written."
+        yield CounterMetricFamily("timbrel_log_lines_lost", text, value=DroppingHandler.n_lost)
 
 
 class _LimitsCollector(Collector):

@@ -19,7 +19,7 @@ from timbrel_server.errors import InvalidRequestError, NotFoundError, presentabl
 from timbrel_server.limits import Limits, Quota
 from timbrel_server.open_inference import tensors
 from timbrel_server.rpc.call_context import current_account
-from timbrel_server.rpc.handlers import Context, Sender, parse
+from timbrel_server.rpc.handlers import LARGEST_REQUEST_BYTES, Context, Sender, parse
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
 from timbrel_server.synthesizer.note_stream import NoteStream, audio_size
 from timbrel_server.synthesizer.streams import Item, ItemStream, max_in_flight
@@ -27,6 +27,9 @@ from timbrel_server.synthesizer.streams import Item, ItemStream, max_in_flight
 MODEL_VERSION = "1"
 FINAL = "triton_final_response"
 PLATFORM = "timbrel"
+
+BYTES_PER_NOTE = 256
+"""Of a request, at most: ten bytes for each number."""
 
 
 class InferenceService:
@@ -46,6 +49,7 @@ class InferenceService:
         self._registry = registry
         self._limits = limits
         self._max_batch = max_batch
+        self._most_bytes = LARGEST_REQUEST_BYTES + max_batch * BYTES_PER_NOTE
         self._in_flight = in_flight
         self._closing = asyncio.Event()
 
@@ -93,7 +97,7 @@ class InferenceService:
     async def model_infer(self, body: bytes, context: Context) -> None:
         """Writes a batch of notes."""
         client = ClientKey(current_account(), call=object())
-        inference = self._read(parse(oip.ModelInferRequest, body), client)
+        inference = self._read(parse(oip.ModelInferRequest, body, self._most_bytes), client)
         with await self._limits.notes.wait(client.caller, len(inference.notes)):
             await inference.write_together(context.write, context.time_remaining())
 
@@ -118,11 +122,11 @@ class InferenceService:
                 await send(_failure(message, error))
 
         def begin(body: bytes) -> Item:
-            message = parse(oip.ModelInferRequest, body)
+            message = parse(oip.ModelInferRequest, body, self._most_bytes)
             return Item(tensors.count_notes(message, self._max_batch), functools.partial(answer, message))
 
         in_flight = max_in_flight(n_slots, self._in_flight)
-        await ItemStream(begin, in_flight, self._limits.notes, client.caller).run(bodies, self._closing)
+        await ItemStream(begin, in_flight, self._limits, client.caller).run(bodies, self._closing)
 
     def _read(self, message: oip.ModelInferRequest, client: ClientKey) -> _Inference:
         served = self._find(message.model_name, message.model_version)

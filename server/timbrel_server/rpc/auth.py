@@ -8,7 +8,7 @@ import logging
 import os
 import ssl
 import stat
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +54,30 @@ class AuthInterceptor(Middleware):
 
     def around(self, answer: Answer, method: Method) -> Answer:
         async def authenticated(request: Any, context: Context) -> Any:
-            if self._tokens is None or method.is_health_check:
+            tokens = self._tokens
+            if tokens is None or method.is_health_check:
                 self._set_caller_by_connection(context)
-            elif (name := self._tokens.find(_presented(context))) is not None:
+            elif (name := tokens.find(presented := _presented(context))) is not None:
                 set_caller(f"token:{name}")
+                if not method.takes_one_request:
+                    request = self._while_known(request, tokens, presented)
             else:
                 self._set_caller_by_connection(context)
                 raise UnauthenticatedError("this server asks for a token: authorization: Bearer TOKEN")
             return await answer(request, context)
 
         return authenticated
+
+    async def _while_known(
+        self, bodies: AsyncIterator[bytes], tokens: Tokens, presented: bytes
+    ) -> AsyncIterator[bytes]:
+        """Passes on what a stream brings. Raises UnauthenticatedError once its token has been taken back."""
+        async for body in bodies:
+            if self._tokens is not tokens:
+                if self._tokens is not None and self._tokens.find(presented) is None:
+                    raise UnauthenticatedError("the token of this stream has been taken back")
+                tokens = self._tokens or tokens
+            yield body
 
     def _read(self) -> Tokens | None:
         if self._config.token_file is not None:

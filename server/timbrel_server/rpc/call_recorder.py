@@ -15,6 +15,7 @@ from grpc_status import rpc_status
 from timbrel_server.errors import ServiceError, UnavailableError, presentable
 from timbrel_server.rpc import call_context
 from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
+from timbrel_server.turns import Turns
 
 _log = logging.getLogger("timbrel_server.calls")
 
@@ -26,6 +27,8 @@ QUIET_SECONDS = 0.1
 """No call came for so long: hardly any comes in the moment at which gRPC stops."""
 
 MOST_LOOKS = 10
+
+MOST_REFUSED_IN_TURN = 512
 
 
 class CallObserver(Protocol):
@@ -102,14 +105,21 @@ class CallRecorder(Middleware):
     """Gives each call its request id, turns what its handler raises into a status, and notes how it ended."""
 
     def __init__(
-        self, calls: CallsInProgress, observer: CallObserver | None, tracer: CallTracer | None = None
+        self,
+        calls: CallsInProgress,
+        turns: Turns,
+        observer: CallObserver | None,
+        tracer: CallTracer | None = None,
     ) -> None:
         """
         Args:
             calls: counts every call but health checks, whose watchers stay for good.
+            turns: those who are refused take theirs, too, as long as few wait: a refusal costs as much as
+                many a call.
             tracer: follows the same calls.
         """
         self._calls = calls
+        self._turns = turns
         self._observer = observer
         self._tracer = tracer
 
@@ -137,6 +147,8 @@ class CallRecorder(Middleware):
                 except grpc.aio.InternalError:  # from sending a reply: the caller has gone
                     raise asyncio.CancelledError from None
                 except Exception as error:
+                    if self._turns.n_waiting < MOST_REFUSED_IN_TURN:
+                        await self._turns.wait(call_context.current_account())
                     await _abort(context, presentable(error, method.path))
             except grpc.aio.AbortError:
                 code = _code_name(context)

@@ -35,6 +35,10 @@ them."""
 
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
 
+LARGEST_REQUEST_BYTES = 64 << 10
+"""Of all but recordings: requests are kept while they wait, and empty parts are forty times as large once
+they are decoded."""
+
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
@@ -58,14 +62,9 @@ def service_handler(service: ServiceDescriptor, servicer: object) -> GenericHand
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
-def parse(kind: type[_M], body: bytes) -> _M:
-    """Decodes a message's body. Raises InvalidRequestError."""
-    message = kind()
-    try:
-        message.ParseFromString(body)
-    except DecodeError:
-        name = message.DESCRIPTOR.full_name
-        raise InvalidRequestError([("request", f"these {len(body)} bytes are no {name}")]) from None
+def parse(kind: type[_M], body: bytes, most_bytes: int = LARGEST_REQUEST_BYTES) -> _M:
+    """Decodes a message's body. Raises InvalidRequestError where it is none, or larger than allowed."""
+    message: _M = _decode(body, kind.FromString, kind.DESCRIPTOR.full_name, most_bytes)
     return message
 
 
@@ -132,17 +131,20 @@ class MiddlewareInterceptor(Interceptor):
     One interceptor for all, which builds what a method needs but once: gRPC asks interceptors at every call.
     """
 
-    def __init__(self, middleware: Sequence[Middleware]) -> None:
+    def __init__(self, middleware: Sequence[Middleware], arrived: Callable[[], None]) -> None:
         """
         Args:
             middleware: the outermost first.
+            arrived: is told of every call, before anything else is done about it.
         """
         self._middleware = tuple(middleware)
+        self._arrived = arrived
         self._wrapped: dict[str, Handler] = {}  # of methods that there are, so that it cannot grow
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler:
+        self._arrived()
         path = handler_call_details.method
         if (wrapped := self._wrapped.get(path)) is not None:
             return wrapped
@@ -187,11 +189,20 @@ def _as_answer(behaviour: Behaviour, handler: Handler) -> Answer:
     return answer
 
 
-def _decode(body: bytes, decode: Callable[[bytes], Any]) -> Any:
+def _decode(
+    body: bytes,
+    decode: Callable[[bytes], Any],
+    name: str = "such message",
+    most_bytes: int = LARGEST_REQUEST_BYTES,
+) -> Any:
+    if len(body) > most_bytes:
+        raise InvalidRequestError(
+            [("request", f"{len(body)} bytes are too many; up to {most_bytes} are taken")]
+        )
     try:
         return decode(body)
     except DecodeError:
-        raise InvalidRequestError([("request", f"these {len(body)} bytes are no such message")]) from None
+        raise InvalidRequestError([("request", f"these {len(body)} bytes are no {name}")]) from None
 
 
 async def _each(bodies: AsyncIterator[bytes], decode: Callable[[bytes], Any]) -> AsyncIterator[Any]:

@@ -12,6 +12,7 @@ from timbrel_server.errors import (
     NotFoundError,
     OverloadedError,
     ServiceError,
+    UnavailableError,
     presentable,
 )
 from timbrel_server.rpc.handlers import parse
@@ -52,13 +53,14 @@ class PlaySession:
 
         Raises:
             InvalidRequestError: a message is none.
+            UnauthenticatedError: the caller's token was taken back.
             UnavailableError: `closing` ended the stream.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
                 failure = await read_until_closing(self._act_on_all(bodies, tasks), closing)
                 for note in self._live.values():
-                    note.cancel() if isinstance(failure, InvalidRequestError) else note.release()
+                    note.release() if isinstance(failure, UnavailableError | None) else note.cancel()
         finally:
             for note in self._live.values():  # those whose task was cancelled before it began
                 note.close()

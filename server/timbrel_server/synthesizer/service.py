@@ -14,7 +14,7 @@ from timbrel_server.engine.request import ClientKey
 from timbrel_server.errors import InvalidRequestError, NotFoundError, shortened
 from timbrel_server.limits import Limits, Quota
 from timbrel_server.rpc.call_context import current_account
-from timbrel_server.rpc.handlers import Context, Sender, parse
+from timbrel_server.rpc.handlers import LARGEST_REQUEST_BYTES, Context, Sender, parse
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
 from timbrel_server.synthesizer import convert
 from timbrel_server.synthesizer.note_stream import NoteStream
@@ -69,7 +69,7 @@ class SynthesizerService:
         await context.send_initial_metadata(())
         client = ClientKey(current_account(), call=object(), patient=True)
         items = BatchItems(functools.partial(self._render, client=client), Sender(context))
-        stream = ItemStream(items.begin, self._max_in_flight(), self._limits.notes, client.caller)
+        stream = ItemStream(items.begin, self._max_in_flight(), self._limits, client.caller)
         await stream.run(bodies, self._closing)
 
     @contextlib.asynccontextmanager
@@ -104,7 +104,7 @@ class SynthesizerService:
 
     async def locate(self, body: bytes, context: Context) -> pb.LocateResponse:
         """Says where on the timbre map a recording lies, and what lies around."""
-        message = parse(pb.LocateRequest, body)
+        message = parse(pb.LocateRequest, body, convert.MAX_AUDIO_BYTES + LARGEST_REQUEST_BYTES)
         served = self._registry.find(message.bundle, message.bundle_hash)
         request = convert.locate_request_from_pb(message)
         served.require_engine()  # its start wants every core

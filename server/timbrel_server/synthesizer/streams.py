@@ -10,8 +10,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.errors import InvalidRequestError, ServiceError, UnavailableError, presentable
-from timbrel_server.limits import Quota
+from timbrel_server.errors import (
+    InvalidRequestError,
+    ServiceError,
+    UnauthenticatedError,
+    UnavailableError,
+    presentable,
+)
+from timbrel_server.limits import Limits
 from timbrel_server.rpc.handlers import parse
 
 LEAST_IN_FLIGHT = 32
@@ -50,8 +56,8 @@ async def read_until_closing(
     """Runs `reading`, which reads all that the caller sends, and gives it up once `closing` is set.
 
     Returns:
-        Why reading ended: InvalidRequestError where a message was none, UnavailableError where the server
-        shuts down; None where the caller has no more to say.
+        Why reading ended: InvalidRequestError where a message was none, UnauthenticatedError where its caller
+        may say no more, UnavailableError where the server shuts down; None where there is no more to say.
     """
     reader = asyncio.ensure_future(reading)
     closed = asyncio.ensure_future(closing.wait())
@@ -60,7 +66,7 @@ async def read_until_closing(
         if not reader.done():
             return UnavailableError("the server is shutting down")
         reader.result()
-    except InvalidRequestError as error:
+    except (InvalidRequestError, UnauthenticatedError) as error:
         return error
     finally:
         reader.cancel()
@@ -72,16 +78,16 @@ class ItemStream:
     """Reads items and has them worked on, so many at once; each is answered when it is ready. What else there
     is waits where it is, since the stream's flow control holds back whoever sends what is not read."""
 
-    def __init__(self, begin: BeginItem, max_in_flight: int, notes: Quota, account: str) -> None:
+    def __init__(self, begin: BeginItem, max_in_flight: int, limits: Limits, account: str) -> None:
         """
         Args:
             max_in_flight: items that may be read and not yet be answered, at least 1.
-            notes: of all streams: an item is read once there is a place for a note in it.
+            limits: an item is read once there is a place for a note, and begins in turn.
             account: whose.
         """
         self._begin = begin
         self._places = asyncio.Semaphore(max_in_flight)
-        self._notes = notes
+        self._notes, self._turns = limits.notes, limits.turns
         self._account = account
 
     async def run(self, bodies: AsyncIterator[bytes], closing: asyncio.Event) -> None:
@@ -94,6 +100,7 @@ class ItemStream:
 
         Raises:
             InvalidRequestError: a message is none. What was read before has been answered.
+            UnauthenticatedError: the caller's token was taken back. Likewise.
             UnavailableError: `closing` ended the stream. Likewise.
         """
         async with asyncio.TaskGroup() as items:
@@ -111,6 +118,7 @@ class ItemStream:
                     body = await anext(messages)
                 except StopAsyncIteration:
                     return
+                await self._turns.wait(self._account)
                 item = self._begin(body)
                 if item.n_notes > 1:  # all at once: items that had some each could wait for one another
                     place.close()

@@ -35,6 +35,7 @@ def test_an_exception_s_lines_are_indented() -> None:
 
 def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "MOST_LINES", 100)
+    monkeypatch.setattr(DroppingHandler, "n_lost", 0)
     reader, writer = os.pipe()
     handler = DroppingHandler(writer)
     try:
@@ -45,6 +46,7 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(monkeypatch: pytest.Mon
             received += os.read(reader, 1 << 16)
             handler.handle(record("one more"))
         assert received.startswith(b"0 xxx")
+        assert 4000 < DroppingHandler.n_lost < 5000
     finally:
         handler.close()
         os.close(reader)

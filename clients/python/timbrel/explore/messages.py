@@ -133,7 +133,11 @@ def server(is_serving: bool, message: str) -> str:
 
 
 def pong(token: Any) -> str:
-    return _text(type="pong", t=token)
+    """Raises BadMessageError where a token could be read, but is nested too deep to be written."""
+    try:
+        return _text(type="pong", t=token)
+    except RecursionError:
+        raise BadMessageError("t: is nested too deep") from None
 
 
 def _text(**fields: Any) -> str:

@@ -31,6 +31,21 @@ def test_what_a_page_may_say() -> None:
     assert parse_message('{"type":"ping","t":[1.5,null]}') == Ping([1.5, None])
 
 
+def test_a_token_nested_as_deep_as_can_be_is_said_or_refused() -> None:
+    def answer(message: messages.Message) -> str:
+        assert isinstance(message, Ping)
+        return messages.pong(message.token)
+
+    n_refused = 0
+    for depth in range(1000):
+        text = '{"type":"ping","t":' + "[" * depth + "1" + "]" * depth + "}"
+        try:
+            assert answer(parse_message(text)).count("[") == depth
+        except BadMessageError:
+            n_refused += 1
+    assert 0 < n_refused < 500
+
+
 @pytest.mark.parametrize(
     ("text", "note_id"),
     [
