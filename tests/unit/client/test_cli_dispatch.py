@@ -117,7 +117,7 @@ def test_a_missing_extra_is_named(
 ) -> None:
     install(Echo())
     assert main(["broken"]) == 2
-    assert "pip install 'timbrel[train]'" in capsys.readouterr().err
+    assert "pip install 'timbrel[cpu,train,export]'" in capsys.readouterr().err
     install(Echo(fail(ModuleNotFoundError("No module named 'torch'", name="torch"))))
     assert main(["echo"]) == 2
     error = capsys.readouterr().err
