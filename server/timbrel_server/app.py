@@ -44,8 +44,6 @@ async def serve(config: ServerConfig, announce: Callable[[str], None]) -> bool:
     hangup.watch_signal()
     if config.exit_with_parent:
         stop.watch_standard_input()
-    import os,sys
-    if "SWI" in os.environ: sys.setswitchinterval(float(os.environ["SWI"]))
     load_runtime()
     # What has been imported stays: looked through for garbage again and again, it would stop everything for
     # some 7 milliseconds each time. Bundles, which can be replaced, come later.

@@ -245,8 +245,8 @@ async def main():
                 pass
         except timbrel.UnavailableError:
             pass
-        del player, note  # it is not left: the explorer goes on by a new one
-        gc.collect()
+    del player, note  # it was not left: the explorer goes on by a new one
+    gc.collect()
 asyncio.run(main())
 print("end")
 """

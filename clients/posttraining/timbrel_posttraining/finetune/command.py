@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from timbrel_export.errors import ExportError
@@ -70,7 +71,11 @@ def run(args: argparse.Namespace) -> int:
         device=args.device,
         retune=args.retune,
     )
-    manifest = fine_tune_bundle(task)
+    try:
+        manifest = fine_tune_bundle(task)
+    except KeyboardInterrupt:
+        print(f"{task.work}: holds what is done so far; run the same command again to go on", file=sys.stderr)
+        raise
     if manifest is None:
         print(f"{task.work}: stopped before the last step; run the same command again to go on")
         return 0
