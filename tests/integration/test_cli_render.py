@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import soundfile
 
+import timbrel
+
 RENDER = ["render", "--timbre", "-0.2,0.4", "--pitch", "60", "--seconds", "0.4"]
 
 
@@ -51,16 +53,22 @@ def test_renders_an_instrument_by_name_to_flac(run: Run) -> None:
 
 def test_a_pitch_is_a_number_or_a_note_and_several_are_a_chord(run: Run) -> None:
     same = ["--seed", "1", "--temperature", "1"]
-    for name, pitch in (("number.wav", "66"), ("note.wav", "F#4"), ("flat.wav", "Gb4"), ("low.wav", "C3")):
+    for name, pitch in (("number.wav", "66"), ("note.wav", "F#4"), ("flat.wav", "Gb4")):
         assert run(*RENDER, *same, "--pitch", pitch, "--out", name)[0] == 0
     assert Path("number.wav").read_bytes() == Path("note.wav").read_bytes() == Path("flat.wav").read_bytes()
     status, out, _ = run(*RENDER, *same, "--pitch", "48,F#4", "--out", "chord.wav", "--json")
     assert status == 0 and json.loads(out)["notes"][0]["pitch"] == [48, 66]
-    low, high, chord = (soundfile.read(f"{name}.wav")[0] for name in ("low", "number", "chord"))
+    with timbrel.Client() as client:
+        low, high = (
+            client.generate((-0.2, 0.4), pitch, seconds=0.4, seed=1, temperature=1.0).audio
+            for pitch in (48, 66.0)  # as an array gives it
+        )
     both = np.zeros(max(len(low), len(high)))
     both[: len(low)] += low
     both[: len(high)] += high
-    np.testing.assert_allclose(chord * (np.abs(both).max() / np.abs(chord).max()), both, atol=1e-5)
+    chord = soundfile.read("chord.wav")[0]
+    assert np.abs(chord).max() <= 1.0
+    np.testing.assert_allclose(chord * (np.abs(both).max() / np.abs(chord).max()), both, atol=1e-4)
 
 
 @pytest.mark.parametrize(

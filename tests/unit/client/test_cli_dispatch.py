@@ -144,7 +144,7 @@ def test_help_lists_every_command_even_one_that_lacks_its_extra(
         main(["--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    assert "say it again" in text and "needs timbrel[train]" in text and "examples:" in text
+    assert "say it again" in text and "needs timbrel[cpu,train,export]" in text and "examples:" in text
 
 
 def test_without_arguments_shows_the_help_and_status_2(
