@@ -12,9 +12,7 @@ if [ "$found" != "$pinned" ]; then
     echo "generate.sh: needs grpcio-tools $pinned, found $found: $python -m pip install grpcio-tools==$pinned" >&2
     exit 2
 fi
-# google/rpc/*.proto lie in googleapis-common-protos, beside their Python.
-common=$("$python" -c 'import os, google.rpc; print(os.path.dirname(os.path.dirname(list(google.rpc.__path__)[0])))')
-"$python" -m grpc_tools.protoc -Itimbrel_protos=. -I"$common" \
+"$python" -m grpc_tools.protoc -Itimbrel_protos=. -Ithird_party \
     --python_out=. --pyi_out=. --grpc_python_out=. timbrel/v1/*.proto inference/*.proto
 for folder in . timbrel timbrel/v1 inference; do
     touch "timbrel_protos/$folder/__init__.py"

@@ -12,6 +12,5 @@ case "${1:-}" in
 esac
 cd "$(dirname "$0")"
 python="${PYTHON:-python3}"
-common=$("$python" -c 'import os, google.rpc; print(os.path.dirname(os.path.dirname(list(google.rpc.__path__)[0])))')
-"$python" -m grpc_tools.protoc -I. -I"$common" --include_imports --include_source_info \
+"$python" -m grpc_tools.protoc -I. -Ithird_party --include_imports --include_source_info \
     --descriptor_set_out="$out" timbrel/v1/*.proto inference/*.proto

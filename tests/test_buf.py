@@ -68,7 +68,10 @@ def test_lint_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_lint_would_find_an_undocumented_field(tmp_path: Path) -> None:
-    text = "  // MIDI velocity, 1..127. Default 100.\n  optional uint32 velocity = 3;"
+    text = (
+        "  // MIDI velocity, within the bundle's velocity_min..velocity_max (1..127 at most). Default 100.\n"
+        "  optional uint32 velocity = 3;"
+    )
     done = lint(changed(tmp_path, text, "  optional uint32 velocity = 3;"))
     assert done.returncode != 0
     assert '"velocity" should have a non-empty comment' in done.stdout

@@ -131,7 +131,8 @@ def fail(client: Any, model: str) -> dict[str, Any]:
         "unknown version": status(lambda: client.infer(model, good, model_version="7")),
         "out of range": status(lambda: client.infer(model, inputs([(0.9, 0.9, 5, 100, 0.5, 1)]))),
         "below zero": status(lambda: client.infer(model, inputs([(0, 0, -5, 100, 0.5, 1)]))),
-        "missing": status(lambda: client.infer(model, good[:2])),
+        "missing": status(lambda: client.infer(model, good[:1])),
+        "defaults": status(lambda: client.infer(model, good[:2])),
         "wrong type": status(lambda: client.infer(model, [good[0], wrong_type, *good[2:]])),
         "unknown output": status(
             lambda: client.infer(model, good, outputs=[triton.InferRequestedOutput("SONG")])

@@ -73,8 +73,10 @@ def _key(name: str) -> str:
 def _suggestion(points: dict[str, pb.TimbrePoint], name: str) -> str:
     key = _key(name)
     containing = [candidate for candidate in points if key and key in candidate]
+    family = [candidate for candidate in points if key and _key(points[candidate].family) == key]
     near = difflib.get_close_matches(key, points, n=N_SUGGESTIONS, cutoff=0.5)
-    if chosen := list(dict.fromkeys(containing + near))[:N_SUGGESTIONS]:
+    # Who asks for a piano wants no banjo, however alike their letters are.
+    if chosen := list(dict.fromkeys(containing + family))[:N_SUGGESTIONS] or near:
         return f"did you mean {' or '.join(repr(points[candidate].instrument) for candidate in chosen)}?"
     if points:
         return f"it has {len(points)}, such as {next(iter(points.values())).instrument!r}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -25,7 +27,8 @@ from timbrel_server.synthesizer.service import SynthesizerService
 SYNTHESIZER = pb.DESCRIPTOR.services_by_name["Synthesizer"]
 INFERENCE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
-REFLECTION = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
+REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
+"""The same messages as v1alpha's under the name that newer tools ask for, some of them for no other."""
 
 LINGER_SECONDS = 1.0
 """Last bytes have this time to arrive, once every call has ended."""
@@ -33,9 +36,11 @@ LINGER_SECONDS = 1.0
 
 def _admission(limits: Limits) -> Admission:
     synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
+    reflections = (f"/{name}/ServerReflectionInfo" for name in (reflection.SERVICE_NAME, REFLECTION_V1))
     return Admission(
         limits,
-        refusing={f"{synthesizer}/Play": limits.streams, REFLECTION: limits.streams},  # who would rather know
+        # Who calls these would rather know.
+        refusing={name: limits.streams for name in (f"{synthesizer}/Play", *reflections)},
         queueing={
             f"{synthesizer}/GenerateBatch": limits.streams,
             f"{inference}/ModelStreamInfer": limits.streams,
@@ -43,6 +48,16 @@ def _admission(limits: Limits) -> Admission:
             f"{synthesizer}/GetFile": limits.files,
         },
     )
+
+
+def _reflection_v1(names: Sequence[str]) -> Any:
+    servicer = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]  # not in its __all__
+    method = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": method})
 
 
 class GrpcServer:
@@ -79,9 +94,9 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers(handlers)
         names = (SYNTHESIZER.full_name, INFERENCE.full_name)
         self.health = Health(self._server, names)
-        reflection.enable_server_reflection(
-            (*names, "grpc.health.v1.Health", reflection.SERVICE_NAME), self._server
-        )
+        listed = (*names, "grpc.health.v1.Health", reflection.SERVICE_NAME, REFLECTION_V1)
+        reflection.enable_server_reflection(listed, self._server)
+        self._server.add_generic_rpc_handlers((_reflection_v1(listed),))
         self.address = ""
         """HOST:PORT, once started."""
 

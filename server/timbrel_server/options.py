@@ -308,5 +308,5 @@ def _shown(option: Option, value: Any) -> str:
 
 
 def _help(option: Option) -> str:
-    shown = option.default is not None and option.default != () and not option.is_switch
+    shown = option.default is not None and not option.repeats and not option.is_switch
     return f"{option.help} (default {option.default})" if shown else option.help

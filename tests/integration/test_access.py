@@ -137,11 +137,12 @@ class TestTokens:
         server = start_server("--token-file", str(tokens))
         with timbrel.Client(server.address, token="token-of-ann") as client:
             assert client.model()
-        with (
-            timbrel.Client(server.address, token="wrong") as client,
-            pytest.raises(timbrel.AuthenticationError),
-        ):
-            client.model()
+        for token, said in (("wrong", "does not know the token that was sent"), (None, "asks for a token")):
+            with (
+                timbrel.Client(server.address, token=token) as client,
+                pytest.raises(timbrel.AuthenticationError, match=f"{said}: set TIMBREL_TOKEN"),
+            ):
+                client.model()
 
     def test_tokens_are_read_anew(self, start_server: StartServer, tokens: Path) -> None:
         server = start_server("--token-file", str(tokens))
@@ -236,8 +237,46 @@ class TestTls:
             pytest.raises(timbrel.AuthenticationError),
         ):
             client.model()
-        with pytest.raises(timbrel.UnavailableError), timbrel.Client(server.address, timeout=5.0) as client:
-            client.model()
+
+    def test_what_does_not_fit_is_said_in_one_line_and_so_is_what_to_set(
+        self,
+        start_server: StartServer,
+        authority: Authority,
+        tmp_path: Path,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        plain, encrypted = start_server(), start_server(*tls_options(authority))
+        asking = start_server(*tls_options(authority), "--client-ca", str(authority.certificate))
+        ca, other = authority.certificate, Authority(tmp_path / "other", "other")
+        stranger = other.sign("stranger")
+        by_other_name = f"127.0.0.2:{encrypted.address.rpartition(':')[2]}"
+        note = tmp_path / "note.txt"
+        note.write_text("no certificate")
+        misfits = [
+            (encrypted.address, Security(), "it speaks TLS.*TIMBREL_CA"),
+            (plain.address, Security(ca), "it does not speak TLS.*unset TIMBREL_CA"),
+            (encrypted.address, Security(other.certificate), "cannot be trusted.*TIMBREL_CA.*other.pem"),
+            (encrypted.address, Security("system"), "cannot be trusted.*TIMBREL_CA is 'system'"),
+            (by_other_name, Security(ca), "another name|not available"),  # some systems have but 127.0.0.1
+            (asking.address, Security(ca), "none was shown.*TIMBREL_CERT"),
+            (
+                asking.address,
+                Security(ca, stranger.certificate, stranger.key),
+                "not .*stranger.*TIMBREL_CERT",
+            ),
+            (encrypted.address, Security(note), "ca: .*note.txt holds no certificate.*TIMBREL_CA"),
+            (encrypted.address, Security(tmp_path / "none"), "ca: .*none: No such file"),
+            (encrypted.address, Security(ca, stranger.certificate, note), "note.txt are no certificate"),
+        ]
+        for address, security, said in misfits:
+            with (
+                pytest.raises(timbrel.TimbrelError, match=said) as caught,
+                timbrel.Client(address, security=security) as client,
+            ):
+                client.model()
+            assert "\n" not in str(caught.value)
+        logged = capfd.readouterr().err.splitlines()
+        assert not [line for line in logged if line.startswith("E")]  # gRPC has no error to add
 
     def test_a_server_that_another_authority_signed_is_not_trusted(
         self, start_server: StartServer, authority: Authority, tmp_path: Path

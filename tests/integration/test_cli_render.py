@@ -11,8 +11,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
+
+import timbrel
 
 RENDER = ["render", "--timbre", "-0.2,0.4", "--pitch", "60", "--seconds", "0.4"]
 
@@ -48,6 +51,26 @@ def test_renders_an_instrument_by_name_to_flac(run: Run) -> None:
     assert soundfile.info("violin.flac").format == "FLAC"
 
 
+def test_a_pitch_is_a_number_or_a_note_and_several_are_a_chord(run: Run) -> None:
+    same = ["--seed", "1", "--temperature", "1"]
+    for name, pitch in (("number.wav", "66"), ("note.wav", "F#4"), ("flat.wav", "Gb4")):
+        assert run(*RENDER, *same, "--pitch", pitch, "--out", name)[0] == 0
+    assert Path("number.wav").read_bytes() == Path("note.wav").read_bytes() == Path("flat.wav").read_bytes()
+    status, out, _ = run(*RENDER, *same, "--pitch", "48,F#4", "--out", "chord.wav", "--json")
+    assert status == 0 and json.loads(out)["notes"][0]["pitch"] == [48, 66]
+    with timbrel.Client() as client:
+        low, high = (
+            client.generate((-0.2, 0.4), pitch, seconds=0.4, seed=1, temperature=1.0).audio
+            for pitch in (48, 66.0)  # as an array gives it
+        )
+    both = np.zeros(max(len(low), len(high)))
+    both[: len(low)] += low
+    both[: len(high)] += high
+    chord = soundfile.read("chord.wav")[0]
+    assert np.abs(chord).max() <= 1.0
+    np.testing.assert_allclose(chord * (np.abs(both).max() / np.abs(chord).max()), both, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -58,7 +81,8 @@ def test_renders_an_instrument_by_name_to_flac(run: Run) -> None:
         (["--timbre", "Violinn"], "Violin"),
         (["--pitch", "20"], "pitch"),
         (["--pitch", "-1"], "pitch"),
-        (["--pitch", "C4"], "--pitch"),
+        (["--pitch", "H4"], "a note such as C4"),
+        (["--pitch", "C4,20"], "pitch"),
         (["--velocity", "0"], "velocity"),
         (["--velocity", "128"], "velocity"),
         (["--seconds", "nan"], "seconds"),

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from background_server import BackgroundServer
-from server_process import server_environment
+from server_process import ServerProcess, server_environment
 from waiting import wait_for
 
 import timbrel
@@ -221,6 +222,42 @@ print("end")
 def test_a_program_ends_in_silence_whatever_it_leaves_open(server_address: str, left: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LEFT_OPEN, server_address, left],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        env=server_environment(TIMBREL_CACHE=os.environ["TIMBREL_CACHE"]),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+SERVER_DIES = """
+import asyncio, gc, os, signal, sys, timbrel
+async def main():
+    async with timbrel.AsyncClient(sys.argv[1]) as client:
+        await client.prepare()
+        player = await client.play().__aenter__()
+        note = await player.note_on("Violin", seconds=2.0)
+        await anext(note)
+        os.kill(int(sys.argv[2]), signal.SIGKILL)
+        try:
+            async for _ in note:
+                pass
+        except timbrel.UnavailableError:
+            pass
+    del player, note  # it was not left: the explorer goes on by a new one
+    gc.collect()
+asyncio.run(main())
+print("end")
+"""
+
+
+def test_a_server_that_dies_under_a_player_leaves_no_complaint_of_a_lost_task(
+    start_server: Callable[..., ServerProcess],
+) -> None:
+    server = start_server()
+    done = subprocess.run(
+        [sys.executable, "-c", SERVER_DIES, server.address, str(server.process.pid)],
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,

@@ -39,10 +39,11 @@ def test_any_note_of_the_demo_can_be_rendered_again_from_its_figures(
 
 
 def test_the_demo_writes_notes_a_picture_and_figures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_module("matplotlib", "demo")
     require_module("swift_f0", "demo")
+    require_module("mido", "midi")
     folder = tmp_path / "demo"
     assert main(["demo", "--out", str(folder)]) == 0
 
@@ -58,7 +59,14 @@ def test_the_demo_writes_notes_a_picture_and_figures(
         *(note["file"] for note in notes),
         "notes.json",
         "spectrograms.png",
+        "oboe.wav",
+        "song.mid",
     }
+    monkeypatch.delenv("TIMBREL_SERVER")
+    assert main(["locate", str(folder / "oboe.wav")]) == 0
+    song = folder / "song.wav"
+    assert main(["play", str(folder / "song.mid"), "--out", str(song), "--timbre", "Violin", "--fold"]) == 0
+    assert soundfile.info(song).duration > 3.0
     out = capsys.readouterr().out
     assert all(note["file"] in out for note in notes)
     assert re.search(rf"^\d+ of {len(notes)} within 50 cents$", out, re.MULTILINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -157,6 +158,15 @@ def test_the_pod_has_time_to_drain() -> None:
     before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert before + grace + 5 <= pod["terminationGracePeriodSeconds"]
     assert pod["enableServiceLinks"] is False
+
+
+def test_nothing_that_is_copied_lets_strangers_in() -> None:
+    texts = {file: file.read_text() for file in MANIFESTS}
+    assert not any("kind: Secret" in text or "--insecure" in text for text in texts.values())
+    for file in DOCKERFILES:
+        for command in re.findall(r"docker run(?:.*\\\n)*.*", file.read_text()):
+            assert "TIMBREL_TOKEN=" not in command
+            assert "--tls-cert" in command if "--insecure" not in command else "127.0.0.1:50051" in command
 
 
 def test_the_pods_options_are_ones() -> None:

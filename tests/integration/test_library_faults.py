@@ -161,8 +161,10 @@ def test_two_processes_on_one_folder(start_server: StartServer, timbrel: Timbrel
     server = start_server("--slots", "1")
     first = timbrel(*JOB, "--out", "lib", servers=server.address)
     wait_for_notes(tmp_path / "lib", 1)
+    first.send_signal(signal.SIGSTOP)  # it would be done before the second has begun on a busy machine
     second = timbrel(*JOB, "--out", "lib", servers=server.address)
     out, error = second.communicate(timeout=60)
+    first.send_signal(signal.SIGCONT)
     assert (second.returncode, out, error.count("\n")) == (2, "", 1)
     assert f"lib is in use by process {first.pid} on" in error
     out, error = first.communicate(timeout=120)

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess
 from waiting import wait_for
 
+import timbrel
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
@@ -114,6 +115,20 @@ def outcome(call: Any) -> grpc.StatusCode:
         list(call)
     code: grpc.StatusCode = call.code()
     return code
+
+
+def test_many_notes_that_came_are_no_cancelled_call(
+    start_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path))
+    server = start_server("--metrics-port", "0")
+    with timbrel.Client(server.address) as client:
+        notes = [timbrel.NoteRequest((0.0, 0.0), seconds=0.1)]
+        for _ in range(10):
+            assert len(list(client.generate_many(notes))) == 1
+        wait_until(server, lambda: handled(server, "OK", "GenerateBatch") == 10)
+        assert len(list(zip(client.generate_many(notes * 50), range(2), strict=False))) == 2
+        wait_until(server, lambda: handled(server, "Cancelled", "GenerateBatch") == 1)  # given up midway
 
 
 def test_no_caller_is_named(start_server: StartServer, tmp_path: Path) -> None:

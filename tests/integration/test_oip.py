@@ -91,6 +91,9 @@ def expected(channel: grpc.Channel) -> list[np.ndarray[Any, np.dtype[np.uint16]]
 
 
 class TestTritonclient:
+    def test_velocity_seconds_and_seed_may_be_left_out(self, heard: dict[str, Any]) -> None:
+        assert heard["fail"]["defaults"] == ["none", ""]
+
     def test_the_server_describes_itself(self, heard: dict[str, Any], tiny_bundle: Path) -> None:
         told = heard["describe"]
         assert (told["live"], told["ready"], told["model_ready"], told["unknown_ready"]) == (
@@ -157,7 +160,7 @@ class TestTritonclient:
             ("unknown version", "NOT_FOUND", "'7'"),
             ("out of range", "INVALID_ARGUMENT", "TIMBRE[0]"),
             ("below zero", "INVALID_ARGUMENT", "PITCH[0]"),
-            ("missing", "INVALID_ARGUMENT", "VELOCITY"),
+            ("missing", "INVALID_ARGUMENT", "PITCH"),
             ("wrong type", "INVALID_ARGUMENT", "INT64"),
             ("unknown output", "INVALID_ARGUMENT", "SONG"),
             ("too many", "INVALID_ARGUMENT", "33 rows"),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from grpc_status import rpc_status
 
 from timbrel_bundle.bundle import Bundle
@@ -216,10 +216,15 @@ class TestDescription:
         reply = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_SECONDS)
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
-    def test_reflection_lists_the_services(self, channel: grpc.Channel) -> None:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    @pytest.mark.parametrize("version", ["v1", "v1alpha"])
+    def test_reflection_lists_the_services(self, channel: grpc.Channel, version: str) -> None:
+        ask: Any = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
         asked = reflection_pb2.ServerReflectionRequest(list_services="")
-        (reply,) = stub.ServerReflectionInfo(iter([asked]), timeout=PATIENCE_SECONDS)
+        (reply,) = ask(iter([asked]), timeout=PATIENCE_SECONDS)
         names = {service.name for service in reply.list_services_response.service}
         assert {SERVICE, "grpc.health.v1.Health"} <= names
 

@@ -17,7 +17,7 @@ timbrel train card --bundle runs/b --evaluation runs/evaluation
 
 To teach a finished bundle instruments of your own:
 
-timbrel train finetune --from-bundle server/bundles/default --source folder:samples --out bundles/mine
+timbrel train finetune --source folder:samples --out bundles/mine
 
 Beside the stages, for research: timbrel train compare-codecs --help
 """

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import CODEC_WEIGHTS
+from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST
+from timbrel_export.errors import ExportError
 from timbrel_training.timbre.map import MapPoint, TimbreMap
 from timbrel_training.tokens.store import TokenHeader
+
+SHIPPED = "default"
+"""Stands for the bundle that ships."""
+
+
+def bundle_path(name: str) -> Path:
+    """The folder of a bundle: the one that ships is called "default", where no folder here is.
+
+    Raises:
+        ExportError: none ships with this installation.
+    """
+    if name != SHIPPED or Path(name).is_dir():
+        return Path(name)
+    found = importlib.util.find_spec("timbrel_server")
+    packages = (found.submodule_search_locations or []) if found is not None else []
+    for package in map(Path, packages):
+        for folder in (package, package.parent):
+            if (folder / "bundles" / SHIPPED / MANIFEST).is_file():
+                return folder / "bundles" / SHIPPED
+    raise ExportError("no bundle ships with this installation: name one with --from-bundle DIR")
 
 
 def published_map(bundle: Bundle) -> TimbreMap:

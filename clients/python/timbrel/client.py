@@ -109,7 +109,7 @@ class Client:
         Args:
             timbre: a point (x, y) of the unit disc, or the name of an instrument of the timbre map.
             pitch: MIDI note number, 60 = C4; `model().pitch_range` bounds it.
-            velocity: MIDI velocity, 1..127.
+            velocity: MIDI velocity, within `model().velocity_range` (1..127 at most).
             seconds: how long the key is held; the release follows. `model().seconds_range` bounds it.
             seed: the same request with the same seed gives the same codes. None: one is drawn here, before
                 anything is sent, and the note's `seed` tells which.

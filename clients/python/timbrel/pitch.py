@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.errors import MissingExtraError
+from timbrel.errors import MissingExtraError, refusal
 
 ONSET_SECONDS = 0.05
 """The attack, in which few instruments have a pitch yet, is left out."""
@@ -51,6 +52,26 @@ class PitchMeter:
         if not voiced.any():
             return None
         return midi_pitch(float(np.median(frames.pitch_hz[voiced])))
+
+
+_NOTE = re.compile(r"(?P<letter>[A-Ga-g])(?P<sign>#|♯|b|♭)?(?P<octave>-?\d)")
+_STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
+
+
+def parse_pitch(text: str) -> int:
+    """Reads a MIDI note number, or the name of a note, C4 being 60: "F#3", "Bb2".
+
+    Raises:
+        InvalidRequestError: it is neither.
+    """
+    text = text.strip()
+    if match := _NOTE.fullmatch(text):
+        sign = {None: 0, "#": 1, "♯": 1, "b": -1, "♭": -1}[match["sign"]]
+        return 12 * (int(match["octave"]) + 1) + _STEPS[match["letter"].upper()] + sign
+    try:
+        return int(text)
+    except ValueError:
+        raise refusal("pitch", f"must be a MIDI note number or a note such as C4, got {text!r}") from None
 
 
 def midi_pitch(hertz: float) -> float:

@@ -45,13 +45,16 @@ class InputSpec:
 _SEED_TYPE = "UINT64"
 _DATATYPES = {int: "INT32", float: "FP32"}
 
+DEFAULTED = ("velocity", "seconds")
+"""Numbers of a note that may be left out, here as in timbrel.v1."""
+
 INPUTS = (
     InputSpec("TIMBRE", "FP32", width=2),
     *(
         InputSpec(
             field.name.upper(),
             _SEED_TYPE if field.name == "seed" else _DATATYPES[field.kind],
-            optional=field.sampling,
+            optional=not field.required or field.name in DEFAULTED,
         )
         for field in REQUEST_FIELDS
     ),
@@ -146,15 +149,19 @@ def _message(arrays: Mapping[str, Array], row: int) -> pb.GenerateRequest:
         if name in arrays:
             value = arrays[name][row, 0]
             setattr(sampling, field.name, _whole(name, row, value) if field.kind is int else value.item())
-    return pb.GenerateRequest(
+    note = pb.GenerateRequest(
         timbre=pb.Timbre(x=x, y=y),
         pitch=_whole("PITCH", row, arrays["PITCH"][row, 0]),
-        velocity=_whole("VELOCITY", row, arrays["VELOCITY"][row, 0]),
-        # By way of its decimals: float32's 2.4 lies above 2.4, which may be the longest allowed.
-        seconds=float(str(arrays["SECONDS"][row, 0])),
-        seed=arrays["SEED"][row, 0].item(),
         sampling=sampling,
     )
+    if "VELOCITY" in arrays:
+        note.velocity = _whole("VELOCITY", row, arrays["VELOCITY"][row, 0])
+    if "SECONDS" in arrays:
+        # By way of its decimals: float32's 2.4 lies above 2.4, which may be the longest allowed.
+        note.seconds = float(str(arrays["SECONDS"][row, 0]))
+    if "SEED" in arrays:
+        note.seed = arrays["SEED"][row, 0].item()
+    return note
 
 
 def _whole(name: str, row: int, value: np.int32) -> int:

@@ -244,7 +244,7 @@ def test_patience_that_ends_while_another_stream_is_sought_says_what_broke_the_l
     with pytest.raises(UnavailableError, match="gone"):
         batch.check(LIMIT)
     batch.receive(answer(0), 20.0)
-    with pytest.raises(DeadlineExceededError, match="1 notes"):
+    with pytest.raises(DeadlineExceededError, match="1 note was"):
         batch.check(20.0 + LIMIT)
 
 

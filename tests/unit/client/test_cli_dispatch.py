@@ -117,7 +117,7 @@ def test_a_missing_extra_is_named(
 ) -> None:
     install(Echo())
     assert main(["broken"]) == 2
-    assert "pip install 'timbrel[train]'" in capsys.readouterr().err
+    assert "pip install 'timbrel[cpu,train,export]'" in capsys.readouterr().err
     install(Echo(fail(ModuleNotFoundError("No module named 'torch'", name="torch"))))
     assert main(["echo"]) == 2
     error = capsys.readouterr().err
@@ -144,7 +144,7 @@ def test_help_lists_every_command_even_one_that_lacks_its_extra(
         main(["--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    assert "say it again" in text and "needs timbrel[train]" in text and "examples:" in text
+    assert "say it again" in text and "needs timbrel[cpu,train,export]" in text and "examples:" in text
 
 
 def test_without_arguments_shows_the_help_and_status_2(

@@ -18,7 +18,8 @@ def record(path: Path, seconds: float = 0.5, lead: float = 0.0, channels: int = 
     time = np.arange(int(seconds * RATE)) / RATE
     tone = np.concatenate([np.zeros(int(lead * RATE)), 0.4 * np.cos(2 * np.pi * 330 * time)])
     path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, np.stack([tone] * channels, axis=1), RATE)
+    kind = "AIFF" if path.suffix == ".aif" else None
+    soundfile.write(path, np.stack([tone] * channels, axis=1), RATE, format=kind)
 
 
 def described(notes: FolderSource) -> list[tuple[str, int, int]]:
@@ -36,6 +37,20 @@ def described(notes: FolderSource) -> list[tuple[str, int, int]]:
         ("take 2_061.wav", ("take 2", 61, 100)),
         ("2024_061.wav", ("2024", 61, 100)),
         ("bell099.wav", ("bell", 99, 100)),
+        ("C4.wav", ("Box", 60, 100)),
+        ("Violin_G#3_mf.wav", ("Violin", 56, 80)),
+        ("Alto Sax Bb2 ff.aiff", ("Alto Sax", 46, 112)),
+        ("LLVln_ArcoVib_A3_p.wav", ("LLVln_ArcoVib", 57, 49)),
+        ("Cello_ff_D2.flac", ("Cello", 38, 112)),
+        ("Flute.vib.pp.Db5.stereo.aif", ("Flute.vib", 73, 33)),
+        ("violin_As3_05_forte_arco-normal.ogg", ("violin", 58, 96)),
+        ("violin_A3_1_piano_arco-normal.wav", ("violin", 57, 49)),
+        ("marimba-036-c1.wav", ("marimba", 36, 100)),
+        ("Pad 2 C3 127.wav", ("Pad 2", 48, 127)),
+        ("Harp_Cis4-v90-rr2.wav", ("Harp", 61, 90)),
+        ("Horn Es3.wav", ("Horn", 51, 100)),
+        ("piano_060_mf_rr1.wav", ("piano", 60, 80)),
+        ("bass_electronic_018-022-100.wav", ("bass_electronic_018", 22, 100)),
     ],
 )
 def test_names_say_pitch_velocity_and_instrument(
@@ -43,6 +58,27 @@ def test_names_say_pitch_velocity_and_instrument(
 ) -> None:
     record(tmp_path / "Box" / name)
     assert described(FolderSource(tmp_path / "Box")) == [expected]
+
+
+def test_numbered_layers_are_velocities_the_softest_first(tmp_path: Path) -> None:
+    for layer in (1, 2, 4):
+        record(tmp_path / "Grand" / f"A0v{layer}.wav")
+    assert described(FolderSource(tmp_path)) == [("Grand", 21, 32), ("Grand", 21, 64), ("Grand", 21, 127)]
+
+
+def test_a_note_that_every_name_has_is_part_of_the_instruments(tmp_path: Path) -> None:
+    for pitch in (48, 60):
+        record(tmp_path / f"Hammond B3 {pitch:03d}.wav")
+    assert described(FolderSource(tmp_path)) == [("Hammond B3", 48, 100), ("Hammond B3", 60, 100)]
+
+
+@pytest.mark.parametrize("ending", ["mp3", "ogg", "aiff", "aif", "flac", "wav"])
+def test_formats(tmp_path: Path, ending: str) -> None:
+    record(tmp_path / f"E4.{ending}")
+    [note] = FolderSource(tmp_path)
+    assert (note.pitch, note.sample_rate) == (64, RATE)
+    spectrum = np.abs(np.fft.rfft(note.audio[2_205:8_820]))
+    assert abs(int(spectrum.argmax()) * RATE / 6_615 - 330) < 4
 
 
 def test_subfolders_are_instruments(tmp_path: Path) -> None:
@@ -68,8 +104,8 @@ def test_a_csv_says_more(tmp_path: Path) -> None:
     record(tmp_path / "unlisted_010.wav")
     (tmp_path / "notes.csv").write_text(
         "file,pitch,velocity,instrument,family,held_seconds\n"
-        "a.wav,65,33,Kalimba,Ethnic,0.25\n"
-        "deep/harp_070.wav,,,,Strings,\n"
+        "a.wav,F4,33,Kalimba,Ethnic,0.25\n"
+        "deep/harp_070.wav,,mf,,Strings,\n"
     )
     kalimba, harp = FolderSource(tmp_path)
     assert (kalimba.instrument, kalimba.family, kalimba.pitch, kalimba.velocity) == (
@@ -79,7 +115,7 @@ def test_a_csv_says_more(tmp_path: Path) -> None:
         33,
     )
     assert kalimba.held_seconds == 0.25 and kalimba.seconds == pytest.approx(0.8, abs=0.02)
-    assert (harp.instrument, harp.family, harp.pitch, harp.velocity) == ("harp", "Strings", 70, 100)
+    assert (harp.instrument, harp.family, harp.pitch, harp.velocity) == ("harp", "Strings", 70, 80)
     assert isinstance(harp, Note) and harp.audio.ndim == 1
 
 
@@ -106,10 +142,10 @@ def test_a_bad_csv_is_one_clear_line(tmp_path: Path, rows: str, message: str) ->
 def test_what_is_no_folder_of_notes_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no such folder"):
         FolderSource(tmp_path / "missing")
-    with pytest.raises(SourceError, match=r"no notes; expected WAV or FLAC files named by MIDI number"):
+    with pytest.raises(SourceError, match=r"no notes; expected \.wav, \.flac.* files named by MIDI number"):
         FolderSource(tmp_path)
     record(tmp_path / "piano.wav")
-    with pytest.raises(SourceError, match=r"piano\.wav: no MIDI number at the end of its name"):
+    with pytest.raises(SourceError, match=r"piano\.wav: no note in its name"):
         FolderSource(tmp_path)
     (tmp_path / "piano.wav").rename(tmp_path / "piano_200.wav")
     with pytest.raises(SourceError, match="MIDI number must be 0 to 127, got '200'"):
@@ -119,9 +155,7 @@ def test_what_is_no_folder_of_notes_is_one_clear_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"RIFF", b"RIFF\x24\0\0\0WAVEfmt ", b"not audio at all" * 10])
 def test_a_corrupt_file_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "060.wav").write_bytes(content)
-    with pytest.raises(
-        SourceError, match=r"060\.wav: (not a readable WAV or FLAC file|holds no audio)"
-    ) as error:
+    with pytest.raises(SourceError, match=r"060\.wav: (not a readable sound file|holds no audio)") as error:
         list(FolderSource(tmp_path))
     assert "\n" not in str(error.value)
 

@@ -1,24 +1,26 @@
-"""Notes recorded one a file: a folder of WAV or FLAC files named by MIDI number, with or without a CSV."""
+"""Notes recorded one a file: a folder of sound files named by their notes, with or without a CSV."""
 
 from __future__ import annotations
 
+import copy
 import csv
 import math
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import soxr
 
 from timbrel_training.notes.note import Note, OneSource, SourceError
 from timbrel_training.notes.recording import Hold, find_hold, read_recording, sounding_samples, trim_onset
+from timbrel_training.notes.sample_names import DYNAMICS, MOST_LAYERS, SampleName, read_name, read_names
 
-SUFFIXES = (".wav", ".flac")
+SUFFIXES = (".wav", ".flac", ".aif", ".aiff", ".mp3", ".ogg")
 DEFAULT_VELOCITY = 100
 UNKNOWN_FAMILY = "Unknown"
 COLUMNS = ("file", "pitch", "velocity", "instrument", "family", "held_seconds")
-
-NAME = re.compile(r"(?P<instrument>.*?\D)??(?P<pitch>\d{1,3})(?:[ _-]v(?P<velocity>\d{1,3}))?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,17 @@ class FolderEntry:
     pitch: int
     velocity: int
     held_seconds: float | None  # None: not stated
+    layer: int | None = None
+    """The number after a `v` in its name, unless a velocity is stated otherwise."""
+    cents_off: float = 0.0
+    """How far above its pitch it was recorded; it is resampled by as much."""
 
     def to_json(self, folder: Path) -> list[object]:
         """Returns what identifies the note, as JSON values."""
         status = self.path.stat() if self.path.is_file() else None
         size, changed = (status.st_size, status.st_mtime_ns) if status else (0, 0)
         told = [self.instrument, self.family, self.pitch, self.velocity, self.held_seconds]
+        told += [self.cents_off] if self.cents_off else []
         return [os.path.relpath(self.path, folder), size, changed, *told]
 
 
@@ -56,29 +63,48 @@ def list_folder(folder: Path) -> list[FolderEntry]:
     if not entries:
         where = tables[0] if tables else folder
         raise SourceError(
-            f"{where}: no notes; expected WAV or FLAC files named by MIDI number, such as 060.wav"
+            f"{where}: no notes; expected {', '.join(SUFFIXES)} files named by MIDI number or note, "
+            "such as 060.wav or Violin_C4_mf.wav"
         )
-    return sorted(entries, key=lambda entry: str(entry.path))
+    return sorted(_with_layers(entries), key=lambda entry: str(entry.path))
+
+
+def _with_layers(entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
+    """The entries, those of an instrument that number layers (v1 to v4) with the velocities of these."""
+    layers = defaultdict(set)
+    entries = list(entries)
+    for entry in entries:
+        if entry.layer is not None:
+            layers[entry.instrument].add(entry.layer)
+    for entry in entries:
+        found = layers[entry.instrument]
+        if entry.layer is None or len(found) < 2 or not 0 < min(found) <= max(found) <= MOST_LAYERS:
+            yield entry
+        else:
+            yield replace(entry, velocity=round(127 * entry.layer / max(found)))
 
 
 def _from_names(folder: Path) -> list[FolderEntry]:
-    files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    return [_from_name(path) for path in files]
+    files = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
+    return [_named(path, name) for path, name in zip(files, read_names([p.stem for p in files]), strict=True)]
 
 
-def _from_name(path: Path, instrument: str = "") -> FolderEntry:
-    match = NAME.fullmatch(path.stem)
-    if match is None:
+def _named(path: Path, name: SampleName | None) -> FolderEntry:
+    if name is None:
         raise SourceError(
-            f"{path}: no MIDI number at the end of its name; expected 060.wav or piano_060_v100.wav"
+            f"{path}: no note in its name; expected a MIDI number or a note's name, and perhaps velocity or"
+            " dynamics: 060.wav, piano_060_v100.wav, Violin_C#4_mf.wav"
         )
+    stated = name.velocity if name.layer is None else name.layer
+    velocity = DEFAULT_VELOCITY if stated is None else stated
     return FolderEntry(
         path=path,
-        instrument=instrument or (match["instrument"] or "").strip(" _-") or path.resolve().parent.name,
+        instrument=name.instrument or path.resolve().parent.name,
         family=UNKNOWN_FAMILY,
-        pitch=_number(match["pitch"], 0, 127, f"{path}: MIDI number"),
-        velocity=_number(match["velocity"] or str(DEFAULT_VELOCITY), 1, 127, f"{path}: velocity"),
+        pitch=_number(str(name.pitch), 0, 127, f"{path}: MIDI number"),
+        velocity=_number(str(velocity), 1, 127, f"{path}: velocity"),
         held_seconds=None,
+        layer=name.layer,
     )
 
 
@@ -110,14 +136,19 @@ def _from_row(table: Path, number: int, row: Mapping[str, str | None]) -> Folder
     if cells["pitch"]:
         named = FolderEntry(path, table.resolve().parent.name, UNKNOWN_FAMILY, 0, DEFAULT_VELOCITY, None)
     else:
-        named = _from_name(path)
+        named = _named(path, read_name(path.stem))
+    note = read_name(cells["pitch"])  # a number or a note's name
+    dynamic = DYNAMICS.get(cells["velocity"].casefold())
     return FolderEntry(
         path=path,
         instrument=cells["instrument"] or named.instrument,
         family=cells["family"] or named.family,
-        pitch=_number(cells["pitch"] or str(named.pitch), 0, 127, f"{where}: pitch"),
-        velocity=_number(cells["velocity"] or str(named.velocity), 1, 127, f"{where}: velocity"),
+        pitch=_number(
+            str(note.pitch) if note else cells["pitch"] or str(named.pitch), 0, 127, f"{where}: pitch"
+        ),
+        velocity=_number(str(dynamic or cells["velocity"] or named.velocity), 1, 127, f"{where}: velocity"),
         held_seconds=_seconds(cells["held_seconds"], f"{where}: held_seconds"),
+        layer=None if cells["velocity"] else named.layer,
     )
 
 
@@ -139,17 +170,24 @@ def _seconds(text: str, what: str) -> float | None:
     return seconds
 
 
+def _by_instrument(entries: Iterable[FolderEntry]) -> dict[str, list[FolderEntry]]:
+    groups: dict[str, list[FolderEntry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.instrument, []).append(entry)
+    return groups
+
+
 class FolderSource(OneSource):
     """The sound files of a folder and its subfolders; one group per instrument.
 
-    File names end in the MIDI number, and perhaps the velocity: `060.wav`, `piano_060.flac`,
-    `piano_060_v100.wav`. What precedes the number is the instrument; without it, the folder's name is. One
-    CSV file in the folder, if there is any, lists the files instead: columns file, pitch, velocity,
-    instrument, family, held_seconds, of which the first is required. Where no hold is stated, silence before
-    the sound is cut off and `find_hold` looks for the release.
+    File names say MIDI number or note, and perhaps velocity or dynamics: `060.wav`, `piano_060_v100.flac`,
+    `Violin_C#4_mf.mp3`. What precedes these is the instrument; without it, the folder's name is. One CSV
+    file in the folder, if there is any, lists the files instead: columns file, pitch, velocity, instrument,
+    family, held_seconds, of which the first is required. Where no hold is stated, silence before the sound is
+    cut off and `find_hold` looks for the release.
 
     Raises:
-        SourceError: no such folder, no sound files, a name without a number, a bad CSV, a corrupt file.
+        SourceError: no such folder, no sound files, a name without a note, a bad CSV, a corrupt file.
     """
 
     name = "folder"
@@ -158,13 +196,11 @@ class FolderSource(OneSource):
         self.folder = Path(folder)
         self.sample_rate = sample_rate
         self.licence = licence
-        self._entries: dict[str, list[FolderEntry]] = {}
-        for entry in list_folder(self.folder):
-            self._entries.setdefault(entry.instrument, []).append(entry)
+        self._entries = _by_instrument(list_folder(self.folder))
 
     def settings(self) -> Mapping[str, object]:
-        entries = [entry for group in self._entries.values() for entry in group]
-        return {"notes": [entry.to_json(self.folder) for entry in entries], "sample_rate": self.sample_rate}
+        notes = [entry.to_json(self.folder) for entry in self.entries]
+        return {"notes": notes, "sample_rate": self.sample_rate}
 
     def groups(self) -> Sequence[str]:
         return list(self._entries)
@@ -172,12 +208,26 @@ class FolderSource(OneSource):
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
 
+    @property
+    def entries(self) -> list[FolderEntry]:
+        """All recordings, instrument by instrument."""
+        return [entry for group in self._entries.values() for entry in group]
+
+    def corrected(self, entries: Iterable[FolderEntry]) -> FolderSource:
+        """The same recordings, with what these say of them."""
+        source = copy.copy(self)
+        source._entries = _by_instrument(entries)
+        return source
+
     def notes(self, group: str) -> Iterator[Note]:
         for entry in self._entries[group]:
             yield self._note(entry)
 
     def _note(self, entry: FolderEntry) -> Note:
         audio, sample_rate = read_recording(entry.path)
+        if entry.cents_off:
+            slower = 2.0 ** (entry.cents_off / 1200.0)
+            audio = soxr.resample(audio, sample_rate, sample_rate * slower, quality="HQ")
         if entry.held_seconds is None:
             audio = trim_onset(audio, sample_rate)
         length = sounding_samples(audio, sample_rate)

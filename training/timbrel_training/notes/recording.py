@@ -84,7 +84,7 @@ def choose_fold(stereo: NDArray[np.float32]) -> MonoFold:
 
 
 def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
-    """Returns mono audio [samples] and the sample rate in Hz of a WAV or FLAC file.
+    """Returns mono audio [samples] and the sample rate in Hz of a file that libsndfile knows.
 
     Raises:
         SourceError: the file is missing, corrupt, empty, or has more than two channels.
@@ -95,7 +95,7 @@ def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
         audio, sample_rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, OSError) as error:
         reason = str(getattr(error, "error_string", error)).strip().rstrip(".")
-        raise SourceError(f"{path}: not a readable WAV or FLAC file ({reason})") from None
+        raise SourceError(f"{path}: not a readable sound file ({reason})") from None
     n_samples, n_channels = audio.shape
     if not n_samples:
         raise SourceError(f"{path}: holds no audio")

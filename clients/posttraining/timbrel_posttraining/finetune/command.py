@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from timbrel_export.errors import ExportError
@@ -12,13 +13,16 @@ help = "teach a bundle instruments of your own, from a folder of samples"
 
 EPILOG = """\
 examples:
-  timbrel train finetune --from-bundle server/bundles/default --source folder:samples --out bundles/mine
-  timbrel train --from-bundle server/bundles/default --source folder:samples --out bundles/mine
+  timbrel train finetune --source folder:samples --out bundles/mine           from the bundle that ships
+  timbrel train finetune --source folder:samples --out bundles/mine --retune
+  timbrel train --from-bundle bundles/mine --source folder:more --out bundles/ours
   timbrel serve --bundle bundles/mine
 
-Samples are WAV or FLAC files of one note each, named by MIDI number and perhaps velocity: reed_060_v100.wav
-is an instrument "reed". A CSV in the folder may say more; the training README has its columns. Twenty samples
-over the pitches you play are a good start. An interrupted run goes on by the same command.
+Samples are WAV, FLAC, AIFF, MP3 or Ogg files of one note each, named by note or MIDI number, and perhaps by
+dynamics or velocity: reed_060_v100.wav, Violin_C#4_mf.wav, alto-sax-Bb2-ff.aif. A CSV in the folder may say
+more; the training README has its columns. Each one's pitch is measured, and those that are not in tune with
+their names are listed. Twenty samples over the pitches you play are a good start. An interrupted run goes on
+by the same command.
 """
 
 
@@ -26,13 +30,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
-    add_folder(parser, "from-bundle", "folder of the bundle to start from")
+    parser.add_argument(
+        "--from-bundle",
+        default="default",
+        metavar="DIR",
+        help="folder of the bundle to start from (default: the one that ships, which is called `default`)",
+    )
     parser.add_argument("--source", required=True, metavar="folder:DIR", help="the samples")
     add_folder(parser, "out", "the bundle to make; unfinished work lies beside it in OUT.partial")
     parser.add_argument(
         "--licence", default="unknown", help="licence of the samples, for the manifest (default: unknown)"
     )
     parser.add_argument("--name", default="", help="the new bundle's name (default: that of its folder)")
+    parser.add_argument(
+        "--retune",
+        action="store_true",
+        help="bring samples in tune that are more than 20 cents off their names",
+    )
     add_config_arguments(parser)
     add_device_argument(parser)
 
@@ -40,13 +54,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Fine-tunes, and prints where the new instruments are."""
     try:
+        from timbrel_posttraining.bundles import bundle_path
         from timbrel_posttraining.finetune.run import FineTuning, fine_tune_bundle
     except ImportError as error:
         raise ExportError(
             f"fine-tuning needs {error.name}, which is not installed: pip install 'timbrel[cpu,train,export]'"
         ) from error
     task = FineTuning(
-        base=args.from_bundle,
+        base=bundle_path(args.from_bundle),
         source=args.source,
         out=args.out,
         config=config_of(args).finetune,
@@ -54,8 +69,13 @@ def run(args: argparse.Namespace) -> int:
         licence=args.licence,
         name=args.name,
         device=args.device,
+        retune=args.retune,
     )
-    manifest = fine_tune_bundle(task)
+    try:
+        manifest = fine_tune_bundle(task)
+    except KeyboardInterrupt:
+        print(f"{task.work}: holds what is done so far; run the same command again to go on", file=sys.stderr)
+        raise
     if manifest is None:
         print(f"{task.work}: stopped before the last step; run the same command again to go on")
         return 0

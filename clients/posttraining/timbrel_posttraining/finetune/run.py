@@ -24,6 +24,7 @@ from timbrel_posttraining.finetune.samples import (
     place_samples,
 )
 from timbrel_posttraining.finetune.train import FineTuneBatch, fine_tune, gather
+from timbrel_posttraining.finetune.tuning import check_tuning
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.loop import Loop, pick_device
 from timbrel_training.model import NoteTransformer
@@ -54,6 +55,8 @@ class FineTuning:
     name: str = ""
     """Name of the new bundle; empty: that of its folder."""
     device: str = "auto"
+    retune: bool = False
+    """Bring samples in tune that are not."""
 
     @property
     def work(self) -> Path:
@@ -78,7 +81,7 @@ def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None
         raise ExportError(f"{task.out}: is the bundle to start from; choose another folder for the new one")
     device = pick_device(task.device)
     base = Base.open(task.base)
-    source = open_samples(task.source, task.licence, base)
+    source = check_tuning(open_samples(task.source, task.licence, base), task.retune, tell)
     _begin(task, base, source)
     config, work = task.config, task.work
     distance = config.distance * base.chart.spacing

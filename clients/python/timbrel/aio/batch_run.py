@@ -19,6 +19,9 @@ Open = Callable[[], Awaitable[Transport]]
 Requests = Iterable[NoteRequest] | AsyncIterable[NoteRequest]
 """A plain iterable is read in the event loop and should not make it wait."""
 
+END_SECONDS = 2.0
+"""How long a server that has answered all may take to end the stream, before it is given up."""
+
 
 class BatchRun:
     """Sends the requests and hands out their results, once.
@@ -47,6 +50,8 @@ class BatchRun:
         try:
             while (result := await self._next_result()) is not None:
                 yield result
+            # Cut now, a call that did all it should would count as cancelled at the server.
+            await asyncio.wait(tasks, timeout=END_SECONDS)
             if self._requests_failure is not None:
                 raise self._requests_failure
         finally:

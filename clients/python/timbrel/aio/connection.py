@@ -156,10 +156,19 @@ class Connection:
             try:
                 return await action(await self.open(), patience.left(time.monotonic()))
             except (OverloadedError, UnavailableError) as error:
+                if isinstance(error, UnavailableError):
+                    await self._check_encryption()
                 delay = patience.delay_after(error, attempt, time.monotonic())
                 if delay is None or attempt >= self._policy.attempts_after(error):
                     raise
             await asyncio.sleep(delay)
+
+    async def _check_encryption(self) -> None:
+        """Raises UnavailableError where a server that never answered cannot, the way that it was asked."""
+        if self._model is not None or self._transport is None:
+            return
+        if (reason := await self._transport.why_unavailable()) is not None:
+            raise UnavailableError(f"the server at {self._settings.address} is not available: {reason}")
 
     def patience(self) -> Patience:
         """The time allowed for one call, or between two parts of one, from now on."""

@@ -6,17 +6,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import grpc
 import grpc.aio
 
+from timbrel.aio import tls
 from timbrel.core.faults import DETAILS_KEY, error_from_status
 from timbrel.core.model import check_model, check_timbre_map
-from timbrel.errors import CancelledError, ServerError, TimbrelError, UnavailableError, refusal
+from timbrel.errors import (
+    AuthenticationError,
+    CancelledError,
+    DeadlineExceededError,
+    ServerError,
+    TimbrelError,
+    UnavailableError,
+    refusal,
+)
 from timbrel.forks import about_to_connect
-from timbrel.settings import CA_VARIABLE, INSECURE_VARIABLE, SYSTEM, Security, parse_address
+from timbrel.settings import CA_VARIABLE, INSECURE_VARIABLE, TOKEN_VARIABLE, Security, parse_address
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
@@ -71,39 +79,40 @@ class Transport:
             address: HOST:PORT.
 
         Raises:
-            InvalidRequestError: a file of `security` cannot be read, or the token would travel unencrypted.
+            InvalidRequestError: a file of `security` is of no use, or the token would travel unencrypted.
             RuntimeError: this process was forked from one that had called a server.
         """
         self._address = address
         self._is_closed = False
-        self._channel = _open_channel(security or Security(), address, token)
+        self._security = security or Security()
+        self._channel = _open_channel(self._security, address, token)
         self._stub = pb_grpc.SynthesizerStub(self._channel)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     async def get_model(self, timeout: float | None) -> pb.GetModelResponse:
-        reply = await self._unary(self._stub.GetModel, pb.GetModelRequest(), timeout)
+        reply = await self._unary("GetModel", pb.GetModelRequest(), timeout)
         check_model(model := cast(pb.GetModelResponse, reply))
         return model
 
     async def get_timbre_map(self, timeout: float | None) -> pb.TimbreMap:
-        reply = await self._unary(self._stub.GetTimbreMap, pb.GetTimbreMapRequest(), timeout)
+        reply = await self._unary("GetTimbreMap", pb.GetTimbreMapRequest(), timeout)
         check_timbre_map(timbre_map := cast(pb.GetTimbreMapResponse, reply).timbre_map)
         return timbre_map
 
     async def locate(self, request: pb.LocateRequest, timeout: float | None) -> pb.LocateResponse:
-        return cast(pb.LocateResponse, await self._unary(self._stub.Locate, request, timeout))
+        return cast(pb.LocateResponse, await self._unary("Locate", request, timeout))
 
     def generate(
         self, request: pb.GenerateRequest, timeout: float | None
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
         """The replies of one note; closing the generator early (`aclosing`) cancels the call."""
-        return self._stream(self._stub.Generate, request, timeout)
+        return self._stream("Generate", request, timeout)
 
     def get_file(
         self, name: str, offset: int, timeout: float | None
     ) -> AsyncGenerator[pb.GetFileResponse, None]:
         """A file of the bundle from a byte on; closing the generator early cancels the call."""
-        return self._stream(self._stub.GetFile, pb.GetFileRequest(name=name, offset=offset), timeout)
+        return self._stream("GetFile", pb.GetFileRequest(name=name, offset=offset), timeout)
 
     def generate_batch(
         self, requests: AsyncIterator[pb.GenerateBatchRequest]
@@ -115,23 +124,33 @@ class Transport:
         """Opens a stream, which lasts for as long as it is wanted."""
         return StreamCall(self._stub.Play(requests, metadata=self._metadata), self)
 
+    async def why_unavailable(self) -> str | None:
+        """Why no connection could be made, where it is TLS that does not fit; else None."""
+        return await tls.why_unavailable(self._security, self._address)
+
     async def close(self) -> None:
         """Ends every call and closes the channel."""
         self._is_closed = True
         await self._channel.close(None)
 
     @contextlib.contextmanager
-    def translated(self, is_cancelled: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    def translated(
+        self,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        name: str = "the call",
+        timeout: float | None = None,
+    ) -> Iterator[None]:
         """Lets no error of gRPC out.
 
         Args:
+            name, timeout: of the call; the seconds that it was allowed.
             is_cancelled: tells whether the call was cancelled here. One that was not was cut by a server that
                 was about to end: gRPC gives such calls up as CANCELLED.
         """
         try:
             yield
         except grpc.RpcError as error:
-            translated = _translate(error, self._address)
+            translated = self._translate(error, name, timeout)
             if not isinstance(translated, CancelledError):
                 raise translated from None
         except asyncio.CancelledError:
@@ -146,19 +165,39 @@ class Transport:
             raise translated from None
         raise UnavailableError(f"the server at {self._address} is not available: it cut the call") from None
 
-    async def _unary(self, method: Any, request: object, timeout: float | None) -> object:
-        with self.translated():
+    async def _unary(self, name: str, request: object, timeout: float | None) -> object:
+        method = getattr(self._stub, name)
+        with self.translated(name=name, timeout=timeout):
             return _decoded(await method(request, timeout=timeout, metadata=self._metadata))
 
-    async def _stream(self, method: Any, request: object, timeout: float | None) -> AsyncGenerator[Any, None]:
+    async def _stream(self, name: str, request: object, timeout: float | None) -> AsyncGenerator[Any, None]:
         """Yields the replies; a caller that leaves early cancels the call."""
-        call = method(request, timeout=timeout, metadata=self._metadata)
+        call = getattr(self._stub, name)(request, timeout=timeout, metadata=self._metadata)
         try:
-            with self.translated():
+            with self.translated(name=name, timeout=timeout):
                 async for reply in call:
                     yield _decoded(reply)
         finally:
             call.cancel()
+
+    def _translate(self, error: grpc.RpcError, name: str, timeout: float | None) -> TimbrelError:
+        """The error to raise for a call that failed with `error`."""
+        failed: Any = error  # a failed call too, which gRPC's annotations do not say
+        details = dict(failed.trailing_metadata() or ()).get(DETAILS_KEY, b"")
+        code, _ = failed.code().value
+        details = details if isinstance(details, bytes) else b""
+        translated = error_from_status(code, failed.details() or "", details)
+        if isinstance(translated, UnavailableError):
+            return UnavailableError(f"the server at {self._address} is not available: {translated}")
+        if isinstance(translated, DeadlineExceededError):
+            allowed = "" if timeout is None else f" within the {timeout:.3g} s allowed"
+            return DeadlineExceededError(f"{name} was not answered{allowed}: {translated}")
+        if isinstance(translated, AuthenticationError):
+            refused = "does not know the token that was sent" if self._metadata else "asks for a token"
+            return AuthenticationError(
+                f"the server at {self._address} {refused}: set {TOKEN_VARIABLE} (it said: {translated})"
+            )
+        return translated
 
 
 def _decoded(reply: _Reply | None) -> _Reply:
@@ -168,23 +207,12 @@ def _decoded(reply: _Reply | None) -> _Reply:
     return reply
 
 
-def _translate(error: grpc.RpcError, address: str) -> TimbrelError:
-    """The error to raise for a call to `address` that failed with `error`."""
-    failed: Any = error  # a failed call too, which gRPC's annotations do not say
-    details = dict(failed.trailing_metadata() or ()).get(DETAILS_KEY, b"")
-    code, _ = failed.code().value
-    details = details if isinstance(details, bytes) else b""
-    translated = error_from_status(code, failed.details() or "", details)
-    if isinstance(translated, UnavailableError):
-        return UnavailableError(f"the server at {address} is not available: {translated}")
-    return translated
-
-
 def _open_channel(security: Security, address: str, token: str | None) -> grpc.aio.Channel:
     """Opens a channel for the running event loop, encrypted as `security` says."""
     about_to_connect()
     if security.is_encrypted:
-        return grpc.aio.secure_channel(address, _credentials(security), CHANNEL_OPTIONS)
+        credentials = grpc.ssl_channel_credentials(*tls.read_pem(security))
+        return grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
     if token and not security.insecure and not parse_address(address).is_loopback:
         raise refusal(
             "token",
@@ -192,19 +220,3 @@ def _open_channel(security: Security, address: str, token: str | None) -> grpc.a
             f" ({CA_VARIABLE}), or say that the network can be trusted ({INSECURE_VARIABLE}=1)",
         )
     return grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
-
-
-def _credentials(security: Security) -> grpc.ChannelCredentials:
-    roots = None if security.ca is None or security.ca == SYSTEM else _read("ca", security.ca)
-    if security.certificate is None or security.key is None:
-        return grpc.ssl_channel_credentials(roots)
-    return grpc.ssl_channel_credentials(
-        roots, _read("key", security.key), _read("certificate", security.certificate)
-    )
-
-
-def _read(field: str, file: str | Path) -> bytes:
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise refusal(field, f"{file}: {error.strerror}") from None

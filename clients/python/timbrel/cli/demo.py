@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import time
 from pathlib import Path
 
@@ -27,6 +28,12 @@ N_PITCHES = 4
 VELOCITY = 100
 HELD_SECONDS = 1.5
 SEED = 1
+
+SONG = (
+    ((67, 1), (64, 1), (60, 1), (62, 0.5), (64, 0.5), (65, 1), (62, 1), (60, 2)),
+    ((48, 2), (55, 2), (50, 2), (48, 2)),
+)
+"""(MIDI note number, beats) of two voices, the README's violin and cello."""
 
 _EXAMPLES = """\
 examples:
@@ -86,11 +93,13 @@ class DemoCommand:
                 raise ValueError("the bundle's timbre map has no instrument that plays within 36..94")
             args.out.mkdir(parents=True, exist_ok=True)
             results = _render(client, plan, args.out, meter)
+            examples = _write_examples(client, args.out)
         picture = args.out / "spectrograms.png"
         draw(results, picture)
         atomic_write(args.out / "notes.json", notes_json(results).encode())
         print(table(results))
         print(f"\n{len(results)} notes, {picture} and notes.json are in {args.out}/")
+        print(f"To go on with: {' and '.join(str(args.out / name) for name in examples)}")
         print(summary(results))
         return 0
 
@@ -114,6 +123,28 @@ def _render_note(client: Client, planned: PlannedNote, folder: Path, meter: Pitc
     note.save(folder / planned.file_name)
     measured = meter.measure(audio, note.sample_rate)
     return RenderedNote(planned.file_name, planned.instrument.name, note, measured, elapsed)
+
+
+def _write_examples(client: Client, folder: Path) -> list[str]:
+    """Writes what the README's commands read: a note to locate, a song to play; returns the files' names."""
+    names = {name.casefold(): name for name in client.instruments()}
+    low, high = client.model().pitch_range
+    oboe = client.generate(names.get("oboe", next(iter(names.values()))), min(max(70, low), high), seed=SEED)
+    oboe.save(folder / "oboe.wav")
+    try:
+        import mido
+    except ImportError:  # then `timbrel play` has to be installed first
+        return ["oboe.wav"]
+    song = mido.MidiFile(ticks_per_beat=480)
+    for channel, line in enumerate(SONG):
+        track = song.add_track()
+        for pitch, beats in line:
+            track.append(mido.Message("note_on", channel=channel, note=pitch, velocity=VELOCITY))
+            track.append(mido.Message("note_off", channel=channel, note=pitch, time=int(beats * 480)))
+    content = io.BytesIO()
+    song.save(file=content)
+    atomic_write(folder / "song.mid", content.getvalue())
+    return ["oboe.wav", "song.mid"]
 
 
 command = DemoCommand()

@@ -18,7 +18,7 @@ GROUP = "timbrel.commands"
 
 EXTRAS: Mapping[str, str] = {
     "timbrel_server": "cpu,server",
-    "timbrel_training": "train",
+    "timbrel_training": "cpu,train,export",
     "timbrel_export": "export",
     "timbrel.cli.demo": "cpu,server,demo",
     "timbrel": "cpu",
@@ -105,9 +105,9 @@ def _run(given: list[str]) -> int:
     point = commands[given[0]]
     command = load_command(point)
     parser = Parser(prog=f"timbrel {point.name}")
-    command.configure(parser)
-    args = parser.parse_args(join_negative_values(given[1:], parser.options_of_several()))
     try:
+        command.configure(parser)
+        args = parser.parse_args(join_negative_values(given[1:], parser.options_of_several()))
         return command.run(args)
     except ImportError as error:
         if isinstance(error, TimbrelError):

@@ -47,7 +47,7 @@ def as_facts(model: Model, instruments: Sequence[Instrument]) -> dict[str, Any]:
 
 def as_text(model: Model, instruments: Sequence[Instrument]) -> str:
     lines = [f"{name:<12}{value}" for name, value in _facts(model)]
-    lines.append(f"\n{len(instruments)} instruments")
+    lines.append(f"\n{options.counted(len(instruments), 'instrument')}")
     lines.extend(_instrument_lines(instruments))
     return "\n".join(lines)
 

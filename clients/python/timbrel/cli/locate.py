@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from timbrel.cli import options
 from timbrel.core.location import Location
+from timbrel.errors import InvalidRequestError, refusal
 from timbrel_bundle.audio import read_channels
 
 _EXAMPLES = """\
 examples:
   timbrel locate oboe.wav
   timbrel locate oboe.wav --pitch 69 --nearest 10
+  timbrel locate *.wav                                              many files, one after the other
+  timbrel locate improvisation.flac --hop 2                         a long one, every two seconds of it
   timbrel locate oboe.flac --json | jq -r '.nearest[0].name'
   timbrel render --timbre 0.31,-0.42 --pitch 48 --out low.wav       the point that was found, played
 
-The file holds one note, at any level and sample rate, mono or stereo; silence around it does no harm.
+A file, or with --hop each piece of it, holds one note, at any level and sample rate, mono or stereo;
+silence around it does no harm.
 """
 
 
@@ -30,7 +39,16 @@ class LocateCommand:
         parser.description = "Says where on the timbre map a recording of a note lies, and what lies around."
         parser.epilog = _EXAMPLES
         parser.add_argument(
-            "file", metavar="FILE", help="a .wav or .flac file, or another that libsndfile reads"
+            "files",
+            nargs="+",
+            metavar="FILE",
+            help="a .wav or .flac file, or another that libsndfile reads",
+        )
+        parser.add_argument(
+            "--hop",
+            type=float,
+            metavar="SECONDS",
+            help="take a long recording piece by piece, each of so many seconds",
         )
         parser.add_argument(
             "--pitch", type=float, help="its MIDI note number, where you know it (default: it is estimated)"
@@ -42,14 +60,42 @@ class LocateCommand:
         options.add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        audio, sample_rate = read_channels(args.file)
+        if args.hop is not None and not args.hop > 0.0:
+            raise refusal("hop", f"must be above 0 seconds, got {args.hop:g}")
+        facts: list[dict[str, Any]] = []
         with options.client_of(args) as client:
-            location = client.locate(audio, sample_rate, args.pitch, n_nearest=args.nearest)
+            for file in args.files:
+                for start, piece, sample_rate in _pieces(file, args.hop):
+                    try:
+                        location = client.locate(piece, sample_rate, args.pitch, n_nearest=args.nearest)
+                    except InvalidRequestError as error:
+                        if args.hop is None:
+                            raise
+                        print(f"{_place(file, start)}: {error}", file=sys.stderr)  # a rest, say
+                        continue
+                    facts.append({"file": file, **({} if start is None else {"start_seconds": start})})
+                    facts[-1].update(asdict(location))
+                    if not args.json:
+                        print(as_text(_place(file, start), location))
         if args.json:
-            options.print_json({"file": args.file, **asdict(location)})
-        else:
-            print(as_text(args.file, location))
+            one = len(args.files) == 1 and args.hop is None
+            options.print_json(facts[0] if one else {"locations": facts})
         return 0
+
+
+def _pieces(file: str, hop: float | None) -> Iterator[tuple[float | None, npt.NDArray[np.float32], int]]:
+    """The sound [samples, channels] of a file and its rate: whole, or in pieces, each with its start in s."""
+    audio, sample_rate = read_channels(file)
+    if hop is None:
+        yield None, audio, sample_rate
+        return
+    step = max(1, round(hop * sample_rate))
+    for start in range(0, len(audio), step):
+        yield start / sample_rate, audio[start : start + step], sample_rate
+
+
+def _place(file: str, start: float | None) -> str:
+    return file if start is None else f"{file} at {start:.2f} s"
 
 
 def as_text(name: str, location: Location) -> str:

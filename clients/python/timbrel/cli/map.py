@@ -52,11 +52,11 @@ class MapCommand:
         with options.client_of(args) as client:
             model, instruments = client.model(), client.timbre_map()
         if path is not None:
-            draw_map(instruments, path, f"{model.name}: {len(instruments)} instruments")
+            draw_map(instruments, path, f"{model.name}: {options.counted(len(instruments), 'instrument')}")
         if args.json:
             options.print_json(_facts(model.name, instruments, path))
         elif path is not None:
-            print(f"{path}: {len(instruments)} instruments")
+            print(f"{path}: {options.counted(len(instruments), 'instrument')}")
         else:
             print(draw_text(instruments, width, colour=_wants_colour(), unicode=_can_say("●╭·")))
         return 0

@@ -9,7 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from timbrel.audio import check_audio_target
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.audio import check_audio_target, write_audio
 from timbrel.cli import options
 from timbrel.client import Client
 from timbrel.core.request import NoteRequest
@@ -17,14 +20,16 @@ from timbrel.core.timbre import parse_timbre
 from timbrel.core.timbre import path as points_along
 from timbrel.errors import refusal
 from timbrel.note import Note
+from timbrel.pitch import parse_pitch
 from timbrel_bundle.request_fields import REQUEST_FIELDS, SAMPLING_FIELDS
 
 _EXAMPLES = """\
 examples:
   timbrel render --timbre Violin --pitch 60 --out note.wav
   timbrel render --timbre 0.2,-0.4 --pitch 48 --velocity 80 --seconds 3 --seed 1 --out low.flac
-  timbrel render --timbre Flute --pitch 72 --temperature 0 --server studio:50051 --out flute.wav
+  timbrel render --timbre Flute --pitch F#5 --temperature 0 --server studio:50051 --out flute.wav
   timbrel render --timbre Flute --sample-rate 44100 --out flute.ogg
+  timbrel render --timbre Violin --pitch C3,E3,G3 --out chord.wav      a chord
   timbrel render --morph Violin:Trumpet --steps 5 --out morph.wav       morph-1.wav to morph-5.wav
   timbrel render --timbre Oboe --out oboe.wav --json | jq '.notes[0].seed'
 
@@ -41,7 +46,7 @@ MOST_STEPS = 1000
 class RenderCommand:
     """Renders notes and says how long they are and how long it took."""
 
-    help = "render one note, or a morph, to .wav, .flac or .ogg"
+    help = "render a note, a chord or a morph to .wav, .flac or .ogg"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.description = (
@@ -56,20 +61,22 @@ class RenderCommand:
     def run(self, args: argparse.Namespace) -> int:
         timbres = _timbres(args)
         paths = _paths(args, len(timbres))
+        pitches = [parse_pitch(text) for text in args.pitch.split(",")]
         with options.client_of(args) as client:
-            requests = _requests(args, client, timbres)
+            requests = _requests(args, client, timbres, pitches)
             client.prepare()
             start = time.perf_counter()
             notes = list(client.generate_many(requests, progress=len(requests) > 1))
             duration = sum(note.duration for note in notes)
             elapsed = time.perf_counter() - start
-        for path, note in zip(paths, notes, strict=True):
-            note.save(path, args.sample_rate)
+        chords = [notes[start : start + len(pitches)] for start in range(0, len(notes), len(pitches))]
+        for path, chord in zip(paths, chords, strict=True):
+            write_audio(path, _mixed(chord), chord[0].sample_rate, args.sample_rate)
         if args.json:
-            options.print_json(_facts(paths, notes, args.sample_rate, elapsed))
+            options.print_json(_facts(paths, chords, args.sample_rate, elapsed))
         else:
             print(
-                "\n".join(_lines(paths, notes)) + f" ({elapsed:.2f} s, {duration / elapsed:.1f} x real time)"
+                "\n".join(_lines(paths, chords)) + f" ({elapsed:.2f} s, {duration / elapsed:.1f} x real time)"
             )
         return 0
 
@@ -108,34 +115,50 @@ def _paths(args: argparse.Namespace, n_timbres: int) -> list[Path]:
 
 
 def _requests(
-    args: argparse.Namespace, client: Client, timbres: Sequence[tuple[float, float] | str]
+    args: argparse.Namespace,
+    client: Client,
+    timbres: Sequence[tuple[float, float] | str],
+    pitches: Sequence[int],
 ) -> list[NoteRequest]:
-    """One note, or those of a morph, which differ in nothing but their timbre."""
+    """The notes of each file in turn: one timbre after the other, with each pitch of the chord."""
     points = list(timbres)
     if args.morph:
         corners = [client.point(timbre) for timbre in timbres]
         points = [*points_along(corners, args.steps or DEFAULT_STEPS)]
     numbers = {field.name: getattr(args, field.name) for field in REQUEST_FIELDS}
-    first = NoteRequest(points[0], **numbers).seeded()
-    return [replace(first, timbre=point) for point in points]
+    first = NoteRequest(points[0], **{**numbers, "pitch": pitches[0]}).seeded()
+    return [replace(first, timbre=point, pitch=pitch) for point in points for pitch in pitches]
 
 
-def _lines(paths: Sequence[Path], notes: Sequence[Note]) -> list[str]:
+def _mixed(chord: Sequence[Note]) -> npt.NDArray[np.float32]:
+    """The sound of one note, or of several at once: their sum, at -1 dBFS where it would clip."""
+    if len(chord) == 1:
+        return chord[0].audio
+    mix = np.zeros(max(len(note.audio) for note in chord), np.float32)
+    for note in chord:
+        mix[: len(note.audio)] += note.audio
+    peak = float(np.abs(mix).max(initial=0.0))
+    return mix if peak <= 1.0 else mix * np.float32(10.0 ** (-1 / 20) / peak)
+
+
+def _lines(paths: Sequence[Path], chords: Sequence[Sequence[Note]]) -> list[str]:
     """One for each file."""
     lines = []
-    for path, note in zip(paths, notes, strict=True):
+    for path, chord in zip(paths, chords, strict=True):
+        note = chord[0]
         x, y = note.timbre
-        place = f", timbre ({x:.3f}, {y:.3f})" if len(notes) > 1 else ""
-        cut = ", cut at the bundle's cap" if note.truncated else ""
+        place = f", timbre ({x:.3f}, {y:.3f})" if len(chords) > 1 else ""
+        cut = ", cut at the bundle's cap" if any(each.truncated for each in chord) else ""
+        pitch = ", ".join(str(each.pitch) for each in chord)
         lines.append(
-            f"{path}: {note.duration:.2f} s{place}, pitch {note.pitch}, velocity {note.velocity}, "
+            f"{path}: {_duration(chord):.2f} s{place}, pitch {pitch}, velocity {note.velocity}, "
             f"seed {note.seed}{cut}"
         )
     return lines
 
 
 def _facts(
-    paths: Sequence[Path], notes: Sequence[Note], sample_rate: int | None, elapsed_seconds: float
+    paths: Sequence[Path], chords: Sequence[Sequence[Note]], sample_rate: int | None, elapsed_seconds: float
 ) -> dict[str, Any]:
     """The object that --json prints."""
     return {
@@ -143,18 +166,23 @@ def _facts(
             {
                 "file": str(path),
                 "timbre": list(note.timbre),
-                "pitch": note.pitch,
+                "pitch": note.pitch if len(chord) == 1 else [each.pitch for each in chord],
                 "velocity": note.velocity,
                 "held_seconds": note.seconds,
-                "seconds": round(note.duration, 6),
+                "seconds": round(_duration(chord), 6),
                 "sample_rate": sample_rate or note.sample_rate,
                 "seed": note.seed,
-                "truncated": note.truncated,
+                "truncated": any(each.truncated for each in chord),
             }
-            for path, note in zip(paths, notes, strict=True)
+            for path, chord in zip(paths, chords, strict=True)
+            for note in chord[:1]
         ],
         "elapsed_seconds": round(elapsed_seconds, 3),
     }
+
+
+def _duration(chord: Sequence[Note]) -> float:
+    return max(note.duration for note in chord)
 
 
 def _add_note(parser: argparse.ArgumentParser) -> None:
@@ -171,7 +199,13 @@ def _add_note(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"notes of a morph, both ends included (default {DEFAULT_STEPS})",
     )
-    remarks = {"pitch": " (default %(default)s: C4)", "velocity": SHOWN, "seconds": SHOWN}
+    group.add_argument(
+        "--pitch",
+        default=str(NoteRequest.pitch),
+        metavar="NOTE[,NOTE...]",
+        help="MIDI note number or name: 60 is C4; several are a chord (default %(default)s)",
+    )
+    remarks = {"velocity": SHOWN, "seconds": SHOWN}
     options.add_number_options(group, remarks, remarks)
 
 

@@ -180,8 +180,10 @@ class Batch:
         if left is not None and left <= 0.0:
             if self._broken_by is not None:
                 raise self._broken_by
+            asked = "1 note was" if len(self._items) == 1 else f"{len(self._items)} notes were"
+            limit = self._patience.limit_seconds
             raise DeadlineExceededError(
-                f"{len(self._items)} notes were asked for, and none came within the time allowed"
+                f"GenerateBatch: {asked} asked for, and none came within the {limit:.3g} s allowed"
             )
 
     def _read(self, response: pb.GenerateBatchResponse) -> WrittenNote | TimbrelError:

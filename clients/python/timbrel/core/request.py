@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from timbrel.core.timbre import instrument_point
 from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel_bundle.request_fields import FIELD, SEED_BITS, SamplingSettings, check_request
+from timbrel_bundle.request_fields import FIELD, SEED_BITS, SamplingSettings, check_request, is_finite
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 _DEFAULT: Any = {name: field.default for name, field in FIELD.items()}
@@ -30,7 +30,7 @@ class NoteRequest:
     """MIDI note number, 60 = C4 = 261.63 Hz."""
 
     velocity: int = _DEFAULT["velocity"]
-    """MIDI velocity, 1..127."""
+    """MIDI velocity, within the bundle's range (1..127 at most)."""
 
     seconds: float = _DEFAULT["seconds"]
     """How long the key is held, in seconds; the release follows."""
@@ -70,6 +70,7 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
         InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number.
     """
     timbre = _point(request.timbre)
+    request = replace(request, pitch=_whole(request.pitch), velocity=_whole(request.velocity))
     sampling = SamplingSettings.of(request)
     violations = check_request(
         manifest.ranges, timbre, request.pitch, request.velocity, request.seconds, sampling, request.seed
@@ -85,6 +86,11 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
         sampling=sampling.to_pb(),
         bundle_hash=manifest.bundle_hash,
     )
+
+
+def _whole(value: Any) -> Any:
+    """60 of 60.0, as arrays and JSON give it; anything else as it is."""
+    return int(value) if is_finite(value) and float(value).is_integer() else value
 
 
 def _point(timbre: object) -> tuple[float, ...]:

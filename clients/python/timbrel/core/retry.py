@@ -61,7 +61,7 @@ class Patience:
             server_returns: whether a server that is not there may come back.
         """
         self._policy = policy
-        self._limit = limit_seconds
+        self.limit_seconds = limit_seconds
         self._server_returns = server_returns
         self._since = now
 
@@ -71,7 +71,7 @@ class Patience:
 
     def left(self, now: float) -> float | None:
         """Seconds until it ends, never below 0; None where it is not bounded."""
-        return None if self._limit is None else max(0.0, self._since + self._limit - now)
+        return None if self.limit_seconds is None else max(0.0, self._since + self.limit_seconds - now)
 
     def delay_after(self, error: TimbrelError, attempt: int, now: float) -> float | None:
         """Seconds to wait after the call, or a part, failed so for the time number `attempt` (from 1).

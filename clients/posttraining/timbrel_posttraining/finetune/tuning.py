@@ -1,0 +1,92 @@
+"""The pitch of samples beside the pitch that their names say: measured, named, mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from timbrel.errors import MissingExtraError
+from timbrel.library.render.yin import Yin
+from timbrel.pitch import PitchMeter
+from timbrel_training.notes.folder import FolderEntry, FolderSource
+from timbrel_training.notes.recording import read_recording, trim_onset
+
+TOLERANCE_CENTS = 20.0
+"""Samples that are further off are named."""
+
+SEMITONE_CENTS = 100.0
+"""Beyond this it is the name that is wrong: another octave's, or written for a transposing instrument."""
+
+MOST_LINES = 20
+"""Samples that are named one by one; of more, there is the count."""
+
+
+def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], object]) -> FolderSource:
+    """Measures each sample, and tells of those that are not in tune with their names.
+
+    Args:
+        retune: whether to give the samples back in tune: resampled where they are off by a semitone or less,
+            else at the note that they sound at, whatever they are called.
+        tell: receives a line for each.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    mended, lines = [], []
+    for entry, cents in _measured(source):
+        is_off = cents is not None and abs(cents) > TOLERANCE_CENTS
+        right = _in_tune(entry, cents) if is_off and cents is not None else entry
+        mended.append(right if retune else entry)
+        if is_off and cents is not None:
+            name = entry.path.relative_to(source.folder)
+            lines.append(f"  {name}: {cents:+.0f} cents from note {entry.pitch}{_hint(entry, right, retune)}")
+    if not lines:
+        return source
+    counted = f"{len(lines)} of {len(mended)} samples are more than {TOLERANCE_CENTS:.0f} cents off"
+    tell(f"{counted}, {'and were retuned' if retune else 'and are learnt so: --retune mends them'}:")
+    for line in lines[:MOST_LINES]:
+        tell(line)
+    if len(lines) > MOST_LINES:
+        tell(f"  and {len(lines) - MOST_LINES} more")
+    return source.corrected(mended) if retune else source
+
+
+def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float | None]]:
+    """Each sample, and how many cents it is above its pitch; None where no pitch is heard."""
+    yin = Yin()
+    try:
+        second: PitchMeter | None = PitchMeter()
+    except MissingExtraError:
+        second = None  # then the first alone is believed
+    for entry in source.entries:
+        audio, sample_rate = read_recording(entry.path)
+        audio = trim_onset(audio, sample_rate)
+        cents = _cents(yin.measure(audio, sample_rate), entry.pitch)
+        if second is not None and (cents is None or abs(cents) > TOLERANCE_CENTS):
+            other = _cents(second.measure(audio, sample_rate), entry.pitch)
+            # What only one of two hears is no reason to complain.
+            cents = None if other is None else min(cents if cents is not None else other, other, key=abs)
+        yield entry, cents
+
+
+def _cents(measured: float | None, pitch: int) -> float | None:
+    return None if measured is None else 100.0 * (measured - pitch)
+
+
+def _in_tune(entry: FolderEntry, cents: float) -> FolderEntry:
+    """The sample as it is to be learnt."""
+    if abs(cents) <= SEMITONE_CENTS:
+        return replace(entry, cents_off=round(cents, 1))
+    semitones = round(cents / 100.0)
+    pitch = int(np.clip(entry.pitch + semitones, 0, 127))
+    return replace(entry, pitch=pitch, cents_off=round(cents - 100.0 * semitones, 1))
+
+
+def _hint(entry: FolderEntry, right: FolderEntry, retune: bool) -> str:
+    if right.pitch == entry.pitch:
+        return ""
+    octaves, rest = divmod(right.pitch - entry.pitch, 12)
+    why = "another octave's name" if rest == 0 and octaves else "another note's name"
+    return f" ({why}: {'taken as' if retune else 'sounds like'} note {right.pitch})"

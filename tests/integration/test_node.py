@@ -1,0 +1,58 @@
+"""The .proto files as they lie there, loaded and called from Node."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import soundfile
+from requirements_gate import give_up
+
+ROOT = Path(__file__).resolve().parents[2]
+PROTOS = ROOT / "protos"
+PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1")
+PATIENCE_SECONDS = 300.0
+
+
+def node_modules(folder: Path) -> None:
+    """Installs what grpc-js needs in a folder; the test ends here where that cannot be."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        give_up("needs node and npm")
+    npm = [
+        "npm",
+        "install",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--prefix",
+        str(folder),
+        *PACKAGES,
+    ]
+    done = subprocess.run(npm, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or ["npm failed"]
+        give_up(f"needs {' and '.join(PACKAGES)}, and npm cannot get them: {reason[0]}")
+
+
+def test_the_lines_of_the_readme_write_a_note(server_address: str, tmp_path: Path) -> None:
+    node_modules(tmp_path)
+    readme = (PROTOS / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"\n(    const grpc = require.*?\n)\n", readme, re.DOTALL)
+    assert found is not None
+    script = found[1].replace("localhost:50051", server_address)
+    script = script.replace('["."', f'["{PROTOS}"').replace('"third_party"', f'"{PROTOS / "third_party"}"')
+    done = subprocess.run(
+        ["node", "-e", script],
+        cwd=tmp_path,
+        env={**os.environ, "NODE_PATH": str(tmp_path / "node_modules")},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    info = soundfile.info(tmp_path / "note.wav")
+    assert info.frames > 0.5 * info.samplerate

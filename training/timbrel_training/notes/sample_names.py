@@ -1,0 +1,128 @@
+"""What the file names of samples say: pitch, velocity and instrument, after the patterns of sample packs.
+
+`reed_060_v100`, `Violin_C4_mf`, `Rhodes-G#3-v2-rr1`, `violin_As3_05_forte_arco`, `Bb2 ff`, `marimba-036-c2`,
+`bass_electronic_018-022-100`: words apart, note names or MIDI numbers, dynamics or velocities.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SEMITONES = {"c": 0, "d": 2, "e": 4, "f": 5, "g": 7, "a": 9, "b": 11}
+SHARPS = ("#", "♯", "s", "is")
+MIDDLE_C_OCTAVE = 4
+"""C4 is MIDI note 60. Vendors who call it C3 are found by the pitch that is measured."""
+
+DYNAMICS = {
+    "ppp": 16, "pp": 33, "p": 49, "mp": 64, "mf": 80, "f": 96, "ff": 112, "fff": 127,
+    "pianissimo": 33, "mezzopiano": 64, "mezzoforte": 80, "forte": 96, "fortissimo": 112,
+}  # fmt: skip
+"""The velocity that a dynamic stands for, as notation programs play them."""
+
+MOST_LAYERS = 20
+"""Where no file of an instrument says more than v20, these are layers, the softest first."""
+
+_WORDS = re.compile(r"[^\s_.,()\[\]-]+")
+_NOTE = re.compile(r"([a-g])(#|♯|s|is|b|♭|es)?(\d)(?:v(\d{1,3}))?", re.IGNORECASE)
+_VELOCITY = re.compile(r"(?:v|vel|velocity)(\d{1,3})", re.IGNORECASE)
+_NUMBER = re.compile(r"(.*?\D)??(\d{1,3})")
+_ROUND_ROBIN = re.compile(r"(?:rr|take|rep)\d*", re.IGNORECASE)
+_NUMBERED = re.compile(r".*[\s_.-]\d{2,3}(?:[\s_-]v\d{1,3})?", re.IGNORECASE)
+_NSYNTH = re.compile(r"(?P<instrument>.*)[-_](?P<pitch>\d{3})-(?P<velocity>\d{3})")
+
+LEAST_BARE_VELOCITY = 20
+"""A number that follows a note's name is a velocity from here up; below, it counts takes."""
+
+
+@dataclass(frozen=True)
+class SampleName:
+    """What the name of a file says. Numbers are as they stand there: they may be out of range."""
+
+    instrument: str
+    """Empty: not said."""
+
+    pitch: int
+    """MIDI note number."""
+
+    velocity: int | None
+    layer: int | None = None
+    """The number that stands after a `v`, which is a velocity, or one layer of several."""
+
+
+def read_names(stems: Sequence[str]) -> list[SampleName | None]:
+    """Reads the names of a folder's files, without their endings; None for one that says no pitch.
+
+    Where all say the same note and numbers as well, that note is part of a name: Hammond_B3_060.
+    """
+    names = [read_name(stem) for stem in stems]
+    if len({name.pitch if name else None for name in names}) == 1 and all(map(_NUMBERED.fullmatch, stems)):
+        by_number = [_by_number(stem) for stem in stems]
+        if len({name.pitch for name in by_number if name}) > 1 and None not in by_number:
+            return by_number
+    return names
+
+
+def read_name(stem: str) -> SampleName | None:
+    """Reads one name by itself."""
+    if match := _NSYNTH.fullmatch(stem):
+        return SampleName(_trimmed(match["instrument"]), int(match["pitch"]), int(match["velocity"]))
+    words = list(_WORDS.finditer(stem))
+    notes = [(index, found) for index, word in enumerate(words) if (found := _NOTE.fullmatch(word[0]))]
+    if not notes:
+        return _by_number(stem)
+    place, note = notes[-1]
+    pitch, layer = note_number(note), int(note[4]) if note[4] else None
+    dynamic = bare = None
+    first = place
+    for index, word in enumerate(words):
+        text = word[0].casefold()
+        if text in DYNAMICS or (text == "piano" and index > place):
+            dynamic = DYNAMICS.get(text, DYNAMICS["p"])
+            first = min(first, index)
+        elif found := _VELOCITY.fullmatch(text):
+            layer = int(found[1])
+            first = min(first, index)
+        elif text.isdecimal() and index == place - 1 and _is_same_note(int(text), pitch):
+            pitch, first = int(text), min(first, index)  # marimba-036-c1: the number is beyond doubt
+        elif text.isdecimal() and index == place + 1 and LEAST_BARE_VELOCITY <= int(text) <= 127:
+            bare = int(text)
+    velocity = None if layer is not None else dynamic or bare
+    return SampleName(_trimmed(stem[: words[first].start()]), pitch, velocity, layer)
+
+
+def note_number(note: re.Match[str]) -> int:
+    """The MIDI note number of a note's name."""
+    sign = (note[2] or "").casefold()
+    is_sharp = sign in SHARPS and (note[1] + sign).casefold() != "es"  # As is A sharp in English, Es no word
+    step = 0 if not sign else 1 if is_sharp else -1
+    return 12 * (int(note[3]) + 5 - MIDDLE_C_OCTAVE) + SEMITONES[note[1].casefold()] + step
+
+
+def _by_number(stem: str) -> SampleName | None:
+    """A name without a note's: its last number is the pitch, but for what counts velocities and takes."""
+    velocity: int | None = None
+    layer: int | None = None
+    for word in reversed(list(_WORDS.finditer(stem))):
+        text = word[0].casefold()
+        if found := _VELOCITY.fullmatch(text):
+            layer = int(found[1])
+        elif text in DYNAMICS:
+            velocity = DYNAMICS[text]
+        elif _ROUND_ROBIN.fullmatch(text):
+            continue
+        elif found := _NUMBER.fullmatch(word[0]):
+            before = stem[: word.start()] + (found[1] or "")
+            return SampleName(_trimmed(before), int(found[2]), None if layer is not None else velocity, layer)
+        else:
+            return None
+    return None
+
+
+def _is_same_note(number: int, pitch: int) -> bool:
+    return number <= 127 and (number - pitch) % 12 == 0
+
+
+def _trimmed(text: str) -> str:
+    return text.strip(" _-.,")
