@@ -67,7 +67,10 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, available: list[str], used: list[s
 
     options = load_runtime().SessionOptions
     fake = SimpleNamespace(
-        get_available_providers=lambda: available, InferenceSession=make_session, SessionOptions=options
+        get_available_providers=lambda: available,
+        InferenceSession=make_session,
+        SessionOptions=options,
+        preload_dlls=lambda **_: print("Failed to load libcudnn.so.9"),
     )
     monkeypatch.setattr(runtime, "load_runtime", lambda: fake)
 

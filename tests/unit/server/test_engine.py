@@ -37,8 +37,12 @@ class CountingRunner:
         self.failure: Exception | None = None
         self.during: dict[int, Callable[[], object]] = {}  # number of a step -> what happens while it runs
 
-    def admit(self, row: int, request: NoteRequest) -> None:
-        self.seeds[row] = request.seed
+    def warm_up(self) -> None:
+        """Nothing to warm up."""
+
+    def admit(self, notes: Sequence[tuple[int, NoteRequest]]) -> None:
+        for row, request in notes:
+            self.seeds[row] = request.seed
 
     def move(self, source: int, target: int) -> None:
         self.seeds[target] = self.seeds[source]
@@ -204,7 +208,7 @@ def test_waiting_requests_get_their_slots_in_the_order_they_came(
 ) -> None:
     begun: list[int] = []
     admit = runner.admit
-    runner.admit = lambda row, one: (begun.append(one.seed), admit(row, one))[1]  # type: ignore[method-assign]
+    runner.admit = lambda notes: (begun.extend(note.seed for _, note in notes), admit(notes))[1]  # type: ignore
     listeners: list[Listener] = []
     for seed in range(40):
         listeners.append(Listener())

@@ -68,7 +68,7 @@ def sing(runner: Runner, singers: dict[int, Singer], n_steps: int | None = None)
 
 def alone(runner: Runner, bundle: Bundle, seed: int, held_frames: int, row: int = 0) -> list[Frame]:
     singer = Singer(bundle, seed, held_frames)
-    runner.admit(row, singer.request)
+    runner.admit([(row, singer.request)])
     sing(runner, {row: singer})
     return singer.frames
 
@@ -107,11 +107,11 @@ def test_a_note_is_the_same_in_every_row(runner: Runner, bundle: Bundle) -> None
 def test_a_note_is_the_same_in_company_that_comes_and_goes(runner: Runner, bundle: Bundle) -> None:
     expected = alone(runner, bundle, seed=1, held_frames=40)
     singer = Singer(bundle, 1, 40)
-    runner.admit(2, singer.request)
+    runner.admit([(2, singer.request)])
     sing(runner, {2: singer}, n_steps=7)
     company = {row: Singer(bundle, 10 + row, 12 + row) for row in (0, 1, 4)}
     for row, other in company.items():
-        runner.admit(row, other.request)
+        runner.admit([(row, other.request)])
     sing(runner, {2: singer, **company})
     assert singer.frames == expected
 
@@ -119,10 +119,10 @@ def test_a_note_is_the_same_in_company_that_comes_and_goes(runner: Runner, bundl
 def test_a_note_goes_on_after_it_was_moved(runner: Runner, bundle: Bundle) -> None:
     expected = alone(runner, bundle, seed=2, held_frames=30)
     singer = Singer(bundle, 2, 30)
-    runner.admit(4, singer.request)
+    runner.admit([(4, singer.request)])
     sing(runner, {4: singer}, n_steps=11)
     runner.move(4, 0)
-    runner.admit(4, Singer(bundle, 9, 30).request)
+    runner.admit([(4, Singer(bundle, 9, 30).request)])
     sing(runner, {0: singer})
     assert singer.frames == expected
 
@@ -174,7 +174,7 @@ def test_each_precision_writes_the_same_note_in_every_row_and_company(bundle: Bu
     assert len(expected) > 5
     singers = {row: Singer(bundle, 1, 20) for row in range(N_SLOTS)}
     for row, singer in singers.items():
-        runner.admit(row, singer.request)
+        runner.admit([(row, singer.request)])
     sing(runner, singers)
     assert all(singer.frames == expected for singer in singers.values())
 
@@ -198,6 +198,6 @@ def test_a_note_on_cuda_is_the_same_in_every_row_and_company(bundle: Bundle) -> 
     expected = alone(runner, bundle, seed=1, held_frames=20)
     singers = {row: Singer(bundle, 1, 20) for row in range(N_SLOTS)}
     for row, singer in singers.items():
-        runner.admit(row, singer.request)
+        runner.admit([(row, singer.request)])
     sing(runner, singers)
     assert all(singer.frames == expected for singer in singers.values())
