@@ -78,7 +78,7 @@ acceptance: $(VENV)/.installed ## The full-size checks, on the default bundle
 cuda-check: $(VENV)/.installed ## The CUDA path without a GPU: placement, captures, launches and copies counted
 	@command -v g++ nm >/dev/null || { echo "cuda-check skipped: no g++ (apt-get install g++)"; exit 0; }; \
 	$(MAKE) --no-print-directory $(CUDA_VENV)/.installed || { echo "cuda-check skipped: onnxruntime-gpu cannot be had"; exit 0; }; \
-	TIMBREL_STAND_IN=1 LD_LIBRARY_PATH=$(CURDIR)/$(CUDA_VENV)/stand_in \
+	STAND_IN_DEVICES=2 LD_LIBRARY_PATH=$(CURDIR)/$(CUDA_VENV)/stand_in \
 	    $(CUDA_VENV)/bin/python -m pytest -rP $(CUDA_TESTS) $(PYTEST_ARGS)
 
 protos: $(VENV)/.installed ## Generate the gRPC stubs anew

@@ -65,7 +65,7 @@ class RecordingRunner(Runner):
     def memory(self) -> dict[str, tuple[int, int]]:
         """Address and bytes of each arena."""
         arenas = {**self._caches, **self._memories}
-        return {name: (arena._array.ctypes.data, arena._array.nbytes) for name, arena in arenas.items()}
+        return {name: (arena._base, self._n_slots * arena._row_bytes) for name, arena in arenas.items()}
 
     def warm_up(self) -> None:
         super().warm_up()

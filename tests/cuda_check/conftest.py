@@ -1,4 +1,4 @@
-"""Checks of the CUDA path on a stand-in for CUDA's libraries: for `make cuda-check`, in an environment of its own."""
+"""Checks of the CUDA path on a stand-in for CUDA's libraries: for `make cuda-check`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timbrel_bundle.runtime import CUDA, obstacle
 @pytest.fixture(scope="session")
 def stand_in() -> StandIn:
     """The stand-in's counters. Every test skips where this process has not loaded it."""
-    if "TIMBREL_STAND_IN" not in os.environ:
+    if "STAND_IN_DEVICES" not in os.environ:
         pytest.skip("needs the stand-in for CUDA's libraries: make cuda-check")
     assert (fault := obstacle(CUDA)) is None, fault
     return StandIn()

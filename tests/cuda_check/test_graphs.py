@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import threading
 import tracemalloc
 from pathlib import Path
@@ -11,7 +13,11 @@ import pytest
 from cuda_check.stand_in import StandIn
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import DECODER_STEP_HALF
 from timbrel_bundle.runtime import CUDA, session_options
+from timbrel_export.model_graphs import export_decoder_step_half
+from timbrel_export.onnx_export import weights_in
+from timbrel_posttraining.finetune.base import Base
 from timbrel_server.decoder.memory import Arena, Memory
 from timbrel_server.decoder.runner import CaptureError, Runner
 from timbrel_server.decoder.sessions import DECODER_GRAPHS, open_sessions
@@ -106,6 +112,25 @@ def test_notes_that_begin_together_share_one_run(runner: Runner, stand_in: Stand
         assert admission["allocations"] == 0
 
 
+def test_a_new_export_takes_fewer_kernels(bundle: Bundle, tmp_path: Path, stand_in: StandIn) -> None:
+    """The sum of the tokens' embeddings is one product; the bundle that ships was made before that."""
+    folder = shutil.copytree(bundle.path, tmp_path / "bundle")
+    model = Base.open(bundle.path).model
+    export_decoder_step_half(model, folder / DECODER_STEP_HALF, weights_in(model, "model.safetensors"))
+    renewed = Bundle.open(folder, verify=False)
+    counts = {}
+    for name, each in (("ships", bundle), ("exported", renewed)):
+        runner = Runner(open_sessions(each, "cuda", 0, "fp16", captures=False), each.manifest, N_SLOTS)
+        runner.warm_up()
+        with stand_in.counting() as counts[name]:
+            runner.step(full_step(each, 0))
+    for name, step in counts.items():
+        print(f"{name}: {step['kernels']} kernels, {step['products']} products, {step['uploads']} uploads")
+    assert counts["exported"]["uploads"] == 1  # no table of pointers comes with the product
+    total = {name: step["kernels"] + step["products"] for name, step in counts.items()}
+    assert total["exported"] <= total["ships"] - 3
+
+
 def test_an_arena_on_a_device_has_no_copy_on_the_host() -> None:
     tracemalloc.start()
     arena = Arena(16, (1 << 20,), Memory("cuda", 0))
@@ -129,6 +154,13 @@ def test_a_capture_that_fails_is_told_as_such(
     runner = Runner(open_sessions(bundle, "cuda", 0, precision), bundle.manifest, 2)
     with pytest.raises(CaptureError):
         runner.warm_up()
+
+
+def test_the_provider_needs_no_library_that_the_extra_does_not_bring() -> None:
+    """cuDNN, cuFFT and nvJitLink, in particular: sessions of both graphs have been opened by now."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    assert "libonnxruntime_providers_cuda" in maps
+    assert not re.search(r"libcudnn|libcufft|libnvJitLink", maps)
 
 
 def test_what_the_runtime_says_of_missing_libraries_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:

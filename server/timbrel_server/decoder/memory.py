@@ -3,8 +3,10 @@ fixed, so that they can be bound once and for all."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
+import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -101,21 +103,25 @@ class SharedArrays:
     """
 
     def __init__(
-        self, shapes: Mapping[str, tuple[tuple[int, ...], type[np.generic]]], memory: Memory
+        self,
+        shapes: Mapping[str, tuple[tuple[int, ...], type[np.generic]]],
+        memory: Memory,
+        *,
+        pinned: bool = False,
     ) -> None:
         """
         Args:
             shapes: by the names of the graph's inputs or outputs: shape, the rows first, and type.
+            pinned: a device reaches into the host's memory, pinned, and nothing is copied.
         """
         self._memory = memory
         self._offsets, n_bytes = {}, 0
         for name, (shape, dtype) in shapes.items():
             self._offsets[name] = n_bytes
             n_bytes += -(-math.prod(shape) * np.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT
-        self._block: npt.NDArray[np.uint8] = np.zeros(n_bytes + ALIGNMENT, np.uint8)
-        first = -self._block.ctypes.data % ALIGNMENT
-        self._block = self._block[first : first + n_bytes]
-        self._value = None if memory == HOST else memory.value((n_bytes,), np.uint8)
+        is_mapped = pinned and memory != HOST
+        self._block = _pinned_zeros(n_bytes) if is_mapped else _aligned_zeros(n_bytes)
+        self._value = None if is_mapped or memory == HOST else memory.value((n_bytes,), np.uint8)
         self._base: int = self._block.ctypes.data if self._value is None else self._value.data_ptr()
         self.arrays: dict[str, npt.NDArray[Any]] = {
             name: np.ndarray(shape, dtype, self._block, self._offsets[name])
@@ -146,6 +152,28 @@ class SharedArrays:
     def _place(self, name: str, array: npt.NDArray[Any], n_rows: int, first_row: int) -> tuple[Any, ...]:
         address = self._base + self._offsets[name] + first_row * array.strides[0]
         return name, *self._memory, array.dtype, (n_rows, *array.shape[1:]), address
+
+
+def _aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
+    block: npt.NDArray[np.uint8] = np.zeros(n_bytes + ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % ALIGNMENT
+    return block[first : first + n_bytes]
+
+
+def _pinned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
+    """Makes zeros in pages that CUDA has pinned, which have the same address on every device."""
+    cudart = ctypes.CDLL("libcudart.so.13")  # the one that onnxruntime has loaded
+    address = ctypes.c_void_p()
+    portable_and_mapped = 3
+    status = cudart.cudaHostAlloc(ctypes.byref(address), ctypes.c_size_t(n_bytes), portable_and_mapped)
+    if status != 0 or address.value is None:
+        raise MemoryError(f"CUDA cannot pin {n_bytes} bytes of the host's memory (error {status})")
+    block: npt.NDArray[np.uint8] = np.ctypeslib.as_array(
+        (ctypes.c_uint8 * n_bytes).from_address(address.value)
+    )
+    weakref.finalize(block, cudart.cudaFreeHost, address)
+    block[:] = 0
+    return block
 
 
 def zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> npt.NDArray[np.generic]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from timbrel_bundle.errors import one_line
 from timbrel_bundle.layout import state_output
 from timbrel_bundle.randomness import uniforms_batch
 from timbrel_bundle.request_fields import SAMPLING_FIELDS
@@ -58,16 +59,24 @@ class Runner:
     """
 
     def __init__(
-        self, sessions: DecoderSessions, manifest: pb.Manifest, n_slots: int, *, fast: bool = False
+        self,
+        sessions: DecoderSessions,
+        manifest: pb.Manifest,
+        n_slots: int,
+        *,
+        fast: bool = False,
+        pinned: bool = False,
     ) -> None:
         """Allocates, binds, and finds the batch sizes that can be used.
 
         Args:
             fast: use batch sizes, too, at which a note may get other codes than at the largest.
+            pinned: a device reads and writes a step's numbers in the host's memory, and nothing is copied.
         """
         self._sessions = sessions
         self._codec, self._model = manifest.codec, manifest.model
         self._n_slots = n_slots
+        self._pinned = pinned
         self._is_remote = sessions.memory != HOST
         self._first_rows = tuple(range(n_slots))
         self._row_numbers = np.arange(n_slots)
@@ -95,7 +104,7 @@ class Runner:
                     except RuntimeError as error:  # whatever onnxruntime raises
                         if not self._sessions.captures:
                             raise
-                        raise CaptureError(str(error)) from None
+                        raise CaptureError(one_line(error)) from None
         self.admit([(0, NoteRequest((0.0, 0.0), pitch=60, velocity=100, held_frames=1, seed=0))])
 
     def admit(self, notes: Sequence[tuple[int, NoteRequest]]) -> None:
@@ -201,6 +210,7 @@ class Runner:
                 "uniforms": ((n, k), np.float32),
             },
             memory,
+            pinned=self._pinned,
         )
         self._tokens, self._gate, self._positions, self._uniforms = self._inputs.arrays.values()
         self._settings = SharedArrays(
@@ -214,7 +224,7 @@ class Runner:
             (n, self._model.max_positions, k), dtype=np.float32
         )
         """The uniforms that each slot's note draws with, step by step."""
-        self._outputs = SharedArrays({"next_tokens": ((n, k), np.int64)}, memory)
+        self._outputs = SharedArrays({"next_tokens": ((n, k), np.int64)}, memory, pinned=self._pinned)
         self._next_tokens = self._outputs.arrays["next_tokens"]
         sessions = self._sessions
         memories = {output.name for output in sessions.condition_encoder.get_outputs()}

@@ -91,9 +91,15 @@ class OurStep:
     """One step of the first `n_rows` rows of a runner, all at one position."""
 
     def __init__(
-        self, sessions: DecoderSessions, bundle: Bundle, n_slots: int, *, fast: bool = False
+        self,
+        sessions: DecoderSessions,
+        bundle: Bundle,
+        n_slots: int,
+        *,
+        fast: bool = False,
+        pinned: bool = False,
     ) -> None:
-        self.runner = Runner(sessions, bundle.manifest, n_slots, fast=fast)
+        self.runner = Runner(sessions, bundle.manifest, n_slots, fast=fast, pinned=pinned)
         self.runner.warm_up()
         self.runner.admit([(row, NOTE) for row in range(n_slots)])
         codec = bundle.manifest.codec
