@@ -267,7 +267,7 @@ def standard_attention(
 
 
 def add_summing(embedding: TokenEmbedding) -> None:
-    """Registers the matrix [K * d, d] that sums and scales the K embeddings of a row, as `CudaOperators` do it.
+    """Registers the matrix [K * d, d] by which `CudaOperators` sum and scale the K embeddings of a row.
 
     As a product with [1, K] onnxruntime would upload a table of every row's address at each step.
     """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from cuda_check.stand_in import StandIn
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import DECODER_STEP_HALF
 from timbrel_bundle.runtime import CUDA, session_options
 from timbrel_export.model_graphs import export_decoder_step_half
@@ -163,13 +167,21 @@ def test_the_provider_needs_no_library_that_the_extra_does_not_bring() -> None:
     assert not re.search(r"libcudnn|libcufft|libnvJitLink", maps)
 
 
-def test_what_the_runtime_says_of_missing_libraries_is_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    from timbrel_bundle import runtime
+@pytest.mark.parametrize("provider", ["cpu", "auto"])
+def test_what_the_runtime_says_of_missing_libraries_is_not_printed(provider: str) -> None:
+    program = f"from timbrel_bundle.runtime import resolve_provider; resolve_provider({provider!r})"
+    without = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=without, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
 
-    runtime.obstacle.cache_clear()
-    runtime.load_runtime.cache_clear()
-    assert runtime.resolve_provider("cuda")[0] == CUDA
-    assert runtime.resolve_provider("cpu")
+
+def test_a_provider_that_fails_is_an_error_and_not_the_cpu(
+    bundle: Bundle, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BundleError, match="onnxruntime cannot load it"):
+        bundle.session(DECODER_STEP_HALF, [(CUDA, {"device_id": "99"})])
     assert capfd.readouterr().out == ""
 
 

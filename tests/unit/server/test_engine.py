@@ -135,6 +135,27 @@ def engine(runner: CountingRunner) -> Iterator[Engine]:
     made.stop()
 
 
+def test_the_runner_warms_up_on_the_engines_thread_before_it_is_started(runner: CountingRunner) -> None:
+    threads: list[threading.Thread] = []
+    runner.warm_up = lambda: threads.append(threading.current_thread())  # type: ignore[method-assign]
+    made = Engine(runner, 4)
+    made.start()
+    [engine] = made.engines
+    assert threads == [engine._thread]
+    made.stop()
+
+
+def test_what_a_runner_cannot_warm_up_for_is_told_by_start(runner: CountingRunner) -> None:
+    def fail() -> None:
+        raise RuntimeError("no graph can be captured")
+
+    runner.warm_up = fail  # type: ignore[method-assign]
+    made = Engine(runner, 4)
+    with pytest.raises(RuntimeError, match="no graph can be captured"):
+        made.start()
+    assert not made.is_accepting
+
+
 def wait_until_idle(engine: Engine) -> None:
     """The slot of a note is freed by the step after its last."""
     wait_for(

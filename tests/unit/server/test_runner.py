@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_SECONDS, wait_for
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import ProviderError
@@ -114,6 +117,53 @@ def test_a_note_is_the_same_in_company_that_comes_and_goes(runner: Runner, bundl
         runner.admit([(row, other.request)])
     sing(runner, {2: singer, **company})
     assert singer.frames == expected
+
+
+@pytest.mark.parametrize("rows", [(0, 1, 2, 3, 4), (0, 2, 3)], ids=["neighbours", "gaps"])
+def test_notes_that_begin_together_share_runs_and_are_as_alone(
+    bundle: Bundle, rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = open_runner(bundle)
+    expected = {row: alone(runner, bundle, 20 + row, 10) for row in rows}
+    runs: list[tuple[int, int]] = []
+    encode = runner._encode
+    monkeypatch.setattr(runner, "_encode", lambda *run: (runs.append(run), encode(*run)))
+    singers = {row: Singer(bundle, 20 + row, 10) for row in rows}
+    runner.admit([(row, singer.request) for row, singer in singers.items()])
+    sing(runner, singers)
+    assert {row: singer.frames for row, singer in singers.items()} == expected
+    assert sorted(first + n for first, size in runs for n in range(size)) == list(rows)
+    assert len(runs) < len(rows)
+
+
+def test_whoever_captures_has_the_devices_alone() -> None:
+    gate, order = sessions.CaptureGate(), queue.SimpleQueue[str]()
+    waits, used, captured = threading.Event(), threading.Event(), threading.Event()
+
+    def use() -> None:
+        with gate.in_use():
+            used.set()
+            assert waits.wait(PATIENCE_SECONDS)
+            order.put("used")
+
+    def capture() -> None:
+        assert used.wait(PATIENCE_SECONDS)
+        with gate.capturing():
+            order.put("captured")
+            captured.set()
+
+    def use_later() -> None:
+        wait_for(lambda: gate._n_capturing == 1, "a capture to wait for its turn")
+        waits.set()
+        with gate.in_use():
+            order.put("used later")
+
+    threads = [threading.Thread(target=each) for each in (use, capture, use_later)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert [order.get_nowait() for _ in threads] == ["used", "captured", "used later"]
 
 
 def test_a_note_goes_on_after_it_was_moved(runner: Runner, bundle: Bundle) -> None:
