@@ -21,7 +21,8 @@ RUN := runs/$(CONFIG)
 VENV := .venv
 BIN := $(VENV)/bin
 CUDA_VENV := .venv-cuda
-CUDA_TESTS := tests/cuda_check tests/integration/test_server.py tests/integration/test_batch.py
+# The server's own tests but for those of numbers: on the stand-in every code is 0, and no note ends by itself.
+CUDA_TESTS := tests/cuda_check tests/integration/test_server.py -k "not finish_last and not one_seed and not lengthens_with"
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt $(PIP_ARGS)
 TIMBREL := $(BIN)/timbrel
 EXPORT := $(TIMBREL) export --model $(RUN)/model --codec $(RUN)/refined --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
@@ -79,7 +80,7 @@ cuda-check: $(VENV)/.installed ## The CUDA path without a GPU: placement, captur
 	@command -v g++ nm >/dev/null || { echo "cuda-check skipped: no g++ (apt-get install g++)"; exit 0; }; \
 	$(MAKE) --no-print-directory $(CUDA_VENV)/.installed || { echo "cuda-check skipped: onnxruntime-gpu cannot be had"; exit 0; }; \
 	STAND_IN_DEVICES=2 LD_LIBRARY_PATH=$(CURDIR)/$(CUDA_VENV)/stand_in \
-	    $(CUDA_VENV)/bin/python -m pytest -rP $(CUDA_TESTS) $(PYTEST_ARGS)
+	    $(CUDA_VENV)/bin/python -m pytest -rP --show-capture stdout $(CUDA_TESTS) $(PYTEST_ARGS)
 
 protos: $(VENV)/.installed ## Generate the gRPC stubs anew
 	PYTHON=$(CURDIR)/$(BIN)/python sh protos/generate.sh

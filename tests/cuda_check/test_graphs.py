@@ -105,6 +105,15 @@ def test_a_step_is_one_copy_up_one_launch_and_one_copy_down(
     assert step["synchronisations"] <= 3
 
 
+def test_pinned_memory_needs_no_copies(bundle: Bundle, precision: str, stand_in: StandIn) -> None:
+    sessions = open_sessions(bundle, "cuda", 0, precision)
+    runner = Runner(sessions, bundle.manifest, N_SLOTS, pinned=True)
+    runner.warm_up()
+    with stand_in.counting() as step:
+        runner.step(full_step(bundle, 1))
+    assert step["uploads"] == step["downloads"] == 0 and step["graph_launches"] == 1
+
+
 def test_notes_that_begin_together_share_one_run(runner: Runner, stand_in: StandIn) -> None:
     with stand_in.counting() as one:
         runner.admit([(7, note(1))])

@@ -245,8 +245,10 @@ class Runner:
     def _make_uniforms(self, seeds: Sequence[int]) -> npt.NDArray[np.float32]:
         """Makes whole notes', [B, max_positions, K]: made at each step they would take 40 µs of it."""
         n_steps = self._model.max_positions
-        steps = np.tile(np.arange(n_steps, dtype=np.uint64), len(seeds))
-        repeated = np.repeat(np.array(seeds, dtype=np.uint64), n_steps)
+        steps = np.arange(n_steps, dtype=np.uint64)
+        if len(seeds) > 1:
+            steps = np.tile(steps, len(seeds))
+        repeated = np.array(seeds, dtype=np.uint64).repeat(n_steps)
         return uniforms_batch(repeated, steps, self._codec.n_codebooks).reshape(len(seeds), n_steps, -1)
 
     def _bind_condition_encoder(self, first_row: int, n_rows: int) -> Any:

@@ -58,7 +58,7 @@ class CaptureGate:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Whoever is within uses a device, as others may, but captures nothing."""
+        """Whoever is within uses a device, as others may, but captures nothing and does not enter again."""
         with self._changed:
             while self._n_capturing:
                 self._changed.wait()
@@ -78,9 +78,13 @@ class CaptureGate:
             while self._n_users:
                 self._changed.wait()
             self._n_users += 1
+        collects = gc.isenabled()
+        gc.disable()  # on whatever thread, it might free another session's memory
         try:
             yield
         finally:
+            if collects:
+                gc.enable()
             with self._changed:
                 self._n_users -= 1
                 self._n_capturing -= 1
