@@ -106,7 +106,8 @@ def test_serve_measures_a_real_server_beside_the_bare_engine_and_a_client() -> N
 @pytest.mark.slow
 def test_the_gpu_benchmark_runs_dry(tmp_path: Path) -> None:
     out = tmp_path / "stages.jsonl"
-    found = figures("gpu", "--dry-run", "--bundle", str(BUNDLE), "--out", str(out))
+    options = ("--precisions", "fp32", "int8", "--bundle", str(BUNDLE), "--out", str(out))
+    found = figures("gpu", "--dry-run", *options)
     assert found["gpu"] is False and found["dry_run"] is True
     assert not [stage for stage, each in found.items() if isinstance(each, dict) and "error" in each]
     assert found["correctness"]["mean_kl"] < 1e-6 and found["correctness"]["agreement"] == 1.0
