@@ -20,16 +20,19 @@ BENCH_ARGS ?=
 RUN := runs/$(CONFIG)
 VENV := .venv
 BIN := $(VENV)/bin
+CUDA_VENV := .venv-cuda
+# The server's own tests but for those of numbers: on the stand-in every code is 0, and no note ends by itself.
+CUDA_TESTS := tests/cuda_check tests/integration/test_server.py -k "not finish_last and not one_seed and not lengthens_with"
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt $(PIP_ARGS)
 TIMBREL := $(BIN)/timbrel
 EXPORT := $(TIMBREL) export --model $(RUN)/model --codec $(RUN)/refined --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo explore test lint format install bench pretrain acceptance protos clean
+.PHONY: help demo explore test lint format install bench pretrain acceptance cuda-check protos clean
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.demo-installed ## Install what playing needs and render twelve notes or more to demo/
 	@$(TIMBREL) demo --out demo
@@ -70,12 +73,20 @@ pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a 
 
 acceptance: $(VENV)/.installed ## The full-size checks, on the default bundle
 	$(BIN)/python -m pytest -m acceptance $(PYTEST_ARGS)
+	$(MAKE) cuda-check
+
+# onnxruntime-gpu in an environment of its own, the rest from .venv; CUDA itself is a stand-in that g++ makes.
+cuda-check: $(VENV)/.installed ## The CUDA path without a GPU: placement, captures, launches and copies counted
+	@command -v g++ nm >/dev/null || { echo "cuda-check skipped: no g++ (apt-get install g++)"; exit 0; }; \
+	$(MAKE) --no-print-directory $(CUDA_VENV)/.installed || { echo "cuda-check skipped: onnxruntime-gpu cannot be had"; exit 0; }; \
+	STAND_IN_DEVICES=2 LD_LIBRARY_PATH=$(CURDIR)/$(CUDA_VENV)/stand_in \
+	    $(CUDA_VENV)/bin/python -m pytest -rP --show-capture stdout $(CUDA_TESTS) $(PYTEST_ARGS)
 
 protos: $(VENV)/.installed ## Generate the gRPC stubs anew
 	PYTHON=$(CURDIR)/$(BIN)/python sh protos/generate.sh
 
 clean: ## Remove .venv and every cache; what was rendered and trained stays
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(CUDA_VENV) build dist .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The first interpreter that is new enough and can make a virtual environment.
@@ -106,6 +117,16 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/.created
 	@$(PIP) --editable '.[$(RUNTIME),server,demo,train,export,explore,midi,metrics,telemetry,scale,dev]'
 	@$(runtime-fix)
 	@touch $@ $(VENV)/.demo-installed
+
+$(CUDA_VENV)/.installed: constraints.txt tests/cuda_check/stand_in.py tests/cuda_check/cuda_stand_in.cpp
+	rm -rf $(CUDA_VENV)
+	$(BIN)/python -m venv --without-pip $(CUDA_VENV)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	    > "$$($(CUDA_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/timbrel.pth"
+	$(PIP:pip=pip --python $(CUDA_VENV)/bin/python) --no-deps onnxruntime-gpu
+	$(PIP) --no-deps --target $(CUDA_VENV)/headers nvidia-cuda-runtime nvidia-cuda-crt
+	$(CUDA_VENV)/bin/python tests/cuda_check/stand_in.py $(CUDA_VENV)/headers/nvidia/cu13/include $(CUDA_VENV)/stand_in
+	touch $@
 
 # swift-f0 of the demo extra brings onnxruntime, whose files overwrite those of onnxruntime-gpu.
 ifeq ($(RUNTIME),gpu)

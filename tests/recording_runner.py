@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_server.decoder.memory import HostOutput
+from timbrel_server.decoder.memory import SharedArrays
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest
@@ -56,8 +56,6 @@ class RecordingRunner(Runner):
         self._in_row: dict[int, RecordedNote] = {}
         self._n_rows = 0
         super().__init__(*args, **options)
-        self._notes.clear()
-        self._in_row.clear()
 
     def take(self, request: NoteRequest) -> RecordedNote:
         """The record of a note, which is kept no longer. No two requests may be equal."""
@@ -67,12 +65,18 @@ class RecordingRunner(Runner):
     def memory(self) -> dict[str, tuple[int, int]]:
         """Address and bytes of each arena."""
         arenas = {**self._caches, **self._memories}
-        return {name: (arena._array.ctypes.data, arena._array.nbytes) for name, arena in arenas.items()}
+        return {name: (arena._base, self._n_slots * arena._row_bytes) for name, arena in arenas.items()}
 
-    def admit(self, row: int, request: NoteRequest) -> None:
-        super().admit(row, request)
-        note = RecordedNote(row_was_used=row in self._in_row)
-        self._notes[request] = self._in_row[row] = note
+    def warm_up(self) -> None:
+        super().warm_up()
+        self._notes.clear()
+        self._in_row.clear()
+
+    def admit(self, notes: Sequence[tuple[int, NoteRequest]]) -> None:
+        super().admit(notes)
+        for row, request in notes:
+            note = RecordedNote(row_was_used=row in self._in_row)
+            self._notes[request] = self._in_row[row] = note
 
     def move(self, source: int, target: int) -> None:
         super().move(source, target)
@@ -81,21 +85,23 @@ class RecordingRunner(Runner):
     def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
         drawn = super().step(rows)
         for row, tokens in zip(rows, drawn, strict=True):
-            recorded = RecordedStep(row.row, self._n_rows, tokens, self._logits.array[row.row].copy())
+            recorded = RecordedStep(
+                row.row, self._n_rows, tokens, self._logits.arrays["logits"][row.row].copy()
+            )
             self._in_row[row.row].steps[row.position] = recorded
         return drawn
 
-    def _run(self, n_rows: int, options: Any) -> None:
-        super()._run(n_rows, options)
-        self._logits.download(n_rows)
+    def _run(self, n_rows: int) -> None:
+        super()._run(n_rows)
+        self._logits.download()
         self._n_rows = n_rows
 
     def _allocate(self) -> None:
         super()._allocate()
         shape = (self._n_slots, self._codec.n_codebooks, self._model.vocabulary_size)
-        self._logits = HostOutput("logits", shape, np.float32, self._sessions.memory)
+        self._logits = SharedArrays({"logits": (shape, np.float32)}, self._sessions.memory)
 
     def _bind_decoder(self, n_rows: int) -> Any:
         binding = super()._bind_decoder(n_rows)
-        self._logits.bind(binding, n_rows)
+        self._logits.bind_outputs(binding, n_rows)
         return binding

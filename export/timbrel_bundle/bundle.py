@@ -127,7 +127,10 @@ class Bundle:
         options = session_options() if options is None else options
         values = self._hand_over_weights(path, header.external_weights, options)
         try:
-            session = load_runtime().InferenceSession(data, options, providers=list(providers))
+            # Otherwise some errors of a provider are printed, and the CPU silently takes its place.
+            session = load_runtime().InferenceSession(
+                data, options, providers=list(providers), enable_fallback=0
+            )
         except Exception as error:  # onnxruntime's exceptions share no base class of their own
             raise BundleError(path, f"onnxruntime cannot load it ({error})") from None
         _WEIGHTS_IN_USE[session] = values

@@ -7,7 +7,10 @@ promised, and a session is asked what it runs on.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
+import logging
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,8 @@ from timbrel_bundle.errors import ProviderError, RuntimeMissingError, one_line
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+_log = logging.getLogger(__name__)
 
 LOG_FATAL_ONLY = 4
 """onnxruntime's severity 4: its warnings speak to those who write graphs, its errors are raised as well. What
@@ -46,7 +51,7 @@ PROBE_GRAPH = (
 
 @functools.cache
 def load_runtime() -> ModuleType:
-    """The module onnxruntime, with pip-installed CUDA libraries made findable where it is the GPU build.
+    """The module onnxruntime.
 
     Raises:
         RuntimeMissingError: it is not installed.
@@ -60,8 +65,6 @@ def load_runtime() -> ModuleType:
     if not hasattr(ort, "InferenceSession"):  # of two builds in one folder, uninstalling one leaves a husk
         raise RuntimeMissingError
     ort.set_default_logger_severity(LOG_FATAL_ONLY)
-    if "CUDAExecutionProvider" in ort.get_available_providers():
-        ort.preload_dlls()
     runtime: ModuleType = ort
     return runtime
 
@@ -116,8 +119,13 @@ def obstacle(provider: str) -> str | None:
     if provider not in ort.get_available_providers():
         return NOT_BUILT_IN
     options = session_options(n_threads=1)
+    # Makes CUDA's libraries that came with pip findable; it prints what it does not find.
+    with contextlib.redirect_stdout(io.StringIO()) as missing:
+        ort.preload_dlls(cudnn=False)
+    for line in missing.getvalue().splitlines():
+        _log.debug("%s", line)
     try:
-        session = ort.InferenceSession(PROBE_GRAPH, options, providers=[provider, CPU])
+        session = ort.InferenceSession(PROBE_GRAPH, options, providers=[provider, CPU], enable_fallback=0)
     except Exception as error:  # onnxruntime's exceptions share no base class of their own
         return one_line(error)
     if provider_in_use(session) != provider:

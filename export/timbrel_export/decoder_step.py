@@ -76,7 +76,7 @@ class FusedStep(nn.Module):
     def _enter(self, tokens: Tensor, gate: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
         """Turns a step's inputs into what the first block reads, and the residual stream."""
         decoder = self.model.decoder
-        played = decoder.tokens(tokens)[:, None]
+        played = self.operators.embed(tokens, decoder.tokens)
         placed = (decoder.gate(gate) + decoder.positions(position))[:, None]
         if self._normalises_first:
             return self.operators.join(played, placed, None, self._layers[0].self_residual.norm)

@@ -136,7 +136,9 @@ def export_decoder_step_int8(
 
 def export_decoder_step_half(model: NoteTransformer, path: Path, weights: WeightFile) -> None:
     """Writes the same step in fp16, for CUDA: caches and memories too; logits and the draw stay in fp32."""
-    _export(copy.deepcopy(model).half(), step_operators.CudaOperators(), path, weights)
+    model = copy.deepcopy(model).half()
+    step_operators.add_summing(model.decoder.tokens)
+    _export(model, step_operators.CudaOperators(), path, weights)
 
 
 def _export(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from timbrel_bundle.weights import BLOCK_SIZE, CODES_SUFFIX, N_BITS, SCALES_SUFFIX, block_shape
 from timbrel_export.early_draw import sample_early
 from timbrel_training.model.attention import KV, SelfAttention, attend_cached
+from timbrel_training.model.embeddings import TokenEmbedding
 from timbrel_training.model.sampling import sample
 
 ATTENTION_INPUTS = (
@@ -33,6 +34,9 @@ INT8_ARITHMETIC = 4
 
 class StepOperators(Protocol):
     """The operators that the graphs differ in."""
+
+    def embed(self, tokens: Tensor, embedding: TokenEmbedding) -> Tensor:
+        """The sum of the embeddings of tokens [B, K]: [B, 1, d]."""
 
     def project(self, x: Tensor, attention: SelfAttention) -> Tensor:
         """Queries, keys and values of x [B, 1, d], as `attend` takes them."""
@@ -55,6 +59,9 @@ class StepOperators(Protocol):
 
 class StandardOperators:
     """The ONNX standard's, opset 24."""
+
+    def embed(self, tokens: Tensor, embedding: TokenEmbedding) -> Tensor:
+        return embedding(tokens)[:, None]
 
     def project(self, x: Tensor, attention: SelfAttention) -> Tensor:
         qkv = self.linear(x, attention.qkv.weight, attention.qkv)
@@ -135,7 +142,16 @@ class Int8Operators(EarlyDraw, RuntimeOperators):
 
 
 class CudaOperators(RuntimeOperators):
-    """onnxruntime's for CUDA: SkipLayerNormalization too, since there every node is a launch."""
+    """onnxruntime's for CUDA: SkipLayerNormalization too, since there every node is a launch.
+
+    Embeddings are summed by a product: a sum of fp16 is a cast, a launch of 65,535 blocks, and a cast back.
+    """
+
+    def embed(self, tokens: Tensor, embedding: TokenEmbedding) -> Tensor:
+        if not torch.compiler.is_exporting():
+            return super().embed(tokens, embedding)
+        rows = nn.functional.embedding(tokens + embedding.offsets, embedding.weight)
+        return rows.flatten(1)[:, None] @ embedding.get_buffer("summing")
 
     def join(self, x: Tensor, change: Tensor, bias: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
         if not torch.compiler.is_exporting() or not isinstance(norm, nn.LayerNorm):
@@ -248,6 +264,15 @@ def standard_attention(
         shape=grouped.shape,
     )
     return attended.transpose(1, 2).flatten(2), (keys, values)
+
+
+def add_summing(embedding: TokenEmbedding) -> None:
+    """Registers the matrix [K * d, d] by which `CudaOperators` sum and scale the K embeddings of a row.
+
+    As a product with [1, K] onnxruntime would upload a table of every row's address at each step.
+    """
+    identity = torch.eye(embedding.weight.shape[1], dtype=embedding.weight.dtype) * embedding.scale
+    embedding.register_buffer("summing", identity.repeat(len(embedding.offsets), 1), persistent=False)
 
 
 def add_quantized_weights(module: nn.Module, name: str = "weight") -> None:

@@ -104,14 +104,20 @@ def test_serve_measures_a_real_server_beside_the_bare_engine_and_a_client() -> N
 
 
 @pytest.mark.slow
-def test_the_gpu_benchmark_runs_dry() -> None:
-    found = figures("gpu", "--dry-run", "--bundle", str(BUNDLE))
+def test_the_gpu_benchmark_runs_dry(tmp_path: Path) -> None:
+    out = tmp_path / "stages.jsonl"
+    options = ("--precisions", "fp32", "int8", "--bundle", str(BUNDLE), "--out", str(out))
+    found = figures("gpu", "--dry-run", *options)
     assert found["gpu"] is False and found["dry_run"] is True
-    assert found["correctness"]["fp32"]["mean_kl"] < 1e-6
-    assert found["correctness"]["fp32"]["agreement"] == 1.0
-    assert found["real_time_streams"] >= 1
-    assert found["grpc_ceiling_streams"] > 0
-    assert set(found["step_ms"]) == set(found["correctness"])
+    assert not [stage for stage, each in found.items() if isinstance(each, dict) and "error" in each]
+    assert found["correctness"]["mean_kl"] < 1e-6 and found["correctness"]["agreement"] == 1.0
+    assert found["agreement"]["fp32"]["captured_equals_eager"] is True
+    assert found["agreement"]["fp32"]["steps_as_on_the_cpu"] == [8, 8]
+    assert list(found["step_ms"]) == list(found["pinned"]) == ["1", "2", "3", "4"]
+    assert found["soak"]["reloaded"] == found["soak"]["hangups"] > 0 and not found["soak"]["engine_died"]
+    assert found["gpu_tests"]["status"] == 0 and found["streams"]["first_chunk_streams"] == 2
+    stages = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [each["stage"] for each in stages] == found["stages"]
 
 
 @pytest.mark.skipif(obstacle(CUDA) is None, reason="there is a GPU here")

@@ -1,6 +1,6 @@
 # timbrel's server on NVIDIA GPUs. From the repository's root:
 #   docker build --file server/deploy/docker/gpu.Dockerfile --tag timbrel:gpu .
-# The wheels bring CUDA's libraries and cuDNN; the host brings the driver and the NVIDIA container toolkit.
+# The wheels bring CUDA's libraries; the host brings the driver and the NVIDIA container toolkit.
 # Runs as nobody in particular, on a read-only root file system. For this machine alone, with a token of one's own:
 #   export TIMBREL_TOKEN=$(openssl rand -hex 24)
 #   docker run --gpus all --read-only --cap-drop ALL --publish 127.0.0.1:50051:50051 --env TIMBREL_TOKEN \

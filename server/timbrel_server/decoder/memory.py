@@ -3,8 +3,11 @@ fixed, so that they can be bound once and for all."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
+import weakref
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +16,9 @@ import numpy.typing as npt
 from timbrel_bundle.runtime import load_runtime
 
 HUGE_PAGE_BYTES = 2 << 20
+
+ALIGNMENT = 256
+"""Of addresses, in bytes: kernels read in wide words."""
 
 
 class Memory(NamedTuple):
@@ -24,9 +30,11 @@ class Memory(NamedTuple):
     device_id: int
     """Which of several devices of a kind, from 0."""
 
-    def copy_of(self, array: npt.NDArray[np.generic]) -> Any:
-        """Makes an OrtValue there with the array's values; on the host it is the array's own memory."""
-        return load_runtime().OrtValue.ortvalue_from_numpy(array, *self)
+    def value(self, shape: tuple[int, ...], dtype: type[np.generic]) -> Any:
+        """Makes an OrtValue of zeros there, with no copy of it on the host that lasts."""
+        value = load_runtime().OrtValue.ortvalue_from_shape_and_type(shape, dtype, *self)
+        value.update_inplace(np.zeros(shape, dtype))
+        return value
 
 
 HOST = Memory("cpu", 0)
@@ -45,32 +53,41 @@ class Arena:
     ) -> None:
         self._memory = memory
         self._row_shape = row_shape
-        self._dtype = dtype
-        self._array = zeros((n_rows, *row_shape), dtype)  # the memory itself, on the CPU
-        self._value = memory.copy_of(self._array)
-        self._base: int = self._value.data_ptr()
+        self.dtype = dtype
+        self._row_bytes = math.prod(row_shape) * np.dtype(dtype).itemsize
+        self._n_rows = n_rows
+        # The memory itself: an array of the host's, or a device's OrtValue.
+        self._array: npt.NDArray[np.generic] | None = None
+        self._value: Any = None
+        if memory == HOST:
+            self._array = zeros((n_rows, *row_shape), dtype)
+            self._base: int = self._array.ctypes.data
+        else:
+            self._value = memory.value((n_rows, *row_shape), dtype)
+            self._base = self._value.data_ptr()
 
     def bind_input(self, binding: Any, name: str, n_rows: int) -> None:
         """Binds the first rows to a graph's input."""
         shape = (n_rows, *self._row_shape)
-        binding.bind_input(name, *self._memory, self._dtype, shape, self._base)
+        binding.bind_input(name, *self._memory, self.dtype, shape, self._base)
 
     def bind_output(self, binding: Any, name: str, n_rows: int, first_row: int = 0) -> None:
         """Binds rows from `first_row` on to a graph's output."""
         shape = (n_rows, *self._row_shape)
-        address = self._base + first_row * self._array[0].nbytes
-        binding.bind_output(name, *self._memory, self._dtype, shape, address)
+        address = self._base + first_row * self._row_bytes
+        binding.bind_output(name, *self._memory, self.dtype, shape, address)
 
     def fill(self, row: npt.NDArray[np.float32]) -> None:
         """Writes the same values [*row_shape] to every row."""
-        values = np.broadcast_to(row.astype(self._dtype), self._array.shape)
-        if self._memory == HOST:
+        values = np.broadcast_to(row.astype(self.dtype), (self._n_rows, *self._row_shape))
+        if self._array is not None:
             self._array[:] = values
         else:
             self._value.update_inplace(np.ascontiguousarray(values))
 
     def copy_row(self, source: int, target: int) -> None:
         """Copies one row over another. On the host only."""
+        assert self._array is not None
         self._array[target] = self._array[source]
 
     @property
@@ -79,54 +96,84 @@ class Arena:
         return self._row_shape
 
 
-class _HostTensor:
-    """A graph's input or output [n_rows, ...] that the host reaches through `array`."""
+class SharedArrays:
+    """Arrays [n_rows, ...] that the host and a graph have in common, side by side in one block.
 
-    def __init__(self, name: str, shape: tuple[int, ...], dtype: type[np.generic], memory: Memory) -> None:
-        self._name = name
+    Whatever their number, one copy takes them to a device or back; on the CPU the graph works in the same.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[tuple[int, ...], type[np.generic]]],
+        memory: Memory,
+        *,
+        pinned: bool = False,
+    ) -> None:
+        """
+        Args:
+            shapes: by the names of the graph's inputs or outputs: shape, the rows first, and type.
+            pinned: a device reaches into the host's memory, pinned, and nothing is copied.
+        """
         self._memory = memory
-        # By number of rows; where the device has memory of its own.
-        self._copies: dict[int, Any] = {}
-        self.array: npt.NDArray[Any] = np.zeros(shape, dtype=dtype)
+        self._offsets, n_bytes = {}, 0
+        for name, (shape, dtype) in shapes.items():
+            self._offsets[name] = n_bytes
+            n_bytes += -(-math.prod(shape) * np.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT
+        is_mapped = pinned and memory != HOST
+        self._block = _pinned_zeros(n_bytes) if is_mapped else _aligned_zeros(n_bytes)
+        self._value = None if is_mapped or memory == HOST else memory.value((n_bytes,), np.uint8)
+        self._base: int = self._block.ctypes.data if self._value is None else self._value.data_ptr()
+        self.arrays: dict[str, npt.NDArray[Any]] = {
+            name: np.ndarray(shape, dtype, self._block, self._offsets[name])
+            for name, (shape, dtype) in shapes.items()
+        }
+        """By name; the host's."""
 
-    def _copy(self, n_rows: int) -> Any:
-        if n_rows not in self._copies:
-            self._copies[n_rows] = self._memory.copy_of(self.array[:n_rows])
-        return self._copies[n_rows]
+    def bind_inputs(self, binding: Any, n_rows: int, first_row: int = 0) -> None:
+        """Binds these rows of every array to the graph's inputs."""
+        for name, array in self.arrays.items():
+            binding.bind_input(*self._place(name, array, n_rows, first_row))
+
+    def bind_outputs(self, binding: Any, n_rows: int) -> None:
+        """Binds the first rows of every array to the graph's outputs."""
+        for name, array in self.arrays.items():
+            binding.bind_output(*self._place(name, array, n_rows, 0))
+
+    def upload(self) -> None:
+        """Makes what the host wrote visible to the device."""
+        if self._value is not None:
+            self._value.update_inplace(self._block)
+
+    def download(self) -> None:
+        """Makes what the device wrote visible to the host."""
+        if self._value is not None:
+            self._block[:] = self._value.numpy()
+
+    def _place(self, name: str, array: npt.NDArray[Any], n_rows: int, first_row: int) -> tuple[Any, ...]:
+        address = self._base + self._offsets[name] + first_row * array.strides[0]
+        return name, *self._memory, array.dtype, (n_rows, *array.shape[1:]), address
 
 
-class HostInput(_HostTensor):
-    """An input that the host writes before each run."""
-
-    def bind(self, binding: Any, n_rows: int) -> None:
-        """Binds the first rows."""
-        if self._memory == HOST:
-            shape = self.array[:n_rows].shape
-            binding.bind_input(self._name, *HOST, self.array.dtype, shape, self.array.ctypes.data)
-        else:
-            binding.bind_ortvalue_input(self._name, self._copy(n_rows))
-
-    def upload(self, n_rows: int) -> None:
-        """Makes what the host wrote to the first rows visible to the device."""
-        if n_rows in self._copies:
-            self._copies[n_rows].update_inplace(self.array[:n_rows])
+def _aligned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
+    block: npt.NDArray[np.uint8] = np.zeros(n_bytes + ALIGNMENT, np.uint8)
+    first = -block.ctypes.data % ALIGNMENT
+    return block[first : first + n_bytes]
 
 
-class HostOutput(_HostTensor):
-    """An output that the host reads after each run."""
-
-    def bind(self, binding: Any, n_rows: int) -> None:
-        """Binds the first rows."""
-        if self._memory == HOST:
-            shape = self.array[:n_rows].shape
-            binding.bind_output(self._name, *HOST, self.array.dtype, shape, self.array.ctypes.data)
-        else:
-            binding.bind_ortvalue_output(self._name, self._copy(n_rows))
-
-    def download(self, n_rows: int) -> None:
-        """Makes what the device wrote to the first rows visible to the host."""
-        if n_rows in self._copies:
-            self.array[:n_rows] = self._copies[n_rows].numpy()
+def _pinned_zeros(n_bytes: int) -> npt.NDArray[np.uint8]:
+    """Makes zeros in pages that CUDA has pinned, which have the same address on every device."""
+    cudart = ctypes.CDLL("libcudart.so.13")  # the one that onnxruntime has loaded
+    address = ctypes.c_void_p()
+    portable_and_mapped = 3
+    status = cudart.cudaHostAlloc(ctypes.byref(address), ctypes.c_size_t(n_bytes), portable_and_mapped)
+    if status != 0 or address.value is None:
+        raise MemoryError(f"CUDA cannot pin {n_bytes} bytes of the host's memory (error {status})")
+    block: npt.NDArray[np.uint8] = np.ctypeslib.as_array(
+        (ctypes.c_uint8 * n_bytes).from_address(address.value)
+    )
+    weakref.finalize(block, cudart.cudaFreeHost, address)
+    block[:] = 0
+    return block
 
 
 def zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> npt.NDArray[np.generic]:

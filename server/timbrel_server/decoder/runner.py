@@ -7,20 +7,22 @@ keeps of a new note's condition straight into its row.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from timbrel_bundle.errors import one_line
 from timbrel_bundle.layout import state_output
 from timbrel_bundle.randomness import uniforms_batch
 from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.decoder.memory import HOST, Arena, HostInput, HostOutput
-from timbrel_server.decoder.sessions import DecoderSessions, run_options
+from timbrel_server.decoder.memory import HOST, Arena, SharedArrays
+from timbrel_server.decoder.sessions import CUDA_GATE, DecoderSessions, run_options
 from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest
 
@@ -42,54 +44,95 @@ NEVER_CAPTURED = -1
 WARM_UP_RUNS = 3
 """onnxruntime captures a CUDA graph in its second or third run."""
 
+MOST_TOGETHER = 16
+"""Notes whose conditions are encoded in one run on the CPU: more save nothing."""
+
+
+class CaptureError(RuntimeError):
+    """A run could not be captured as a CUDA graph. Its runner is of no use any more."""
+
 
 class Runner:
-    """The graphs, the slots' memory, and the bindings between them. Belongs to one thread at a time."""
+    """The graphs, the slots' memory, and the bindings between them. Belongs to one thread at a time.
+
+    onnxruntime keeps captured graphs by thread: the one that steps has to be the one that warmed up.
+    """
 
     def __init__(
-        self, sessions: DecoderSessions, manifest: pb.Manifest, n_slots: int, *, fast: bool = False
+        self,
+        sessions: DecoderSessions,
+        manifest: pb.Manifest,
+        n_slots: int,
+        *,
+        fast: bool = False,
+        pinned: bool = False,
     ) -> None:
-        """Allocates, binds and runs each batch size.
+        """Allocates, binds, and finds the batch sizes that can be used.
 
         Args:
             fast: use batch sizes, too, at which a note may get other codes than at the largest.
+            pinned: a device reads and writes a step's numbers in the host's memory, and nothing is copied.
         """
         self._sessions = sessions
         self._codec, self._model = manifest.codec, manifest.model
         self._n_slots = n_slots
+        self._pinned = pinned
         self._is_remote = sessions.memory != HOST
         self._first_rows = tuple(range(n_slots))
         self._row_numbers = np.arange(n_slots)
-        self._allocate()
-        self._condition_bindings = [self._bind_condition_encoder(row) for row in range(n_slots)]
-        sizes = bucket_sizes(n_slots, finely=sessions.memory == HOST)
-        self._bindings = {size: self._bind_decoder(size) for size in sizes}
-        self.buckets: Sequence[int] = sizes if fast else self._find_agreeing(sizes)
+        self.can_move = not self._is_remote
+        with self._device():
+            self._allocate()
+            sizes = bucket_sizes(n_slots, finely=not self._is_remote)
+            self._bindings = {size: self._bind_decoder(size) for size in sizes}
+            self._row_bindings = [self._bind_condition_encoder(row, 1) for row in range(n_slots)]
+            self.buckets: Sequence[int] = sizes if fast else self._find_agreeing(sizes)
+            self._windows = sizes if fast else self._find_agreeing_windows(sizes)
         self._run_options = {size: run_options(size if sessions.captures else None) for size in self.buckets}
-        self._warm_up()
-        self.can_move = sessions.memory == HOST
 
-    def admit(self, row: int, request: NoteRequest) -> None:
-        """Prepares a row for a new note.
+    def warm_up(self) -> None:
+        """Runs everything once, or often enough for CUDA graphs to be captured. On the thread that will step.
 
-        What its cache held before does no harm: it is overwritten from position 0 on, and later positions are
-        not looked at.
+        Raises:
+            CaptureError: a run could not be captured.
         """
-        self._timbre.array[0] = request.timbre
-        self._pitch.array[0] = request.pitch
-        self._velocity.array[0] = request.velocity
-        for value in (self._timbre, self._pitch, self._velocity):
-            value.upload(1)
-        self._sessions.condition_encoder.run_with_iobinding(self._condition_bindings[row])
-        self.note_uniforms[row] = self._make_uniforms(request.seed)
-        for name, value in self._sampling.items():
-            value.array[row] = getattr(request.sampling, name)
+        for size in self.buckets:
+            for _ in range(WARM_UP_RUNS if self._sessions.captures else 1):
+                with CUDA_GATE.capturing() if self._sessions.captures else self._device():
+                    try:
+                        self._run(size)
+                    except RuntimeError as error:  # whatever onnxruntime raises
+                        if not self._sessions.captures:
+                            raise
+                        raise CaptureError(one_line(error)) from None
+        self.admit([(0, NoteRequest((0.0, 0.0), pitch=60, velocity=100, held_frames=1, seed=0))])
+
+    def admit(self, notes: Sequence[tuple[int, NoteRequest]]) -> None:
+        """Prepares rows for new notes, together.
+
+        What a row's cache held before does no harm: it is overwritten from position 0 on, and later positions
+        are not looked at.
+        """
+        rows = [row for row, _ in notes]
+        condition = self._condition.arrays
+        for row, request in notes:
+            condition["timbre"][row] = request.timbre
+            condition["pitch"][row] = request.pitch
+            condition["velocity"][row] = request.velocity
+            for name, array in self._settings.arrays.items():
+                array[row] = getattr(request.sampling, name)
+        self.note_uniforms[rows] = self._make_uniforms([request.seed for _, request in notes])
+        with self._device():
+            self._settings.upload()
+            self._condition.upload()
+            for first_row, n_rows in self._windows_over(sorted(rows)):
+                self._encode(first_row, n_rows)
 
     def move(self, source: int, target: int) -> None:
         """Copies a running note to another row."""
         for arena in (*self._caches.values(), *self._memories.values()):
             arena.copy_row(source, target)
-        for array in (self.note_uniforms, *(value.array for value in self._sampling.values())):
+        for array in (self.note_uniforms, *self._settings.arrays.values()):
             array[target] = array[source]
 
     def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
@@ -106,15 +149,14 @@ class Runner:
         n_rows = self.buckets[bisect_right(self.buckets, max(numbers))]
         where = self._where(numbers)
         if n_rows > len(numbers):
-            self._positions.array[:n_rows] = 0
-        self._positions.array[where] = steps
-        self._tokens.array[where] = tokens
-        self._gate.array[where] = held
-        self._uniforms.array[where] = self.note_uniforms[
-            self._row_numbers[where], self._positions.array[where]
-        ]
-        self._run(n_rows, self._run_options[n_rows])
-        drawn: list[list[int]] = self._next_tokens.array[where].tolist()
+            self._positions[:n_rows] = 0
+        self._positions[where] = steps
+        self._tokens[where] = tokens
+        self._gate[where] = held
+        self._uniforms[where] = self.note_uniforms[self._row_numbers[where], self._positions[where]]
+        with self._device():
+            self._run(n_rows)
+        drawn: list[list[int]] = self._next_tokens[where].tolist()
         return drawn
 
     def _where(self, numbers: Sequence[int]) -> slice | npt.NDArray[np.intp]:
@@ -122,35 +164,68 @@ class Runner:
         n_first = len(numbers)
         return slice(n_first) if numbers == self._first_rows[:n_first] else np.array(numbers)
 
-    def _run(self, n_rows: int, options: Any) -> None:
+    def _device(self) -> contextlib.AbstractContextManager[None]:
+        """Whatever uses the device stands within; on the CPU that is nothing to wait for."""
+        return CUDA_GATE.in_use() if self._is_remote else contextlib.nullcontext()
+
+    def _run(self, n_rows: int) -> None:
+        self._inputs.upload()
+        self._sessions.decoder.run_with_iobinding(self._bindings[n_rows], self._run_options[n_rows])
+        self._outputs.download()
+
+    def _encode(self, first_row: int, n_rows: int) -> None:
+        """Runs the condition encoder for these rows, each with the condition that stands there."""
+        alone = n_rows == 1
+        binding = self._row_bindings[first_row] if alone else self._bind_condition_encoder(first_row, n_rows)
+        self._sessions.condition_encoder.run_with_iobinding(binding)
+
+    def _windows_over(self, rows: Sequence[int]) -> Iterable[tuple[int, int]]:
+        """The runs of the condition encoder, first row and number of rows, that reach all these rising rows.
+
+        On a device that is one: a run costs the same however many rows it has, and notes that stand between
+        the new ones get what they have. On the CPU there is a run for each stretch of neighbours.
+        """
         if self._is_remote:
-            for value in self._step_inputs:
-                value.upload(n_rows)
-        self._sessions.decoder.run_with_iobinding(self._bindings[n_rows], options)
-        if self._is_remote:
-            self._next_tokens.download(n_rows)
+            size = self._windows[bisect_left(self._windows, rows[-1] + 1 - rows[0])]
+            return [(min(rows[0], self._n_slots - size), size)]
+        found, left = [], list(rows)
+        while left:
+            n_neighbours = next((n for n, row in enumerate(left) if row != left[0] + n), len(left))
+            size = self._windows[bisect_right(self._windows, n_neighbours) - 1]
+            found.append((left[0], size))
+            del left[:size]
+        return found
 
     def _allocate(self) -> None:
         memory, n, k = self._sessions.memory, self._n_slots, self._codec.n_codebooks
-        self._timbre = HostInput("timbre", (1, 2), np.float32, memory)
-        self._pitch = HostInput("pitch", (1,), np.int64, memory)
-        self._velocity = HostInput("velocity", (1,), np.float32, memory)
-        self._tokens = HostInput("tokens", (n, k), np.int64, memory)
-        self._gate = HostInput("gate", (n,), np.int64, memory)
-        self._positions = HostInput("seqlens_k", (n,), np.int32, memory)
-        self._uniforms = HostInput("uniforms", (n, k), np.float32, memory)
-        self._sampling: dict[str, HostInput] = {}
+        self._condition = SharedArrays(
+            {"timbre": ((n, 2), np.float32), "pitch": ((n,), np.int64), "velocity": ((n,), np.float32)},
+            memory,
+        )
+        self._inputs = SharedArrays(
+            {
+                "tokens": ((n, k), np.int64),
+                "gate": ((n,), np.int64),
+                "seqlens_k": ((n,), np.int32),
+                "uniforms": ((n, k), np.float32),
+            },
+            memory,
+            pinned=self._pinned,
+        )
+        self._tokens, self._gate, self._positions, self._uniforms = self._inputs.arrays.values()
+        self._settings = SharedArrays(
+            {field.name: ((n,), SAMPLING_TYPES[field.kind]) for field in SAMPLING_FIELDS}, memory
+        )
         """The inputs that a note is drawn with from its first step to its last."""
-        for field in SAMPLING_FIELDS:
-            value = self._sampling[field.name] = HostInput(
-                field.name, (n,), SAMPLING_TYPES[field.kind], memory
-            )
-            value.array[:] = field.high if field.above_low else field.low  # rows that hold no note draw, too
+        for field in SAMPLING_FIELDS:  # rows that hold no note draw, too
+            self._settings.arrays[field.name][:] = field.high if field.above_low else field.low
+        self._settings.upload()
         self.note_uniforms: npt.NDArray[np.float32] = np.zeros(
             (n, self._model.max_positions, k), dtype=np.float32
         )
         """The uniforms that each slot's note draws with, step by step."""
-        self._next_tokens = HostOutput("next_tokens", (n, k), np.int64, memory)
+        self._outputs = SharedArrays({"next_tokens": ((n, k), np.int64)}, memory, pinned=self._pinned)
+        self._next_tokens = self._outputs.arrays["next_tokens"]
         sessions = self._sessions
         memories = {output.name for output in sessions.condition_encoder.get_outputs()}
         self._memories = self._arenas(port for port in sessions.decoder.get_inputs() if port.name in memories)
@@ -167,41 +242,33 @@ class Runner:
             for port in ports
         }
 
-    def _make_uniforms(self, seed: int) -> npt.NDArray[np.float32]:
-        """Makes a whole note's, [max_positions, K]: made at each step they would take 40 µs of it."""
-        steps = np.arange(self._model.max_positions, dtype=np.uint64)
-        return uniforms_batch(np.full(len(steps), seed, dtype=np.uint64), steps, self._codec.n_codebooks)
+    def _make_uniforms(self, seeds: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Makes whole notes', [B, max_positions, K]: made at each step they would take 40 µs of it."""
+        n_steps = self._model.max_positions
+        steps = np.arange(n_steps, dtype=np.uint64)
+        if len(seeds) > 1:
+            steps = np.tile(steps, len(seeds))
+        repeated = np.array(seeds, dtype=np.uint64).repeat(n_steps)
+        return uniforms_batch(repeated, steps, self._codec.n_codebooks).reshape(len(seeds), n_steps, -1)
 
-    @property
-    def _step_inputs(self) -> Iterable[HostInput]:
-        return (self._tokens, self._gate, self._positions, self._uniforms, *self._sampling.values())
-
-    def _bind_condition_encoder(self, row: int) -> Any:
+    def _bind_condition_encoder(self, first_row: int, n_rows: int) -> Any:
         binding = self._sessions.condition_encoder.io_binding()
-        for value in (self._timbre, self._pitch, self._velocity):
-            value.bind(binding, 1)
+        self._condition.bind_inputs(binding, n_rows, first_row)
         for name, arena in self._memories.items():
-            arena.bind_output(binding, name, 1, first_row=row)
+            arena.bind_output(binding, name, n_rows, first_row)
         return binding
 
     def _bind_decoder(self, n_rows: int) -> Any:
         binding = self._sessions.decoder.io_binding()
-        for value in self._step_inputs:
-            value.bind(binding, n_rows)
+        self._inputs.bind_inputs(binding, n_rows)
+        self._settings.bind_inputs(binding, n_rows)
         for name, arena in self._memories.items():
             arena.bind_input(binding, name, n_rows)
         for name, arena in self._caches.items():
             arena.bind_input(binding, name, n_rows)
             arena.bind_output(binding, state_output(name), n_rows)
-        self._next_tokens.bind(binding, n_rows)
+        self._outputs.bind_outputs(binding, n_rows)
         return binding
-
-    def _warm_up(self) -> None:
-        """Runs everything once, or often enough for CUDA graphs to be captured."""
-        for size in self.buckets:
-            for _ in range(WARM_UP_RUNS if self._sessions.captures else 1):
-                self._run(size, self._run_options[size])
-        self.admit(0, NoteRequest((0.0, 0.0), pitch=60, velocity=100, held_frames=1, seed=0))
 
     def _find_agreeing(self, sizes: Sequence[int]) -> Sequence[int]:
         """Finds the batch sizes that give every row the very logits that the largest gives its first.
@@ -212,28 +279,56 @@ class Runner:
         random = np.random.default_rng(0)
         for arena in (*self._caches.values(), *self._memories.values()):
             arena.fill(random.standard_normal(arena.row_shape, dtype=np.float32))
-        logits = {size: self._probe(size) for size in sizes}
-        wanted = logits[sizes[-1]][0]
-        agreeing = [size for size in sizes if all(np.array_equal(row, wanted) for row in logits[size])]
+        agreeing = _agreeing({size: self._probe(size) for size in sizes}, sizes[-1])
         if len(agreeing) < len(sizes):
             _log.info(
                 "batch sizes %s of %s give the same codes; the others are not used", agreeing, list(sizes)
             )
-        if sizes[-1] not in agreeing:
+        if not agreeing:
             _log.warning("rows of one batch differ in their last bits: codes may depend on a note's company")
             return sizes[-1:]
         return agreeing
 
+    def _find_agreeing_windows(self, sizes: Sequence[int]) -> Sequence[int]:
+        """Finds how many notes the condition encoder may be given at once: on the CPU to the effect that each
+        alone has, on a device to that of the largest number."""
+        condition = self._condition.arrays
+        condition["timbre"][:], condition["pitch"][:], condition["velocity"][:] = (0.3, -0.2), 60, 100
+        self._condition.upload()
+        if self._is_remote:
+            return _agreeing({size: self._probe_conditions(size) for size in sizes}, sizes[-1]) or sizes[-1:]
+        few = [size for size in sizes if size <= MOST_TOGETHER]
+        return _agreeing({size: self._probe_conditions(size) for size in few}, 1) or few[:1]
+
+    def _probe_conditions(self, n_rows: int) -> npt.NDArray[np.generic]:
+        """Returns all that the condition encoder gives [n_rows, ...] for the first rows."""
+        binding = self._bind_condition_encoder(0, n_rows)
+        kept = {
+            name: np.zeros((n_rows, *arena.row_shape), arena.dtype) for name, arena in self._memories.items()
+        }
+        for name, array in kept.items():
+            _bind_host_output(binding, name, array)
+        self._sessions.condition_encoder.run_with_iobinding(binding)
+        return np.concatenate([array.reshape(n_rows, -1) for array in kept.values()], axis=1)
+
     def _probe(self, n_rows: int) -> npt.NDArray[np.float32]:
         """Returns logits [n_rows, K, V] of a step that finds the same in every row, and leaves it."""
-        self._tokens.array[:] = self._model.bos_id
-        self._positions.array[:] = self._model.max_positions // 2
-        self._uniforms.array[:] = 0.5
+        self._tokens[:] = self._model.bos_id
+        self._positions[:] = self._model.max_positions // 2
+        self._uniforms[:] = 0.5
+        self._inputs.upload()
         logits = np.zeros((n_rows, self._codec.n_codebooks, self._model.vocabulary_size), dtype=np.float32)
-        _bind_host_output(self._bindings[n_rows], "logits", logits)
-        self._run(n_rows, run_options(NEVER_CAPTURED if self._sessions.captures else None))
-        self._bindings[n_rows] = self._bind_decoder(n_rows)
+        binding = self._bind_decoder(n_rows)
+        _bind_host_output(binding, "logits", logits)
+        never = run_options(NEVER_CAPTURED if self._sessions.captures else None)
+        self._sessions.decoder.run_with_iobinding(binding, never)
         return logits
+
+
+def _agreeing(found: Mapping[int, npt.NDArray[np.generic]], wanted: int) -> Sequence[int]:
+    """Returns the batch sizes whose every row is the first row of this one; none where its own differ."""
+    agreeing = [size for size, rows in found.items() if (rows == found[wanted][0]).all()]
+    return agreeing if wanted in agreeing else []
 
 
 def bucket_sizes(n_slots: int, *, finely: bool = False) -> Sequence[int]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +43,56 @@ DECODER_GRAPHS: Mapping[str, Mapping[str, Sequence[str]]] = {
 }
 """Decode graphs by provider and precision, best first."""
 
-CAPTURES: Mapping[str, Sequence[bool]] = {CPU: (False,), CUDA: (True, False)}
-"""By provider: whether the decoder's runs are captured as CUDA graphs, best first."""
+
+class CaptureGate:
+    """Keeps this process away from CUDA while one of its threads captures a graph.
+
+    onnxruntime captures in CUDA's global mode: what any other thread then allocates, frees or copies fails,
+    and breaks the capture. So whoever uses a device says so, and a capture waits until nobody does.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._n_users = 0
+        self._n_capturing = 0  # those who wait for their turn among them
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Whoever is within uses a device, as others may, but captures nothing and does not enter again."""
+        with self._changed:
+            while self._n_capturing:
+                self._changed.wait()
+            self._n_users += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._n_users -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def capturing(self) -> Iterator[None]:
+        """Whoever is within has all devices to itself; those who come wait, so that its turn comes soon."""
+        with self._changed:
+            self._n_capturing += 1
+            while self._n_users:
+                self._changed.wait()
+            self._n_users += 1
+        collects = gc.isenabled()
+        gc.disable()  # on whatever thread, it might free another session's memory
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
+            with self._changed:
+                self._n_users -= 1
+                self._n_capturing -= 1
+                self._changed.notify_all()
+
+
+CUDA_GATE = CaptureGate()
+"""This process's: for all that opens, runs or frees what may live on a device."""
 
 
 @dataclass(frozen=True)
@@ -72,35 +123,52 @@ class DecoderSessions:
         return Memory("cuda", self.device_id) if self.provider == CUDA else HOST
 
 
+def free_sessions(last: list[Any]) -> None:
+    """Empties this list and frees what nothing refers to any more, while no graph is captured."""
+    with CUDA_GATE.in_use():
+        last.clear()
+        gc.collect()  # an engine's parts know one another: its memory would stay for long
+
+
 def open_sessions(
-    bundle: Bundle, provider: str, n_threads: int, precision: str = AUTO, device_id: int = 0
+    bundle: Bundle,
+    provider: str,
+    n_threads: int,
+    precision: str = AUTO,
+    device_id: int = 0,
+    *,
+    captures: bool = True,
 ) -> DecoderSessions:
     """Opens the best decode graph that loads, and the condition encoder.
 
     Args:
         provider: "auto", "cpu" or "cuda".
-        n_threads: threads of a step; 0 leaves it to the runtime.
+        n_threads: threads of a step on the CPU; 0 leaves it to the runtime.
         precision: one of PRECISIONS; it is the whole engine's, whatever the batch size.
         device_id: which of several CUDA devices; the CPU is one.
+        captures: whether runs on CUDA are captured as graphs.
 
     Raises:
         ProviderError: the provider is unknown or cannot be used here, or has no graph of that precision.
         BundleError: a file is missing or damaged, or no decode graph loads.
     """
-    providers = resolve_provider(provider)
-    by_precision = DECODER_GRAPHS[providers[0]]
-    precision = next(iter(by_precision)) if precision == AUTO else precision
-    if precision not in by_precision:
-        allowed = ", ".join((AUTO, *by_precision))
-        raise ProviderError(f"precision {precision!r} cannot be had on {providers[0]}; allowed: {allowed}")
-    attempts = [(graph, captures) for graph in by_precision[precision] for captures in CAPTURES[providers[0]]]
-    for graph, captures in attempts[:-1]:
-        try:
-            return _open(bundle, graph, providers, n_threads, precision, device_id, captures)
-        except BundleError as error:
-            _log.warning("falling back from %s%s: %s", graph, " with CUDA graphs" * captures, error)
-    graph, captures = attempts[-1]
-    return _open(bundle, graph, providers, n_threads, precision, device_id, captures)
+    with CUDA_GATE.in_use():
+        providers = resolve_provider(provider)
+        by_precision = DECODER_GRAPHS[providers[0]]
+        precision = next(iter(by_precision)) if precision == AUTO else precision
+        if precision not in by_precision:
+            allowed = ", ".join((AUTO, *by_precision))
+            raise ProviderError(
+                f"precision {precision!r} cannot be had on {providers[0]}; allowed: {allowed}"
+            )
+        ways = (True, False) if captures and providers[0] == CUDA else (False,)
+        *others, last = [(graph, way) for graph in by_precision[precision] for way in ways]
+        for graph, way in others:
+            try:
+                return _open(bundle, graph, providers, n_threads, precision, device_id, way)
+            except BundleError as error:
+                _log.warning("falling back from %s%s: %s", graph, " with CUDA graphs" * way, error)
+        return _open(bundle, last[0], providers, n_threads, precision, device_id, last[1])
 
 
 def _open(
@@ -112,24 +180,21 @@ def _open(
     device_id: int,
     captures: bool,
 ) -> DecoderSessions:
-    decoder = _session(bundle, graph, _with_options(providers, device_id, captures), n_threads)
-    # One run a note, of three positions: not worth a second pool of threads.
+    is_remote = providers[0] == CUDA
+    decoder = _session(
+        bundle, graph, _with_options(providers, device_id, captures), 1 if is_remote else n_threads
+    )
+    # One run for the notes of a step, of three positions each: not worth a second pool of threads.
     condition_graph = layout.CONDITION_ENCODER_HALF if precision == FP16 else layout.CONDITION_ENCODER
     condition_encoder = _session(bundle, condition_graph, _with_options(providers, device_id, False), 1)
     return DecoderSessions(
-        providers[0],
-        precision,
-        graph,
-        decoder,
-        condition_encoder,
-        captures,
-        device_id if providers[0] == CUDA else 0,
+        providers[0], precision, graph, decoder, condition_encoder, captures, device_id if is_remote else 0
     )
 
 
 def _with_options(providers: Sequence[str], device_id: int, captures: bool) -> list[Provider]:
-    """Adds to CUDA, among these providers, what it is to be told."""
-    options = {"device_id": str(device_id), "enable_cuda_graph": str(int(captures))}
+    """Adds to CUDA, among these providers, what it is to be told: that fp32 is not TF32, among it."""
+    options = {"device_id": str(device_id), "enable_cuda_graph": str(int(captures)), "use_tf32": "0"}
     return [(name, options) if name == CUDA else name for name in providers]
 
 

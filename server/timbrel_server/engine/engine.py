@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 from timbrel_server.engine.delivery import DeliveryCoalescer, Post
@@ -34,15 +35,18 @@ class StepRow(NamedTuple):
 
 
 class StepRunner(Protocol):
-    """Runs the graphs. All but the attributes is called on the engine's thread only."""
+    """Runs the graphs. All but the attributes is called on the engine's thread only, `warm_up` first."""
 
     buckets: Sequence[int]
     """Batch sizes that can be run, rising; the last is the number of slots."""
 
     can_move: bool
 
-    def admit(self, row: int, request: NoteRequest) -> None:
-        """Prepares a row for a new note."""
+    def warm_up(self) -> None:
+        """Runs everything once, so that no note has to wait for what comes with the first run."""
+
+    def admit(self, notes: Sequence[tuple[int, NoteRequest]]) -> None:
+        """Prepares rows for new notes."""
 
     def move(self, source: int, target: int) -> None:
         """Copies a running note to another row."""
@@ -88,6 +92,7 @@ class Engine:
         self._step_seconds = 0.0  # running mean
         self._n_steps = 0
         self._stepping = False
+        self._warm: Future[None] = Future()
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
     @property
@@ -118,8 +123,12 @@ class Engine:
         return self._n_steps if self._stepping else None
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Starts the thread, which warms the runner up before it takes any request."""
         self._thread.start()
+
+    def wait_until_warm(self) -> None:
+        """Blocks until it has; raises what that failed with."""
+        self._warm.result()
 
     def stop(self, timeout_seconds: float | None = None) -> None:
         """Gives up what is in hand and ends the thread; it has ended when this returns, but for a timeout."""
@@ -181,8 +190,8 @@ class Engine:
                 waited = slot.handle.waited_seconds = time.monotonic() - slot.handle.submitted
                 self._deliveries.begin(slot.handle)
                 self._observer.admitted(waited)
-        for row, request in begun:
-            self._runner.admit(row, request)
+        if begun:
+            self._runner.admit(begun)
         for move in admission.moves:
             self._runner.move(move.source, move.target)
         return due, rows
@@ -214,6 +223,13 @@ class Engine:
             self._post(deliveries)
 
     def _main(self) -> None:
+        try:
+            self._runner.warm_up()
+        except BaseException as error:  # for whoever waits
+            self.fail("the engine has not started")
+            self._warm.set_exception(error)
+            return
+        self._warm.set_result(None)
         try:
             while self._wait_for_work():
                 self.step()

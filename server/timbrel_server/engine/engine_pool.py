@@ -101,9 +101,15 @@ class EnginePool:
         return [engine.step_in_progress for engine in self.engines]
 
     def start(self) -> None:
-        """Starts the engines' threads."""
+        """Starts the engines' threads; they are warm when this returns. Raises what kept them from it."""
         for engine in self.engines:
             engine.start()
+        try:
+            for engine in self.engines:
+                engine.wait_until_warm()
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self, timeout_seconds: float | None = None) -> None:
         """Gives up what is in hand and ends the threads; they have ended when this returns, or time is up."""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError, ProviderError
 from timbrel_bundle.runtime import CPU
 from timbrel_server.config import BundleSource, ServerConfig, default_bundle_path
-from timbrel_server.decoder.runner import Runner
-from timbrel_server.decoder.sessions import DecoderSessions, open_sessions
-from timbrel_server.engine.delivery import post_to
+from timbrel_server.decoder.runner import CaptureError, Runner
+from timbrel_server.decoder.sessions import DecoderSessions, free_sessions, open_sessions
+from timbrel_server.engine.delivery import Post, post_to
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.request import EngineObserver
 from timbrel_server.engine.scheduler import FrameClock
 from timbrel_server.options import ConfigError
 from timbrel_server.served_bundles.served_bundle import ServedBundle, frame_rate, token_layout
 
-Loaded = tuple[DecoderSessions, list[Runner]]
+_log = logging.getLogger(__name__)
 
 
 def open_bundles(config: ServerConfig) -> Sequence[ServedBundle]:
@@ -76,49 +77,63 @@ class EngineLoader:
         """Loads, warms up and starts a bundle's engine, off the event loop.
 
         Raises:
-            BundleError: the bundle is damaged.
+            BundleError: the bundle is damaged, or its graphs cannot be run together.
             ProviderError: provider or precision cannot be had.
         """
-        sessions, runners = await asyncio.to_thread(self.load, served.bundle)
         loop, observer = asyncio.get_running_loop(), self._observe(served.name)
 
         def on_death() -> None:
             loop.call_soon_threadsafe(self._on_death, served.name)
 
-        engine = EnginePool(
-            runners,
-            token_layout(served.manifest),
-            self._config.queue_capacity,
-            post_to(loop, observer),
-            on_death,
-            frame_clock=FrameClock(frame_rate(served.manifest)),
-            queue_frames=self._config.queue_frames,
-            caller_share=self._config.caller_share,
-            observer=observer,
-        )
-        engine.start()
-        served.attach(engine, sessions)
+        post = post_to(loop, observer)
+        try:
+            served.attach(*await asyncio.to_thread(self._load, served, post, on_death, observer))
+            return
+        except CaptureError as error:
+            _log.warning("%s: steps are launched kernel by kernel: CUDA graphs fail (%s)", served.name, error)
+        await asyncio.to_thread(free_sessions, [])
+        made = await asyncio.to_thread(self._load, served, post, on_death, observer, captures=False)
+        served.attach(*made)
 
-    def load(self, bundle: Bundle) -> Loaded:
-        """Loads the graphs, as the first device has them, and a runner for each device. Blocks.
-
-        Raises:
-            BundleError: the graphs cannot be run together.
-        """
+    def _load(
+        self,
+        served: ServedBundle,
+        post: Post,
+        on_death: Callable[[], None],
+        observer: EngineObserver,
+        *,
+        captures: bool = True,
+    ) -> tuple[EnginePool, DecoderSessions]:
+        """Makes an engine for each device, and warms them up; returns the first device's graphs, too."""
         config = self._config
         opened = [
-            open_sessions(bundle, config.provider, config.n_threads, config.precision, device)
+            open_sessions(
+                served.bundle, config.provider, config.n_threads, config.precision, device, captures=captures
+            )
             for device in config.devices
         ]
-        first = opened[0]
-        if first.provider == CPU and len(opened) > 1:
+        if opened[0].provider == CPU and len(opened) > 1:
             raise ProviderError("the CPU is one device: name several with --provider cuda only")
+        path = served.bundle.path
         try:
-            runners = [Runner(each, bundle.manifest, config.n_slots, fast=config.fast) for each in opened]
+            engine = EnginePool(
+                [Runner(each, served.bundle.manifest, config.n_slots, fast=config.fast) for each in opened],
+                token_layout(served.manifest),
+                config.queue_capacity,
+                post,
+                on_death,
+                frame_clock=FrameClock(frame_rate(served.manifest)),
+                queue_frames=config.queue_frames,
+                caller_share=config.caller_share,
+                observer=observer,
+            )
+            engine.start()
+        except CaptureError:
+            raise
         except MemoryError as error:
             fault = f"{config.n_slots} of its notes do not fit into the memory ({error})"
-            raise BundleError(bundle.path, fault, "serve it with fewer --slots") from None
+            raise BundleError(path, fault, "serve it with fewer --slots") from None
         except (KeyError, RuntimeError, ValueError) as error:  # all that onnxruntime's bindings raise
             fault = f"its graphs do not run as the manifest says ({type(error).__name__}: {error})"
-            raise BundleError(bundle.path, fault) from error
-        return first, runners
+            raise BundleError(path, fault) from error
+        return engine, opened[0]

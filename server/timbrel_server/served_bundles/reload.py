@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import Callable, Sequence
 
 from timbrel_server.config import BundleSource
+from timbrel_server.decoder.sessions import free_sessions
 from timbrel_server.limits import return_memory
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
 from timbrel_server.served_bundles.engine_loader import EngineLoader
@@ -108,8 +108,7 @@ async def _free(last: list[ServedBundle]) -> None:
             await asyncio.sleep(LOOK_SECONDS)
     finally:
         await asyncio.to_thread(served.close)
-        last.clear()
         del served
-        gc.collect()  # an engine's parts know one another: its memory would stay for long
+        await asyncio.to_thread(free_sessions, last)
         return_memory()
         _log.info("bundle %s: %s is freed", name, bundle_hash)

@@ -76,7 +76,7 @@ class BareEngine:
             note = random_note(self._manifest, self._random, 1.0, 1.0)
             tokens = [bos] * n_codebooks
             started = time.perf_counter()
-            self._runner.admit(0, note)
+            self._runner.admit([(0, note)])
             for position in range(n_codebooks):
                 (tokens,) = self._runner.step([StepRow(0, position, tokens, True)])
             found.append(1e3 * (time.perf_counter() - started))

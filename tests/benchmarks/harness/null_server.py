@@ -26,7 +26,10 @@ class NullRunner:
         self.can_move = True
         self._tokens = [0] * manifest.codec.n_codebooks
 
-    def admit(self, row: int, request: NoteRequest) -> None:
+    def warm_up(self) -> None:
+        """Nothing to warm up."""
+
+    def admit(self, notes: Sequence[tuple[int, NoteRequest]]) -> None:
         """Nothing to prepare."""
 
     def move(self, source: int, target: int) -> None:

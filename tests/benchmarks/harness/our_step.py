@@ -90,10 +90,18 @@ def step_inputs(n_rows: int, n_codebooks: int, codebook_size: int) -> Iterator[S
 class OurStep:
     """One step of the first `n_rows` rows of a runner, all at one position."""
 
-    def __init__(self, sessions: DecoderSessions, bundle: Bundle, n_slots: int) -> None:
-        self.runner = Runner(sessions, bundle.manifest, n_slots)
-        for row in range(n_slots):
-            self.runner.admit(row, NOTE)
+    def __init__(
+        self,
+        sessions: DecoderSessions,
+        bundle: Bundle,
+        n_slots: int,
+        *,
+        fast: bool = False,
+        pinned: bool = False,
+    ) -> None:
+        self.runner = Runner(sessions, bundle.manifest, n_slots, fast=fast, pinned=pinned)
+        self.runner.warm_up()
+        self.runner.admit([(row, NOTE) for row in range(n_slots)])
         codec = bundle.manifest.codec
         self._n_codebooks, self._codebook_size = codec.n_codebooks, codec.codebook_size
 

@@ -37,8 +37,12 @@ class CountingRunner:
         self.failure: Exception | None = None
         self.during: dict[int, Callable[[], object]] = {}  # number of a step -> what happens while it runs
 
-    def admit(self, row: int, request: NoteRequest) -> None:
-        self.seeds[row] = request.seed
+    def warm_up(self) -> None:
+        """Nothing to warm up."""
+
+    def admit(self, notes: Sequence[tuple[int, NoteRequest]]) -> None:
+        for row, request in notes:
+            self.seeds[row] = request.seed
 
     def move(self, source: int, target: int) -> None:
         self.seeds[target] = self.seeds[source]
@@ -131,6 +135,27 @@ def engine(runner: CountingRunner) -> Iterator[Engine]:
     made.stop()
 
 
+def test_the_runner_warms_up_on_the_engines_thread_before_it_is_started(runner: CountingRunner) -> None:
+    threads: list[threading.Thread] = []
+    runner.warm_up = lambda: threads.append(threading.current_thread())  # type: ignore[method-assign]
+    made = Engine(runner, 4)
+    made.start()
+    [engine] = made.engines
+    assert threads == [engine._thread]
+    made.stop()
+
+
+def test_what_a_runner_cannot_warm_up_for_is_told_by_start(runner: CountingRunner) -> None:
+    def fail() -> None:
+        raise RuntimeError("no graph can be captured")
+
+    runner.warm_up = fail  # type: ignore[method-assign]
+    made = Engine(runner, 4)
+    with pytest.raises(RuntimeError, match="no graph can be captured"):
+        made.start()
+    assert not made.is_accepting
+
+
 def wait_until_idle(engine: Engine) -> None:
     """The slot of a note is freed by the step after its last."""
     wait_for(
@@ -204,7 +229,7 @@ def test_waiting_requests_get_their_slots_in_the_order_they_came(
 ) -> None:
     begun: list[int] = []
     admit = runner.admit
-    runner.admit = lambda row, one: (begun.append(one.seed), admit(row, one))[1]  # type: ignore[method-assign]
+    runner.admit = lambda notes: (begun.extend(note.seed for _, note in notes), admit(notes))[1]  # type: ignore
     listeners: list[Listener] = []
     for seed in range(40):
         listeners.append(Listener())

@@ -32,9 +32,13 @@ class SeedRunner:
         self.gate = threading.Event()
         self.failure: Exception | None = None
 
-    def admit(self, row: int, request: NoteRequest) -> None:
-        self.seeds[row] = request.seed
-        self.begun.append(request.seed)
+    def warm_up(self) -> None:
+        """Nothing to warm up."""
+
+    def admit(self, notes: Sequence[tuple[int, NoteRequest]]) -> None:
+        for row, request in notes:
+            self.seeds[row] = request.seed
+            self.begun.append(request.seed)
 
     def move(self, source: int, target: int) -> None:
         self.seeds[target] = self.seeds[source]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_SECONDS, wait_for
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import ProviderError
@@ -68,7 +71,7 @@ def sing(runner: Runner, singers: dict[int, Singer], n_steps: int | None = None)
 
 def alone(runner: Runner, bundle: Bundle, seed: int, held_frames: int, row: int = 0) -> list[Frame]:
     singer = Singer(bundle, seed, held_frames)
-    runner.admit(row, singer.request)
+    runner.admit([(row, singer.request)])
     sing(runner, {row: singer})
     return singer.frames
 
@@ -107,22 +110,69 @@ def test_a_note_is_the_same_in_every_row(runner: Runner, bundle: Bundle) -> None
 def test_a_note_is_the_same_in_company_that_comes_and_goes(runner: Runner, bundle: Bundle) -> None:
     expected = alone(runner, bundle, seed=1, held_frames=40)
     singer = Singer(bundle, 1, 40)
-    runner.admit(2, singer.request)
+    runner.admit([(2, singer.request)])
     sing(runner, {2: singer}, n_steps=7)
     company = {row: Singer(bundle, 10 + row, 12 + row) for row in (0, 1, 4)}
     for row, other in company.items():
-        runner.admit(row, other.request)
+        runner.admit([(row, other.request)])
     sing(runner, {2: singer, **company})
     assert singer.frames == expected
+
+
+@pytest.mark.parametrize("rows", [(0, 1, 2, 3, 4), (0, 2, 3)], ids=["neighbours", "gaps"])
+def test_notes_that_begin_together_share_runs_and_are_as_alone(
+    bundle: Bundle, rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = open_runner(bundle)
+    expected = {row: alone(runner, bundle, 20 + row, 10) for row in rows}
+    runs: list[tuple[int, int]] = []
+    encode = runner._encode
+    monkeypatch.setattr(runner, "_encode", lambda *run: (runs.append(run), encode(*run)))
+    singers = {row: Singer(bundle, 20 + row, 10) for row in rows}
+    runner.admit([(row, singer.request) for row, singer in singers.items()])
+    sing(runner, singers)
+    assert {row: singer.frames for row, singer in singers.items()} == expected
+    assert sorted(first + n for first, size in runs for n in range(size)) == list(rows)
+    assert len(runs) < len(rows)
+
+
+def test_whoever_captures_has_the_devices_alone() -> None:
+    gate, order = sessions.CaptureGate(), queue.SimpleQueue[str]()
+    waits, used, captured = threading.Event(), threading.Event(), threading.Event()
+
+    def use() -> None:
+        with gate.in_use():
+            used.set()
+            assert waits.wait(PATIENCE_SECONDS)
+            order.put("used")
+
+    def capture() -> None:
+        assert used.wait(PATIENCE_SECONDS)
+        with gate.capturing():
+            order.put("captured")
+            captured.set()
+
+    def use_later() -> None:
+        wait_for(lambda: gate._n_capturing == 1, "a capture to wait for its turn")
+        waits.set()
+        with gate.in_use():
+            order.put("used later")
+
+    threads = [threading.Thread(target=each) for each in (use, capture, use_later)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert [order.get_nowait() for _ in threads] == ["used", "captured", "used later"]
 
 
 def test_a_note_goes_on_after_it_was_moved(runner: Runner, bundle: Bundle) -> None:
     expected = alone(runner, bundle, seed=2, held_frames=30)
     singer = Singer(bundle, 2, 30)
-    runner.admit(4, singer.request)
+    runner.admit([(4, singer.request)])
     sing(runner, {4: singer}, n_steps=11)
     runner.move(4, 0)
-    runner.admit(4, Singer(bundle, 9, 30).request)
+    runner.admit([(4, Singer(bundle, 9, 30).request)])
     sing(runner, {0: singer})
     assert singer.frames == expected
 
@@ -174,7 +224,7 @@ def test_each_precision_writes_the_same_note_in_every_row_and_company(bundle: Bu
     assert len(expected) > 5
     singers = {row: Singer(bundle, 1, 20) for row in range(N_SLOTS)}
     for row, singer in singers.items():
-        runner.admit(row, singer.request)
+        runner.admit([(row, singer.request)])
     sing(runner, singers)
     assert all(singer.frames == expected for singer in singers.values())
 
@@ -198,6 +248,6 @@ def test_a_note_on_cuda_is_the_same_in_every_row_and_company(bundle: Bundle) -> 
     expected = alone(runner, bundle, seed=1, held_frames=20)
     singers = {row: Singer(bundle, 1, 20) for row in range(N_SLOTS)}
     for row, singer in singers.items():
-        runner.admit(row, singer.request)
+        runner.admit([(row, singer.request)])
     sing(runner, singers)
     assert all(singer.frames == expected for singer in singers.values())
