@@ -1,4 +1,4 @@
-"""How loud an instrument plays at each velocity: one rising curve, on which every sample has its place.
+"""The level of an instrument over velocity: one rising curve, on which every sample has its place.
 
 A sampler gives a velocity the nearest layer's samples. Played as they are, level is a staircase, whose steps
 are as uneven as single renderings are. Here the layers' median levels are joined by one curve for the whole
@@ -44,7 +44,7 @@ Zone = tuple[int, int]
 
 
 class SampleLevel(NamedTuple):
-    """How loud a sample file is."""
+    """The loudness of a sample file."""
 
     pitch: int
     velocity: int

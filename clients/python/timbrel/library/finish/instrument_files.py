@@ -25,7 +25,7 @@ RELEASE_FADE_SECONDS = 0.12
 
 @dataclass(frozen=True)
 class Release:
-    """How a sample goes on once its key is let go, where that is more than a fade."""
+    """The end of a sample, after its key is let go, where that is more than a fade."""
 
     start: int
     """Sample at which the key was let go."""
@@ -95,7 +95,7 @@ class SamplerInstrument:
 
     @property
     def fade_seconds(self) -> float:
-        """How long the held sound takes to go: short where release samples follow."""
+        """Gives the time that the held sound takes to go: little where release samples follow."""
         return RELEASE_FADE_SECONDS if self.released else self.release_seconds
 
     def chord(self, name: str, intervals: Sequence[int]) -> SamplerInstrument:
