@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -40,6 +41,8 @@ from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource
 from timbrel.library.render.worker_pool import Urgency, WorkerPool
+from timbrel.library.verify.samplers import FluidSynth, Sfizz
+from timbrel.library.verify.scale_check import level
 from timbrel.pitch import frequency
 from timbrel_bundle.files import sha256_file
 
@@ -156,7 +159,6 @@ def test_flac_at_another_rate_and_round_robins(run: Run) -> None:
         "x-0.600y0.300.sfz",
         "x0.500y0.500.sfz",
     ]
-    assert "amp_veltrack=100" in Path("lib/x0.500y0.500.sfz").read_text()
     assert rows[0].nearest_instrument == "Grand Piano"
     status, out, _ = run("verify", "lib", "--out-of-tune", "1")
     assert status == 0, out
@@ -278,18 +280,69 @@ def test_a_disk_that_fills_up_while_finishing_is_told(run: Run, monkeypatch: pyt
     assert run("verify", "lib")[0] == 0
 
 
-def test_sf2_without_polyphone_is_one_line(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(library))
-    status, out, _ = run("library", *SMALL, "--out", str(library), "--sf2")
-    assert status == 0 and "--sf2: polyphone is not installed" in out
+def test_chords_and_a_soundfont_are_added_to_a_library_and_played(library: Path, run: Run) -> None:
+    require_system("fluidsynth")
+    require_module("fluidsynth", "train")
+    (library / "precious").write_text("mine")
+    (library / "Violin.sf2").symlink_to(library / "precious")
+    added = ["--sf2", "--chords", "min,0-5-10"]
+    status, out, _ = run("library", *SMALL, "--out", str(library), *added, "--json")
+    assert status == 0 and json.loads(out)["n_rendered"] == 0
+    assert (library / "precious").read_text() == "mine"
+    assert {path.name for path in library.glob("*.dspreset")} == {
+        *("Violin.dspreset", "Violin_min.dspreset", "Violin_0-5-10.dspreset")
+    }
+    status, out, _ = run("verify", str(library))
+    assert status == 0, out
+    assert "Violin.sf2: FluidSynth played 4 keys" in out and "Violin_min.sfz: sfizz played its chords" in out
 
 
-def test_polyphone_makes_a_soundfont(library: Path, run: Run) -> None:
-    require_system("polyphone")
-    status, out, _ = run("library", *SMALL, "--out", str(library), "--sf2")
-    assert status == 0 and "--sf2" not in out
-    content = (library / "Violin.sf2").read_bytes()
-    assert content[:4] == b"RIFF" and content[8:12] == b"sfbk" and len(content) > 100_000
+def test_a_chord_sounds_as_its_keys_do_together(library: Path, run: Run) -> None:
+    require_module("pysfizz", "dev")
+    assert run("library", *SMALL, "--out", str(library), "--chords", "0-9")[0] == 0
+    with Sfizz(library / "Violin.sfz", 48_000) as plain, Sfizz(library / "Violin_0-9.sfz", 48_000) as chords:
+        keys = plain.play(69, 100, 0.5) + plain.play(78, 100, 0.5)
+        chord = chords.play(69, 100, 0.5)
+    assert np.corrcoef(chord, keys)[0, 1] > 0.999
+
+
+def test_level_over_velocity_is_the_same_in_both_samplers(library: Path, run: Run) -> None:
+    require_system("fluidsynth")
+    require_module("fluidsynth", "train")
+    require_module("pysfizz", "dev")
+    assert run("library", *SMALL, "--out", str(library), "--sf2")[0] == 0
+    velocities = (1, 2, 20, 40, 79, 80, 81, 82, 120, 126, 127)
+    with Sfizz(library / "Violin.sfz", 48_000) as one, FluidSynth(library / "Violin.sf2", 48_000) as other:
+        played = [
+            [level(sampler.play(78, velocity, 1.0), 48_000) for velocity in velocities]
+            for sampler in (one, other)
+        ]
+    assert played[0] == pytest.approx(played[1], abs=0.5)
+    assert all(levels == sorted(levels) for levels in played)
+
+
+def test_verify_says_that_a_soundfont_was_not_played(
+    library: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("library", *SMALL, "--out", str(library), "--sf2")[0] == 0
+    monkeypatch.setitem(sys.modules, "fluidsynth", None)
+    status, out, _ = run("verify", str(library))
+    assert status == 0 and out.count("no .sf2 was played: FluidSynth is not installed") == 1
+
+
+@pytest.mark.parametrize(
+    ("chords", "complaint"),
+    [
+        ("Cmaj", "chords: 'Cmaj' is not understood; write maj, min, "),
+        ("maj,", "chords: '' is not understood"),
+        ("0-99", "chords: 0-99 is too large; 12 tones up to 36 semitones are allowed"),
+        ("4-4", "chords: '4-4' is not understood"),
+    ],
+)
+def test_chords_that_are_none_are_one_line(run: Run, chords: str, complaint: str) -> None:
+    status, out, error = run("library", "--timbre", "Violin", "--chords", chords, "--out", "lib")
+    assert (status, out, error.count("\n")) == (2, "", 1) and complaint in error
+    assert not Path("lib").exists()
 
 
 def free_port() -> int:
@@ -473,6 +526,21 @@ def break_the_dspreset(folder: Path) -> None:
     (folder / "Violin.dspreset").write_text("<DecentSampler>")
 
 
+def flatten_the_velocities(folder: Path) -> None:
+    path = folder / "Violin.sfz"
+    path.write_text(path.read_text().replace("amp_velcurve_30=", "amp_velcurve_30=1."))
+
+
+def move_a_layer(folder: Path) -> None:
+    """What each layer says of itself is right, but one is 6 dB louder."""
+    path = folder / "Violin.sfz"
+    text = path.read_text()
+    head, tail = text.split("hivel=127\n", 1)
+    path.write_text(
+        head + "hivel=127\n" + re.sub(r"volume=(.*)", lambda m: f"volume={float(m[1]) + 6}", tail)
+    )
+
+
 def delete_the_sfz(folder: Path) -> None:
     (folder / "Violin.sfz").unlink()
 
@@ -506,6 +574,8 @@ def delete_the_licence(folder: Path) -> None:
         (refer_elsewhere, "reference"),
         (forget_the_loop_mode, "text"),
         (transpose_in_the_sfz, "scale"),
+        (flatten_the_velocities, "level"),
+        (move_a_layer, "level"),
         (refer_elsewhere_in_the_dspreset, "reference"),
         (break_the_dspreset, "text"),
         (delete_the_sfz, "reference"),

@@ -20,7 +20,7 @@ from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, Voice, buil
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
 from timbrel.library.plan.job import check_job
-from timbrel.library.plan.ranges import parse_pitches, parse_velocities
+from timbrel.library.plan.ranges import parse_chords, parse_pitches, parse_velocities
 from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
 from timbrel.library.render import source as sources
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
@@ -35,6 +35,7 @@ examples:
   timbrel library --grid 12 --pitches 60 --velocities 100 --out map       the whole disc, 12 points across
   timbrel library --all --round-robins 4 --server studio:50051 --server attic:50051 --out everything
   timbrel library --all --pitches 36-96 --velocities 20-120:20 --engine ray --out s3://bucket/notes
+  timbrel library --timbre Violin --chords maj,min,7 --sf2 --out violin   chords on single keys; an .sf2
   timbrel verify violin
 
 Pitches are MIDI note numbers, 60 = C4, or names; 48-84:3 is every third from 48 to 84. Where a job is
@@ -66,6 +67,7 @@ class LibraryCommand:
     def run(self, args: argparse.Namespace) -> int:
         # What can be said without a server is said without one.
         pitches, velocities = parse_pitches(args.pitches), parse_velocities(args.velocities)
+        chords = {} if args.chords is None else parse_chords(args.chords)
         wanted = _Wanted(args)
         if args.engine == "ray":
             return _run_sharded(args, wanted, pitches, velocities)
@@ -77,7 +79,7 @@ class LibraryCommand:
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
             source = sources.ClientSource(clients, patience_seconds=patience_seconds, tell=_tell)
             source.require(job.writer)
-            options = BuildOptions(args.sf2, not args.json, _tell)
+            options = BuildOptions(args.sf2, not args.json, _tell, chords=chords)
             summary = build_library(client, job, folder, options, source)
         print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
         return 0
@@ -200,7 +202,13 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         help="of the files (default %(default)s); the README states the true bandwidth",
     )
     group.add_argument("--no-loops", action="store_true", help="leave sustained sounds without loops")
-    group.add_argument("--sf2", action="store_true", help="also write NAME.sf2, by polyphone")
+    group.add_argument("--sf2", action="store_true", help="also write NAME.sf2, the first take of each note")
+    group.add_argument(
+        "--chords",
+        metavar="NAMES",
+        help="also write instruments whose keys play chords of the same samples (NAME_maj.sfz and so on, "
+        "presets of NAME.sf2), for example maj,min7,0-5-10: the last by semitones above the key",
+    )
     group.add_argument("--json", action="store_true", help="print a JSON summary instead")
 
 
@@ -281,6 +289,7 @@ def _run_sharded(
         for name, given, fault in (
             ("server", args.server, "workers have servers of their own; leave it out, or --engine ray"),
             ("sf2", args.sf2, "is made of finished samples, which --engine ray does not write"),
+            ("chords", args.chords, "are instrument files, which --engine ray does not write"),
         )
         if given
     ]

@@ -18,8 +18,8 @@ examples:
   timbrel verify violin && cp -r violin ~/samples/   the exit status is 0 only where nothing is wrong
 
 Every file is opened, measured by two pitch trackers and compared with the manifest; the joints of loops
-are measured; a scale is played through sfizz, where that is installed. Exit status: 0 passed, 1 faults,
-2 no library there.
+are measured; scales are played through sfizz (.sfz) and FluidSynth (.sf2), where these are installed, and
+velocity layers are to meet. Exit status: 0 passed, 1 faults, 2 no library there.
 """
 
 
@@ -39,7 +39,7 @@ class VerifyCommand:
             metavar="SHARE",
             help="share of the samples that may be out of tune or have no pitch, 0..1 (default %(default)g)",
         )
-        parser.add_argument("--no-scale", action="store_true", help="play nothing through sfizz")
+        parser.add_argument("--no-scale", action="store_true", help="play nothing through samplers")
         parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
     def run(self, args: argparse.Namespace) -> int:

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 
+from timbrel.library.finish.dynamics import Dynamics, SampleLevel
 from timbrel.library.finish.instrument_files import (
     Region,
+    Release,
     SamplerInstrument,
     dspreset_text,
     key_zones,
     sfz_text,
-    velocity_tracking,
-    velocity_zones,
 )
 from timbrel.library.verify.file_checks import parse_sfz
 
-LOOPED = Region("samples/V/V_060_v040.wav", 60, (58, 61), (1, 80), 1, -12, (100, 900))
-STRAIGHT = Region("samples/V/V_060_v120.wav", 60, (58, 61), (81, 127), 2, 0, None)
-INSTRUMENT = SamplerInstrument("Violin", "V", "a comment -- here", [LOOPED, STRAIGHT], 2, 0, 0.3)
+DYNAMICS = Dynamics.fit([SampleLevel(60, 40, -30.0, -20.0), SampleLevel(60, 120, -18.0, -8.0)])
+LOOPED = Region("samples/V/V_060_v040.wav", 60, (58, 61), (1, 80), 1, -12, (100, 900), volume=5.0)
+STRAIGHT = Region("samples/V/V_060_v120.wav", 60, (58, 61), (81, 127), 2, 0, None, volume=1.5)
+INSTRUMENT = SamplerInstrument("Violin", "V", "a comment -- here", [LOOPED, STRAIGHT], 2, DYNAMICS, 0.3)
+RELEASED = replace(INSTRUMENT, regions=[LOOPED, replace(STRAIGHT, release=Release(5000, 12.0, 6.0))])
 
 
 def test_an_sfz_says_everything_on_purpose() -> None:
     first, second = parse_sfz(sfz_text(INSTRUMENT))
+    curve = [float(first.pop(f"amp_velcurve_{velocity}")) for velocity in range(1, 81)]
+    assert curve == sorted(curve) and curve[-1] == 1.0
     assert first == {
-        "amp_veltrack": "0",
+        "amp_veltrack": "100",
         "ampeg_release": "0.300",
         "seq_length": "2",
         "sample": "samples/V/V_060_v040.wav",
@@ -36,49 +41,81 @@ def test_an_sfz_says_everything_on_purpose() -> None:
         "lovel": "1",
         "hivel": "80",
         "tune": "-12",
+        "volume": "5.00",
         "seq_position": "1",
         "loop_mode": "loop_continuous",
         "loop_start": "100",
         "loop_end": "900",
     }
     assert second["loop_mode"] == "no_loop" and "loop_start" not in second and second["seq_position"] == "2"
+    assert "amp_velcurve_80" not in second and float(second["amp_velcurve_127"]) == 1.0
 
 
 def test_an_sfz_has_one_opcode_a_line_and_forward_slashes() -> None:
-    for line in sfz_text(INSTRUMENT).splitlines():
+    for line in sfz_text(RELEASED).splitlines():
         assert line.startswith(("//", "<")) or line.count("=") == (1 if line else 0)
         assert "\\" not in line
 
 
 def test_without_round_robins_there_is_no_sequence() -> None:
-    single = SamplerInstrument("Violin", "V", "", [LOOPED], 1, 100, 0.3)
+    single = replace(INSTRUMENT, regions=[LOOPED], round_robins=1)
     assert "seq_" not in sfz_text(single) and "seq" not in dspreset_text(single)
-    assert "amp_veltrack=100" in sfz_text(single) and 'ampVelTrack="1"' in dspreset_text(single)
-
-
-def test_recorded_layers_are_not_made_softer_twice() -> None:
-    assert velocity_tracking(3) == 0 and velocity_tracking(1) == 100
 
 
 def test_a_dspreset_says_the_same() -> None:
     root = ElementTree.fromstring(dspreset_text(INSTRUMENT))
-    first, second = root.iter("sample")
-    assert first.attrib == {
+    samples = [dict(each.attrib) for each in root.iter("sample")]
+    first, last = samples[0], samples[-1]
+    levels = [float(each["volume"].removesuffix("dB")) for each in samples if each["path"] == LOOPED.file]
+    ranges = [(int(each["loVel"]), int(each["hiVel"])) for each in samples]
+    assert [velocity for low, high in ranges for velocity in range(low, high + 1)] == list(range(1, 128))
+    assert all(0 < above - below <= 1.0 for below, above in pairwise(levels))
+    assert levels[-1] == pytest.approx(LOOPED.volume, abs=0.5)
+    del first["volume"], first["loVel"], first["hiVel"]
+    assert first == {
         "path": "samples/V/V_060_v040.wav",
         "rootNote": "60",
         "loNote": "58",
         "hiNote": "61",
-        "loVel": "1",
-        "hiVel": "80",
         "tuning": "-0.12",
         "loopEnabled": "true",
-        "seqPosition": "1",
         "loopStart": "100",
         "loopEnd": "900",
+        "seqPosition": "1",
     }
-    assert second.get("loopEnabled") == "false" and second.get("loopStart") is None
+    assert last["loopEnabled"] == "false" and "loopStart" not in last
     (group,) = root.iter("group")
     assert (group.get("seqMode"), group.get("ampVelTrack")) == ("round_robin", "0")
+
+
+def test_a_release_sample_is_the_end_of_the_sample_at_the_level_it_has_by_then() -> None:
+    *held, release = parse_sfz(sfz_text(RELEASED))
+    assert len(held) == 2 and {each["ampeg_release"] for each in held} == {"0.120"}
+    assert (release["trigger"], release["sample"], release["offset"]) == ("release", STRAIGHT.file, "5000")
+    assert (release["volume"], release["rt_decay"], release["loop_mode"]) == ("13.50", "6.00", "one_shot")
+    assert (release["lovel"], release["hivel"]) == ("81", "127")
+    _, group = ElementTree.fromstring(dspreset_text(RELEASED)).iter("group")
+    assert group.get("trigger") == "release"
+    assert {each.get("start") for each in group} == {"5000"}
+    assert {each.get("releaseTriggerDecay") for each in group} == {"6.00dB"}
+
+
+def test_a_chord_is_each_sample_at_each_of_its_tones() -> None:
+    chord = INSTRUMENT.chord("min", (0, 3, 7))
+    assert (chord.name, chord.slug) == ("Violin min", "V_min")
+    regions = [region for region in parse_sfz(sfz_text(chord)) if region["sample"] == LOOPED.file]
+    found = [(each["lokey"], each["hikey"], each.get("transpose", "0")) for each in regions]
+    assert found == [("58", "61", "0"), ("55", "58", "3"), ("51", "54", "7")]
+    assert {each["pitch_keycenter"] for each in regions} == {"60"}
+    assert float(regions[0]["volume"]) == pytest.approx(LOOPED.volume - 4.77, abs=0.01)
+    roots = {each.get("rootNote") for each in ElementTree.fromstring(dspreset_text(chord)).iter("sample")}
+    assert roots == {"60", "57", "53"}
+
+
+def test_keys_beyond_the_rendered_range_play_the_nearest_sample_within_an_octave() -> None:
+    zones = key_zones([60, 64])
+    assert (zones[60][0], zones[64][1]) == (48, 76)
+    assert key_zones([5])[5] == (0, 17)
 
 
 @pytest.mark.parametrize("pitches", [[60], [60, 61], [48, 51, 54], [36, 48, 49, 60], [0, 127]])
@@ -90,15 +127,7 @@ def test_keys_are_covered_once_without_gaps(pitches: list[int]) -> None:
 
 
 def test_a_zone_reaches_half_way_to_its_neighbours() -> None:
-    assert key_zones([48, 51, 54]) == {48: (47, 49), 51: (50, 52), 54: (53, 55)}
-
-
-@pytest.mark.parametrize("velocities", [[1], [100], [40, 80, 120], [1, 2, 127]])
-def test_all_velocities_are_covered_once(velocities: list[int]) -> None:
-    zones = velocity_zones(velocities)
-    covered = [velocity for low, high in zones.values() for velocity in range(low, high + 1)]
-    assert covered == list(range(1, 128))
-    assert all(zones[velocity][0] <= velocity <= zones[velocity][1] for velocity in velocities)
+    assert key_zones([48, 51, 54]) == {48: (36, 49), 51: (50, 52), 54: (53, 66)}
 
 
 def test_an_unreadable_line_is_named() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 from requirements_gate import require_module
 
 import timbrel.library.finish.manifest as manifest
-from timbrel.library.finish.instrument_files import write_sf2
 from timbrel.library.finish.manifest import ManifestRow, nsynth_family, read_rows, write_rows, write_table
 from timbrel.library.finish.shards import ShardStore
 from timbrel.library.finish.summary import summarise
@@ -146,29 +143,6 @@ def test_a_summary_counts(row: ManifestRow) -> None:
     assert json.loads(json.dumps(summary.to_json()))["notes_per_second"] == 0.5
 
 
-def fake_polyphone(folder: Path, script: str) -> None:
-    program = folder / "polyphone"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-
-
-def test_polyphone_is_told_what_to_convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_polyphone(tmp_path, 'echo "$@" > "$5/arguments"; touch "$5/$7.sf2"')
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert write_sf2(tmp_path, ["Violin"]) == []
-    arguments = (tmp_path / "arguments").read_text().split()
-    assert arguments == ["-1", "-i", f"{tmp_path}/Violin.sfz", "-d", str(tmp_path), "-o", "Violin"]
-
-
-def test_polyphone_does_not_write_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_polyphone(tmp_path, 'echo "sound" > "$5/$7.sf2"')
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    (tmp_path / "precious").write_text("mine")
-    (tmp_path / "Violin.sf2").symlink_to(tmp_path / "precious")
-    assert write_sf2(tmp_path, ["Violin"]) == []
-    assert (tmp_path / "precious").read_text() == "mine"
-
-
 def test_shards_are_not_written_through_a_link(tmp_path: Path) -> None:
     require_module("fsspec", "scale")
     (tmp_path / "precious").write_text("mine")
@@ -176,9 +150,3 @@ def test_shards_are_not_written_through_a_link(tmp_path: Path) -> None:
     ShardStore(str(tmp_path)).write("a.parquet", b"sound")
     assert (tmp_path / "precious").read_text() == "mine"
     assert not (tmp_path / "a.parquet").is_symlink()
-
-
-def test_polyphones_failure_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_polyphone(tmp_path, "echo 'cannot open' >&2; exit 3")
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert write_sf2(tmp_path, ["Violin"]) == ["--sf2: polyphone failed on Violin.sfz (cannot open)"]

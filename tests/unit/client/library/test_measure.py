@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from timbrel.library.render import measure
+from timbrel.library.render.level import Audio
 from timbrel.library.render.measure import Measurement, MeasurementLog
 
 TRACKERS = "yin+harmonic-sum"
-MEASURED = Measurement(60.01, None, "yin", -20.5, -3.25, None, 0.125)
+MEASURED = Measurement(60.01, None, "yin", -20.5, -3.25, None, 0.125, 1.5)
 
 
 def test_what_was_measured_is_known_to_the_next_run(tmp_path: Path) -> None:
@@ -52,3 +55,16 @@ def test_noise_in_the_file_is_passed_over(tmp_path: Path) -> None:
     log = MeasurementLog(path, TRACKERS)
     log.put("a", MEASURED)
     assert MeasurementLog(path, TRACKERS).get("a") == MEASURED
+
+
+def test_a_release_that_fades_evenly_is_told_from_one_that_does_not(tone: Callable[..., Audio]) -> None:
+    """An even fade; and one through which the high partials go at once, as a room or a body lets them."""
+    held, after = 48_000, 48_000
+    fade = 10.0 ** (-40.0 * np.arange(after) / 48_000 / 20.0)
+    even = tone(60, 2.0)
+    even[held:] *= fade.astype(np.float32)
+    dull = even.copy()
+    dull[held:] = tone(60, 2.0, harmonics=(1.0,))[held:] * fade
+    shapes = [measure._release_shape(audio, 48_000, held) for audio in (even, dull)]
+    assert shapes[0] < 1.0 and shapes[1] > 6.0
+    assert measure._release_shape(even[:held], 48_000, held) == 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from timbrel.errors import InvalidRequestError
-from timbrel.library.plan.ranges import parse_pitches, parse_velocities
+from timbrel.library.plan.ranges import CHORDS, parse_chords, parse_pitches, parse_velocities
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,16 @@ def test_velocities() -> None:
 def test_bad_velocities(text: str) -> None:
     with pytest.raises(InvalidRequestError, match=r"^velocities: "):
         parse_velocities(text)
+
+
+def test_chords_by_name_and_by_semitones() -> None:
+    assert parse_chords("maj, min7,0-5-10,7-0-7") == {
+        "maj": (0, 4, 7),
+        "min7": (0, 3, 7, 10),
+        "0-5-10": (0, 5, 10),
+        "7-0-7": (0, 7),
+    }
+
+
+def test_named_chords_begin_with_their_key_and_rise() -> None:
+    assert all(tones[0] == 0 and list(tones) == sorted(set(tones)) for tones in CHORDS.values())

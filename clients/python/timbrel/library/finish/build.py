@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -13,7 +13,6 @@ from pathlib import Path
 
 from timbrel.client import Client
 from timbrel.library.finish.finisher import ChosenInstrument, Finisher
-from timbrel.library.finish.instrument_files import write_sf2
 from timbrel.library.finish.manifest import ManifestRow, write_rows, write_table
 from timbrel.library.finish.summary import BuildSummary, licence_text, readme_text, summarise
 from timbrel.library.plan.folder import LibraryFolder
@@ -32,10 +31,10 @@ NO_TABLE = "manifest.parquet was not written: pyarrow is not installed (manifest
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Options of a build. None of them changes a file; `sf2` adds some."""
+    """Options of a build. None of them changes a file; `sf2` and `chords` add some."""
 
     sf2: bool = False
-    """Also write .sf2 files, if polyphone is there."""
+    """Also write .sf2 files."""
 
     show_progress: bool = False
     tell: Callable[[str], None] = field(default=lambda message: None)
@@ -46,6 +45,9 @@ class BuildOptions:
 
     n_threads: int = 0
     """Notes decoded and measured at once; 0: one a core, up to 8."""
+
+    chords: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Name -> semitones above the key: also write instruments that play these at each key."""
 
 
 def build_library(
@@ -82,7 +84,9 @@ def build_library(
             pool.submit(Urgency.FINISH, decoder.load)
             store, rate = NoteStore(folder.codes), model.sample_rate
             renderer = Renderer(job, store, folder.measured, decoder, rate, find_trackers(), pool)
-            finisher = Finisher(job, model, folder.path, folder.finished, renderer.load)
+            finisher = Finisher(
+                job, model, folder.path, folder.finished, renderer.load, options.chords, options.sf2
+            )
             progress = Progress(options.show_progress)
             start = time.monotonic()
             with (
@@ -91,9 +95,7 @@ def build_library(
             ):
                 rows = _finish(job, notes, writer, options.show_progress)
             write_rows(folder.manifest, rows)
-            notices = [] if write_table(folder.table, rows) else [NO_TABLE]
-            if options.sf2:
-                notices += write_sf2(folder.path, [voice.slug for voice in job.voices])
+            notices = [*([] if write_table(folder.table, rows) else [NO_TABLE]), *writer.notices]
             summary = summarise(
                 str(folder.path),
                 rows,
@@ -143,6 +145,8 @@ class _InstrumentWriter:
         self._samples: list[Sequence[Future[ManifestRow]]] = []
         self._committing: deque[Future[list[ManifestRow]]] = deque()
         self._committed: list[list[ManifestRow]] = []
+        self.notices: list[str] = []
+        """Lines about instrument files that could not be written."""
 
     def __enter__(self) -> _InstrumentWriter:
         return self
@@ -161,16 +165,16 @@ class _InstrumentWriter:
         """
         instrument = self._finisher.instrument(notes, first_number)
         kept = self._finisher.kept_rows(instrument)
-        if kept is None:
-            write = self._finisher.write_sample
-            samples = [
+        write = self._finisher.write_sample
+        samples: Sequence[Future[ManifestRow]] = (
+            [
                 self._pool.submit(Urgency.FINISH, write, instrument, number)
                 for number in range(len(instrument.notes))
             ]
-            self._committing.append(self._committer.submit(self._commit, instrument, samples))
-        else:
-            samples = [done_future(row) for row in kept]
-            self._committing.append(done_future(kept))
+            if kept is None
+            else [done_future(row) for row in kept]
+        )
+        self._committing.append(self._committer.submit(self._commit, instrument, samples, kept is None))
         self._samples.append(samples)
         while self._committing and self._committing[0].done():
             self._committed.append(self._committing.popleft().result())
@@ -191,8 +195,12 @@ class _InstrumentWriter:
         return self._committed
 
     def _commit(
-        self, instrument: ChosenInstrument, samples: Sequence[Future[ManifestRow]]
+        self, instrument: ChosenInstrument, samples: Sequence[Future[ManifestRow]], are_new: bool
     ) -> list[ManifestRow]:
         rows = [sample.result() for sample in samples]
-        self._finisher.commit(instrument, rows)
+        if are_new:
+            self._finisher.commit(instrument, rows)
+        # Every time: they follow from the rows, and chords may be asked for later.
+        notice = self._finisher.write_instrument(instrument, rows)
+        self.notices += [notice] if notice else []
         return rows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,9 @@ import numpy as np
 from timbrel.core.model import Model
 from timbrel.library.finish import instrument_files as instruments
 from timbrel.library.finish import loop, manifest
+from timbrel.library.finish.dynamics import Dynamics, SampleLevel, velocity_zones
 from timbrel.library.finish.sample_files import sample_bytes
+from timbrel.library.finish.soundfont import sf2_bytes
 from timbrel.library.plan.folder import sync, write_later
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
@@ -24,6 +26,7 @@ from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels, instr
 from timbrel.library.render.measure import Measurement
 from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import DecodedNote
+from timbrel_bundle.audio import read_audio
 from timbrel_bundle.files import atomic_write
 
 SUSTAINED_DB_PER_SECOND = 6.0
@@ -31,6 +34,13 @@ SUSTAINED_DB_PER_SECOND = 6.0
 
 RELEASE_SECONDS = (0.05, 4.0)
 """Bounds of the fade that a sampler applies after a key is let go."""
+
+RELEASE_SAMPLE_SECONDS = 0.3
+RELEASE_SAMPLE_DB = 3.0
+"""A release that lasts as long as this, and is so far from an even fade, is played from the samples."""
+
+RELEASE_DECAY = 20.0
+"""dB a second: of what dies away quicker, little is left to be released."""
 
 Load = Callable[[str], DecodedNote]
 """A note's key -> the note and its sound at the rate of the files."""
@@ -49,6 +59,9 @@ class ChosenInstrument:
     looped: bool
     """Whether its sounds last, so that they are given loops."""
 
+    released: bool
+    """Whether its releases are more than fades, so that they are played from the samples."""
+
 
 @dataclass(frozen=True)
 class Finisher:
@@ -63,6 +76,10 @@ class Finisher:
     """Folder of the rows of instruments that are finished."""
 
     load: Load
+    chords: Mapping[str, Sequence[int]]
+    """Name -> semitones above the key: instrument files to be written beside the plain one."""
+
+    sf2: bool
 
     def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
@@ -73,6 +90,7 @@ class Finisher:
             first_number=first_number,
             gain_db=instrument_gain_db((each.loudness, each.true_peak) for each in measured),
             looped=self.job.loops and is_sustained(measured),
+            released=has_release(measured),
         )
 
     def kept_rows(self, instrument: ChosenInstrument) -> list[manifest.ManifestRow] | None:
@@ -91,8 +109,9 @@ class Finisher:
             (note.planned.file, note.attempt.key, note.measured.trackers, *note.measured.heard, gain_db)
             for note in instrument.notes
         ]
-        files = [f"{slug}.sfz", f"{slug}.dspreset", *(row.file for row in rows)]
-        return rows if found == wanted and all((self.folder / file).is_file() for file in files) else None
+        if found != wanted or instrument.released != any(row.release_start is not None for row in rows):
+            return None
+        return rows if all((self.folder / row.file).is_file() for row in rows) else None
 
     def write_sample(self, instrument: ChosenInstrument, number: int) -> manifest.ManifestRow:
         """Writes one sample of an instrument, counted from 0.
@@ -105,6 +124,7 @@ class Finisher:
         audio, looped = self._finish(decoded, instrument)
         sample_format, rate = SAMPLE_FORMATS[self.job.file_format], self.job.sample_rate
         region = self._region(note, looped.loop if looped else None)
+        released = round(self.job.seconds * rate) - decoded.trimmed.removed
         content = sample_bytes(audio, rate, sample_format, region, self._texts(note))
         write_later(self.folder / note.planned.file, content)
         # Measured already, unless more than the gain was changed since.
@@ -125,16 +145,18 @@ class Finisher:
                 "lead_in_seconds": LEAD_IN_SECONDS,
                 "gain_db": round(instrument.gain_db, 3),
                 "loudness_lufs": round(lufs, 3),
+                "level_lufs": round(loudness(audio[:rate], rate), 3),
                 "peak_db": round(decibels(float(np.abs(audio).max(initial=0.0))), 3),
                 "loop_mode": "no_loop" if looped is None else "loop_continuous",
                 "loop_start": None if looped is None else looped.loop.start,
                 "loop_end": None if looped is None else looped.loop.end,
                 "loop_joint_db": None if looped is None else round(looped.joint_db, 3),
+                "release_start": released if instrument.released and released < len(audio) else None,
             }
         )
 
     def commit(self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]) -> None:
-        """Writes .sfz and .dspreset, and then, once all is on the disk, that the instrument is finished.
+        """Writes, once all samples are on the disk, that the instrument is finished.
 
         Args:
             rows: of all its samples, in order.
@@ -143,10 +165,28 @@ class Finisher:
             OSError: a file cannot be written.
         """
         sync(self.folder / row.file for row in rows)
-        slug, described = instrument.voice.slug, self._describe(instrument, rows)
-        atomic_write(self.folder / f"{slug}.sfz", instruments.sfz_text(described))
-        atomic_write(self.folder / f"{slug}.dspreset", instruments.dspreset_text(described))
-        manifest.write_rows(self.kept / f"{slug}.jsonl", rows)
+        manifest.write_rows(self.kept / f"{instrument.voice.slug}.jsonl", rows)
+
+    def write_instrument(
+        self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]
+    ) -> str | None:
+        """Writes the files that samplers load, and those of its chords; returns why there is no .sf2.
+
+        Raises:
+            OSError: a file cannot be read or written.
+        """
+        plain = self._describe(instrument, rows)
+        all_of_it = [plain, *(plain.chord(name, intervals) for name, intervals in self.chords.items())]
+        for each in all_of_it:
+            atomic_write(self.folder / f"{each.slug}.sfz", instruments.sfz_text(each))
+            atomic_write(self.folder / f"{each.slug}.dspreset", instruments.dspreset_text(each))
+        if self.sf2:
+            try:
+                content = sf2_bytes(all_of_it, plain.comment, lambda file: read_audio(self.folder / file))
+            except ValueError as error:
+                return f"{plain.slug}.sf2 was not written: {error}"
+            atomic_write(self.folder / f"{plain.slug}.sf2", content)
+        return None
 
     def _finish(
         self, decoded: DecodedNote, instrument: ChosenInstrument
@@ -176,7 +216,7 @@ class Finisher:
     @cached_property
     def _zones(self) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
         """The keys of each pitch, and the range of each velocity's layer."""
-        return instruments.key_zones(self.job.pitches), instruments.velocity_zones(self.job.velocities)
+        return instruments.key_zones(self.job.pitches), velocity_zones(self.job.velocities)
 
     def _region(self, note: ChosenNote, loop: tuple[int, int] | None) -> instruments.Region:
         planned, (keys, velocities) = note.planned, self._zones
@@ -195,15 +235,40 @@ class Finisher:
     ) -> instruments.SamplerInstrument:
         low, high = RELEASE_SECONDS
         release = median(note.measured.release_seconds for note in instrument.notes)
+        levels = [SampleLevel(row.pitch, row.velocity, row.level_lufs, row.peak_db) for row in rows]
+        dynamics = Dynamics.fit(levels)
         return instruments.SamplerInstrument(
             name=instrument.voice.name,
             slug=instrument.voice.slug,
             comment=f"rendered by timbrel {software_version()} with bundle {self.model.bundle_hash[:12]}",
-            regions=[self._region(note, row.loop) for note, row in zip(instrument.notes, rows, strict=True)],
+            regions=[
+                replace(
+                    self._region(note, row.loop),
+                    volume=dynamics.gain_db(own),
+                    release=self._release(note.measured, row),
+                )
+                for note, row, own in zip(instrument.notes, rows, levels, strict=True)
+            ],
             round_robins=self.job.round_robins,
-            velocity_tracking=instruments.velocity_tracking(len(self.job.velocities)),
+            dynamics=dynamics,
             release_seconds=min(high, max(low, release)),
         )
+
+    def _release(self, measured: Measurement, row: manifest.ManifestRow) -> instruments.Release | None:
+        decay = measured.decay or 0.0
+        if row.release_start is None or decay > RELEASE_DECAY:
+            return None
+        if row.loop is not None or decay < 0.0:
+            return instruments.Release(row.release_start)
+        return instruments.Release(row.release_start, decay * self.job.seconds, decay)
+
+
+def has_release(notes: Sequence[Measurement]) -> bool:
+    """Tells whether most releases of an instrument last, and are more than a fade."""
+    return (
+        median(note.release_seconds for note in notes) >= RELEASE_SAMPLE_SECONDS
+        and median(note.release_shape_db for note in notes) >= RELEASE_SAMPLE_DB
+    )
 
 
 def is_sustained(notes: Sequence[Measurement]) -> bool:

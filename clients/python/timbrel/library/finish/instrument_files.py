@@ -1,28 +1,40 @@
-"""Instrument files, which tell a sampler what each sample is for: .sfz, .dspreset and, by Polyphone, .sf2.
+"""Instrument files, which tell a sampler what each sample is for: .sfz and .dspreset.
 
 Sforzando, sfizz, ARIA, LinuxSampler and others play .sfz, text with one opcode a line; Decent Sampler plays
-.dspreset, XML.
+.dspreset, XML. Both are told how loud each velocity plays (`dynamics`): .sfz by a curve a layer, .dspreset,
+which has none, by slices of layers that play at one level each.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from xml.etree import ElementTree
 
-LONE_REACH = 6
-"""Semitones that the only pitch of an instrument is stretched either way."""
+from timbrel.library.finish.dynamics import Dynamics, Zone
 
-POLYPHONE = "polyphone"
-POLYPHONE_SECONDS = 120.0
-"""Time for one instrument, which takes seconds: a failing one may wait for ever behind an unseen dialog."""
+REACH = 12
+"""Semitones that the outermost pitches are stretched beyond the range that was rendered."""
 
-NO_POLYPHONE = "--sf2: polyphone is not installed, so no .sf2 was written (Debian: apt-get install polyphone)"
+RELEASE_ATTACK_SECONDS = 0.03
+RELEASE_FADE_SECONDS = 0.12
+"""A release sample comes in while the sound of the held key goes out."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """The end of a sample, after its key is let go, where that is more than a fade."""
+
+    start: int
+    """Sample at which the key was let go."""
+
+    gain_db: float = 0.0
+    """What a key let go at once is louder by, where held ones die away."""
+
+    decay: float = 0.0
+    """dB that the held sound loses a second."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,7 @@ class Region:
     keys: tuple[int, int] = (0, 127)
     """Lowest and highest key that it is for."""
 
-    velocities: tuple[int, int] = (1, 127)
+    velocities: Zone = (1, 127)
     round_robin: int = 1
     """Number of the take, from 1."""
 
@@ -47,6 +59,14 @@ class Region:
 
     loop: tuple[int, int] | None = None
     """First and last sample of the loop, both played."""
+
+    volume: float = 0.0
+    """dB that it is turned up by at the top of its layer."""
+
+    transpose: int = 0
+    """Semitones that a key sounds above itself: a chord's tones do."""
+
+    release: Release | None = None
 
     @property
     def loop_mode(self) -> str:
@@ -64,52 +84,52 @@ class SamplerInstrument:
 
     regions: Sequence[Region]
     round_robins: int
-    velocity_tracking: int
-    """How much softer keys play softer, in percent."""
-
+    dynamics: Dynamics
     release_seconds: float
     """Fade after a key is let go."""
 
+    @property
+    def released(self) -> list[tuple[Region, Release]]:
+        """The regions that have a release sample."""
+        return [(region, region.release) for region in self.regions if region.release]
 
-def velocity_tracking(n_layers: int) -> int:
-    """Gives 0 where softness was rendered, which is not to be applied twice; 100 where there is one layer."""
-    return 0 if n_layers > 1 else 100
+    @property
+    def fade_seconds(self) -> float:
+        """Gives the time that the held sound takes to go: little where release samples follow."""
+        return RELEASE_FADE_SECONDS if self.released else self.release_seconds
+
+    def chord(self, name: str, intervals: Sequence[int]) -> SamplerInstrument:
+        """Makes the instrument whose keys each play a chord: its samples, several at once.
+
+        Args:
+            name: for people, and for the files.
+            intervals: semitones of each tone above the key.
+        """
+        softer = 10.0 * math.log10(len(intervals))
+        tones = [
+            replace(
+                region,
+                keys=(max(0, region.keys[0] - interval), region.keys[1] - interval),
+                transpose=interval,
+                volume=region.volume - softer,
+            )
+            for interval in intervals
+            for region in self.regions
+            if region.keys[1] >= interval
+        ]
+        return replace(self, name=f"{self.name} {name}", slug=f"{self.slug}_{name}", regions=tones)
 
 
 def key_zones(pitches: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Gives each pitch a lowest and a highest key, without gaps; the outermost reach as far out as in.
+    """Gives each pitch a lowest and a highest key, without gaps; the outermost reach an octave further.
 
     Args:
         pitches: MIDI note numbers, rising.
     """
-    zones = {}
-    for index, pitch in enumerate(pitches):
-        gap_below = pitch - pitches[index - 1] if index else None
-        gap_above = pitches[index + 1] - pitch if index + 1 < len(pitches) else None
-        below = _reach_below(gap_below if gap_below is not None else gap_above)
-        above = _reach_above(gap_above if gap_above is not None else gap_below)
-        zones[pitch] = (max(0, pitch - below), min(127, pitch + above))
-    return zones
-
-
-def velocity_zones(velocities: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Gives each velocity the range of its layer: 1..127 in all, cut halfway between neighbours.
-
-    Args:
-        velocities: MIDI velocities, rising.
-    """
-    cuts = [(one + other) // 2 for one, other in pairwise(velocities)]
-    lows, highs = [1, *(cut + 1 for cut in cuts)], [*cuts, 127]
-    return dict(zip(velocities, zip(lows, highs, strict=True), strict=True))
-
-
-def _reach_above(gap: int | None) -> int:
-    """Counts the keys above a pitch: of two neighbours, the lower one gets the key in the middle."""
-    return LONE_REACH if gap is None else gap // 2
-
-
-def _reach_below(gap: int | None) -> int:
-    return LONE_REACH if gap is None else (gap - 1) // 2
+    cuts = [(one + other) // 2 for one, other in pairwise(pitches)]
+    lows = [max(0, pitches[0] - REACH), *(cut + 1 for cut in cuts)]
+    highs = [*cuts, min(127, pitches[-1] + REACH)]
+    return dict(zip(pitches, zip(lows, highs, strict=True), strict=True))
 
 
 def sfz_text(instrument: SamplerInstrument) -> str:
@@ -122,97 +142,126 @@ def _sfz_lines(instrument: SamplerInstrument) -> Iterator[str]:
     yield f"// {instrument.comment}"
     yield ""
     yield "<global>"
-    yield f"amp_veltrack={instrument.velocity_tracking}"
-    yield f"ampeg_release={instrument.release_seconds:.3f}"
+    yield "amp_veltrack=100"
+    yield f"ampeg_release={instrument.fade_seconds:.3f}"
     if instrument.round_robins > 1:
         yield f"seq_length={instrument.round_robins}"
-    for region in instrument.regions:
-        yield ""
-        yield "<region>"
-        yield from _region_lines(region, instrument.round_robins)
+    for zone in instrument.dynamics.zones.values():
+        curve = [f"lovel={zone[0]}", f"hivel={zone[1]}", *_velocity_curve(instrument.dynamics, zone)]
+        yield from ("", "<group>", *curve)
+        for region in instrument.regions:
+            if region.velocities == zone:
+                yield from ("", "<region>", *_region_lines(region, instrument.round_robins))
+        released = [each for each in instrument.released if each[0].velocities == zone]
+        if released:
+            yield from ("", "<group>", "trigger=release", *curve)
+            yield f"ampeg_attack={RELEASE_ATTACK_SECONDS:.3f}"
+        for region, release in released:
+            yield from ("", "<region>", *_release_lines(region, release, instrument.round_robins))
 
 
-def _region_lines(region: Region, round_robins: int) -> Iterator[str]:
+def _velocity_curve(dynamics: Dynamics, zone: Zone) -> Iterator[str]:
+    for velocity, fall in enumerate(dynamics.fall_db(zone), start=zone[0]):
+        yield f"amp_velcurve_{velocity}={10.0 ** (fall / 20.0):.6f}"
+
+
+def _common_lines(region: Region, round_robins: int) -> Iterator[str]:
     yield f"sample={region.file}"
     yield f"pitch_keycenter={region.pitch}"
+    if region.transpose:
+        yield f"transpose={region.transpose}"
     yield f"lokey={region.keys[0]}"
     yield f"hikey={region.keys[1]}"
-    yield f"lovel={region.velocities[0]}"
-    yield f"hivel={region.velocities[1]}"
     yield f"tune={region.tune}"
     if round_robins > 1:
         yield f"seq_position={region.round_robin}"
+
+
+def _region_lines(region: Region, round_robins: int) -> Iterator[str]:
+    yield from _common_lines(region, round_robins)
+    yield f"volume={region.volume:.2f}"
     yield f"loop_mode={region.loop_mode}"
     if region.loop is not None:
         yield f"loop_start={region.loop[0]}"
         yield f"loop_end={region.loop[1]}"
 
 
+def _release_lines(region: Region, release: Release, round_robins: int) -> Iterator[str]:
+    yield from _common_lines(region, round_robins)
+    yield f"volume={region.volume + release.gain_db:.2f}"
+    yield "loop_mode=one_shot"
+    yield f"offset={release.start}"
+    yield f"rt_decay={release.decay:.2f}"
+
+
 def dspreset_text(instrument: SamplerInstrument) -> str:
-    """Writes a whole .dspreset file: one group, whose samples all state their zones, tuning and loop."""
+    """Writes a whole .dspreset file: one group, whose samples all state their zones, tuning and loop.
+
+    Where there are release samples, they are a second group.
+    """
     root = ElementTree.Element("DecentSampler", minVersion="1.0.0")
     root.append(ElementTree.Comment(f" {instrument.name}. {instrument.comment} ".replace("--", "-")))
-    group = ElementTree.SubElement(
-        ElementTree.SubElement(root, "groups"),
-        "group",
-        ampVelTrack=f"{instrument.velocity_tracking / 100:g}",
-        attack="0",
-        decay="0",
-        sustain="1",
-        release=f"{instrument.release_seconds:.3f}",
-    )
-    if instrument.round_robins > 1:
-        group.set("seqMode", "round_robin")
-        group.set("seqLength", str(instrument.round_robins))
+    groups = ElementTree.SubElement(root, "groups")
+    group = _group(groups, instrument, attack=0.0, release=instrument.fade_seconds)
     for region in instrument.regions:
-        ElementTree.SubElement(group, "sample", _sample_attributes(region, instrument.round_robins))
+        _add_slices(group, instrument, region, region.volume, _loop_attributes(region))
+    if instrument.released:
+        group = _group(groups, instrument, attack=RELEASE_ATTACK_SECONDS, release=instrument.release_seconds)
+        group.set("trigger", "release")
+        for region, release in instrument.released:
+            gain = region.volume + release.gain_db
+            _add_slices(group, instrument, region, gain, _release_attributes(release))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _sample_attributes(region: Region, round_robins: int) -> dict[str, str]:
+def _group(
+    groups: ElementTree.Element, instrument: SamplerInstrument, attack: float, release: float
+) -> ElementTree.Element:
+    group = ElementTree.SubElement(
+        groups,
+        "group",
+        ampVelTrack="0",
+        attack=f"{attack:g}",
+        decay="0",
+        sustain="1",
+        release=f"{release:.3f}",
+    )
+    if instrument.round_robins > 1:
+        group.set("seqMode", "round_robin")
+        group.set("seqLength", str(instrument.round_robins))
+    return group
+
+
+def _add_slices(
+    group: ElementTree.Element,
+    instrument: SamplerInstrument,
+    region: Region,
+    volume: float,
+    more: dict[str, str],
+) -> None:
+    """Adds a sample once for each range of velocities that plays it at one level."""
     attributes = {
         "path": region.file,
-        "rootNote": str(region.pitch),
+        "rootNote": str(region.pitch - region.transpose),
         "loNote": str(region.keys[0]),
         "hiNote": str(region.keys[1]),
-        "loVel": str(region.velocities[0]),
-        "hiVel": str(region.velocities[1]),
         "tuning": f"{region.tune / 100:.2f}",
-        "loopEnabled": "false" if region.loop is None else "true",
+        **more,
     }
-    if round_robins > 1:
+    if instrument.round_robins > 1:
         attributes["seqPosition"] = str(region.round_robin)
-    if region.loop is not None:
-        attributes["loopStart"], attributes["loopEnd"] = str(region.loop[0]), str(region.loop[1])
-    return attributes
+    for (low, high), fall in instrument.dynamics.slices[region.velocities]:
+        level = {"loVel": str(low), "hiVel": str(high), "volume": f"{volume + fall:.2f}dB"}
+        ElementTree.SubElement(group, "sample", {**attributes, **level})
 
 
-def write_sf2(folder: Path, slugs: Sequence[str]) -> list[str]:
-    """Converts each SLUG.sfz to SLUG.sf2 beside it; returns what went wrong, a line each."""
-    program = shutil.which(POLYPHONE)
-    if program is None:
-        return [NO_POLYPHONE]
-    return [fault for slug in slugs if (fault := _convert_to_sf2(program, folder, slug))]
+def _loop_attributes(region: Region) -> dict[str, str]:
+    if region.loop is None:
+        return {"loopEnabled": "false"}
+    return {"loopEnabled": "true", "loopStart": str(region.loop[0]), "loopEnd": str(region.loop[1])}
 
 
-def _convert_to_sf2(program: str, folder: Path, slug: str) -> str | None:
-    command = [program, "-1", "-i", str(folder / f"{slug}.sfz"), "-d", str(folder), "-o", slug]
-    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
-    (folder / f"{slug}.sf2").unlink(missing_ok=True)  # it may be a link, which polyphone would follow
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=POLYPHONE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"--sf2: polyphone did not finish {slug}.sf2 within {POLYPHONE_SECONDS:g} s"
-    if done.returncode == 0 and (folder / f"{slug}.sf2").is_file():
-        return None
-    reason = " ".join((done.stderr or done.stdout).split())[:200] or f"status {done.returncode}"
-    return f"--sf2: polyphone failed on {slug}.sfz ({reason})"
+def _release_attributes(release: Release) -> dict[str, str]:
+    decay = {"releaseTriggerDecay": f"{release.decay:.2f}dB"} if release.decay else {}
+    return {"loopEnabled": "false", "start": str(release.start), **decay}

@@ -137,6 +137,9 @@ class ManifestRow:
     loudness_lufs: float
     """The loudest 400 ms, K-weighted, of the file."""
 
+    level_lufs: float
+    """The same of its first second: by this, velocity layers are brought together."""
+
     peak_db: float
     """Largest sample of the file, in dB of full scale."""
 
@@ -165,6 +168,9 @@ class ManifestRow:
 
     loop_joint_db: float | None
     """Sharpness of the joint over the sharpest moment within the loop: a click would be far above 0."""
+
+    release_start: int | None
+    """Sample at which the key was let go, where what follows is used as a release sample."""
 
     @property
     def loop(self) -> Loop | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from timbrel.core.model import Model
 from timbrel.library.finish.finisher import bandwidth_hz, software_version
-from timbrel.library.finish.instrument_files import velocity_tracking
+from timbrel.library.finish.instrument_files import REACH
 from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
@@ -41,6 +41,9 @@ class BuildSummary:
     """Samples that needed more than one attempt."""
 
     n_looped: int
+    n_released: int
+    """Samples whose releases are played when keys are let go."""
+
     n_unpitched: int
     """Samples in which neither tracker hears a pitch."""
 
@@ -62,8 +65,8 @@ class BuildSummary:
             f"{self.folder}: {self.n_notes} samples of {self.n_instruments} instruments, "
             f"{self.seconds:.1f} s; {self.n_rendered} notes rendered in {self.render_seconds:.1f} s "
             f"({self.notes_per_second:.1f} a second)",
-            f"  {self.n_looped} looped, {self.n_tuned} tuned, {self.n_again} rendered more than once, "
-            f"{self.n_unpitched} without a pitch",
+            f"  {self.n_looped} looped, {self.n_released} with a release sample, {self.n_tuned} tuned, "
+            f"{self.n_again} rendered more than once, {self.n_unpitched} without a pitch",
         ]
         if self.out_of_tune:
             shown = ", ".join(self.out_of_tune[:5]) + (", ..." if len(self.out_of_tune) > 5 else "")
@@ -91,6 +94,7 @@ def summarise(
         n_tuned=sum(row.tune_cents != 0 for row in rows),
         n_again=sum(row.attempts > 1 for row in rows),
         n_looped=sum(row.loop_start is not None for row in rows),
+        n_released=sum(row.release_start is not None for row in rows),
         n_unpitched=len(unpitched),
         out_of_tune=tuple(row.file for row in rows if not row.in_tune and row not in unpitched),
         notices=tuple(notices),
@@ -141,12 +145,12 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary) -> Iterator[st
         f"its highest true peak {PEAK_DB:g} dB. Levels within an instrument are as they were rendered."
     )
     yield (
-        f"- `amp_veltrack={velocity_tracking(len(job.velocities))}`: "
-        + (
-            "softness was rendered, layer by layer, and is not applied again."
-            if len(job.velocities) > 1
-            else "there is one layer, the sampler makes it softer."
-        )
+        "- Velocity: one rising curve of loudness for the whole keyboard, through the layers' levels: each "
+        "layer follows it up to its neighbours (`amp_velcurve_N`), each sample is brought to it (`volume`)."
+    )
+    yield (
+        f"- Keys: up to {REACH} semitones beyond the rendered pitches, by their outermost samples. Releases "
+        f"that are more than a fade: {summary.n_released} samples play theirs (`trigger=release`)."
     )
     yield (
         f"- Loops: {summary.n_looped} of {summary.n_notes} samples (`loop_continuous`, crossfaded in the "

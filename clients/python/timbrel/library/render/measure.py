@@ -11,16 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from timbrel.library.render import level
 from timbrel.library.render.pitch import TrackerPair, first_decides
 from timbrel_bundle.files import parse_json
 
-MEASURE_VERSION = 4
+MEASURE_VERSION = 5
 """Goes into every line of the log: to be raised where a figure's meaning changes."""
 
 DROP_DB = 60.0
 """A release is over this far below the level at which the key was let go."""
+
+BAND_FRAME = 2048
+"""Samples that are compared at a time, to tell a release from a fade."""
+
+HEARD_DB = 35.0
+"""So far down is a release followed."""
+
+LOWEST_BAND_HZ = 100.0
+N_BANDS = 21
+"""Thirds of octaves."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,9 @@ class Measurement:
 
     release_seconds: float
     """Time from the end of the hold until it has died away."""
+
+    release_shape_db: float
+    """How far the release lies from an even fade of the held sound, in thirds of octaves; 0 where none is."""
 
     @property
     def heard(self) -> tuple[float | None, float | None]:
@@ -84,6 +98,7 @@ def measure(
         true_peak=round(level.decibels(level.true_peak(audio, sample_rate)), 3),
         decay=_decay(trimmed.audio, sample_rate, released),
         release_seconds=round(_release(trimmed.audio, sample_rate, released), 3),
+        release_shape_db=round(_release_shape(trimmed.audio, sample_rate, released), 3),
     )
 
 
@@ -104,6 +119,37 @@ def _release(audio: level.Audio, sample_rate: int, released: int) -> float:
     power = level.power_envelope(audio[max(0, released) :], sample_rate)
     above = np.flatnonzero(power > power[0] * 10.0 ** (-DROP_DB / 10.0))
     return float((above[-1] + 1) / sample_rate) if len(above) else 0.0
+
+
+def _release_shape(audio: level.Audio, sample_rate: int, released: int) -> float:
+    """Measures the root mean square of what an even fade of the held sound leaves unexplained, in dB."""
+    hop = BAND_FRAME // 2
+    held = _bands(audio[max(0, released - 3 * hop) : max(0, released)], sample_rate)
+    after = _bands(audio[max(0, released) :], sample_rate)
+    if not len(held) or not len(after):
+        return 0.0
+    before = 10.0 * np.log10(held.mean(axis=0))
+    fall = 10.0 * np.log10(held.mean(axis=0).sum() / after.sum(axis=1))
+    heard = fall < HEARD_DB
+    loud = before > before.max() - HEARD_DB
+    seconds = (np.arange(len(after)) + 1.0)[heard] * hop / sample_rate
+    if not heard.any():
+        return 0.0
+    rate = float(fall[heard] @ seconds / (seconds @ seconds))
+    left = 10.0 * np.log10(after[heard][:, loud]) - before[loud] + rate * seconds[:, None]
+    return float(np.sqrt(np.mean(np.square(left))))
+
+
+def _bands(audio: level.Audio, sample_rate: int) -> npt.NDArray[np.float64]:
+    """Measures the power of thirds of octaves in windows that overlap by half: [windows, bands]."""
+    if len(audio) < BAND_FRAME:
+        return np.zeros((0, N_BANDS))
+    windows = np.lib.stride_tricks.sliding_window_view(audio, BAND_FRAME)[:: BAND_FRAME // 2]
+    power = np.square(np.abs(np.fft.rfft(windows * np.hanning(BAND_FRAME))))
+    edges = LOWEST_BAND_HZ * 2.0 ** (np.arange(N_BANDS + 1) / 3.0) * BAND_FRAME / sample_rate
+    places = np.minimum(np.ceil(edges).astype(int), power.shape[1])
+    sums = np.pad(np.cumsum(power, axis=1), ((0, 0), (1, 0)))
+    return np.asarray(np.maximum(sums[:, places[1:]] - sums[:, places[:-1]], 1e-12))
 
 
 def _rounded(pitch: float | None) -> float | None:

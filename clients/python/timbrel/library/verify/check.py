@@ -16,11 +16,16 @@ from timbrel.library.render.store import NoteStore
 from timbrel.library.render.worker_pool import default_threads
 from timbrel.library.verify.file_checks import CheckedSample, check_dspreset, check_sample, check_sfz
 from timbrel.library.verify.report import LibraryFault, ScaleResult, VerifyReport
-from timbrel.library.verify.sfizz_check import NO_SFIZZ, has_sfizz, play_scale
+from timbrel.library.verify.samplers import NO_FLUIDSYNTH, NO_SFIZZ, has_fluidsynth, has_sfizz
+from timbrel.library.verify.scale_check import play_scale
 from timbrel.progress import bar
 
 UNSOUND = ("missing", "unreadable", "hash", "format")
 """Kinds of faults with which a sample is not what the manifest says: it is not played."""
+
+
+FONT_BYTES = 2**24
+"""What a .sf2 file may hold beside its samples."""
 
 
 def verify_library(
@@ -35,7 +40,7 @@ def verify_library(
     Args:
         path: the folder.
         out_of_tune_allowed: share of the samples that may be out of tune or have no pitch, 0..1.
-        scale: play a scale of each instrument through sfizz, if it is installed.
+        scale: play a scale of each instrument through sfizz, and FluidSynth, as far as they are installed.
 
     Raises:
         InvalidRequestError: there is no library in the folder.
@@ -56,8 +61,15 @@ def verify_library(
     checked = _check_samples(folder, rows, trackers, show_progress)
     unsound = {fault.file for each in checked for fault in each.faults if fault.kind in UNSOUND}
     instrument_faults, playable = _check_instruments(folder, rows, unsound)
-    with_sfizz = scale and has_sfizz()
-    scale_faults, scales = _play_scales(folder, playable, rows, show_progress) if with_sfizz else ([], [])
+    fonts = [font for sfz in playable if _is_font_of(font := sfz.with_suffix(".sf2"), rows)]
+    with_sfizz, with_fluidsynth = scale and has_sfizz(), scale and has_fluidsynth()
+    played = [*(playable if with_sfizz else []), *(fonts if with_fluidsynth else [])]
+    scale_faults, scales = _play_scales(folder, played, rows, show_progress)
+    notices = [
+        notice
+        for notice, missing in ((NO_SFIZZ, not with_sfizz), (NO_FLUIDSYNTH, fonts and not with_fluidsynth))
+        if scale and missing
+    ]
     faults = [
         *_missing_documents(folder),
         *_tolerated((fault for each in checked for fault in each.faults), len(rows), out_of_tune_allowed),
@@ -75,7 +87,7 @@ def verify_library(
         trackers=trackers.name,
         scales=tuple(scales),
         faults=tuple(faults),
-        notices=(NO_SFIZZ,) if scale and not with_sfizz else (),
+        notices=tuple(notices),
     )
 
 
@@ -127,6 +139,12 @@ def _check_instruments(
         if row.file not in referred
     ]
     return faults, playable
+
+
+def _is_font_of(path: Path, rows: Sequence[ManifestRow]) -> bool:
+    """Tells whether there is a .sf2 file, in the folder itself and no larger than its samples make it."""
+    room = FONT_BYTES + 4 * sum(row.n_samples for row in rows)
+    return path.is_file() and not path.is_symlink() and path.stat().st_size <= room
 
 
 def _play_scales(

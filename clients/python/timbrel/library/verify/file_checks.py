@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -40,19 +42,26 @@ Opcodes = dict[str, str]
 
 OPCODES = frozenset(
     (
-        "amp_veltrack",
-        "ampeg_release",
-        "hikey",
-        "hivel",
-        "lokey",
-        "loop_end",
-        "loop_mode",
-        "loop_start",
-        "lovel",
+        *(
+            "amp_veltrack",
+            "ampeg_attack",
+            "ampeg_release",
+            "hikey",
+            "hivel",
+            "lokey",
+            "loop_end",
+            "loop_mode",
+        ),
+        *("loop_start", "lovel", "offset", "pitch_keycenter", "rt_decay", "sample", "seq_length"),
+        *("seq_position", "transpose", "trigger", "tune", "volume"),
+        *(f"amp_velcurve_{velocity}" for velocity in range(1, 128)),
     )
-) | {"pitch_keycenter", "sample", "seq_length", "seq_position", "transpose", "tune"}
-"""What timbrel writes, and transpose. An instrument with others is not given to a sampler here: some lead out
+)
+"""What timbrel writes. An instrument with others is not given to a sampler here: some lead out
 of the folder, and a filter of number 999999999 takes all memory."""
+
+MAX_STEP_DB = 1.0
+"""So much louder may a velocity be than the one below it."""
 
 MAX_TEXT_BYTES = 2**26
 
@@ -232,6 +241,8 @@ def _region_faults(
         yield "text", f"{sample}: loop_mode={region['loop_mode']} is none that samplers know"
     if not all(_is_ordered(region, low, high) for low, high in (("lokey", "hikey"), ("lovel", "hivel"))):
         yield "text", f"{sample}: its keys or velocities are not a range of 0 to 127"
+    else:
+        yield from (("level", f"{sample}: {fault}") for fault in _level_faults(region))
     if sample not in rows:
         yield "reference", f"refers to {sample!r}, which the manifest does not name"
     else:
@@ -245,14 +256,36 @@ def _is_ordered(region: Opcodes, low: str, high: str) -> bool:
         return False
 
 
+def layer_of(region: Opcodes) -> tuple[int, int]:
+    """Gives the lowest and the highest velocity of a region."""
+    return int(region["lovel"]), int(region["hivel"])
+
+
+def _level_faults(region: Opcodes) -> Iterator[str]:
+    """Finds where a region's level over velocity falls, or jumps."""
+    low, high = layer_of(region)
+    try:
+        float(region["volume"])
+        gains = [float(region[f"amp_velcurve_{velocity}"]) for velocity in range(max(1, low), high + 1)]
+        steps = [20.0 * math.log10(above / below) for below, above in pairwise(gains)]
+    except (KeyError, ValueError, ZeroDivisionError):
+        yield "amp_velcurve_N does not state a gain for each of its velocities, or volume is none"
+        return
+    if not all(0.0 < step <= MAX_STEP_DB for step in steps) or not all(0.0 < gain <= 1.0 for gain in gains):
+        yield f"amp_velcurve_N falls, or rises by more than {MAX_STEP_DB:g} dB, from a velocity to the next"
+
+
 def _contradictions(region: Opcodes, row: ManifestRow) -> Iterator[tuple[str, str]]:
     """Compares opcodes with the manifest."""
+    is_release = region.get("trigger") == "release"
+    loop = None if is_release else row.loop
     expected = {
         "pitch_keycenter": str(row.pitch),
         "tune": str(row.tune_cents),
-        "loop_mode": row.loop_mode,
-        "loop_start": None if row.loop_start is None else str(row.loop_start),
-        "loop_end": None if row.loop_end is None else str(row.loop_end),
+        "loop_mode": "one_shot" if is_release else row.loop_mode,
+        "loop_start": None if loop is None else str(loop.start),
+        "loop_end": None if loop is None else str(loop.end),
+        "offset": str(row.release_start) if is_release else None,
     }
     for opcode, value in expected.items():
         found = region.get(opcode)

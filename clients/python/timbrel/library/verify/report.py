@@ -16,8 +16,8 @@ class LibraryFault:
     """Path within the library."""
 
     kind: str
-    """"missing", "unreadable", "hash", "format", "clipping", "silence", "pitch", "loop", "reference", "text"
-    or "scale"."""
+    """"missing", "unreadable", "hash", "format", "clipping", "silence", "pitch", "loop", "reference", "text",
+    "scale" or "level"."""
 
     description: str
 
@@ -27,6 +27,7 @@ class ScaleResult:
     """The notes of an instrument that a sampler played."""
 
     file: str
+    sampler: str
     n_played: int
     n_judged: int
     """Notes played whose sample has a pitch that is tracked with confidence."""
@@ -36,6 +37,9 @@ class ScaleResult:
 
     n_within_15: int
     """Judged notes at most 15 cents off the scale."""
+
+    largest_step_db: float
+    """Between the last velocity of a layer and the first of the next."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,14 @@ class VerifyReport:
         lines = [f"{fault.file}: {fault.description}" for fault in self.faults]
         lines.extend(self.notices)
         for scale in self.scales:
-            lines.append(
-                f"{scale.file}: sfizz played {scale.n_played} keys; {scale.n_judged} judged: at most "
-                f"{scale.worst_cents:.1f} cents from their own samples, {scale.n_within_15} within "
-                "15 cents of the scale"
+            keys = (
+                f"{scale.sampler} played {scale.n_played} keys; {scale.n_judged} judged: at most "
+                f"{scale.worst_cents:.1f} cents from their own samples, {scale.n_within_15} within 15 cents "
+                "of the scale"
+                if scale.n_played
+                else f"{scale.sampler} played its chords"
             )
+            lines.append(f"{scale.file}: {keys}; layers meet within {scale.largest_step_db:.1f} dB")
         verdict = "passed" if self.passed else f"FAILED, {len(self.faults)} faults"
         lines.append(
             f"{self.folder}: {verdict}. {self.n_files} samples of {self.n_instruments} instruments, "

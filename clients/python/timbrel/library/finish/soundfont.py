@@ -1,0 +1,214 @@
+"""SoundFont files (.sf2): an instrument and its chords as presets of one file that brings its samples along.
+
+After "SoundFont Technical Specification 2.04" (E-mu, 2006). A player makes soft keys softer by itself, and
+duller: both are switched off here, since softness was rendered. What `dynamics` says takes their place, as
+modulators of velocity, in stretches of layers along which decibels are a straight line. Gains are applied to
+the samples: players do not agree on what a decibel of `initialAttenuation` is.
+
+The format knows no round robins and no release samples: there is the first take, which fades.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.library.finish.instrument_files import Region, SamplerInstrument
+from timbrel.library.render.level import Audio
+
+Load = Callable[[str], tuple[Audio, int]]
+"""A sample's path within the library -> [samples], sample rate in Hz"""
+
+FULL_SCALE = 2**23
+"""Samples have 24 bits: 16 in one chunk, and the 8 below in another, which old players pass over."""
+
+GAP = 46
+"""Silent samples that follow each sample."""
+
+MOST_RECORDS = 2**16 - 1
+"""Zones, generators and modulators are numbered by 16 bits."""
+
+RELEASE_DB = 100.0
+"""A release goes down by this in the time that it is given; ours is that of 60 dB."""
+
+# Generators: what a zone says of its sample.
+RELEASE, INSTRUMENT, KEYS, VELOCITIES, SAMPLE, MODES, ROOT_KEY = 38, 41, 43, 44, 53, 54, 58
+
+# Modulators: sources (the velocity, by which curve, rising or falling) and what they act on.
+RISING, FALLING, FALLING_CONCAVE, RISING_SWITCH = 0x0002, 0x0102, 0x0502, 0x0D02
+FILTER_CUTOFF, ATTENUATION = 8, 48
+
+Modulator = tuple[int, int, int, int, int]
+"""Source, what it acts on, amount, second source, transform"""
+
+DEFAULTS_OFF: tuple[Modulator, ...] = (
+    (FALLING_CONCAVE, ATTENUATION, 0, 0, 0),
+    (FALLING, FILTER_CUTOFF, 0, 0, 0),
+    (FALLING, FILTER_CUTOFF, 0, RISING_SWITCH, 0),
+)
+"""The modulators of velocity that a player has by default, with no amount; the last is as 2.01 states it."""
+
+
+def sf2_bytes(instruments: Sequence[SamplerInstrument], comment: str, load: Load) -> bytes:
+    """Writes a whole .sf2 file.
+
+    Args:
+        instruments: one preset each; the later ones play samples of the first.
+        comment: one line.
+        load: gives the sound of a region's file.
+
+    Raises:
+        ValueError: there is more in it than such a file can hold.
+    """
+    regions = {region.file: region for region in instruments[0].regions if region.round_robin == 1}
+    samples = _Samples()
+    for region in regions.values():
+        samples.add(region, *load(region.file))
+    tables = _Tables()
+    for number, instrument in enumerate(instruments):
+        tables.add(number, instrument, regions)
+    information = (
+        _chunk(b"ifil", struct.pack("<HH", 2, 4))
+        + _chunk(b"isng", _text("EMU8000"))
+        + _chunk(b"INAM", _text(instruments[0].name))
+        + _chunk(b"ICMT", _text(comment))
+    )
+    body = (
+        _chunk(b"LIST", b"INFO" + information)
+        + _chunk(b"LIST", b"sdta" + samples.chunks())
+        + _chunk(b"LIST", b"pdta" + tables.chunks() + samples.headers())
+    )
+    if len(body) + 4 >= 2**32:
+        raise ValueError("its samples are more than 4 GB")
+    return struct.pack("<4sI4s", b"RIFF", len(body) + 4, b"sfbk") + body
+
+
+class _Samples:
+    """The sound of a file, one sample behind the other, and what is known of each."""
+
+    def __init__(self) -> None:
+        self._audio: list[npt.NDArray[np.int32]] = []
+        self._headers: list[bytes] = []
+        self._length = 0
+
+    def add(self, region: Region, audio: Audio, sample_rate: int) -> None:
+        """Appends a sample, at the level that it has at the top of its layer."""
+        scaled = np.rint(audio.astype(np.float64) * 10.0 ** (region.volume / 20.0) * FULL_SCALE)
+        self._audio.append(np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype(np.int32))
+        self._audio.append(np.zeros(GAP, np.int32))
+        start, end = self._length, self._length + len(audio)
+        self._length = end + GAP
+        first, last = region.loop or (0, len(audio) - 1)
+        place = struct.pack("<5I", start, end, start + first, start + last + 1, sample_rate)
+        name = _name(PurePath(region.file).stem[-19:])
+        self._headers.append(name + place + struct.pack("<BbHH", region.pitch, region.tune, 0, 1))
+
+    def chunks(self) -> bytes:
+        audio = np.concatenate(self._audio)
+        return _chunk(b"smpl", (audio >> 8).astype("<i2").tobytes()) + _chunk(
+            b"sm24", (audio & 0xFF).astype(np.uint8).tobytes()
+        )
+
+    def headers(self) -> bytes:
+        return _chunk(b"shdr", b"".join(self._headers) + _name("EOS") + bytes(26))
+
+
+@dataclass
+class _Zones:
+    """Zones with their generators and modulators: of presets, or of instruments."""
+
+    bags: list[bytes] = field(default_factory=list)
+    generators: list[bytes] = field(default_factory=list)
+    modulators: list[bytes] = field(default_factory=list)
+
+    def add(self, generators: Sequence[tuple[int, int]], modulators: Sequence[Modulator] = ()) -> None:
+        self.bags.append(struct.pack("<HH", len(self.generators), len(self.modulators)))
+        self.generators += [struct.pack("<HH", *each) for each in generators]
+        self.modulators += [struct.pack("<HHhHH", *each) for each in modulators]
+        if max(len(self.bags), len(self.generators), len(self.modulators)) >= MOST_RECORDS:
+            raise ValueError(f"it needs more than {MOST_RECORDS} zones and settings; ask for fewer chords")
+
+    def chunks(self, initial: bytes) -> bytes:
+        ending = struct.pack("<HH", len(self.generators), len(self.modulators))
+        return (
+            _chunk(initial + b"bag", b"".join(self.bags) + ending)
+            + _chunk(initial + b"mod", b"".join(self.modulators) + bytes(10))
+            + _chunk(initial + b"gen", b"".join(self.generators) + bytes(4))
+        )
+
+
+class _Tables:
+    """Presets and instruments, one for one."""
+
+    def __init__(self) -> None:
+        self._presets: list[bytes] = []
+        self._instruments: list[bytes] = []
+        self._preset_zones = _Zones()
+        self._zones = _Zones()
+
+    def add(self, number: int, instrument: SamplerInstrument, samples: dict[str, Region]) -> None:
+        """Adds an instrument, and a preset of this number for it, that play these samples."""
+        place = struct.pack("<HHH", number % 128, number // 128, len(self._preset_zones.bags))
+        self._presets.append(_name(instrument.name) + place + bytes(12))
+        self._preset_zones.add([(INSTRUMENT, number)])
+        self._instruments.append(_name(instrument.name) + struct.pack("<H", len(self._zones.bags)))
+        seconds = instrument.release_seconds * RELEASE_DB / 60.0
+        self._zones.add([(RELEASE, round(1200.0 * math.log2(seconds)) & 0xFFFF)], DEFAULTS_OFF)
+        numbers = {file: index for index, file in enumerate(samples)}
+        for region in instrument.regions:
+            if region.file in samples:
+                for velocities, at_low, at_high in instrument.dynamics.segments[region.velocities]:
+                    softer = samples[region.file].volume - region.volume
+                    self._zones.add(
+                        [
+                            (KEYS, region.keys[0] | region.keys[1] << 8),
+                            (VELOCITIES, velocities[0] | velocities[1] << 8),
+                            (MODES, 0 if region.loop is None else 1),
+                            (ROOT_KEY, max(0, region.pitch - region.transpose)),
+                            (SAMPLE, numbers[region.file]),
+                        ],
+                        list(_attenuations(velocities, softer - at_low, softer - at_high)),
+                    )
+
+    def chunks(self) -> bytes:
+        end_of_presets = _name("EOP") + struct.pack("<HHH", 0, 0, len(self._preset_zones.bags)) + bytes(12)
+        end_of_instruments = _name("EOI") + struct.pack("<H", len(self._zones.bags))
+        return (
+            _chunk(b"phdr", b"".join(self._presets) + end_of_presets)
+            + self._preset_zones.chunks(b"p")
+            + _chunk(b"inst", b"".join(self._instruments) + end_of_instruments)
+            + self._zones.chunks(b"i")
+        )
+
+
+def _attenuations(velocities: tuple[int, int], at_low: float, at_high: float) -> Iterator[Modulator]:
+    """Gives the modulators that attenuate by so many dB at two velocities, and in between along a line.
+
+    One goes from 0 to its amount as velocity goes from 0 to 128, the other back: together, any line.
+    """
+    low, high = velocities
+    slope = (at_high - at_low) / max(1, high - low)
+    at_0, at_128 = at_low - slope * low, at_low + slope * (128 - low)
+    yield FALLING, ATTENUATION, round(10.0 * at_0), 0, 0
+    yield RISING, ATTENUATION, round(10.0 * at_128), 0, 0
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack("<4sI", name, len(content)) + content + bytes(len(content) % 2)
+
+
+def _text(text: str) -> bytes:
+    """Encodes a text of any length, ended by one zero or two, of which there is an even number of bytes."""
+    content = text.encode("ascii", "replace")[:254]
+    return content + bytes(2 - len(content) % 2)
+
+
+def _name(name: str) -> bytes:
+    """Encodes a name in 20 bytes, the last of them zero."""
+    return name.encode("ascii", "replace")[:19].ljust(20, b"\0")

@@ -1,0 +1,86 @@
+"""One curve of level over velocity, to which the samples of an instrument are brought."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from timbrel.library.finish.dynamics import Dynamics, SampleLevel, fit_curve, velocity_zones
+
+
+def levels_of(*layers: tuple[int, float], pitches: tuple[int, ...] = (60, 72)) -> list[SampleLevel]:
+    return [SampleLevel(pitch, velocity, level, level + 8) for pitch in pitches for velocity, level in layers]
+
+
+@pytest.mark.parametrize("velocities", [[1], [100], [40, 80, 120], [1, 2, 127]])
+def test_all_velocities_are_covered_once(velocities: list[int]) -> None:
+    zones = velocity_zones(velocities)
+    covered = [velocity for low, high in zones.values() for velocity in range(low, high + 1)]
+    assert covered == list(range(1, 128))
+    assert all(zones[velocity][0] <= velocity <= zones[velocity][1] for velocity in velocities)
+
+
+@pytest.mark.parametrize(
+    "knots",
+    [
+        {100: -20.0},
+        {40: -35.0, 80: -23.0, 120: -16.0},
+        {20: -60.0, 120: -16.0},
+        {40: -16.0, 80: -20.0, 120: -18.0},  # softer the harder it is played
+        {40: -20.0, 41: -10.0},
+        {1: -20.0, 64: -20.0, 127: -20.0},
+    ],
+)
+def test_level_rises_from_each_velocity_to_the_next_and_by_less_than_a_decibel(
+    knots: dict[int, float],
+) -> None:
+    steps = np.diff(fit_curve(knots))
+    assert steps.min() > 0.0 and steps.max() <= 0.8001
+
+
+def test_where_it_may_the_curve_goes_through_the_layers() -> None:
+    curve = fit_curve({40: -35.0, 80: -23.0, 120: -16.0})
+    assert [curve[velocity - 1] for velocity in (40, 80, 120)] == pytest.approx(
+        [-35.0, -23.0, -16.0], abs=0.2
+    )
+
+
+def test_every_sample_is_brought_to_the_curve_and_layers_meet() -> None:
+    samples = [*levels_of((40, -34.0), (80, -24.0), (120, -17.0)), SampleLevel(66, 40, -39.0, -30.0)]
+    samples += [SampleLevel(66, 80, -21.0, -13.0), SampleLevel(66, 120, -18.0, -10.0)]
+    dynamics = Dynamics.fit(samples)
+    for pitch in (60, 66):
+        played: list[float] = []
+        for sample in (each for each in samples if each.pitch == pitch):
+            zone = dynamics.zones[sample.velocity]
+            played += list(sample.loudness + dynamics.gain_db(sample) + dynamics.fall_db(zone))
+        assert len(played) == 127
+        assert all(0.0 < above - below <= 0.8001 for below, above in pairwise(played))
+
+
+def test_takes_of_a_note_play_equally_loud() -> None:
+    takes = [SampleLevel(60, 100, -20.0, -12.0), SampleLevel(60, 100, -17.0, -9.0)]
+    dynamics = Dynamics.fit(takes)
+    one, other = (take.loudness + dynamics.gain_db(take) for take in takes)
+    assert one == pytest.approx(other)
+
+
+def test_nothing_clips_at_the_highest_velocity() -> None:
+    dynamics = Dynamics.fit([SampleLevel(60, 64, -20.0, -1.5)])
+    assert dynamics.headroom_db > 5.0
+    assert max(dynamics.gain_db(SampleLevel(60, 64, -20.0, -1.5)) + dynamics.fall_db((1, 127))) - 1.5 <= -0.99
+
+
+def test_slices_and_segments_follow_the_curve() -> None:
+    dynamics = Dynamics.fit(levels_of((40, -34.0), (120, -17.0)))
+    for zone in dynamics.zones.values():
+        fall = dynamics.fall_db(zone)
+        sliced = [level for (low, high), level in dynamics.slices[zone] for _ in range(low, high + 1)]
+        assert np.abs(np.array(sliced) - fall).max() <= 0.3
+        lines = [
+            np.linspace(at_low, at_high, high - low + 1)
+            for (low, high), at_low, at_high in dynamics.segments[zone]
+        ]
+        assert np.abs(np.concatenate(lines) - fall).max() <= 0.11
