@@ -1,4 +1,4 @@
-"""What the file names of samples say: pitch, velocity and instrument, after the patterns of sample packs.
+"""File names of samples say pitch, velocity and instrument, after the patterns of sample packs.
 
 `reed_060_v100`, `Violin_C4_mf`, `Rhodes-G#3-v2-rr1`, `violin_As3_05_forte_arco`, `Bb2 ff`, `marimba-036-c2`,
 `bass_electronic_018-022-100`: words apart, note names or MIDI numbers, dynamics or velocities.
@@ -38,7 +38,7 @@ LEAST_BARE_VELOCITY = 20
 
 @dataclass(frozen=True)
 class SampleName:
-    """What the name of a file says. Numbers are as they stand there: they may be out of range."""
+    """A file's name, read. Numbers are as they stand there: they may be out of range."""
 
     instrument: str
     """Empty: not said."""

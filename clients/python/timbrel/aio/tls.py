@@ -76,7 +76,7 @@ async def why_unavailable(security: Security, address: str) -> str | None:
 
 
 def _reason(security: Security, error: ssl.SSLError) -> str | None:
-    """What OpenSSL's error means."""
+    """Says what OpenSSL's error means; None where that is of no help."""
     said = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
         if "mismatch" in error.verify_message:
