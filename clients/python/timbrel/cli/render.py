@@ -25,6 +25,7 @@ examples:
   timbrel render --timbre 0.2,-0.4 --pitch 48 --velocity 80 --seconds 3 --seed 1 --out low.flac
   timbrel render --timbre Flute --pitch 72 --temperature 0 --server studio:50051 --out flute.wav
   timbrel render --timbre Flute --sample-rate 44100 --out flute.ogg
+  timbrel render --timbre Violin --cents 0:0,0.5:200 --out slide.wav   a tone up within half a second
   timbrel render --morph Violin:Trumpet --steps 5 --out morph.wav       morph-1.wav to morph-5.wav
   timbrel render --timbre Oboe --out oboe.wav --json | jq '.notes[0].seed'
 
@@ -149,6 +150,7 @@ def _facts(
                 "seconds": round(note.duration, 6),
                 "sample_rate": sample_rate or note.sample_rate,
                 "seed": note.seed,
+                "cents": note.cents,
                 "truncated": note.truncated,
             }
             for path, note in zip(paths, notes, strict=True)
@@ -172,6 +174,7 @@ def _add_note(parser: argparse.ArgumentParser) -> None:
         help=f"notes of a morph, both ends included (default {DEFAULT_STEPS})",
     )
     remarks = {"pitch": " (default %(default)s: C4)", "velocity": SHOWN, "seconds": SHOWN}
+    remarks["cents"] = ": a number, or a bend as points SECONDS:CENTS with commas between" + SHOWN
     options.add_number_options(group, remarks, remarks)
 
 
