@@ -113,7 +113,7 @@ def random_player(rng: random.Random, engine: EnginePool, bundle: Bundle) -> Pla
         seed=rng.getrandbits(64),
         sampling=sampling,
         # Some are played live: they wait for real time now and then while others go on.
-        lead_frames=rng.choice([None, None, None, 5]) if held < rate / 2 else None,
+        frames_ahead=rng.choice([None, None, None, 5]) if held < rate / 2 else None,
     )
     fate = rng.random()
     return Player(

@@ -41,7 +41,7 @@ class LatentsOnlyCodec(Codec):
     def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
         raise NotImplementedError
 
-    def decode(self, codes: Tensor) -> Tensor:
+    def decode(self, codes: Tensor, *_: Tensor | None, **__: Tensor | None) -> Tensor:
         raise NotImplementedError
 
     def latents(self, codes: Tensor) -> Tensor:

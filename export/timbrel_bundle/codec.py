@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,12 +12,21 @@ from timbrel_bundle.audio import checked_mono, resample
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, state_output
+from timbrel_bundle.randomness import MAX_SEED
+from timbrel_bundle.request_fields import NO_BENDS, Cents, is_unbent
 from timbrel_bundle.runtime import session_options
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Audio: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint16]
 State: TypeAlias = dict[str, npt.NDArray[Any]]
+
+SEED, CENTS, LEVEL_DB = "seed", "cents", "level_db"
+EXPRESSION_TYPES = {SEED: "tensor(int64)", CENTS: "tensor(float)", LEVEL_DB: "tensor(float)"}
+"""Inputs of the decoder's graph beside the codes and the state; older bundles lack them."""
+
+PerFrame: TypeAlias = float | npt.NDArray[np.floating[Any]]
+"""One number for all frames, or one a frame [t]."""
 
 TENSOR_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
 """onnxruntime's names of the dtypes that a state may have."""
@@ -27,7 +36,12 @@ PITCH_UNKNOWN = 0.0
 
 
 class CodecDecoder:
-    """Turns codes into audio. Safe to share between threads; a stream belongs to one."""
+    """Turns codes into audio. Safe to share between threads; a stream belongs to one.
+
+    A note's `seed` decides its noise and where its waves begin: the same seed gives the same sound. `cents`
+    and `level_db` bend it and make it louder; a frame's value is reached at the frame's end, in a glide from
+    where the frame before ended, and beyond 2400 cents a bend is held there.
+    """
 
     def __init__(self, bundle: Bundle, n_threads: int = 0) -> None:
         """Loads the decoder's graph.
@@ -46,6 +60,7 @@ class CodecDecoder:
             CODEC_DECODER, options=session_options(n_threads), inputs=["codes", *names], outputs=self._outputs
         )
         self._path = bundle.path / CODEC_DECODER
+        self._expression = self._expression_inputs()
         self._check_state_inputs()
         self._check_output_types()
 
@@ -54,20 +69,43 @@ class CodecDecoder:
         """Samples per second of the audio it gives."""
         return self.spec.sample_rate
 
-    def decode(self, codes: npt.NDArray[np.integer[Any]]) -> Audio:
-        """Audio float32 [T * hop_length] of a whole note's codes [T, K].
+    @property
+    def bends(self) -> bool:
+        """Whether cents do something."""
+        return self.spec.bends
+
+    def decode(
+        self,
+        codes: npt.NDArray[np.integer[Any]],
+        seed: int = 0,
+        cents: Cents = 0.0,
+        level_db: PerFrame = 0.0,
+    ) -> Audio:
+        """Audio float32 [(T - lead_frames) * hop_length] of a whole note's codes [T, K].
+
+        Args:
+            seed: 0..2^64-1.
+            cents: a bend.
+            level_db: for all frames, or [T].
 
         Raises:
-            ValueError: the codes have another shape or type, or one is out of range.
+            ValueError: the codes have another shape or type, or one is out of range; so of cents and levels;
+                or the codec knows none.
             BundleError: the graph fails.
         """
         # In one run: one more, for the end alone, would take a fifth of the time.
-        (audio,) = decode_together([CodecChunk(self.stream(), codes, last=True)])
+        (audio,) = decode_together([CodecChunk(self.stream(seed, cents), codes, True, level_db=level_db)])
         return audio
 
-    def stream(self) -> CodecStream:
-        """A stream for one note, to be fed frames as they come."""
-        return CodecStream(self)
+    def stream(self, seed: int = 0, cents: Cents = 0.0) -> CodecStream:
+        """A stream for one note, to be fed frames as they come.
+
+        Raises:
+            ValueError: the seed is out of range, or the codec does not bend, and there is a bend.
+        """
+        if not (self.bends or is_unbent(cents)):
+            raise ValueError(NO_BENDS)
+        return CodecStream(self, seed, cents)
 
     def initial_state(self) -> State:
         """The graph's state at the start of a note: zeros, by input name, each [1, ...]."""
@@ -76,14 +114,24 @@ class CodecDecoder:
             for state in self.spec.decoder_state
         }
 
-    def run(self, codes: npt.NDArray[np.integer[Any]], state: State) -> tuple[Audio, State]:
+    def run(
+        self,
+        codes: npt.NDArray[np.integer[Any]],
+        state: State,
+        expression: Mapping[str, npt.NDArray[Any]] | None = None,
+    ) -> tuple[Audio, State]:
         """Runs the graph on codes [B, t, K] of B notes, t >= 1, whose states are stacked: lagging audio
         [B, t * hop_length], and the states after.
+
+        Args:
+            expression: seed int64 [B], cents and level_db float32 [B, t], by name; by default zeros. What the
+                graph does not take is left out.
 
         Raises:
             BundleError: the graph fails, or gives other shapes.
         """
-        feeds = {"codes": codes.astype(np.int64), **state}
+        given = no_expression(*codes.shape[:2]) if expression is None else expression
+        feeds = {"codes": codes.astype(np.int64), **state, **{name: given[name] for name in self._expression}}
         try:
             audio, *after = self._session.run(self._outputs, feeds)
         except Exception as error:  # onnxruntime's exceptions share no base class of their own
@@ -100,6 +148,23 @@ class CodecDecoder:
                     self._path, f"gives the state {name!r} the shape {list(states[name].shape)}"
                 )
         return audio, states
+
+    def check_expression(self, cents: npt.NDArray[np.float32], level_db: npt.NDArray[np.float32]) -> None:
+        """Raises ValueError where these ask for what the codec cannot do."""
+        if cents.any() and not self.bends:
+            raise ValueError(NO_BENDS)
+        if level_db.any() and LEVEL_DB not in self._expression:
+            raise ValueError("this bundle's codec takes no level: leave it at 0 dB, or scale the audio")
+
+    def _expression_inputs(self) -> list[str]:
+        """The names of those that the graph has."""
+        types = {given.name: given.type for given in self._session.get_inputs()}
+        for name, wanted in EXPRESSION_TYPES.items():
+            if types.get(name, wanted) != wanted:
+                raise BundleError(self._path, f"has the input {name!r} as {types[name]}, not {wanted}")
+        if self.spec.bends and CENTS not in types:
+            raise BundleError(self._path, "has no input 'cents', and the manifest says that it bends")
+        return [name for name in EXPRESSION_TYPES if name in types]
 
     def _check_state_inputs(self) -> None:
         inputs = {given.name: given for given in self._session.get_inputs()}
@@ -125,24 +190,40 @@ class CodecStream:
     """One note on its way from codes to audio.
 
     All that `push` and `finish` return, joined, is what `CodecDecoder.decode` gives, but for rounding: the
-    graph's lag is taken off the start, and made up for at the end with frames of silence.
+    graph's lag, and the frames that hold no sound, are taken off the start; the lag is made up for at the end
+    with frames of silence.
     """
 
-    def __init__(self, decoder: CodecDecoder) -> None:
+    def __init__(self, decoder: CodecDecoder, seed: int = 0, cents: Cents = 0.0) -> None:
         """Use `CodecDecoder.stream`."""
+        spec = decoder.spec
+        if not 0 <= seed <= MAX_SEED:
+            raise ValueError(f"seed {seed}: 0 to {MAX_SEED} are allowed")
         self._decoder = decoder
+        self._seed = np.uint64(seed).astype(np.int64)  # the same bits
+        self._cents = _points(cents)
+        self._n_pushed = 0  # frames
         self._state = decoder.initial_state()
-        self._n_to_drop = decoder.spec.delay_samples  # of the lag, still to come
-        self._n_owed = 0  # samples of the frames pushed that have not been returned
+        self._n_lead_samples = spec.lead_frames * spec.hop_length
+        self._n_to_drop = self._n_lead_samples + spec.delay_samples  # still to come
+        self._n_owed = -self._n_lead_samples  # samples of the frames pushed that have not been returned
+        self._expressed = np.zeros((2, 1), dtype=np.float32)  # the last frame's cents and level
         self._finished = False
 
-    def push(self, codes: npt.NDArray[np.integer[Any]]) -> Audio:
+    def push(
+        self, codes: npt.NDArray[np.integer[Any]], cents: PerFrame = 0.0, level_db: PerFrame = 0.0
+    ) -> Audio:
         """Takes the next frames [t, K], t >= 0, and returns what audio is ready: float32, any length from 0.
 
+        Args:
+            cents: on top of the stream's bend, [t] or for all; the sum is held within 2400 either way.
+            level_db: [t] or for all.
+
         Raises:
-            ValueError: the stream is finished, the codes have another shape or type, or one is out of range.
+            ValueError: the stream is finished, the codes have another shape or type, or one is out of range;
+                so of cents and levels; or the codec knows none.
         """
-        return decode_together([CodecChunk(self, codes)])[0]
+        return decode_together([CodecChunk(self, codes, False, cents, level_db)])[0]
 
     def finish(self) -> Audio:
         """Ends the note and returns the rest of its audio: float32, any length from 0."""
@@ -151,26 +232,33 @@ class CodecStream:
         nothing = np.zeros((0, self._decoder.spec.n_codebooks), dtype=np.uint16)
         return decode_together([CodecChunk(self, nothing, last=True)])[0]
 
-    def _begin(self, codes: npt.NDArray[np.integer[Any]], last: bool) -> Codes:
-        """The frames [t, K] to run for these: behind the last, silence that flushes the graph."""
+    def _begin(self, chunk: CodecChunk) -> _Frames:
+        """The frames to run for a chunk: behind the last, silence that flushes the graph."""
         if self._finished:
             raise ValueError("the stream is finished: start another for the next note")
         spec = self._decoder.spec
-        frames = checked_codes(codes, spec)
-        self._n_owed += len(frames) * spec.hop_length
-        self._finished = last
-        if not last or self._n_owed == 0:
-            return frames
-        n_flush = -(-spec.delay_samples // spec.hop_length)
-        silence = np.tile(np.array(spec.silence, dtype=np.uint16), (n_flush, 1))
-        return np.concatenate([frames, silence])
+        codes = checked_codes(chunk.codes, spec)
+        cents = _per_frame(chunk.cents, len(codes), CENTS)
+        cents = cents + _cents_at(self._cents, spec, self._n_pushed, len(codes))
+        expressed = np.stack([cents, _per_frame(chunk.level_db, len(codes), LEVEL_DB)])
+        self._decoder.check_expression(*expressed)
+        self._n_pushed += len(codes)
+        self._n_owed += len(codes) * spec.hop_length
+        self._finished = chunk.last
+        if len(codes):
+            self._expressed = expressed[:, -1:]
+        if chunk.last and self._n_owed > 0:
+            n_flush = -(-spec.delay_samples // spec.hop_length)
+            codes = np.concatenate([codes, np.tile(np.array(spec.silence, dtype=np.uint16), (n_flush, 1))])
+            expressed = np.concatenate([expressed, np.repeat(self._expressed, n_flush, axis=1)], axis=1)
+        return _Frames(codes, *expressed)
 
     def _end(self, audio: Audio, state: State) -> Audio:
         """Takes the lagging audio [t * hop_length] of a run and returns the part of it that is ready."""
         self._state = state
         n_dropped = min(self._n_to_drop, len(audio))
         self._n_to_drop -= n_dropped
-        ready = audio[n_dropped:][: self._n_owed]
+        ready = audio[n_dropped:][: max(0, self._n_owed)]
         self._n_owed -= len(ready)
         return ready
 
@@ -183,6 +271,18 @@ class CodecChunk(NamedTuple):
     """[t, K], t >= 0."""
     last: bool = False
     """The note ends with them: `push` and `finish` in one."""
+    cents: PerFrame = 0.0
+    """[t]"""
+    level_db: PerFrame = 0.0
+    """[t]"""
+
+
+class _Frames(NamedTuple):
+    """What the graph is run on."""
+
+    codes: Codes
+    cents: npt.NDArray[np.float32]
+    level_db: npt.NDArray[np.float32]
 
 
 def decode_together(chunks: Sequence[CodecChunk]) -> list[Audio]:
@@ -195,22 +295,27 @@ def decode_together(chunks: Sequence[CodecChunk]) -> list[Audio]:
     """
     if len({id(chunk.stream) for chunk in chunks}) < len(chunks):
         raise ValueError("a stream comes twice: its chunks have to be decoded one after the other")
-    frames = [chunk.stream._begin(chunk.codes, chunk.last) for chunk in chunks]
+    frames = [chunk.stream._begin(chunk) for chunk in chunks]
     audio: list[Audio] = [np.zeros(0, dtype=np.float32) for _ in chunks]
-    for n_frames in sorted({len(each) for each in frames} - {0}):
-        group = [index for index, each in enumerate(frames) if len(each) == n_frames]
+    for n_frames in sorted({len(each.codes) for each in frames} - {0}):
+        group = [index for index, each in enumerate(frames) if len(each.codes) == n_frames]
         streams = [chunks[index].stream for index in group]
-        ready = _run_together(streams, np.stack([frames[index] for index in group]))
+        ready = _run_together(streams, [frames[index] for index in group])
         for index, samples in zip(group, ready, strict=True):
             audio[index] = samples
     return audio
 
 
-def _run_together(streams: Sequence[CodecStream], codes: Codes) -> list[Audio]:
-    """One run for codes [B, t, K] of B streams."""
+def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> list[Audio]:
+    """One run for equally many frames of each of B streams."""
     names = streams[0]._state
     stacked = {name: np.concatenate([stream._state[name] for stream in streams]) for name in names}
-    audio, after = streams[0]._decoder.run(codes, stacked)
+    expression = {
+        SEED: np.array([stream._seed for stream in streams]),
+        CENTS: np.stack([each.cents for each in frames]),
+        LEVEL_DB: np.stack([each.level_db for each in frames]),
+    }
+    audio, after = streams[0]._decoder.run(np.stack([each.codes for each in frames]), stacked, expression)
     # Copies, so that a stream does not keep what belongs to the others alive.
     states = [{name: rows[[row]] for name, rows in after.items()} for row in range(len(streams))]
     return [stream._end(*each) for stream, *each in zip(streams, audio, states, strict=True)]
@@ -247,6 +352,48 @@ class CodecEncoder:
         feeds = {"audio": samples[None], "pitch": np.array([hint], dtype=np.float32)}
         (codes,) = self._session.run(["codes"], feeds)
         return np.asarray(codes[0], dtype=np.uint16)
+
+
+def frame_cents(cents: Cents, spec: pb.CodecSpec, first: int, n_frames: int) -> npt.NDArray[np.float32]:
+    """A bend at the ends of frames `first` on of a note, float32 [n_frames], in the time that is heard."""
+    return _cents_at(_points(cents), spec, first, n_frames)
+
+
+def _points(cents: Cents) -> npt.NDArray[np.float64]:
+    """A bend as an array: [] of one number, or [N, 2]. Raises ValueError where it is none."""
+    points = np.array(list(cents) if isinstance(cents, Iterable) else cents, dtype=np.float64)
+    if points.ndim and points.shape != (len(points), 2) and points.size:
+        raise ValueError(f"cents of shape {list(points.shape)}: a number, or points [N, 2], is needed")
+    return points if points.size else np.zeros(())
+
+
+def _cents_at(
+    points: npt.NDArray[np.float64], spec: pb.CodecSpec, first: int, n_frames: int
+) -> npt.NDArray[np.float32]:
+    if not points.ndim:
+        return np.full(n_frames, points, dtype=np.float32)
+    ends = np.maximum(np.arange(first + 1, first + n_frames + 1) - spec.lead_frames, 0)
+    values = np.interp(ends * (spec.hop_length / spec.sample_rate), points[:, 0], points[:, 1])
+    return values.astype(np.float32)
+
+
+def no_expression(n_notes: int, n_frames: int) -> dict[str, npt.NDArray[Any]]:
+    """Zeros for the expression of `CodecDecoder.run`."""
+    return {
+        SEED: np.zeros(n_notes, dtype=np.int64),
+        CENTS: np.zeros((n_notes, n_frames), dtype=np.float32),
+        LEVEL_DB: np.zeros((n_notes, n_frames), dtype=np.float32),
+    }
+
+
+def _per_frame(values: PerFrame, n_frames: int, name: str) -> npt.NDArray[np.float32]:
+    """One value a frame, float32 [n_frames]. Raises ValueError where they are none."""
+    array = np.asarray(values, dtype=np.float32)
+    if array.shape not in ((), (n_frames,)):
+        raise ValueError(f"{name} of shape {list(array.shape)}: one number, or [{n_frames}], is needed")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} that are not finite: numbers are needed")
+    return np.broadcast_to(array, (n_frames,))
 
 
 def checked_codes(codes: npt.NDArray[np.integer[Any]], spec: pb.CodecSpec) -> Codes:

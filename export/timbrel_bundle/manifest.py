@@ -30,6 +30,7 @@ MOST: Mapping[str, Mapping[str, int]] = {
         "n_codebooks": 64,
         "codebook_size": MAX_CODEBOOK_SIZE,
         "delay_samples": 2**20,
+        "lead_frames": 2**10,
     },
     "model": {
         "n_kv_heads": 256,
@@ -96,6 +97,16 @@ def describe_file(path: Path | str) -> pb.BundleFile:
     )
 
 
+def held_frames(seconds: float, codec: pb.CodecSpec) -> int:
+    """Frames with the key down of a note that is heard to be held for so long."""
+    return max(1, round(seconds * codec.sample_rate / codec.hop_length)) + codec.lead_frames
+
+
+def heard_seconds(n_frames: int, codec: pb.CodecSpec) -> float:
+    """Seconds that the first frames of a note are heard."""
+    return max(0, n_frames - codec.lead_frames) * codec.hop_length / codec.sample_rate
+
+
 def bundle_hash(files: Iterable[pb.BundleFile]) -> str:
     """SHA-256, in hex, over the sorted "name sha256" lines: names a whole bundle."""
     lines = sorted(f"{file.name} {file.sha256}\n" for file in files)
@@ -135,6 +146,8 @@ def _size_faults(manifest: pb.Manifest) -> Iterator[str]:
         yield f"gives codec.sample_rate {codec.sample_rate}, {LEAST_SAMPLE_RATE} is the least"
     if model.max_frames * codec.hop_length > MAX_SAMPLES:
         yield f"has notes of {model.max_frames * codec.hop_length} samples, {MAX_SAMPLES} are the most"
+    if codec.lead_frames and codec.lead_frames >= model.max_frames:
+        yield f"has notes of {model.max_frames} frames, the first {codec.lead_frames} of which hold no sound"
     n_cached = 2 * model.n_decoder_layers * model.n_kv_heads * model.head_dim * model.max_positions
     if 4 * n_cached > MOST_CACHE_BYTES:
         yield f"has notes whose cache takes {4 * n_cached} bytes, {MOST_CACHE_BYTES} are the most"

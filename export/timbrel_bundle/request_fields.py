@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard
@@ -26,6 +26,14 @@ MIN_SAMPLE_RATE = 8000
 """Hz. Of a recording to be located: below the telephone's, nothing of a timbre is left."""
 
 MAX_PITCH = 127
+
+Cents: TypeAlias = float | Sequence[tuple[float, float]]
+"""A bend: so many cents throughout, or lines through points (seconds since the note began, cents), level
+before the first and behind the last."""
+
+MAX_CENTS_POINTS = 4096
+
+NO_BENDS = "the bundle's codec does not bend notes; leave the cents at 0"
 SEED_BITS = 32
 """A seed that a client draws has as many: few enough digits to be typed again, and exact in JavaScript."""
 
@@ -57,6 +65,9 @@ class RequestField:
     sampling: bool = False
     """True of those that are fields of `SamplingSettings`."""
 
+    curve: bool = False
+    """True where the value may change while the note sounds: see `Cents`."""
+
     off: float | None = None
     """The value at which a sampling parameter that was added later does nothing: the keys of libraries leave
     it out, and what was written before there was the parameter is read as having it."""
@@ -77,6 +88,8 @@ class RequestField:
         if value is None and not self.required:
             return None
         low, high = self.range(ranges)
+        if self.curve and not is_finite(value):
+            return _points_fault(value, low, high)
         if self.kind is int:
             return _whole_fault(value, int(low), int(high), self.noun)
         if is_finite(value) and (low < value if self.above_low else low <= value) and value <= high:
@@ -96,6 +109,9 @@ REQUEST_FIELDS = (
     ),
     RequestField("seconds", float, "how long the key is held", default=2.0, required=True),
     RequestField("seed", int, "for the same note again", "seed", low=0, high=MAX_SEED),
+    RequestField(
+        "cents", float, "how far from its pitch it sounds", low=-2400.0, high=2400.0, default=0.0, curve=True
+    ),
     RequestField(
         "temperature", float, "0 always takes the most likely code", low=0.0, high=2.0, sampling=True
     ),
@@ -187,6 +203,9 @@ def check_request(
     seconds: float,
     sampling: SamplingSettings | pb.Sampling | None = None,
     seed: int | None = None,
+    cents: Cents = 0.0,
+    *,
+    bends: bool = True,
 ) -> list[Violation]:
     """Lists what is wrong with a request for a note, as (field, description); [] where all is well.
 
@@ -198,13 +217,17 @@ def check_request(
         seconds: how long the key is held.
         sampling: None, or None in a field, takes the server's default.
         seed: None lets the server draw one.
+        cents: how the note is bent.
+        bends: whether the bundle's codec does that (CodecSpec's bends).
     """
     if isinstance(sampling, pb.Sampling):
         sampling = SamplingSettings.from_pb(sampling)
     drawn = (sampling or SamplingSettings()).to_dict()
-    values = {"pitch": pitch, "velocity": velocity, "seconds": seconds, "seed": seed, **drawn}
+    values = {"pitch": pitch, "velocity": velocity, "seconds": seconds, "seed": seed, "cents": cents, **drawn}
     faults = [("timbre", _timbre_fault(timbre))]
     faults += [(field.path, field.fault(values[field.name], ranges)) for field in REQUEST_FIELDS]
+    if not bends and not is_unbent(cents):
+        faults.append(("cents", NO_BENDS))
     return [(path, fault) for path, fault in faults if fault]
 
 
@@ -238,6 +261,31 @@ def _timbre_fault(timbre: Sequence[float] | None) -> str | None:
 def _hint_fault(pitch: float) -> str | None:
     if not is_finite(pitch) or not 0 < pitch <= MAX_PITCH:
         return f"{_show(pitch)} is not a MIDI note number; above 0 and up to {MAX_PITCH} is, or none at all"
+    return None
+
+
+def is_unbent(cents: Cents) -> bool:
+    """Tells whether the bend is none. Its faults are another question."""
+    return not cents if is_finite(cents) else not isinstance(cents, Iterable) or not list(cents)
+
+
+def _points_fault(value: object, low: float, high: float) -> str | None:
+    points = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else None
+    needed = f"a number of {low:g} to {high:g}, or points (seconds, cents), is needed"
+    if points is None:
+        return f"{_show(value)} is no bend; {needed}"
+    if len(points) > MAX_CENTS_POINTS:
+        return f"has {len(points)} points; up to {MAX_CENTS_POINTS} are allowed"
+    before = 0.0
+    for point in points:
+        pair = tuple(point) if isinstance(point, Iterable) else ()
+        if len(pair) != 2 or not all(map(is_finite, pair)):
+            return f"{_show(point)} is no point of a bend; {needed}"
+        if pair[0] < before:
+            return f"{_show(pair)} comes after {before:.7g} s; points are given in order, from 0 s on"
+        if not low <= pair[1] <= high:
+            return f"{_show(pair[1])} is not allowed; {low:g} to {high:g} is"
+        before = pair[0]
     return None
 
 

@@ -15,6 +15,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import Audio, CodecEncoder, Codes
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.layout import TIMBRE_ENCODER
+from timbrel_bundle.manifest import heard_seconds
 from timbrel_bundle.runtime import session_options
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -118,7 +119,7 @@ def prepare_recording(
 
 def longest_seconds(manifest: pb.Manifest) -> float:
     """Returns how long a bundle's notes last at most."""
-    return manifest.model.max_frames * manifest.codec.hop_length / manifest.codec.sample_rate
+    return heard_seconds(manifest.model.max_frames, manifest.codec)
 
 
 def fold(channels: Audio) -> Audio:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,6 +37,8 @@ MAX_TIMBRE_DIFFERENCE = 1e-3
 """Largest difference of a point on the timbre map."""
 MIN_EQUAL_CODES = 0.95
 """Share of codes that must be equal: a residual quantizer passes a flip on to all later codebooks."""
+MAX_BENT_CENTS = 1200.0
+LEVEL_RANGE_DB = (-20.0, 0.0)
 CHUNK_FRAMES = 5
 """Frames decoded at a time: the state must carry over."""
 
@@ -143,6 +146,8 @@ def _check_codec(
 def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[np.uint16]]) -> float:
     """Largest difference of any sample between a client's decoder, fed in chunks, and the codec.
 
+    Notes are played as they were coded, and bent and swelling at random, with a seed.
+
     Args:
         codec: the PyTorch codec.
         bundle: holds its graph.
@@ -153,10 +158,19 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
     """
     decoder = CodecDecoder(bundle)
     worst = 0.0
-    for codes in notes:
-        expected = codec.decode(torch.from_numpy(codes.astype(np.int64))[None])[0].numpy()
-        stream = decoder.stream()
-        chunks = [stream.push(codes[at : at + CHUNK_FRAMES]) for at in range(0, len(codes), CHUNK_FRAMES)]
+    random = np.random.default_rng(0)
+    for codes, is_plain in itertools.product(notes, (True, False)):
+        bend = 0.0 if is_plain or not codec.bends else MAX_BENT_CENTS
+        cents = random.uniform(-bend, bend, len(codes)).astype(np.float32)
+        level = random.uniform(*((0.0, 0.0) if is_plain else LEVEL_RANGE_DB), len(codes)).astype(np.float32)
+        seed = 0 if is_plain else int(random.integers(2**63))
+        given = (codes.astype(np.int64)[None], np.array([seed]), cents[None], level[None])
+        expected = codec.decode(*map(torch.from_numpy, given))[0].numpy()
+        stream = decoder.stream(seed)
+        chunks = [
+            stream.push(codes[at:end], cents[at:end], level[at:end])
+            for at, end in ((at, at + CHUNK_FRAMES) for at in range(0, len(codes), CHUNK_FRAMES))
+        ]
         found = np.concatenate([*chunks, stream.finish()])
         if found.shape != expected.shape:
             raise ParityError(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
 from timbrel_export.onnx_export import WeightFile, export_program, save_graph, save_weights
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.codec.interface import Codec
+from timbrel_training.codec.interface import Codec, Expression
 
 
 class EncoderGraph(nn.Module):
@@ -29,15 +29,18 @@ class EncoderGraph(nn.Module):
 
 
 class DecoderGraph(nn.Module):
-    """codes [B, T, K] and the state -> audio [B, T * hop_length] and the state after."""
+    """codes [B, T, K], an expression and the state -> audio [B, T * hop_length] and the state after."""
 
     def __init__(self, codec: Codec) -> None:
         super().__init__()
         self.codec = codec
         self.names = list(codec.initial_state(1))
 
-    def forward(self, codes: Tensor, state: list[Tensor]) -> tuple[Tensor, ...]:
-        audio, after = self.codec.decode_chunk(codes, dict(zip(self.names, state, strict=True)))
+    def forward(
+        self, codes: Tensor, seed: Tensor, cents: Tensor, level_db: Tensor, state: list[Tensor]
+    ) -> tuple[Tensor, ...]:
+        before = dict(zip(self.names, state, strict=True))
+        audio, after = self.codec.decode_chunk(codes, Expression(seed, cents, level_db), before)
         return audio, *after.values()
 
 
@@ -98,6 +101,8 @@ def describe_codec(codec: Codec) -> pb.CodecSpec:
         n_codebooks=codec.n_codebooks,
         codebook_size=codec.codebook_size,
         delay_samples=codec.delay_samples,
+        lead_frames=codec.lead_frames,
+        bends=codec.bends,
         silence=codec.silence().tolist(),
         decoder_state=[
             pb.StateTensor(name=name, shape=tensor.shape[1:], dtype=str(tensor.dtype).removeprefix("torch."))
@@ -112,10 +117,16 @@ def _export_decoder(codec: Codec, path: Path, weights: WeightFile) -> None:
     codes = codec.silence().expand(2, 3, -1).contiguous()
     program = export_program(
         DecoderGraph(codec),
-        (codes, list(state.values())),
-        input_names=["codes", *state],
+        (codes, *Expression.of(codes), list(state.values())),
+        input_names=["codes", *Expression._fields, *state],
         output_names=["audio", *(f"{name}_out" for name in state)],
-        dynamic_shapes=({0: batch, 1: frames}, [{0: batch} for _ in state]),
+        dynamic_shapes=(
+            {0: batch, 1: frames},
+            {0: batch},
+            {0: batch, 1: frames},
+            {0: batch, 1: frames},
+            [{0: batch} for _ in state],
+        ),
     )
     save_graph(program, path, weights)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnxruntime as ort
 
-from timbrel_bundle.codec import TENSOR_TYPES
+from timbrel_bundle.codec import CENTS, EXPRESSION_TYPES, LEVEL_DB, SEED, TENSOR_TYPES
 from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_export.errors import InterfaceError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -114,7 +114,12 @@ def codec_encoder_interface(codec: pb.CodecSpec) -> Interface:
 def codec_decoder_interface(codec: pb.CodecSpec) -> Interface:
     """codec_decoder.onnx."""
     state = [(each.name, TENSOR_TYPES[each.dtype], (None, *each.shape)) for each in codec.decoder_state]
-    inputs = (Port("codes", INT64, (None, None, codec.n_codebooks)), *(Port(*each) for each in state))
+    shapes = {SEED: (None,), CENTS: (None, None), LEVEL_DB: (None, None)}
+    inputs = (
+        Port("codes", INT64, (None, None, codec.n_codebooks)),
+        *(Port(name, kind, shapes[name]) for name, kind in EXPRESSION_TYPES.items()),
+        *(Port(*each) for each in state),
+    )
     outputs = (Port("audio", FLOAT, (None, None)), *(Port(f"{n}_out", t, s) for n, t, s in state))
     return Interface(inputs, outputs)
 

@@ -121,6 +121,7 @@ def _ranges(description: dict[str, Any], model: NoteTransformer) -> pb.RequestRa
     """
     ranges, frame_rate = description["ranges"], float(description["frame_rate"])
     shortest, seconds_max = ranges["held_seconds"]
+    longest = (model.config.max_frames - int(description.get("lead_frames", 0))) / frame_rate
     seconds_min = math.ceil(round(100 * (shortest - 0.5 / frame_rate), 6)) / 100
     return pb.RequestRanges(
         pitch_min=ranges["pitch"][0],
@@ -128,7 +129,7 @@ def _ranges(description: dict[str, Any], model: NoteTransformer) -> pb.RequestRa
         velocity_min=ranges["velocity"][0],
         velocity_max=ranges["velocity"][1],
         seconds_min=max(seconds_min, 0.01),
-        seconds_max=round(min(seconds_max, model.config.max_frames / frame_rate), 3),
+        seconds_max=round(min(seconds_max, longest), 3),
     )
 
 

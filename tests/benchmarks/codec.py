@@ -78,16 +78,19 @@ class TorchCodecStep:
     def __init__(self, codec: Any, codes: npt.NDArray[np.int64]) -> None:
         import torch
 
+        from timbrel_training.codec.interface import Expression
+
         self._torch, self._codec = torch, codec
         self._codes = torch.from_numpy(codes)
         with torch.inference_mode():
+            self._plain = Expression.of(self._codes)
             start = codec.initial_state(len(codes))
-            self.first, self._state = codec.decode_chunk(self._codes, start)
+            self.first, self._state = codec.decode_chunk(self._codes, self._plain, start)
 
     def run(self) -> None:
         """Runs it once."""
         with self._torch.inference_mode():
-            self._codec.decode_chunk(self._codes, self._state)
+            self._codec.decode_chunk(self._codes, self._plain, self._state)
 
 
 def open_torch_codec(bundle: Bundle, n_threads: int) -> Any:

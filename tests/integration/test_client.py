@@ -33,7 +33,53 @@ def test_a_note_sounds_as_its_codes_decode(client: timbrel.Client, tiny_bundle: 
     assert note.codes.dtype == np.uint16 and note.codes.shape[1] == codec.n_codebooks
     assert note.audio.dtype == np.float32 and len(note.audio) == len(note.codes) * codec.hop_length
     assert note.sample_rate == codec.sample_rate
-    np.testing.assert_array_equal(note.audio, CodecDecoder(bundle).decode(note.codes))
+    np.testing.assert_array_equal(note.audio, CodecDecoder(bundle).decode(note.codes, seed=1))
+    np.testing.assert_array_equal(note.audio, client.decode(note.codes, note.seed))
+    assert np.abs(note.audio - client.decode(note.codes, seed=2)).max() > 1e-3
+
+
+def test_a_bend_changes_the_sound_and_not_the_codes(client: timbrel.Client) -> None:
+    curve = [(0.0, 0.0), (0.3, 200.0)]
+    plain, bent = (client.generate("Violin", seconds=0.5, seed=1, cents=cents) for cents in (0.0, curve))
+    np.testing.assert_array_equal(plain.codes, bent.codes)
+    assert bent.cents == curve and "cents=[" in repr(bent) and "cents" not in repr(plain)
+    assert np.abs(plain.audio - bent.audio).max() > 0.05
+    np.testing.assert_array_equal(bent.audio, client.decode(bent.codes, bent.seed, curve))
+    np.testing.assert_allclose(
+        client.decode(bent.codes, 1, curve, level_db=-6.0), bent.audio * 10 ** (-6 / 20), atol=1e-4
+    )
+    streamed = np.concatenate(list(client.stream("Violin", seconds=0.5, seed=1, cents=curve)))
+    np.testing.assert_allclose(streamed, bent.audio, atol=1e-4)
+    many = [timbrel.NoteRequest("Violin", seconds=0.5, seed=1, cents=cents) for cents in (-50, curve)]
+    first, second = client.generate_many(many)
+    assert first.cents == -50 and np.array_equal(second.audio, bent.audio)
+
+
+@pytest.mark.parametrize("cents", [2401, -2401.0, float("nan"), "up", [(0.0,)], [(0.5, 0.0), (0.0, 0.0)]])
+def test_a_bend_that_cannot_be_is_refused_before_anything_is_sent(client: timbrel.Client, cents: Any) -> None:
+    with pytest.raises(timbrel.InvalidRequestError, match="cents: "):
+        client.generate("Violin", cents=cents)
+    with client.play() as player, pytest.raises(timbrel.InvalidRequestError, match="cents: "):
+        player.bend(cents if isinstance(cents, float | int) else "up")
+
+
+def test_a_played_note_is_bent_from_the_next_frame_on(client: timbrel.Client) -> None:
+    with client.play() as player:
+        plain = np.concatenate(list(player.note_on("Violin", 60, seconds=0.5, seed=1)))
+        note = player.note_on("Violin", 60, seconds=0.5, seed=1)
+        parts = [next(note) for _ in range(8)]
+        player.bend(-100.0)
+        note.bend(300.0)
+        parts += list(note)
+        player.bend(0.0)
+        again = np.concatenate(list(player.note_on("Violin", 60, seconds=0.5, seed=1)))
+    n_before = sum(map(len, parts[:8]))
+    bent = np.concatenate(parts)
+    assert len(bent) == len(plain)
+    np.testing.assert_allclose(bent[:n_before], plain[:n_before], atol=1e-4)
+    hop = len(plain) // round(len(plain) / 320)
+    assert np.abs(bent - plain)[n_before : n_before + 2 * hop].max() > 0.01
+    np.testing.assert_allclose(again, plain, atol=1e-4)
 
 
 def test_one_seed_gives_one_note(client: timbrel.Client) -> None:

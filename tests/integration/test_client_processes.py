@@ -364,7 +364,7 @@ def test_an_event_loop_streams_and_locates_as_threads_do(server_address: str) ->
                 chunks = [chunk async for chunk in client.stream("Violin", seconds=0.5, seed=3)]
                 note = blocking.generate("Violin", seconds=0.5, seed=3)
                 assert sum(map(len, chunks)) == len(note.audio)
-                assert (await client.decode(note.codes)).tolist() == note.audio.tolist()
+                assert (await client.decode(note.codes, note.seed)).tolist() == note.audio.tolist()
                 assert await client.locate(note.audio, note.sample_rate) == blocking.locate(
                     note.audio, note.sample_rate
                 )

@@ -160,6 +160,7 @@ ABSURD: dict[str, tuple[Spoil, str]] = {
         "axes",
     ),
     "a delay of hours": (_set("codec", delay_samples=2**32 - 1), "delay_samples"),
+    "a lead of hours": (_set("codec", lead_frames=2**32 - 1), "lead_frames"),
     "keys held for ever": (lambda manifest: setattr(manifest.ranges, "seconds_max", float("inf")), "seconds"),
     "no number": (lambda manifest: setattr(manifest.ranges, "seconds_max", float("nan")), "seconds"),
     "an hour a sample": (_set("codec", sample_rate=1), "sample_rate 1,"),

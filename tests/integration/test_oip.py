@@ -109,6 +109,7 @@ class TestTritonclient:
             ["VELOCITY", "INT32", [-1, 1]],
             ["SECONDS", "FP32", [-1, 1]],
             ["SEED", "UINT64", [-1, 1]],
+            ["CENTS", "FP32", [-1, 1]],
             ["TEMPERATURE", "FP32", [-1, 1]],
             ["TOP_K", "INT32", [-1, 1]],
             ["TOP_P", "FP32", [-1, 1]],
@@ -137,8 +138,8 @@ class TestTritonclient:
         sound = np.array(heard["infer"]["audio"], np.float32)
         hop = codec.spec.hop_length
         assert sound.shape == (3, hop * max(len(codes) for codes in expected))
-        for row, codes in zip(sound, expected, strict=True):
-            np.testing.assert_allclose(row[: hop * len(codes)], codec.decode(codes), atol=1e-4)
+        for row, codes, (*_, seed) in zip(sound, expected, NOTES, strict=True):
+            np.testing.assert_allclose(row[: hop * len(codes)], codec.decode(codes, seed), atol=1e-4)
             assert not row[hop * len(codes) :].any()
 
     def test_a_stream_answers_chunk_by_chunk_and_survives_a_bad_request(
@@ -146,7 +147,7 @@ class TestTritonclient:
     ) -> None:
         told = heard["stream"]
         np.testing.assert_array_equal(np.array(told["codes"], np.uint16), expected[0])
-        decoded = CodecDecoder(Bundle.open(tiny_bundle)).decode(expected[1])
+        decoded = CodecDecoder(Bundle.open(tiny_bundle)).decode(expected[1], NOTES[1][-1])
         np.testing.assert_allclose(np.array(told["audio"], np.float32), decoded, atol=1e-4)
         assert told["finals"] == ["first", "second", "three"]
         assert told["three"] == 3

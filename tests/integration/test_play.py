@@ -303,7 +303,58 @@ def test_a_played_note_can_be_decoded_at_the_server(tiny_bundle: Path) -> None:
         held = keyboard.last(1).held_seconds
         codes = np.frombuffer(await generate(stub, note(1, seconds=held)), "<u2").reshape(-1, 4)
         heard = np.frombuffer(keyboard.audio(1), "<f4")
-        np.testing.assert_allclose(heard, CodecDecoder(Bundle.open(tiny_bundle)).decode(codes), atol=1e-4)
+        codec = CodecDecoder(Bundle.open(tiny_bundle))
+        np.testing.assert_allclose(heard, codec.decode(codes, seed=1), atol=1e-4)
+
+    played(tiny_bundle, test)
+
+
+def test_a_bend_is_heard_with_the_next_frames(tiny_bundle: Path) -> None:
+    """Of one note, and of all, later ones included; the sound up to then is as it was."""
+    hop = Bundle.open(tiny_bundle).manifest.codec.hop_length
+
+    async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
+        async def bend(note_id: int, cents: float, of_all: bool = False) -> None:
+            await keyboard.call.write(pb.PlayRequest(id=note_id, bend=pb.Bend(cents=cents, all=of_all)))
+
+        await keyboard.on(1, seed=1, lead=0.02, audio=pb.AUDIO_FORMAT_FLOAT32)
+        await keyboard.on(2, seed=2, lead=0.02)
+        await keyboard.until(lambda: len(keyboard.replies[1]) > 5 and keyboard.replies[2])
+        await bend(2, 100.0)  # it is sent as codes
+        await bend(3, 100.0)
+        await bend(1, 2401.0)
+        await keyboard.until(lambda: len(keyboard.refusals) == 3)
+        assert keyboard.refusals == [
+            (2, code_pb2.INVALID_ARGUMENT),
+            (3, code_pb2.NOT_FOUND),
+            (1, code_pb2.INVALID_ARGUMENT),
+        ]
+        await bend(1, 700.0)
+        await bend(0, -200.0, of_all=True)
+        n_before = len(keyboard.replies[1])
+        await keyboard.until(lambda: len(keyboard.replies[1]) > n_before + 5)
+        await keyboard.on(4, seed=4, audio=pb.AUDIO_FORMAT_FLOAT32, seconds=0.3)
+        await keyboard.close()
+        codec = CodecDecoder(Bundle.open(tiny_bundle))
+        for note_id, cents in ((1, 500.0), (4, -200.0)):
+            held = keyboard.last(note_id).held_seconds
+            data = await generate(stub, note(note_id, seconds=held))
+            codes = np.frombuffer(data, "<u2").reshape(-1, 4)
+            heard = np.frombuffer(keyboard.audio(note_id), "<f4")
+            bent = [
+                n_plain
+                for n_plain in range(len(codes))
+                if np.allclose(heard, bent_from(codec, codes, note_id, n_plain, cents), atol=1e-4)
+            ]
+            if note_id == 1:
+                assert len(bent) == 1 and bent[0] * hop >= len(keyboard.replies[1][0].audio) // 4
+            else:
+                assert bent == [0]
+
+    def bent_from(codec: CodecDecoder, codes: Any, seed: int, n_plain: int, cents: float) -> Any:
+        stream = codec.stream(seed)
+        parts = [stream.push(codes[:n_plain]), stream.push(codes[n_plain:], cents), stream.finish()]
+        return np.concatenate(parts)
 
     played(tiny_bundle, test)
 

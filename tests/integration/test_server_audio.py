@@ -18,6 +18,7 @@ from waiting import wait_for_async
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
+from timbrel_bundle.request_fields import Cents
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import default_bundle_path
 from timbrel_server.errors import UnavailableError
@@ -53,10 +54,12 @@ async def audio_of(stub: Any, asked: pb.GenerateRequest, audio: pb.AudioFormat) 
     return b"".join(reply.audio for reply in replies)
 
 
-async def expected_audio(stub: Any, bundle: Bundle, asked: pb.GenerateRequest) -> npt.NDArray[np.float32]:
+async def expected_audio(
+    stub: Any, bundle: Bundle, asked: pb.GenerateRequest, cents: Cents = 0.0
+) -> npt.NDArray[np.float32]:
     data = b"".join(reply.codes.data for reply in await generate(stub, asked))
     codes = np.frombuffer(data, "<u2").reshape(-1, bundle.manifest.codec.n_codebooks)
-    return CodecDecoder(bundle, n_threads=1).decode(codes)
+    return CodecDecoder(bundle, n_threads=1).decode(codes, asked.seed, cents)
 
 
 def test_streamed_samples_are_the_whole_note_decoded_in_any_company(bundle: Bundle) -> None:
@@ -92,6 +95,45 @@ def test_every_format_holds_the_same_sound(tiny_bundle: Path) -> None:
                 samples, sample_rate = soundfile.read(content)
                 assert sample_rate == bundle.manifest.codec.sample_rate
                 np.testing.assert_allclose(samples, np.clip(whole, -1, 1), atol=TOLERANCE)
+
+    run(test)
+
+
+def test_a_bend_is_the_one_that_a_client_decodes(tiny_bundle: Path) -> None:
+    bundle = Bundle.open(tiny_bundle)
+    curve = ((0.1, 0.0), (0.3, 700.0), (0.35, -1200.0))
+    points = [pb.CentsPoint(seconds=seconds, cents=cents) for seconds, cents in curve]
+
+    async def test() -> None:
+        async with serving(tiny_bundle) as (_, stub, _channel):
+            whole = await expected_audio(stub, bundle, note(5), curve)
+            heard = np.frombuffer(await audio_of(stub, note(5, cents=points), pb.AUDIO_FORMAT_FLOAT32), "<f4")
+            np.testing.assert_allclose(heard, whole, atol=TOLERANCE)
+            assert np.abs(heard - await expected_audio(stub, bundle, note(5))).max() > 0.05
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("points", "audio", "fault"),
+    [
+        ([(0.0, 50.0)], pb.AUDIO_FORMAT_UNSPECIFIED, "codes are bent where they are decoded"),
+        ([(0.0, 2401.0)], pb.AUDIO_FORMAT_PCM16, "2401 is not allowed; -2400 to 2400 is"),
+        ([(0.0, float("nan"))], pb.AUDIO_FORMAT_PCM16, "is no point of a bend"),
+        ([(1.0, 0.0), (0.5, 0.0)], pb.AUDIO_FORMAT_PCM16, "points are given in order"),
+        ([(0.0, 0.0)] * 4097, pb.AUDIO_FORMAT_PCM16, "has 4097 points; up to 4096 are allowed"),
+    ],
+)
+def test_a_bend_that_cannot_be_is_refused(
+    tiny_bundle: Path, points: list[tuple[float, float]], audio: pb.AudioFormat, fault: str
+) -> None:
+    cents = [pb.CentsPoint(seconds=seconds, cents=value) for seconds, value in points]
+
+    async def test() -> None:
+        async with serving(tiny_bundle) as (_, stub, _channel):
+            call = stub.Generate(note(1, audio=audio, cents=cents))
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "cents: " in await call.details() and fault in await call.details()
 
     run(test)
 
@@ -200,9 +242,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     plain = CodecDecoder.run
 
-    def counted(self: CodecDecoder, codes: Any, state: Any) -> Any:
+    def counted(self: CodecDecoder, codes: Any, *given: Any) -> Any:
         counts.append(len(codes))
-        return plain(self, codes, state)
+        return plain(self, codes, *given)
 
     monkeypatch.setattr(CodecDecoder, "run", counted)
     return counts

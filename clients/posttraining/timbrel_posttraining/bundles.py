@@ -54,4 +54,5 @@ def token_header(bundle: Bundle, codes_per_semitone: int = 0, code_offset: int =
         codebook_size=codec.codebook_size,
         codes_per_semitone=codes_per_semitone,
         code_offset=code_offset,
+        lead_frames=codec.lead_frames,
     )

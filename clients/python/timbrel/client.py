@@ -23,6 +23,8 @@ from timbrel.progress import bar
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS as DEFAULT_TIMEOUT_SECONDS
 from timbrel.settings import Security
 from timbrel.threads import ThreadedIterator, loop_thread
+from timbrel_bundle.codec import PerFrame
+from timbrel_bundle.request_fields import Cents
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 _Arguments = ParamSpec("_Arguments")
@@ -96,6 +98,7 @@ class Client:
         seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
+        cents: Cents = 0.0,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -113,6 +116,8 @@ class Client:
             seconds: how long the key is held; the release follows. `model().seconds_range` bounds it.
             seed: the same request with the same seed gives the same codes. None: one is drawn here, before
                 anything is sent, and the note's `seed` tells which.
+            cents: how far from its pitch it sounds, -2400..2400: a number, or points (seconds, cents) with
+                lines between them. The codes stay what they are.
             temperature: 0 always takes the most likely code. None: the server's default, as for the next two.
             top_k: draw from the k most likely codes only.
             top_p: draw from the most likely codes that make up this probability only.
@@ -121,7 +126,7 @@ class Client:
             InvalidRequestError: naming every field that is out of range; nothing was sent.
             MissingExtraError: no ONNX runtime is installed to decode with (raised by `Note.audio`).
         """
-        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p, cents)
         return self._run(self._client._generate, note)
 
     @overload
@@ -207,24 +212,34 @@ class Client:
         read = requests if isinstance(requests, list | tuple) else ThreadedIterator(iter(requests))
         return self._generate_many(read, progress, size_of(requests), ordered, on_error, max_in_flight)
 
-    def decode(self, codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    def decode(
+        self,
+        codes: npt.NDArray[np.uint16],
+        seed: int = 0,
+        cents: Cents = 0.0,
+        level_db: PerFrame = 0.0,
+    ) -> npt.NDArray[np.float32]:
         """Turns a note's codes into its sound: what `Note.audio` does, for codes that were kept.
 
             >>> note = client.generate("Violin", seconds=0.5, seed=1)
-            >>> np.array_equal(client.decode(note.codes), note.audio)
+            >>> np.array_equal(client.decode(note.codes, note.seed), note.audio)
             True
 
         Args:
             codes: [frames, codebooks], written by the bundle that is served.
+            seed: the note's; decides its noise and where its waves begin, so that no two notes sound as one.
+            cents: as of `generate`.
+            level_db: a gain, for the whole note or a number a frame, gliding.
 
         Returns:
             Audio [samples] at `model().sample_rate`.
 
         Raises:
             MissingExtraError: no ONNX runtime is installed.
+            InvalidRequestError: the bend is out of range, or the codec does not bend.
             ValueError: the codes have another shape or type, or one is out of range.
         """
-        return self._run(self._connection.decoder)(codes)
+        return self._run(self._connection.decoder)(codes, seed, cents, level_db)
 
     def stream(
         self,
@@ -234,6 +249,7 @@ class Client:
         seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
+        cents: Cents = 0.0,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -254,7 +270,7 @@ class Client:
         Raises:
             MissingExtraError: no ONNX runtime is installed to decode with.
         """
-        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p, cents)
         return _decoded(*self._run(self._client._open_stream, note))
 
     def play(self, lead_seconds: float | None = None) -> Player:

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.core.faults import codec_faults
+from timbrel.core.request import check_bend
 from timbrel.errors import MissingExtraError
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecDecoder, CodecStream
+from timbrel_bundle.codec import CodecDecoder, CodecStream, PerFrame
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
+from timbrel_bundle.request_fields import Cents
 
 CODEC_FILES = (CODEC_DECODER, CODEC_WEIGHTS)
 """The files of a bundle that decoding needs."""
@@ -34,22 +36,30 @@ class Decoder:
         self._lock = threading.Lock()
         self._codec: CodecDecoder | None = None
 
-    def __call__(self, codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-        """codes [frames, codebooks] -> audio [samples].
+    def __call__(
+        self,
+        codes: npt.NDArray[np.uint16],
+        seed: int = 0,
+        cents: Cents = 0.0,
+        level_db: PerFrame = 0.0,
+    ) -> npt.NDArray[np.float32]:
+        """codes [frames, codebooks] -> audio [samples]; the other arguments are those of `Client.decode`.
 
         Raises:
+            InvalidRequestError: the bend is out of range, or the codec does not bend.
             MissingExtraError: no ONNX runtime is installed.
             BundleMismatchError: the codec's files were altered since they were fetched, or make no codec.
         """
         if len(codes) == 0:
             return np.zeros(0, dtype=np.float32)
         codec = self.load()
+        check_bend(cents, codec.spec)
         with codec_faults():
-            return codec.decode(codes)
+            return codec.decode(codes, seed, cents, level_db)
 
-    def stream(self) -> CodecStream:
+    def stream(self, seed: int = 0, cents: Cents = 0.0) -> CodecStream:
         """A stream for one note, to be fed codes as they come; errors are those of a call."""
-        return self.load().stream()
+        return self.load().stream(seed, cents)
 
     def load(self) -> CodecDecoder:
         """Loads the codec unless it is loaded; errors are those of a call."""

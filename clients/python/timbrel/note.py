@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from timbrel.audio import audio_bytes, play, write_audio
 from timbrel.errors import TimbrelError
+from timbrel_bundle.request_fields import Cents, is_unbent
 
-Decode = Callable[[npt.NDArray[np.uint16]], npt.NDArray[np.float32]]
-"""codes [frames, codebooks] -> audio [samples]"""
+Decode = Callable[[npt.NDArray[np.uint16], int, Cents], npt.NDArray[np.float32]]
+"""codes [frames, codebooks], seed, cents -> audio [samples]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class Note:
     """How long the key was held, in seconds; the release follows."""
 
     seed: int
-    """The same request with this seed gives the same codes."""
+    """The same request with this seed gives the same codes, and the same codes with it the same sound."""
 
     truncated: bool
     """Whether the note was cut at the bundle's cap, before it had ended."""
@@ -57,11 +58,15 @@ class Note:
 
     _decode: Decode = field(repr=False)
 
+    cents: Cents = 0.0
+    """How far from its pitch it sounds: a number, or points (seconds, cents)."""
+
     def __repr__(self) -> str:
         x, y = self.timbre
+        bent = "" if is_unbent(self.cents) else f"cents={self.cents}, "
         return (
             f"Note(timbre=({x:.3f}, {y:.3f}), pitch={self.pitch}, velocity={self.velocity}, "
-            f"seconds={self.seconds:g}, seed={self.seed}, truncated={self.truncated}, "
+            f"seconds={self.seconds:g}, seed={self.seed}, {bent}truncated={self.truncated}, "
             f"frames={len(self.codes)})"
         )
 
@@ -72,7 +77,7 @@ class Note:
         Raises:
             MissingExtraError: no ONNX runtime is installed.
         """
-        return self._decode(self.codes)
+        return self._decode(self.codes, self.seed, self.cents)
 
     @property
     def duration(self) -> float:
@@ -132,6 +137,8 @@ class Note:
             "seed": str(self.seed),
             "codes": f"{self.codes.shape[0]} frames of {self.codes.shape[-1]}",
         }
+        if not is_unbent(self.cents):
+            facts["cents"] = f"{self.cents:g}" if isinstance(self.cents, int | float) else "a curve"
         if audio is not None and len(audio):
             peak = 20.0 * np.log10(max(float(np.abs(audio).max()), 1e-6))
             facts["sound"] = f"{len(audio) / self.sample_rate:.2f} s at {self.sample_rate} Hz"

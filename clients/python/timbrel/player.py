@@ -6,11 +6,14 @@ import queue
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream, silence
+import numpy as np
+
+from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream, Wheel, silence
 from timbrel.core.reply import Audio, StreamDecoder
 from timbrel.core.request import NoteRequest
 from timbrel.errors import TimbrelError
 from timbrel.threads import loop_thread
+from timbrel_bundle.request_fields import Cents
 
 Run = Callable[..., Any]
 """Runs an asynchronous function, with its arguments, to its end."""
@@ -39,8 +42,10 @@ class PlayedNote:
         replies: queue.SimpleQueue[Heard],
         decoder: StreamDecoder,
         patience_seconds: float | None,
+        wheel: Wheel,
     ) -> None:
         """Use `Player.note_on`."""
+        self._wheel = Wheel(wheel)
         self._stream = stream
         self._patience = patience_seconds
         self._listener = listener
@@ -66,6 +71,23 @@ class PlayedNote:
         """Ends the note at once. Harmless where it has ended."""
         loop_thread().call_soon(lambda: self._stream.cancel(self._listener))
 
+    def bend(self, cents: float) -> None:
+        """Bends the note, on top of its own `cents` and the player's bend: heard with the next frame read.
+
+            >>> with client.play() as player:
+            ...     note = player.note_on("Violin", 60, seconds=0.5)
+            ...     beginning = next(note)
+            ...     note.bend(50)  # a quarter-tone up, from here on
+            ...     rest = list(note)
+
+        Args:
+            cents: -2400 to 2400, until the next bend; the sum of all is held within that, too.
+
+        Raises:
+            InvalidRequestError: it is out of range, or the bundle's codec does not bend.
+        """
+        self._wheel.turn(cents)
+
     def _decoded(self, decoder: StreamDecoder) -> Iterator[Audio]:
         finished = False
         while not finished:
@@ -78,8 +100,10 @@ class PlayedNote:
                 raise reply
             if reply.HasField("header"):
                 self.seed = reply.header.seed
-            if len(audio := decoder.push(reply)):
-                yield audio
+            codes = decoder.take(reply)
+            for part in np.split(codes, range(1, len(codes))):
+                if len(audio := decoder.decode(part, self._wheel.cents)):
+                    yield audio
             if finished := bool(reply.finish_reason):
                 self.held_seconds = reply.held_seconds
         if len(rest := decoder.finish()):
@@ -118,6 +142,7 @@ class Player:
         seconds: float | None = None,
         seed: int | None = None,
         *,
+        cents: Cents = 0.0,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -133,8 +158,20 @@ class Player:
         replies: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         listener = NoteInbox(replies.put, self._run(self._player._connection.model).manifest)
         note = NoteRequest(
-            timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p
+            timbre,
+            pitch,
+            velocity,
+            seed=seed,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            cents=cents,
         )
         decoder = self._run(self._player._begin, listener, note, seconds)
         patience = self._player._connection.timeout
-        return PlayedNote(self._player._open_stream, listener, replies, decoder, patience)
+        stream, wheel = self._player._open_stream, self._player._wheel
+        return PlayedNote(stream, listener, replies, decoder, patience, wheel)
+
+    def bend(self, cents: float) -> None:
+        """Bends every note, those to come included, as a pitch wheel does; see `PlayedNote.bend`."""
+        self._player.bend(cents)

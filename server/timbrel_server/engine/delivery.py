@@ -157,7 +157,7 @@ class Chunker:
         """Makes the one that a note's reader wants."""
         if handle.whole:
             return cls.of_whole_notes()
-        return cls() if handle.request.lead_frames is None else cls.of_live_notes()
+        return cls() if handle.request.frames_ahead is None else cls.of_live_notes()
 
     @classmethod
     def of_whole_notes(cls) -> Chunker:

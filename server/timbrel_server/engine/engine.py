@@ -77,7 +77,7 @@ class Engine:
         """
         Args:
             on_death: called on the engine's thread when it ends by an error.
-            frame_clock: times notes with `lead_frames`; without one, they too run as fast as it goes.
+            frame_clock: times notes with `frames_ahead`; without one, they too run as fast as it goes.
             observer: is told of admissions and steps.
         """
         self._observer = observer or EngineObserver()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from timbrel_bundle.request_fields import DEFAULT_SAMPLING, SamplingSettings
+from timbrel_bundle.request_fields import DEFAULT_SAMPLING, Cents, SamplingSettings
 
 Frame = tuple[int, ...]
 """One code per codebook."""
@@ -32,13 +32,16 @@ class NoteRequest:
     seed: int
     """0..2^64-1."""
 
+    cents: Cents = 0.0
+    """How its sound is bent, where it is decoded here. Its codes have nothing to do with it."""
+
     sampling: SamplingSettings = DEFAULT_SAMPLING
     """Every field of it is set."""
 
     least_held_frames: int = 1
     """A key that is released earlier goes up after so many frames. At least 1."""
 
-    lead_frames: int | None = None
+    frames_ahead: int | None = None
     """Frames that may be written ahead of real time while the key is held, at least 1: what has been written
     can no longer be released. None writes as fast as it goes."""
 

@@ -44,7 +44,7 @@ class Slot:
         self._handle: RequestHandle | None = None
         self._progress: NoteProgress | None = None
         self._n_begun = 0  # steps that are being run or have been
-        self._lead_frames: int | None = None
+        self._frames_ahead: int | None = None
         self._first_tick = 0
 
     @property
@@ -74,7 +74,7 @@ class Slot:
     def is_due(self, tick: int) -> bool:
         """Whether the note may move on now. One that is played live waits while it is ahead of real time;
         once its key is up, nothing is left to wait for."""
-        lead = self._lead_frames
+        lead = self._frames_ahead
         return lead is None or self.progress.position < tick - self._first_tick + lead or not self.held
 
     def occupy(self, handle: RequestHandle, layout: TokenLayout, tick: int = 0) -> None:
@@ -83,7 +83,7 @@ class Slot:
         self._handle = handle
         self._progress = NoteProgress(layout, handle.request.pitch)
         self._n_begun = 0
-        self._lead_frames = handle.request.lead_frames
+        self._frames_ahead = handle.request.frames_ahead
         self._first_tick = tick
 
     def begin_step(self) -> None:

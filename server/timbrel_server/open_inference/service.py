@@ -202,7 +202,7 @@ class _Inference:
             if self.wanted.audio:
                 amount = len(codes) * audio_size(max(lengths), self.served.manifest)
                 until_written.enter_context(await self.audio_bytes.wait(self.client.caller, amount))
-                audio = await asyncio.gather(*map(self._decode, codes))
+                audio = await asyncio.gather(*map(self._decode, codes, self.notes))
             response = self._response()
             tensors.write_notes(response, codes if self.wanted.codes else None, audio, lengths)
             if is_final:
@@ -240,9 +240,9 @@ class _Inference:
             await stream.whole(whole)
         return tensors.codes_array(whole.codes, self.served.manifest.codec.n_codebooks)
 
-    async def _decode(self, codes: tensors.Codes) -> Audio:
+    async def _decode(self, codes: tensors.Codes, note: NoteRequest) -> Audio:
         """Returns [samples]."""
-        with self.served.decoding.stream(self.client.caller) as stream:
+        with self.served.decoding.stream(self.client.caller, note.seed, note.cents) as stream:
             return await stream.decode([tuple(frame) for frame in codes.tolist()], True)
 
     def _response(self) -> oip.ModelInferResponse:

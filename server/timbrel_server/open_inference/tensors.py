@@ -59,7 +59,7 @@ INPUTS = (
         for field in REQUEST_FIELDS
     ),
 )
-"""The point on the map, and every number of a request under its name."""
+"""The point on the map, and every number of a request under its name; CENTS, one a note, bends AUDIO."""
 
 OUTPUTS = ("CODES", "LENGTHS", "AUDIO")
 
@@ -149,7 +149,10 @@ def _message(arrays: Mapping[str, Array], row: int) -> pb.GenerateRequest:
         if name in arrays:
             value = arrays[name][row, 0]
             setattr(sampling, field.name, _whole(name, row, value) if field.kind is int else value.item())
+    bent = float(arrays["CENTS"][row, 0]) if "CENTS" in arrays else 0.0
     note = pb.GenerateRequest(
+        cents=[pb.CentsPoint(cents=bent)] if bent else (),
+        audio=pb.AUDIO_FORMAT_FLOAT32,
         timbre=pb.Timbre(x=x, y=y),
         pitch=_whole("PITCH", row, arrays["PITCH"][row, 0]),
         sampling=sampling,

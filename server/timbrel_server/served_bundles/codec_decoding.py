@@ -15,6 +15,7 @@ import numpy as np
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import Audio, CodecChunk, CodecDecoder, CodecStream, decode_together
+from timbrel_bundle.request_fields import Cents
 from timbrel_server.engine.request import Frame
 from timbrel_server.errors import UnavailableError
 
@@ -56,17 +57,19 @@ class CodecDecoding:
         """Notes in hand."""
         return self._streams.total()
 
-    def stream(self, account: str = "") -> AudioStream:
+    def stream(self, account: str = "", seed: int = 0, cents: Cents = 0.0) -> AudioStream:
         """Takes on one note.
 
         Args:
             account: whose turn its chunks take.
+            seed: the note's.
+            cents: its bend.
         """
         with self._changed:
             if account not in self._n_decoded:
                 self._n_decoded[account] = min(self._n_decoded.values(), default=0) - CREDIT_FRAMES
             self._streams[account] += 1
-            return AudioStream(self, account)
+            return AudioStream(self, account, seed, cents)
 
     def close(self) -> None:
         """Gives up what waits, and ends the thread; it has ended when this returns."""
@@ -127,17 +130,19 @@ class CodecDecoding:
         chunks = []
         for job in jobs:
             codes = np.array(job.frames, dtype=np.uint16).reshape(len(job.frames), n_codebooks)
-            chunks.append(CodecChunk(job.stream.on_thread(self._codec), codes, job.last))
+            chunks.append(CodecChunk(job.stream.on_thread(self._codec), codes, job.last, job.bend))
         return decode_together(chunks)
 
 
 class AudioStream:
     """One note on its way from codes to audio, while its `with` block lasts."""
 
-    def __init__(self, decoding: CodecDecoding, account: str) -> None:
+    def __init__(self, decoding: CodecDecoding, account: str, seed: int, cents: Cents) -> None:
         """Is called by `CodecDecoding.stream`."""
         self._decoding = decoding
         self.account = account
+        self._seed = seed
+        self._cents = cents
         self._stream: CodecStream | None = None
 
     def __enter__(self) -> AudioStream:
@@ -148,19 +153,20 @@ class AudioStream:
     ) -> None:
         self._decoding._leave(self.account)
 
-    async def decode(self, frames: Sequence[Frame], last: bool) -> Audio:
+    async def decode(self, frames: Sequence[Frame], last: bool, bend: float = 0.0) -> Audio:
         """Takes the note's next frames, and returns what audio is ready: float32 [samples], possibly none.
 
         To be awaited before the next call. All that it returns, joined, is the whole note's audio.
 
         Args:
             last: whether the note ends with these.
+            bend: cents, on top of the note's own.
         """
         pieces: list[Audio] = []
         while True:
             chunk, frames = frames[:LARGEST_CHUNK_FRAMES], frames[LARGEST_CHUNK_FRAMES:]
             done: asyncio.Future[Audio] = asyncio.get_running_loop().create_future()
-            self._decoding._put(_Job(self, chunk, last and not frames, done))
+            self._decoding._put(_Job(self, chunk, last and not frames, bend, done))
             pieces.append(await done)
             if not frames:
                 return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
@@ -168,7 +174,7 @@ class AudioStream:
     def on_thread(self, codec: CodecDecoder) -> CodecStream:
         """Returns the codec's side of it. On the decoding thread only."""
         if self._stream is None:
-            self._stream = codec.stream()
+            self._stream = codec.stream(self._seed, self._cents)
         return self._stream
 
 
@@ -176,6 +182,7 @@ class _Job(NamedTuple):
     stream: AudioStream
     frames: Sequence[Frame]
     last: bool
+    bend: float
     done: asyncio.Future[Audio]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from timbrel_bundle import request_fields
+from timbrel_bundle.manifest import heard_seconds, held_frames
 from timbrel_bundle.timbre_map import by_distance
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.request import Finish, Frame, NoteRequest
@@ -53,6 +54,7 @@ def note_request_from_pb(
     seconds = message.seconds if message.HasField("seconds") else _within(default_seconds, ranges)
     sampling = request_fields.SamplingSettings.from_pb(message.sampling)
     timbre = (message.timbre.x, message.timbre.y)
+    cents = tuple((point.seconds, point.cents) for point in message.cents) or 0.0
     violations = request_fields.check_request(
         ranges,
         timbre=timbre if message.HasField("timbre") else None,
@@ -60,7 +62,11 @@ def note_request_from_pb(
         velocity=velocity,
         seconds=seconds,
         sampling=sampling,
+        cents=cents,
+        bends=manifest.codec.bends,
     )
+    if message.cents and message.audio == pb.AUDIO_FORMAT_UNSPECIFIED:
+        violations.append(("cents", "codes are bent where they are decoded: leave it out, or ask for audio"))
     if message.audio not in _AUDIO_FORMATS:
         violations.append(("audio", f"{message.audio} is no format; 0 to {max(_AUDIO_FORMATS)} are"))
     if violations:
@@ -69,8 +75,9 @@ def note_request_from_pb(
         timbre=timbre,
         pitch=message.pitch,
         velocity=velocity,
-        held_frames=max(1, round(seconds * frame_rate(manifest))),
+        held_frames=held_frames(seconds, manifest.codec),
         seed=message.seed if message.HasField("seed") else secrets.randbits(request_fields.SEED_BITS),
+        cents=cents,
         sampling=sampling.filled(request_fields.DEFAULT_SAMPLING),
     )
 
@@ -86,13 +93,25 @@ def live_request_from_pb(message: pb.NoteOn, manifest: pb.Manifest) -> NoteReque
         allowed = f"{SHORTEST_LEAD_SECONDS:g} to {LONGEST_LEAD_SECONDS:g} seconds are"
         raise InvalidRequestError([("lead_seconds", f"{lead:g} is not allowed; {allowed}")])
     request = note_request_from_pb(message.note, manifest, default_seconds=math.inf)
-    rate = frame_rate(manifest)
+    rate, codec = frame_rate(manifest), manifest.codec
+    shortest = math.ceil(manifest.ranges.seconds_min * rate) + codec.lead_frames
     return replace(
         request,
-        least_held_frames=min(request.held_frames, math.ceil(manifest.ranges.seconds_min * rate)),
+        least_held_frames=min(request.held_frames, shortest),
         # A frame is complete as many steps after its first code as there are further codebooks.
-        lead_frames=math.ceil(lead * rate) + manifest.codec.n_codebooks - 1,
+        frames_ahead=math.ceil(lead * rate) + codec.n_codebooks - 1 + codec.lead_frames,
     )
+
+
+def bend_from_pb(message: pb.Bend) -> float:
+    """Returns the cents of a bend.
+
+    Raises:
+        InvalidRequestError: they are out of range.
+    """
+    if fault := request_fields.FIELD["cents"].fault(message.cents, pb.RequestRanges()):
+        raise InvalidRequestError([("bend.cents", fault)])
+    return message.cents
 
 
 def locate_request_from_pb(message: pb.LocateRequest) -> LocateRequest:
@@ -129,9 +148,9 @@ def finish_to_pb(finish: Finish) -> pb.FinishReason:
     return _FINISH[finish]
 
 
-def held_seconds(held_frames: int, manifest: pb.Manifest) -> float:
+def held_seconds(n_frames: int, manifest: pb.Manifest) -> float:
     """Returns the seconds to ask for, so that a key is held for so many frames."""
-    return _within(held_frames / frame_rate(manifest), manifest.ranges)
+    return _within(heard_seconds(n_frames, manifest.codec), manifest.ranges)
 
 
 def _audio_faults(audio: bytes) -> Iterator[request_fields.Violation]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from types import TracebackType
 
+from timbrel_bundle.manifest import heard_seconds
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.request import ClientKey, Delivery, NoteRequest, RequestHandle
 from timbrel_server.errors import InvalidRequestError, NoteCancelledError
@@ -72,6 +74,7 @@ class NoteStream:
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
         in_one_piece = whole and audio_format == pb.AUDIO_FORMAT_UNSPECIFIED
         self._handle = RequestHandle(request, self._deliveries.put_nowait, client, whole=in_one_piece)
+        self._bends = {True: 0.0, False: 0.0}  # of all notes, and of this one
         self._ended = False
         self._is_heard = False
         self._facts = current_facts()
@@ -99,6 +102,18 @@ class NoteStream:
         """The key goes up. Harmless where it is up, or where the note has ended."""
         self._engine.release(self._handle)
 
+    def bend(self, cents: float, *, of_all: bool = False) -> None:
+        """What is decoded from now on sounds so far from its pitch, on top of the bend of all, or of its own.
+
+        Harmless where the note is sent as codes, or the codec does not bend.
+        """
+        self._bends[of_all] = cents
+
+    @property
+    def can_bend(self) -> bool:
+        """Whether `bend` does something."""
+        return self._audio_format != pb.AUDIO_FORMAT_UNSPECIFIED and self._served.manifest.codec.bends
+
     def cancel(self) -> None:
         """Ends the note at once: its reader gets NoteCancelledError, and none of what still waits for it."""
         self._engine.cancel(self._handle)
@@ -125,7 +140,8 @@ class NoteStream:
                 replies = (_codes_reply(delivery, manifest.codec.n_codebooks),)
             else:
                 stream = stream or await self._audio_stream()
-                replies = _audio_replies(await _decode(delivery, stream, packer), delivery)
+                bend = sum(self._bends.values()) if self.can_bend else 0.0
+                replies = _audio_replies(await _decode(delivery, stream, packer, bend), delivery)
             for reply in replies:
                 if is_first:
                     reply.header.CopyFrom(_header(self._handle.request, manifest))
@@ -136,12 +152,13 @@ class NoteStream:
 
     async def _audio_stream(self) -> AudioStream:
         """Waits for room for the sound. A note without a slot holds none, since others would wait for it."""
-        account = self._handle.client.caller
-        amount = audio_size(self._handle.request.held_frames, self._served.manifest)
+        account, request = self._handle.client.caller, self._handle.request
+        amount = audio_size(request.held_frames, self._served.manifest)
         if self._audio_format in RAW_FORMATS and not self._whole:
             amount = min(amount, STREAMED_BYTES)
         self._until_closed.enter_context(await self._audio_bytes.wait(account, amount))
-        return self._until_closed.enter_context(self._served.decoding.stream(account))
+        stream = self._served.decoding.stream(account, request.seed, request.cents)
+        return self._until_closed.enter_context(stream)
 
     async def whole(self, whole: pb.GenerateResponse) -> None:
         """Writes one reply that says what all that `send` would send say together; raises the same.
@@ -189,12 +206,12 @@ class NoteStream:
 def audio_size(held_frames: int, manifest: pb.Manifest) -> int:
     """Estimates the bytes of a note's sound: with a second for its release."""
     codec = manifest.codec
-    return (held_frames * codec.hop_length + codec.sample_rate) * BYTES_PER_SAMPLE
+    return math.ceil((heard_seconds(held_frames, codec) + 1) * codec.sample_rate) * BYTES_PER_SAMPLE
 
 
-async def _decode(delivery: Delivery, stream: AudioStream, packer: AudioPacker) -> bytes:
+async def _decode(delivery: Delivery, stream: AudioStream, packer: AudioPacker, bend: float) -> bytes:
     last = delivery.finish is not None
-    audio = await stream.decode(delivery.frames, last)
+    audio = await stream.decode(delivery.frames, last, bend)
     # A file of some seconds takes its time, a few samples do not.
     return await asyncio.to_thread(packer.add, audio, last) if last else packer.add(audio, last)
 

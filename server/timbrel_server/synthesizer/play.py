@@ -16,6 +16,7 @@ from timbrel_server.errors import (
     presentable,
 )
 from timbrel_server.rpc.handlers import parse
+from timbrel_server.synthesizer.convert import bend_from_pb
 from timbrel_server.synthesizer.note_stream import NoteStream
 from timbrel_server.synthesizer.streams import read_until_closing
 
@@ -43,6 +44,7 @@ class PlaySession:
         self._begin = begin
         self._write = write
         self._live: dict[int, NoteStream] = {}
+        self._bend = 0.0  # of all notes
         self._ended: OrderedDict[int, None] = OrderedDict()  # the oldest first
 
     async def run(self, bodies: AsyncIterator[bytes], closing: asyncio.Event) -> None:
@@ -80,8 +82,10 @@ class PlaySession:
                     self._find(request.id, NoteStream.release)
                 case "cancel":
                     self._find(request.id, NoteStream.cancel)
+                case "bend":
+                    self._act_bend(request.id, request.bend)
                 case _:
-                    raise InvalidRequestError([("action", "is missing: note_on, note_off or cancel")])
+                    raise InvalidRequestError([("action", "is missing: note_on, note_off, cancel or bend")])
         except ServiceError as error:
             await self._write(pb.PlayResponse(id=request.id, refusal=error.to_status()))
 
@@ -96,8 +100,21 @@ class PlaySession:
         except Exception as error:
             await self._send_end(note_id, error)
             return
+        note.bend(self._bend, of_all=True)
         self._live[note_id] = note
         tasks.create_task(self._play(note_id, note))
+
+    def _act_bend(self, note_id: int, message: pb.Bend) -> None:
+        cents = bend_from_pb(message)
+        if message.all:
+            self._bend = cents
+            for note in self._live.values():
+                note.bend(cents, of_all=True)
+        elif note_id in self._live and not self._live[note_id].can_bend:
+            why = "codes are bent where they are decoded, and not every codec bends"
+            raise InvalidRequestError([("bend", f"note {note_id} is not bent here: {why}")])
+        else:
+            self._find(note_id, lambda note: note.bend(cents))
 
     async def _play(self, note_id: int, note: NoteStream) -> None:
         """Runs as a note's task."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from timbrel_bundle.codec import CodecChunk, CodecDecoder, CodecEncoder, decode_together
-from timbrel_bundle.errors import AudioError
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import CodecChunk, CodecDecoder, CodecEncoder, decode_together, frame_cents
+from timbrel_bundle.errors import AudioError, BundleError
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 HOP = 4
 
@@ -137,3 +140,123 @@ def test_audio_that_cannot_be_encoded(folder: Any, audio: Any, rate: int, messag
 def test_a_pitch_hint_that_cannot_be(folder: Any, pitch: float) -> None:
     with pytest.raises(ValueError, match="is not a MIDI note number"):
         CodecEncoder(folder.open(), n_threads=1).encode(np.zeros(8, np.float32), 8000, pitch)
+
+
+def test_a_bundle_without_these_inputs_is_read_and_asks_for_none(decoder: CodecDecoder, codes: Any) -> None:
+    """Its notes sound alike whatever the seed."""
+    np.testing.assert_array_equal(decoder.decode(codes, seed=7), decoder.decode(codes))
+    with pytest.raises(ValueError, match="does not bend notes"):
+        decoder.decode(codes, cents=50.0)
+    with pytest.raises(ValueError, match="takes no level"):
+        decoder.stream().push(codes, level_db=-6.0)
+
+
+def test_a_graph_that_cannot_bend_though_the_manifest_says_so(folder: Any) -> None:
+    folder.manifest.codec.bends = True
+    folder.save()
+    with pytest.raises(BundleError, match="has no input 'cents', and the manifest says that it bends"):
+        CodecDecoder(folder.open())
+
+
+@pytest.mark.parametrize("chunks", [[11], [1] * 11, [3, 8], [4, 7], [5, 6]], ids=str)
+def test_frames_that_hold_no_sound_are_not_heard(folder: Any, codes: Any, chunks: list[int]) -> None:
+    folder.manifest.codec.lead_frames = 4
+    folder.save()
+    decoder = CodecDecoder(folder.open(), n_threads=1)
+    expected = folder.expected_audio(codes)[4 * HOP :]
+    np.testing.assert_allclose(decoder.decode(codes), expected, atol=1e-5)
+    stream = decoder.stream()
+    parts = [stream.push(chunk) for chunk in np.split(codes, np.cumsum(chunks)[:-1])]
+    np.testing.assert_allclose(np.concatenate([*parts, stream.finish()]), expected, atol=1e-5)
+    assert len(decoder.decode(codes[:4])) == len(decoder.decode(codes[:2])) == 0
+
+
+def test_a_bend_follows_the_time_that_is_heard() -> None:
+    spec = pb.CodecSpec(sample_rate=1000, hop_length=100, lead_frames=2)
+    curve = [(0.1, 0.0), (0.3, 200.0)]
+    assert frame_cents(curve, spec, 0, 6).tolist() == [0, 0, 0, 100, 200, 200]
+    assert frame_cents(curve, spec, 3, 2).tolist() == [100, 200]
+    assert frame_cents(-7, spec, 3, 2).tolist() == [-7, -7]
+
+
+@pytest.fixture(scope="module")
+def player(tiny_bundle: Path) -> CodecDecoder:
+    """The decoder of a codec that bends."""
+    return CodecDecoder(Bundle.open(tiny_bundle), n_threads=1)
+
+
+STEADY = np.tile(np.array([24, 9, 20, 33], np.uint16), (60, 1))
+"""A note at MIDI 60 that stands still."""
+
+
+def fundamental(audio: Any, rate: int, near: float) -> float:
+    """Hz of the strongest partial within an eighth of `near`."""
+    spectrum = np.abs(np.fft.rfft(audio * np.hanning(len(audio)), 2**18))
+    hertz = np.fft.rfftfreq(2**18, 1 / rate)
+    window = (hertz > 0.94 * near) & (hertz < 1.06 * near)
+    return float(hertz[window][spectrum[window].argmax()])
+
+
+@pytest.mark.parametrize("cents", [0.0, 50.0, -50.0, 700.0, -1200.0, 1200.0, 2400.0])
+def test_notes_are_bent_as_far_as_asked(player: CodecDecoder, cents: float) -> None:
+    wanted = 440 * 2 ** ((60 - 69 + cents / 100) / 12)
+    rate = player.sample_rate
+    found = fundamental(player.decode(STEADY, 3, cents)[rate // 10 :], rate, wanted)
+    assert abs(1200 * np.log2(found / wanted)) < 2.0
+
+
+def test_a_bend_stops_where_bends_end(player: CodecDecoder) -> None:
+    stream = player.stream(1, 2000.0)
+    beyond = np.concatenate([stream.push(STEADY, 900.0), stream.finish()])
+    np.testing.assert_array_equal(beyond, player.decode(STEADY, 1, 2400.0))
+
+
+@pytest.mark.parametrize("chunks", [[1] * 60, [7, 20, 33]], ids=["frames", "chunks"])
+def test_a_stream_bends_and_swells_as_the_whole(player: CodecDecoder, chunks: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    cents, level = rng.uniform(-1200, 1200, 60), rng.uniform(-30, 6, 60)
+    curve = [(0.1, -300.0), (0.9, 300.0)]
+    whole = player.stream(5, curve)
+    expected = np.concatenate([whole.push(STEADY, cents, level), whole.finish()])
+    stream = player.stream(5, curve)
+    cuts = np.cumsum(chunks)[:-1]
+    parts = [
+        stream.push(*each) for each in zip(*(np.split(x, cuts) for x in (STEADY, cents, level)), strict=True)
+    ]
+    np.testing.assert_allclose(np.concatenate([*parts, stream.finish()]), expected, atol=1e-4)
+
+
+def test_a_level_is_a_gain(player: CodecDecoder) -> None:
+    plain, loud = player.decode(STEADY, 1), player.decode(STEADY, 1, level_db=6.0)
+    np.testing.assert_allclose(loud, plain * 10 ** (6 / 20), atol=1e-4)
+
+
+def test_a_seed_decides_the_sound(player: CodecDecoder) -> None:
+    """The largest, and 0, are seeds like others; another seed is another sound of the same level."""
+    sounds = [player.decode(STEADY, seed) for seed in (0, 1, 2**64 - 1)]
+    for seed, sound in zip((0, 1, 2**64 - 1), sounds, strict=True):
+        np.testing.assert_array_equal(player.decode(STEADY, seed), sound)
+    one, two, three = (sound[4000:] - sound[4000:].mean() for sound in sounds)
+    for other in (two, three):
+        assert abs(np.log(np.std(one) / np.std(other))) < 0.1
+        assert np.abs(one - other).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cents": [0.0, 1.0]}, r"cents of shape \[2\]"),
+        ({"cents": np.zeros(3)}, r"cents of shape \[3\]: one number, or \[60\]"),
+        ({"cents": float("nan")}, "cents that are not finite"),
+        ({"level_db": float("-inf")}, "level_db that are not finite"),
+    ],
+)
+def test_what_is_no_bend_and_no_level(player: CodecDecoder, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        player.stream().push(STEADY, **given)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_what_is_no_seed(player: CodecDecoder, seed: int) -> None:
+    with pytest.raises(ValueError, match=f"seed {seed}: 0 to {2**64 - 1} are allowed"):
+        player.decode(STEADY, seed)

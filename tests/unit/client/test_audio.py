@@ -120,7 +120,7 @@ TONE = np.sin(np.arange(800) * 0.3).astype(np.float32)
 
 
 def make_note() -> Note:
-    return Note((0.5, 0.0), 60, 100, 1.0, 7, False, np.zeros((4, 2), np.uint16), 8000, lambda codes: TONE)
+    return Note((0.5, 0.0), 60, 100, 1.0, 7, False, np.zeros((4, 2), np.uint16), 8000, lambda *_: TONE)
 
 
 class _Device(ModuleType):

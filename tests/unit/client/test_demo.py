@@ -71,7 +71,7 @@ TONE = (0.5 * np.sin(2 * np.pi * 1000.0 * np.arange(RATE) / RATE)).astype(np.flo
 
 def rendered(instrument: str, pitch: int, measured: float | None) -> RenderedNote:
     codes = np.zeros((4, 2), np.uint16)
-    note = Note((0.5, -0.25), pitch, 100, 1.5, 1, False, codes, RATE, lambda _codes: TONE)
+    note = Note((0.5, -0.25), pitch, 100, 1.5, 1, False, codes, RATE, lambda *_: TONE)
     return RenderedNote(f"{instrument.lower()}_{pitch:03d}.wav", instrument, note, measured, 0.5)
 
 

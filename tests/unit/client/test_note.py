@@ -18,7 +18,8 @@ RATE = 8000
 def make_note(audio: np.ndarray[Any, Any], calls: list[int] | None = None) -> Note:
     """A note whose decoder gives this sound, and counts into `calls`."""
 
-    def decode(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def decode(codes: np.ndarray[Any, Any], seed: int, cents: object) -> np.ndarray[Any, Any]:
+        assert (seed, cents) == (7, 0.0)
         if calls is not None:
             calls.append(len(codes))
         return audio.astype(np.float32)
@@ -151,7 +152,7 @@ def test_a_notebook_shows_an_empty_note_too() -> None:
 
 
 def test_a_notebook_says_what_is_missing_where_nothing_decodes() -> None:
-    def decode(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def decode(codes: np.ndarray[Any, Any], seed: int, cents: object) -> np.ndarray[Any, Any]:
         raise MissingExtraError("decoding a note <into sound>", "cpu")
 
     note = Note((0.5, 0.0), 60, 100, 1.0, 7, True, np.zeros((4, 2), np.uint16), RATE, decode)

@@ -53,10 +53,10 @@ def test_a_live_note_is_held_for_the_longest_unless_it_says_less() -> None:
     assert live_request_from_pb(pb.NoteOn(note=message(seconds=1.0)), MANIFEST).held_frames == 50
 
 
-@pytest.mark.parametrize(("lead_seconds", "lead_frames"), [(None, 8 + 3), (0.02, 1 + 3), (0.5, 25 + 3)])
-def test_a_live_note_has_its_lead_in_complete_frames(lead_seconds: float | None, lead_frames: int) -> None:
+@pytest.mark.parametrize(("lead_seconds", "frames_ahead"), [(None, 8 + 3), (0.02, 1 + 3), (0.5, 25 + 3)])
+def test_a_live_note_has_its_lead_in_complete_frames(lead_seconds: float | None, frames_ahead: int) -> None:
     note_on = pb.NoteOn(note=message(), lead_seconds=lead_seconds)
-    assert live_request_from_pb(note_on, MANIFEST).lead_frames == lead_frames
+    assert live_request_from_pb(note_on, MANIFEST).frames_ahead == frames_ahead
 
 
 @pytest.mark.parametrize("lead_seconds", [0.0, -1.0, 61.0, math.nan, math.inf])
@@ -75,6 +75,28 @@ def test_the_seconds_told_ask_for_the_same_hold(seconds: float) -> None:
     held = note_request_from_pb(message(seconds=seconds), manifest).held_frames
     told = held_seconds(held, manifest)
     assert note_request_from_pb(message(seconds=told), manifest).held_frames == held
+
+
+def test_frames_that_hold_no_sound_are_held_on_top_of_the_seconds() -> None:
+    """What the caller asks for and is told is what is heard."""
+    manifest = pb.Manifest()
+    manifest.CopyFrom(MANIFEST)
+    manifest.codec.lead_frames = 4
+    request = note_request_from_pb(message(seconds=1.0), manifest)
+    assert request.held_frames == 50 + 4
+    assert held_seconds(request.held_frames, manifest) == 1.0
+    live = live_request_from_pb(pb.NoteOn(note=message(), lead_seconds=0.5), manifest)
+    assert (live.held_frames, live.least_held_frames) == (200 + 4, 5 + 4)
+    assert live.frames_ahead == 25 + 3 + 4
+
+
+def test_a_bend_is_for_codecs_that_bend_and_for_audio() -> None:
+    bent = message(cents=[pb.CentsPoint(seconds=0.5, cents=100.0)], audio=pb.AUDIO_FORMAT_WAV)
+    assert faulty_fields(bent) == ["cents"]
+    manifest = pb.Manifest()
+    manifest.CopyFrom(MANIFEST)
+    manifest.codec.bends = True
+    assert note_request_from_pb(bent, manifest).cents == ((0.5, 100.0),)
 
 
 def test_an_unknown_format_of_audio_is_refused() -> None:

@@ -261,8 +261,8 @@ class LiveEngine:
         self.clock = Clock()
         self.engine = Engine(runner, 4, frame_clock=FrameClock(10.0, self.clock))
 
-    def play(self, listener: Listener, seed: int, lead_frames: int | None = None) -> RequestHandle:
-        wanted = NoteRequest((0.0, 0.0), 60, 100, held_frames=50, seed=seed, lead_frames=lead_frames)
+    def play(self, listener: Listener, seed: int, frames_ahead: int | None = None) -> RequestHandle:
+        wanted = NoteRequest((0.0, 0.0), 60, 100, held_frames=50, seed=seed, frames_ahead=frames_ahead)
         return self.engine.submit(wanted, listener.receive)
 
     def steps(self, n: int) -> None:
@@ -272,7 +272,7 @@ class LiveEngine:
 
 def test_a_live_note_keeps_to_real_time_until_its_key_is_up(runner: CountingRunner) -> None:
     live, listener = LiveEngine(runner), Listener()
-    handle = live.play(listener, seed=3, lead_frames=4)
+    handle = live.play(listener, seed=3, frames_ahead=4)
     live.steps(20)
     assert len(runner.steps) == 4
     live.clock.now += 0.3
@@ -289,7 +289,7 @@ def test_live_notes_move_on_in_the_same_steps(runner: CountingRunner) -> None:
     live, listeners = LiveEngine(runner), [Listener() for _ in range(3)]
     for seed, listener in enumerate(listeners):
         live.clock.now += 0.033
-        live.play(listener, seed, lead_frames=2)
+        live.play(listener, seed, frames_ahead=2)
         live.steps(5)
     runner.steps.clear()
     for _ in range(10):
@@ -300,7 +300,7 @@ def test_live_notes_move_on_in_the_same_steps(runner: CountingRunner) -> None:
 
 def test_a_live_note_is_the_same_in_hurried_company(runner: CountingRunner) -> None:
     live, slow, fast = LiveEngine(runner), Listener(), Listener()
-    handle = live.play(slow, seed=1, lead_frames=2)
+    handle = live.play(slow, seed=1, frames_ahead=2)
     live.play(fast, seed=2)
     live.steps(60)
     assert fast.whole()[0] == expected(2, 50)
@@ -316,7 +316,7 @@ def test_a_thread_that_waits_for_a_tick_hears_the_release(runner: CountingRunner
     engine = Engine(runner, 4, frame_clock=FrameClock(0.01))
     engine.start()
     listener = Listener()
-    held = NoteRequest((0.0, 0.0), 60, 100, held_frames=50, seed=1, lead_frames=3)
+    held = NoteRequest((0.0, 0.0), 60, 100, held_frames=50, seed=1, frames_ahead=3)
     handle = engine.submit(held, listener.receive)
     listener.next()  # frame 0 is complete: three steps have been taken, and the next tick is 100 s away
     engine.release(handle)

@@ -101,7 +101,7 @@ def test_a_second_release_and_one_after_the_end_change_nothing() -> None:
 def test_a_live_note_is_due_with_the_ticks_until_its_key_is_up() -> None:
     slot = Slot(0)
     slot.occupy(
-        RequestHandle(NoteRequest((0.0, 0.0), 60, 100, 50, 0, lead_frames=2), print), LAYOUT, tick=100
+        RequestHandle(NoteRequest((0.0, 0.0), 60, 100, 50, 0, frames_ahead=2), print), LAYOUT, tick=100
     )
     due_at_100 = []
     for _ in range(3):

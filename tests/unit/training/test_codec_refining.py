@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from timbrel_training.codec.interface import codec_hash
+from timbrel_training.codec.interface import Expression, codec_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.refine import CodedSegments, refine_codec
@@ -134,11 +134,11 @@ def test_segments_are_the_codes_and_the_sound_of_one_place(stage: Stage) -> None
     sounds = [library.audio(note, (at + n_context) * codec.hop_length, batch.audio.shape[1]) for at in places]
     assert any(np.array_equal(sound, batch.audio[0].numpy()) for sound in sounds)
     decoder, fundamental = codec.decoder, batch.codes[:, :, 0]
-    alone, _ = decoder.controls(
-        codec.latents(batch.codes), fundamental, decoder.initial_state(len(batch.codes))
-    )
+    plain, start = Expression.of(batch.codes), decoder.initial_state(len(batch.codes))
+    alone, _ = decoder.controls(codec.latents(batch.codes), fundamental, plain, start)
     every = torch.from_numpy(whole)[None]
-    within, _ = decoder.controls(codec.latents(every), every[:, :, 0], decoder.initial_state(1))
+    plain, start = Expression.of(every), decoder.initial_state(1)
+    within, _ = decoder.controls(codec.latents(every), every[:, :, 0], plain, start)
     n_points = config.segment_frames * codec.config.n_subframes
     end = (places[0] + len(piece)) * codec.config.n_subframes
     expected = within.log_amplitudes[0, end - n_points : end]

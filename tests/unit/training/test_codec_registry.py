@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from timbrel_export.codec_graphs import describe_codec
 from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec import registry
 from timbrel_training.codec.encodec import EncodecCodec, EncodecConfig
-from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, CodecDesign
+from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, CodecDesign, Expression
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
@@ -50,7 +51,7 @@ class LevelCodec(Codec):
         peaks = padded.unflatten(1, (n_frames, self.hop_length)).abs().amax(dim=2)
         return (peaks * (self.codebook_size - 1)).long().clamp(max=self.codebook_size - 1)[:, :, None]
 
-    def decode(self, codes: Tensor) -> Tensor:
+    def decode(self, codes: Tensor, *_: Tensor | None, **__: Tensor | None) -> Tensor:
         return self.levels[codes[:, :, 0]].repeat_interleave(self.hop_length, dim=1)
 
     def latents(self, codes: Tensor) -> Tensor:
@@ -170,8 +171,51 @@ def test_a_folder_of_an_unknown_codec_is_refused(tmp_path: Path) -> None:
         registry.load_codec(tmp_path)
 
 
+class LateCodec(LevelCodec):
+    """The same, streaming, behind four frames that hold no sound."""
+
+    lead_frames = 4
+
+    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+        padded = torch.nn.functional.pad(audio, (4 * self.hop_length, 0))
+        return super().encode(padded)[:, : self.n_frames(audio.shape[1])]
+
+    def decode(self, codes: Tensor, *given: Tensor | None, **named: Tensor | None) -> Tensor:
+        return Codec.decode(self, codes, *given, **named)
+
+    def initial_state(self, n_batch: int) -> dict[str, Tensor]:
+        return {"last": torch.zeros(n_batch)}
+
+    def decode_chunk(
+        self, codes: Tensor, expression: Expression, state: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        return super().decode(codes) * self.gain(expression.level_db), {"last": codes[:, -1, 0].float()}
+
+
+def test_frames_that_hold_no_sound_are_neither_heard_nor_counted() -> None:
+    codec = LateCodec(101)
+    audio = torch.linspace(0.0, 1.0, 5 * 480)[None]
+    codes = codec.encode(audio)
+    assert codes.shape == (1, 9, 1) and codec.n_frames(5 * 480 - 7) == 9
+    assert (codec.held_frames(0.1), codec.held_frames(0.001)) == (5 + 4, 1 + 4)
+    torch.testing.assert_close(codec.decode(codes), LevelCodec(101).decode(LevelCodec(101).encode(audio)))
+    quiet = codec.decode(codes, level_db=torch.full((1, 9), -6.0))
+    torch.testing.assert_close(quiet, codec.decode(codes) * 10 ** (-6 / 20))
+    assert describe_codec(codec).lead_frames == 4
+
+
+def test_a_codec_that_does_not_bend_says_so() -> None:
+    codec, codes = LateCodec(4), torch.zeros(1, 6, 1, dtype=torch.int64)
+    with pytest.raises(TrainingError, match="level: does not bend notes; leave the cents at 0"):
+        codec.decode(codes, cents=torch.full((1, 6), 50.0))
+    assert codec.decode(codes, torch.tensor([3]), torch.zeros(1, 6)).shape == (1, 2 * 480)
+
+
 def test_a_codec_that_does_not_stream_says_so() -> None:
-    codec = LevelCodec(4)
-    for stream in (lambda: codec.initial_state(1), lambda: codec.decode_chunk(torch.zeros(1, 1, 1), {})):
+    codec, codes = LevelCodec(4), torch.zeros(1, 1, 1)
+    for stream in (
+        lambda: codec.initial_state(1),
+        lambda: codec.decode_chunk(codes, Expression.of(codes), {}),
+    ):
         with pytest.raises(TrainingError, match="level: decodes whole notes only"):
             stream()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from timbrel_training.codec.interface import codec_hash
+from timbrel_training.codec.interface import Expression, codec_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.analysis import (
@@ -71,7 +71,8 @@ def test_the_oscillator_plays_the_frequency_and_the_harmonics_asked_for() -> Non
     amplitudes[:, :, 0], amplitudes[:, :, 2] = 0.5, 0.25
     hertz = torch.full((1, 200), 300.0)
     zeros = torch.zeros(1)
-    audio, *_ = oscillator(amplitudes, hertz, torch.zeros(1, 2049), zeros, zeros.double())
+    start = torch.tensor([700])
+    audio, *_ = oscillator(amplitudes, hertz, start, torch.zeros(1, 2049), zeros, zeros.double())
     spectrum = np.abs(np.fft.rfft(audio[0, 4800:43200].numpy())) / (38400 / 2)  # bins of 1.25 Hz
     assert np.argsort(spectrum)[-2:].tolist() == [720, 240]
     assert spectrum[240] == pytest.approx(0.5, abs=0.01)
@@ -82,12 +83,16 @@ def test_the_oscillator_plays_the_frequency_and_the_harmonics_asked_for() -> Non
 def test_a_stream_of_any_chunks_is_the_whole_note(codec: TimbrelNotes, chunks: list[int]) -> None:
     codes = torch.randint(0, CONFIG.codebook_size, (2, 23, CONFIG.n_codebooks))
     codes[:, :, 0] = torch.randint(100, 200, (2, 1))
-    whole = codec.decode(codes)
+    seed, cents = torch.tensor([3, -(2**62)]), torch.empty(2, 23).uniform_(-2500, 2500)
+    level = torch.empty(2, 23).uniform_(-20, 6)
+    whole = codec.decode(codes, seed, cents, level)
+    codes = torch.cat([codes, codec.silence().expand(2, 1, -1)], dim=1)
+    expression = Expression(seed, cents, level).held_on(1)
     state, pieces, start = codec.initial_state(2), [], 0
     for length in [*chunks, 1]:
         chunk = codes[:, start : start + length]
-        chunk = chunk if chunk.shape[1] else codec.silence().expand(2, 1, -1)
-        audio, state = codec.decode_chunk(chunk, state)
+        played = Expression(seed, *(x[:, start : start + length] for x in expression[1:]))
+        audio, state = codec.decode_chunk(chunk, played, state)
         pieces.append(audio)
         start += length
     streamed = torch.cat(pieces, dim=1)[:, codec.delay_samples :][:, : whole.shape[1]]
@@ -97,15 +102,16 @@ def test_a_stream_of_any_chunks_is_the_whole_note(codec: TimbrelNotes, chunks: l
 
 @pytest.mark.parametrize("fundamentals", [(175, 175), (129, 10), (10, 129)])
 def test_harmonics_that_are_left_out_are_silent(codec: TimbrelNotes, fundamentals: tuple[int, int]) -> None:
-    """A high note, and one that leaps within, down and up: as if all harmonics had been worked out."""
+    """A high note, and one that leaps, by its codes and by bends: as if all harmonics had been worked out."""
     codes = torch.randint(0, CONFIG.codebook_size, (1, 4, CONFIG.n_codebooks))
     state = codec.decoder.initial_state(1)
-    for fundamental in fundamentals:
+    for fundamental, bend in zip(fundamentals, (-1200.0, 700.0), strict=True):
         codes[:, :, 0] = fundamental
         latents, code = codec.latents(codes), codes[:, :, 0]
-        audio, after = codec.decoder(latents, code, state)
-        controls, contexts = codec.decoder.controls(latents, code, state)
-        every, _ = codec.decoder.play(controls, contexts, codec.decoder.hertz_of_code[code[:, -1:]], state)
+        bent = Expression.of(codes, cents=torch.full((1, 4), bend))
+        audio, after = codec.decoder(latents, code, bent, state)
+        controls, begun = codec.decoder.controls(latents, code, bent, state)
+        every, _ = codec.decoder.play(controls, bent.seed, begun)
         assert controls.log_amplitudes.shape[2] == CONFIG.n_harmonics
         torch.testing.assert_close(audio, every, atol=1e-6 * float(every.abs().max()), rtol=0)
         state = after

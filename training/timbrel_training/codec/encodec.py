@@ -137,9 +137,16 @@ class EncodecCodec(Codec):
         return codes.permute(1, 2, 0)
 
     @torch.no_grad()
-    def decode(self, codes: Tensor) -> Tensor:
+    def decode(
+        self,
+        codes: Tensor,
+        seed: Tensor | None = None,
+        cents: Tensor | None = None,
+        level_db: Tensor | None = None,
+    ) -> Tensor:
+        self.check_cents(cents)
         audio: Tensor = self.model.decoder(self.latents(codes).transpose(1, 2))
-        return audio[:, 0, : codes.shape[1] * self.hop_length]
+        return audio[:, 0, : codes.shape[1] * self.hop_length] * self.gain(level_db)
 
     @torch.no_grad()
     def latents(self, codes: Tensor) -> Tensor:

@@ -86,6 +86,7 @@ def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: 
         codebook_size=codec.codebook_size,
         codes_per_semitone=codec.codes_per_semitone,
         code_offset=codec.code_offset,
+        lead_frames=codec.lead_frames,
     )
     with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:
         done = len(writer)
@@ -103,7 +104,7 @@ def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: 
                 family=dataset.instrument_families[instrument],
                 pitch=int(row["pitch"]),
                 velocity=int(row["velocity"]),
-                held_frames=max(1, round(float(row["held_seconds"]) * codec.frame_rate)),
+                held_frames=codec.held_frames(float(row["held_seconds"])),
                 source=dataset.sources[int(row["source"])],
                 split=int(row["split"]),
                 cut=bool(row["cut"]),

@@ -262,12 +262,13 @@ def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
 def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:
     """Returns what export needs to know of the data."""
     training = table.split == int(Split.TRAIN)
-    held_seconds = table.held_frames[training] / table.frame_rate
+    held_seconds = (table.held_frames[training] - table.lead_frames) / table.frame_rate
     return {
         "kind": "note_transformer",
         "model": dataclasses.asdict(model_config),
         "codec_hash": table.codec_hash,
         "frame_rate": table.frame_rate,
+        "lead_frames": table.lead_frames,
         "ranges": {
             "pitch": [int(table.pitch[training].min()), int(table.pitch[training].max())],
             "velocity": [int(table.velocity[training].min()), int(table.velocity[training].max())],

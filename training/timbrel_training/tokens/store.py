@@ -60,11 +60,16 @@ class TokenHeader:
     codebook_size: int
     codes_per_semitone: int = 0  # of codebook 0, where it codes the fundamental; see CodebookLayout
     code_offset: int = 0
+    lead_frames: int = 0  # at a note's start, without sound
 
     @property
     def frame_rate(self) -> float:
         """Frames per second."""
         return self.sample_rate / self.hop_length
+
+    def held_frames(self, seconds: float) -> int:
+        """Returns the frames with the key down of a note that is heard to be held for so long."""
+        return max(1, round(seconds * self.frame_rate)) + self.lead_frames
 
 
 def aligned(n_bytes: int) -> int:

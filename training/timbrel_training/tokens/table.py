@@ -32,12 +32,20 @@ class TokenTable:
     codec_hash: str = ""  # of the weights of the codec that made the codes
     codes_per_semitone: int = 0  # of codebook 0; see CodebookLayout
     code_offset: int = 0
+    lead_frames: int = 0  # at a note's start, without sound
 
     @classmethod
     def from_store(cls, store: TokenStore) -> TokenTable:
         """Reads all of a store into memory."""
         columns = ("offsets", "instrument", "pitch", "velocity", "held_frames", "cut", "split")
-        facts = ("codebook_size", "frame_rate", "codec_hash", "codes_per_semitone", "code_offset")
+        facts = (
+            "codebook_size",
+            "frame_rate",
+            "codec_hash",
+            "codes_per_semitone",
+            "code_offset",
+            "lead_frames",
+        )
         return cls(
             codes=np.array(store.codes),
             instruments=tuple(name for name, _ in store.instruments),

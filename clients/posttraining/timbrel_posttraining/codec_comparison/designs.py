@@ -141,8 +141,15 @@ class SeanetCodec(Codec):
         missing = self.n_frames(audio.shape[1]) * self.hop_length - audio.shape[1]
         return self.quantizer.encode(self.encoder(nn.functional.pad(audio, (0, missing))))
 
-    def decode(self, codes: Tensor) -> Tensor:
-        return self.decoder(self.latents(codes))
+    def decode(
+        self,
+        codes: Tensor,
+        seed: Tensor | None = None,
+        cents: Tensor | None = None,
+        level_db: Tensor | None = None,
+    ) -> Tensor:
+        self.check_cents(cents)
+        return self.decoder(self.latents(codes)) * self.gain(level_db)
 
     def latents(self, codes: Tensor) -> Tensor:
         return self.quantizer.decode(codes)

@@ -164,19 +164,19 @@ def chosen_notes(library: NoteDataset, config: ComparisonConfig) -> NDArray[np.i
 def code_notes(library: NoteDataset, rows: NDArray[np.intp], codec: Codec, note_seconds: float) -> TokenTable:
     """Codes notes `rows`, cut after `note_seconds`."""
     n_samples = round(note_seconds * library.sample_rate)
-    max_frames = math.floor(note_seconds * codec.frame_rate)
+    max_frames = math.floor(note_seconds * codec.frame_rate) + codec.lead_frames
     notes = []
     for row in tqdm(rows, "codes", dynamic_ncols=True):
         audio = resample(library.audio(int(row), 0, n_samples), library.sample_rate, codec.sample_rate)
         codes = encode_note(codec, torch.from_numpy(audio), float(library.pitch[row]))
         notes.append(codes[:max_frames].numpy().astype(np.uint16))
-    held = np.maximum(1, np.round(library.held_seconds[rows] * codec.frame_rate)).astype(np.int64)
+    held = [codec.held_frames(seconds) for seconds in library.held_seconds[rows].tolist()]
     return from_notes(
         notes,
         instrument=library.instrument[rows].tolist(),
         pitch=library.pitch[rows].tolist(),
         velocity=library.velocity[rows].tolist(),
-        held_frames=held.tolist(),
+        held_frames=held,
         split=library.split[rows].tolist(),
         instruments=list(zip(library.instruments, library.instrument_families, strict=True)),
         codebook_size=codec.codebook_size,

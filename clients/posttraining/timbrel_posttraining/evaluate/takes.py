@@ -166,7 +166,7 @@ class TakeAudio:
             return self._repitched(take), self._library.sample_rate
         codes = self._codes(take)
         rate, hop = self._decoder.sample_rate, self._decoder.spec.hop_length
-        return (self._decoder.decode(codes) if len(codes) else np.zeros(hop, np.float32)), rate
+        return (self._decoder.decode(codes, take.seed) if len(codes) else np.zeros(hop, np.float32)), rate
 
     def _repitched(self, take: Take) -> NDArray[np.float32]:
         """Plays a note of the library faster or slower, as a sampler does to reach another pitch."""

@@ -70,14 +70,11 @@ class Base:
     @property
     def ranges(self) -> NoteRanges:
         """The ranges of what the bundle may be asked for."""
-        ranges, frame_rate = self.bundle.manifest.ranges, self.header.frame_rate
+        ranges, header = self.bundle.manifest.ranges, self.header
         return NoteRanges(
             pitch=(ranges.pitch_min, ranges.pitch_max),
             velocity=(ranges.velocity_min, ranges.velocity_max),
-            held_frames=(
-                max(1, round(ranges.seconds_min * frame_rate)),
-                max(1, round(ranges.seconds_max * frame_rate)),
-            ),
+            held_frames=(header.held_frames(ranges.seconds_min), header.held_frames(ranges.seconds_max)),
         )
 
     def verify(self, table: TokenTable, points: NDArray[np.float32]) -> None:

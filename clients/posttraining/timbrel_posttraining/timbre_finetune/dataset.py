@@ -240,7 +240,7 @@ def _write_codes(
                     family=points[sample.instrument].family if known else BETWEEN,
                     pitch=sample.take.pitch,
                     velocity=sample.take.velocity,
-                    held_frames=max(1, round(sample.take.seconds * writer.header.frame_rate)),
+                    held_frames=writer.header.held_frames(sample.take.seconds),
                     source=str(sample.take.kind),
                     split=int(Split.TRAIN),
                 )

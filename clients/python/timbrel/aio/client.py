@@ -26,6 +26,8 @@ from timbrel.errors import TimbrelError, refusal
 from timbrel.note import Note
 from timbrel.progress import bar
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
+from timbrel_bundle.codec import PerFrame
+from timbrel_bundle.request_fields import Cents
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 N_NEAREST = 5
@@ -81,6 +83,7 @@ class AsyncClient:
         seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
+        cents: Cents = 0.0,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -90,7 +93,7 @@ class AsyncClient:
         Where the event loop must not stand still for some milliseconds, decode in a thread:
         `await asyncio.to_thread(lambda: note.audio)`.
         """
-        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p, cents)
         return await self._generate(note)
 
     @overload
@@ -164,9 +167,15 @@ class AsyncClient:
             raise TypeError(f"requests must be iterable, got {type(requests).__name__}")
         return self._generate_many(requests, progress, ordered, on_error, max_in_flight)
 
-    async def decode(self, codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    async def decode(
+        self,
+        codes: npt.NDArray[np.uint16],
+        seed: int = 0,
+        cents: Cents = 0.0,
+        level_db: PerFrame = 0.0,
+    ) -> npt.NDArray[np.float32]:
         """Turns a note's codes into its sound, in a thread; see `Client.decode`."""
-        return await asyncio.to_thread(await self._connection.decoder(), codes)
+        return await asyncio.to_thread(await self._connection.decoder(), codes, seed, cents, level_db)
 
     async def stream(
         self,
@@ -176,6 +185,7 @@ class AsyncClient:
         seconds: float = NoteRequest.seconds,
         seed: int | None = None,
         *,
+        cents: Cents = 0.0,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -190,7 +200,7 @@ class AsyncClient:
 
         It is opened, and refused where something is wrong, when it is first read.
         """
-        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p)
+        note = NoteRequest(timbre, pitch, velocity, seconds, seed, temperature, top_k, top_p, cents)
         replies, decoder = await self._open_stream(note)
         async with aclosing(replies), aclosing(decode_as_it_comes(replies, decoder)) as chunks:
             async for chunk in chunks:
@@ -258,7 +268,8 @@ class AsyncClient:
         Until then the call can be made again, where the server is overloaded or away.
         """
         _, message, manifest = await self._connection.placed(note)
-        codec = await asyncio.to_thread((await self._connection.decoder()).stream)
+        decoder = await self._connection.decoder()
+        codec = await asyncio.to_thread(decoder.stream, message.seed, note.cents)
         first: list[pb.GenerateResponse] = []
 
         async def open_call(
@@ -339,5 +350,6 @@ def _note_of(request: NoteRequest, written: WrittenNote, sample_rate: int, decod
         truncated=written.truncated,
         codes=written.codes,
         sample_rate=sample_rate,
+        cents=request.cents,
         _decode=decoder,
     )

@@ -7,12 +7,15 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
+
 from timbrel.aio.connection import Connection
 from timbrel.aio.transport import Transport
 from timbrel.core.play import LiveNotes
 from timbrel.core.reply import Audio, ReplyLimit, StreamDecoder
-from timbrel.core.request import NoteRequest
-from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError, UnavailableError
+from timbrel.core.request import NoteRequest, check_bend
+from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError, UnavailableError, refusal
+from timbrel_bundle.request_fields import Cents, is_finite
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 CLOSED = "the player is closed"
@@ -159,6 +162,28 @@ class PlayStream:
             await (listener.fail(reply) if isinstance(reply, TimbrelError) else listener.take(reply))
 
 
+class Wheel:
+    """A pitch wheel: bends what is decoded from now on, on top of another wheel."""
+
+    def __init__(self, base: Wheel | None = None) -> None:
+        self._base = base
+        self._own = 0.0
+        self.codec: pb.CodecSpec = pb.CodecSpec() if base is None else base.codec
+        """The codec whose notes it bends."""
+
+    @property
+    def cents(self) -> float:
+        """How far."""
+        return self._own + (self._base.cents if self._base is not None else 0.0)
+
+    def turn(self, cents: float) -> None:
+        """Sets its own part. Raises InvalidRequestError where that is out of range, or the codec cannot."""
+        if not is_finite(cents):
+            raise refusal("cents", f"{cents!r:.40} is no number; one of -2400 to 2400 is needed")
+        check_bend(cents, self.codec)
+        self._own = float(cents)
+
+
 class NoteInbox:
     """A listener that hands on what it is told of a note, one thing after the other: to a queue, say.
 
@@ -209,13 +234,15 @@ class AsyncPlayedNote:
         replies: asyncio.Queue[Heard],
         decoder: StreamDecoder,
         patience_seconds: float | None,
+        wheel: Wheel,
     ) -> None:
         """Use `AsyncPlayer.note_on`."""
+        self._wheel = Wheel(wheel)
         self._stream = stream
         self._patience = patience_seconds
         self._listener = listener
         self._replies = replies
-        self._audio = decode_as_it_comes(self._read(), decoder)
+        self._audio = decode_as_it_comes(self._read(), decoder, self._wheel)
         self.seed: int | None = None
         """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
@@ -235,6 +262,10 @@ class AsyncPlayedNote:
     def cancel(self) -> None:
         """Ends the note at once. Harmless where it has ended."""
         self._stream.cancel(self._listener)
+
+    def bend(self, cents: float) -> None:
+        """Bends this note; see `PlayedNote.bend`."""
+        self._wheel.turn(cents)
 
     async def _read(self) -> AsyncIterator[pb.GenerateResponse]:
         while True:
@@ -273,10 +304,12 @@ class AsyncPlayer:
         self._connection = connection
         self._lead_seconds = lead_seconds
         self._stream: PlayStream | None = None
+        self._wheel = Wheel()
 
     async def __aenter__(self) -> AsyncPlayer:
         decoder = await self._connection.decoder()
-        await asyncio.to_thread(decoder.stream)  # loaded now, not with the first note
+        codec = await asyncio.to_thread(decoder.load)  # now, not with the first note
+        self._wheel.codec = codec.spec
         self._stream = PlayStream(await self._connection.open())
         return self
 
@@ -295,6 +328,7 @@ class AsyncPlayer:
         seconds: float | None = None,
         seed: int | None = None,
         *,
+        cents: Cents = 0.0,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -310,10 +344,22 @@ class AsyncPlayer:
         replies: asyncio.Queue[Heard] = asyncio.Queue()
         listener = NoteInbox(replies.put_nowait, (await self._connection.model()).manifest)
         note = NoteRequest(
-            timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p
+            timbre,
+            pitch,
+            velocity,
+            seed=seed,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            cents=cents,
         )
         decoder = await self._begin(listener, note, seconds)
-        return AsyncPlayedNote(self._open_stream, listener, replies, decoder, self._connection.timeout)
+        patience = self._connection.timeout
+        return AsyncPlayedNote(self._open_stream, listener, replies, decoder, patience, self._wheel)
+
+    def bend(self, cents: float) -> None:
+        """Bends every note, those to come included; see `Player.bend`."""
+        self._wheel.turn(cents)
 
     @property
     def _open_stream(self) -> PlayStream:
@@ -326,21 +372,28 @@ class AsyncPlayer:
         longest = (await self._connection.model()).manifest.ranges.seconds_max
         note = replace(note, seconds=longest if seconds is None else seconds)
         _, message, manifest = await self._connection.placed(note)
-        decoder = StreamDecoder(manifest, (await self._connection.decoder()).stream())
+        codec = (await self._connection.decoder()).stream(message.seed, note.cents)
+        decoder = StreamDecoder(manifest, codec)
         self._open_stream.note_on(listener, message, self._lead_seconds)
         return decoder
 
 
 async def decode_as_it_comes(
-    replies: AsyncIterable[pb.GenerateResponse], decoder: StreamDecoder
+    replies: AsyncIterable[pb.GenerateResponse], decoder: StreamDecoder, wheel: Wheel | None = None
 ) -> AsyncGenerator[Audio, None]:
     """Yields the audio of each reply, none of it empty; the codec runs in a thread, so that the loop goes on.
+
+    Args:
+        wheel: bends what is decoded, a frame at a time; without one, a reply is decoded at once.
 
     Raises:
         ServerError, BundleMismatchError: as `StreamDecoder`.
     """
     async for reply in replies:
-        if len(audio := await asyncio.to_thread(decoder.push, reply)):
-            yield audio
+        codes = decoder.take(reply)
+        for part in [codes] if wheel is None else np.split(codes, range(1, len(codes))):
+            bend = 0.0 if wheel is None else wheel.cents
+            if len(audio := await asyncio.to_thread(decoder.decode, part, bend)):
+                yield audio
     if len(rest := await asyncio.to_thread(decoder.finish)):
         yield rest

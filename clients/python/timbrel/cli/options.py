@@ -85,7 +85,24 @@ def add_number_options(
     for name in names:
         field = request_fields.FIELD[name]
         text = field.help + (remarks or {}).get(name, "")
-        group.add_argument(f"--{name.replace('_', '-')}", type=field.kind, default=field.default, help=text)
+        kind = parse_curve if field.curve else field.kind
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, default=field.default, help=text)
+
+
+def parse_curve(text: str) -> request_fields.Cents:
+    """Reads a number, or points SECONDS:VALUE with commas between.
+
+    Raises:
+        argparse.ArgumentTypeError: it is neither.
+    """
+    try:
+        if ":" not in text:
+            return float(text)
+        points = [tuple(map(float, point.split(":"))) for point in text.split(",")]
+        return tuple((seconds, value) for seconds, value in points)
+    except ValueError:
+        wanted = "a number, or points SECONDS:CENTS with commas between"
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is neither {wanted}") from None
 
 
 def add_sample_rate_option(group: argparse._ArgumentGroup) -> None:

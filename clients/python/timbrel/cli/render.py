@@ -30,6 +30,7 @@ examples:
   timbrel render --timbre Flute --pitch F#5 --temperature 0 --server studio:50051 --out flute.wav
   timbrel render --timbre Flute --sample-rate 44100 --out flute.ogg
   timbrel render --timbre Violin --pitch C3,E3,G3 --out chord.wav      a chord
+  timbrel render --timbre Violin --cents 0:0,0.5:200 --out slide.wav   a tone up within half a second
   timbrel render --morph Violin:Trumpet --steps 5 --out morph.wav       morph-1.wav to morph-5.wav
   timbrel render --timbre Oboe --out oboe.wav --json | jq '.notes[0].seed'
 
@@ -172,6 +173,7 @@ def _facts(
                 "seconds": round(_duration(chord), 6),
                 "sample_rate": sample_rate or note.sample_rate,
                 "seed": note.seed,
+                "cents": note.cents,
                 "truncated": any(each.truncated for each in chord),
             }
             for path, chord in zip(paths, chords, strict=True)
@@ -206,6 +208,7 @@ def _add_note(parser: argparse.ArgumentParser) -> None:
         help="MIDI note number or name: 60 is C4; several are a chord (default %(default)s)",
     )
     remarks = {"velocity": SHOWN, "seconds": SHOWN}
+    remarks["cents"] = ": a number, or a bend as points SECONDS:CENTS with commas between" + SHOWN
     options.add_number_options(group, remarks, remarks)
 
 

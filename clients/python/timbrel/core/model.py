@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from timbrel.errors import BundleMismatchError, ServerError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS, FORMAT_VERSION
-from timbrel_bundle.manifest import manifest_faults, text_faults
+from timbrel_bundle.manifest import heard_seconds, manifest_faults, text_faults
 from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_bundle.timbre_map import timbre_map_faults
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -170,7 +170,7 @@ def model_from_pb(response: pb.GetModelResponse) -> Model:
         pitch_range=(ranges.pitch_min, ranges.pitch_max),
         velocity_range=(ranges.velocity_min, ranges.velocity_max),
         seconds_range=(ranges.seconds_min, ranges.seconds_max),
-        max_seconds=manifest.model.max_frames / frame_rate,
+        max_seconds=heard_seconds(manifest.model.max_frames, codec),
         sources=tuple(
             DataSource(source.name, source.licence, source.n_instruments, source.n_notes)
             for source in manifest.training.sources

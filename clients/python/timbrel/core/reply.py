@@ -133,9 +133,24 @@ class StreamDecoder:
         Raises:
             BundleMismatchError: the codec fails; and as `NoteAssembler.feed`.
         """
-        codes = self._assembler.feed(reply)
+        return self.decode(self.take(reply))
+
+    def take(self, reply: pb.GenerateResponse) -> Codes:
+        """Takes one reply; returns its codes [frames, codebooks], to be handed to `decode` in order.
+
+        Raises:
+            BundleMismatchError, ServerError: as `NoteAssembler.feed`.
+        """
+        return self._assembler.feed(reply)
+
+    def decode(self, codes: Codes, cents: float = 0.0) -> Audio:
+        """Returns what can be heard by the next codes, maybe nothing; `cents` are on top of the note's own.
+
+        Raises:
+            BundleMismatchError: the codec fails.
+        """
         with codec_faults():
-            return self._codec.push(codes)
+            return self._codec.push(codes, cents)
 
     def finish(self) -> Audio:
         """The end of the sound, once the stream has ended. Raises as `NoteAssembler.finish`."""

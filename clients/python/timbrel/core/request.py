@@ -8,8 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from timbrel.core.timbre import instrument_point
-from timbrel.errors import FieldViolation, InvalidRequestError
-from timbrel_bundle.request_fields import FIELD, SEED_BITS, SamplingSettings, check_request, is_finite
+from timbrel.errors import FieldViolation, InvalidRequestError, refusal
+from timbrel_bundle.request_fields import (
+    FIELD,
+    NO_BENDS,
+    SEED_BITS,
+    Cents,
+    SamplingSettings,
+    check_request,
+    is_finite,
+    is_unbent,
+)
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 _DEFAULT: Any = {name: field.default for name, field in FIELD.items()}
@@ -47,6 +56,10 @@ class NoteRequest:
     top_p: float | None = None
     """Above 0, up to 1: only the most likely codes that make up this probability are drawn from."""
 
+    cents: Cents = _DEFAULT["cents"]
+    """How far from its pitch it sounds, -2400..2400: a number, or lines through points (seconds, cents). The
+    codes stay what they are: a note is bent where it is decoded."""
+
     def seeded(self) -> NoteRequest:
         """This note with a seed, drawn here where there is none: however often it is sent, it is one note."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(SEED_BITS))
@@ -73,7 +86,15 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
     request = replace(request, pitch=_whole(request.pitch), velocity=_whole(request.velocity))
     sampling = SamplingSettings.of(request)
     violations = check_request(
-        manifest.ranges, timbre, request.pitch, request.velocity, request.seconds, sampling, request.seed
+        manifest.ranges,
+        timbre,
+        request.pitch,
+        request.velocity,
+        request.seconds,
+        sampling,
+        request.seed,
+        request.cents,
+        bends=manifest.codec.bends,
     )
     if violations:
         raise InvalidRequestError.of([FieldViolation(*violation) for violation in violations])
@@ -91,6 +112,15 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
 def _whole(value: Any) -> Any:
     """60 of 60.0, as arrays and JSON give it; anything else as it is."""
     return int(value) if is_finite(value) and float(value).is_integer() else value
+
+
+def check_bend(cents: Cents, codec: pb.CodecSpec) -> None:
+    """Raises InvalidRequestError where a bend is out of range, or not for this codec."""
+    fault = FIELD["cents"].fault(cents, pb.RequestRanges())
+    if fault is None and not codec.bends and not is_unbent(cents):
+        fault = NO_BENDS
+    if fault is not None:
+        raise refusal("cents", fault)
 
 
 def _point(timbre: object) -> tuple[float, ...]:

@@ -21,7 +21,10 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Kind = type[int] | type[float]
 
-KINDS: dict[str, Kind] = {"x": float, "y": float} | {field.name: field.kind for field in REQUEST_FIELDS}
+FIELDS = tuple(field for field in REQUEST_FIELDS if not field.curve)
+"""The numbers of a request that the page sends."""
+
+KINDS: dict[str, Kind] = {"x": float, "y": float} | {field.name: field.kind for field in FIELDS}
 """Every field by name: whether it is a whole number."""
 
 NOTE_FIELDS = frozenset(KINDS)
@@ -40,7 +43,7 @@ def note_request(
     Raises:
         InvalidRequestError: naming every field that is out of the bundle's ranges.
     """
-    given: dict[str, Any] = {field.name: fields.get(field.name) for field in REQUEST_FIELDS}
+    given: dict[str, Any] = {field.name: fields.get(field.name) for field in FIELDS}
     given["velocity"] = fields.get("velocity", NoteRequest.velocity)
     if given["seconds"] is None:
         low, high = manifest.ranges.seconds_min, manifest.ranges.seconds_max
@@ -85,7 +88,7 @@ def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
 def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> list[dict[str, Any]]:
     """Lists a request's numbers for the page: name, kind, range and default of each."""
     described: list[dict[str, Any]] = []
-    for field in REQUEST_FIELDS:
+    for field in FIELDS:
         low, high = field.range(ranges)
         default = getattr(sampling, field.name) if field.sampling else field.default
         kind = "whole" if field.kind is int else "real"

@@ -49,7 +49,7 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("timbre", "pitch", "velocity", "seconds", "seed", "sampling", "bundle", "bundle_hash", "audio")
+    __slots__ = ("timbre", "pitch", "velocity", "seconds", "seed", "sampling", "bundle", "bundle_hash", "audio", "cents")
     TIMBRE_FIELD_NUMBER: _ClassVar[int]
     PITCH_FIELD_NUMBER: _ClassVar[int]
     VELOCITY_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,7 @@ class GenerateRequest(_message.Message):
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
+    CENTS_FIELD_NUMBER: _ClassVar[int]
     timbre: Timbre
     pitch: int
     velocity: int
@@ -68,7 +69,16 @@ class GenerateRequest(_message.Message):
     bundle: str
     bundle_hash: str
     audio: AudioFormat
-    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., pitch: _Optional[int] = ..., velocity: _Optional[int] = ..., seconds: _Optional[float] = ..., seed: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ..., audio: _Optional[_Union[AudioFormat, str]] = ...) -> None: ...
+    cents: _containers.RepeatedCompositeFieldContainer[CentsPoint]
+    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., pitch: _Optional[int] = ..., velocity: _Optional[int] = ..., seconds: _Optional[float] = ..., seed: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ..., audio: _Optional[_Union[AudioFormat, str]] = ..., cents: _Optional[_Iterable[_Union[CentsPoint, _Mapping]]] = ...) -> None: ...
+
+class CentsPoint(_message.Message):
+    __slots__ = ("seconds", "cents")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CENTS_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    cents: float
+    def __init__(self, seconds: _Optional[float] = ..., cents: _Optional[float] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("header", "codes", "finish_reason", "audio", "held_seconds")
@@ -115,16 +125,18 @@ class GenerateBatchResponse(_message.Message):
     def __init__(self, id: _Optional[int] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., note: _Optional[_Union[GenerateResponse, _Mapping]] = ...) -> None: ...
 
 class PlayRequest(_message.Message):
-    __slots__ = ("id", "note_on", "note_off", "cancel")
+    __slots__ = ("id", "note_on", "note_off", "cancel", "bend")
     ID_FIELD_NUMBER: _ClassVar[int]
     NOTE_ON_FIELD_NUMBER: _ClassVar[int]
     NOTE_OFF_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    BEND_FIELD_NUMBER: _ClassVar[int]
     id: int
     note_on: NoteOn
     note_off: NoteOff
     cancel: NoteCancel
-    def __init__(self, id: _Optional[int] = ..., note_on: _Optional[_Union[NoteOn, _Mapping]] = ..., note_off: _Optional[_Union[NoteOff, _Mapping]] = ..., cancel: _Optional[_Union[NoteCancel, _Mapping]] = ...) -> None: ...
+    bend: Bend
+    def __init__(self, id: _Optional[int] = ..., note_on: _Optional[_Union[NoteOn, _Mapping]] = ..., note_off: _Optional[_Union[NoteOff, _Mapping]] = ..., cancel: _Optional[_Union[NoteCancel, _Mapping]] = ..., bend: _Optional[_Union[Bend, _Mapping]] = ...) -> None: ...
 
 class NoteOn(_message.Message):
     __slots__ = ("note", "lead_seconds")
@@ -141,6 +153,14 @@ class NoteOff(_message.Message):
 class NoteCancel(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Bend(_message.Message):
+    __slots__ = ("cents", "all")
+    CENTS_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    cents: float
+    all: bool
+    def __init__(self, cents: _Optional[float] = ..., all: bool = ...) -> None: ...
 
 class PlayResponse(_message.Message):
     __slots__ = ("id", "reply", "error", "refusal")
@@ -337,7 +357,7 @@ class RequestRanges(_message.Message):
     def __init__(self, pitch_min: _Optional[int] = ..., pitch_max: _Optional[int] = ..., velocity_min: _Optional[int] = ..., velocity_max: _Optional[int] = ..., seconds_min: _Optional[float] = ..., seconds_max: _Optional[float] = ...) -> None: ...
 
 class CodecSpec(_message.Message):
-    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state")
+    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state", "bends", "lead_frames")
     ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
     HOP_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +366,8 @@ class CodecSpec(_message.Message):
     DELAY_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     SILENCE_FIELD_NUMBER: _ClassVar[int]
     DECODER_STATE_FIELD_NUMBER: _ClassVar[int]
+    BENDS_FIELD_NUMBER: _ClassVar[int]
+    LEAD_FRAMES_FIELD_NUMBER: _ClassVar[int]
     id: str
     sample_rate: int
     hop_length: int
@@ -354,7 +376,9 @@ class CodecSpec(_message.Message):
     delay_samples: int
     silence: _containers.RepeatedScalarFieldContainer[int]
     decoder_state: _containers.RepeatedCompositeFieldContainer[StateTensor]
-    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ...) -> None: ...
+    bends: bool
+    lead_frames: int
+    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ..., bends: bool = ..., lead_frames: _Optional[int] = ...) -> None: ...
 
 class StateTensor(_message.Message):
     __slots__ = ("name", "shape", "dtype")

@@ -64,7 +64,7 @@ def make_renderer(tmp_path: Path, tone: Tone) -> Iterator[Callable[..., Renderer
                 job,
                 NoteStore(tmp_path / "codes"),
                 tmp_path / "measured.log",
-                lambda codes: tone(float(codes[0, 0]) / 100.0, 0.5),
+                lambda codes, seed: tone(float(codes[0, 0]) / 100.0, 0.5),
                 SAMPLE_RATE,
                 trackers or TrackerPair(Yin(), HarmonicSum()),
                 pool,
@@ -142,7 +142,7 @@ def test_what_is_there_is_neither_rendered_nor_measured_again(
     before = render(again, notes, 0, source)
     assert len(source.orders) == len(set(source.orders)) == len(notes)
     deaf_and_dumb = make_renderer(job)
-    deaf_and_dumb._decode = lambda codes: pytest.fail("decoded again")
+    deaf_and_dumb._decode = lambda *note: pytest.fail("decoded again")
     assert render(deaf_and_dumb, notes, 0, source) == before
     assert len(source.orders) == len(notes)
 
@@ -153,7 +153,7 @@ def test_a_sound_is_decoded_once_between_measuring_and_finishing(
     (planned,) = plan_notes(one_note)
     renderer = make_renderer(one_note)
     decode, n_decoded = renderer._decode, []
-    renderer._decode = lambda codes: [n_decoded.append(1), decode(codes)][1]  # type: ignore[func-returns-value]
+    renderer._decode = lambda *note: [n_decoded.append(1), decode(*note)][1]  # type: ignore[func-returns-value]
     (attempt,) = render(renderer, [planned], 0, CentsSource({}))
     first = renderer.load(attempt.key)
     assert len(n_decoded) == 1

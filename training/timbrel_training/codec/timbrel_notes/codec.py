@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from timbrel_training.codec.interface import Codec
+from timbrel_training.codec.interface import Codec, Expression
 from timbrel_training.codec.quantizer import ResidualQuantizer
 from timbrel_training.codec.timbrel_notes.analysis import Analysis, fundamental_to_code
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
@@ -21,6 +21,7 @@ class TimbrelNotes(Codec):
     """
 
     id = "timbrel-notes"
+    bends = True
 
     def __init__(self, config: TimbrelNotesConfig | None = None) -> None:
         super().__init__()
@@ -54,15 +55,12 @@ class TimbrelNotes(Codec):
     def initial_state(self, n_batch: int) -> dict[str, Tensor]:
         return self.decoder.initial_state(n_batch).by_name()
 
-    def decode_chunk(self, codes: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def decode_chunk(
+        self, codes: Tensor, expression: Expression, state: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         before = DecoderState.from_names(state)
-        audio, after = self.decoder(self.latents(codes), codes[:, :, 0], before)
+        audio, after = self.decoder(self.latents(codes), codes[:, :, 0], expression, before)
         return audio, after.by_name()
-
-    def decode(self, codes: Tensor) -> Tensor:
-        flush = self.silence().expand(codes.shape[0], 1, -1)
-        audio, _ = self.decode_chunk(torch.cat([codes, flush], dim=1), self.initial_state(codes.shape[0]))
-        return audio[:, self.delay_samples : self.delay_samples + codes.shape[1] * self.hop_length]
 
     @torch.no_grad()
     def silence(self) -> Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor, nn
 
+from timbrel_training.codec.interface import MAX_CENTS, Expression
 from timbrel_training.codec.timbrel_notes.analysis import (
     N_PITCH_FEATURES,
     band_position,
@@ -17,6 +18,7 @@ from timbrel_training.codec.timbrel_notes.analysis import (
 )
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.encoder import CausalBlock
+from timbrel_training.codec.timbrel_notes.seeded_noise import counter_hash
 from timbrel_training.codec.timbrel_notes.synthesis import FilteredNoise, Oscillator
 
 MAX_LOG_GAIN = 2.0
@@ -24,6 +26,7 @@ AUDIBLE_TO = 0.98
 """Share of half the sample rate from which on harmonics are silent."""
 FADE = 0.05
 """Share of it over which they fade below that."""
+DB_PER_NEPER = 8.685889638065037
 HARMONICS_STEP = 32
 """A multiple of this many harmonics is worked out for a chunk."""
 
@@ -33,7 +36,9 @@ class DecoderState:
     """The tensors that a stream remembers between chunks; all are zeros at the start of a note."""
 
     contexts: list[Tensor]  # one [B, kernel - 1, width] per block
-    last_hertz: Tensor  # [B, 1], fundamental of the frame before; 0: none yet
+    last_hertz: Tensor  # [B, 1], fundamental of the frame before, unbent; 0: none yet
+    last_cents: Tensor  # [B, 1]
+    last_level: Tensor  # [B, 1], dB
     table: Tensor  # [B, table_size + 1]
     last_frequency: Tensor  # [B], Hz
     phase: Tensor  # [B] float64, cycles
@@ -113,6 +118,8 @@ class HarmonicNoiseDecoder(nn.Module):
                 for _ in self.blocks
             ],
             last_hertz=torch.zeros(n_batch, 1, device=device),
+            last_cents=torch.zeros(n_batch, 1, device=device),
+            last_level=torch.zeros(n_batch, 1, device=device),
             table=torch.zeros(n_batch, config.table_size + 1, device=device),
             last_frequency=torch.zeros(n_batch, device=device),
             phase=torch.zeros(n_batch, dtype=torch.float64, device=device),
@@ -121,37 +128,58 @@ class HarmonicNoiseDecoder(nn.Module):
         )
 
     def forward(
-        self, latents: Tensor, fundamental: Tensor, state: DecoderState
+        self, latents: Tensor, fundamental: Tensor, expression: Expression, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
         """Plays one chunk of frames, with the state carried from the chunk before.
 
-        Only as many harmonics are worked out as its lowest fundamental has below half the sample rate: for a
+        Only as many harmonics are worked out as its lowest frequency has below half the sample rate: for a
         high note a small part of them all.
         """
-        n_harmonics = self._n_audible(fundamental, state.last_hertz)
-        controls, contexts = self.controls(latents, fundamental, state, n_harmonics)
-        return self.play(controls, contexts, self.hertz_of_code[fundamental[:, -1:]], state)
+        controls, after = self.controls(latents, fundamental, expression, state, audible_only=True)
+        return self.play(controls, expression.seed, after)
 
     def controls(
-        self, latents: Tensor, fundamental: Tensor, state: DecoderState, n_harmonics: int | None = None
-    ) -> tuple[Controls, list[Tensor]]:
-        """Returns what to play (of the first `n_harmonics`; None: all), and the blocks' contexts after it."""
+        self,
+        latents: Tensor,
+        fundamental: Tensor,
+        expression: Expression,
+        state: DecoderState,
+        *,
+        audible_only: bool = False,
+    ) -> tuple[Controls, DecoderState]:
+        """Returns what to play (of all harmonics, or of those that sound), and the state that `play` takes.
+
+        A bend moves the harmonics under a spectral envelope that stays where it is.
+        """
         x = self.inlet(torch.cat([latents, pitch_features(self.midi_of_code[fundamental])], dim=2))
         contexts = []
         for block, context in zip(self.blocks, state.contexts, strict=True):
             x, after = block(x, context)
             contexts.append(after)
         x = self.norm(x)
+        begins = state.last_hertz == 0
         hertz = self.hertz_of_code[fundamental]
-        frequency = self._glide(hertz, state.last_hertz)
-        log_amplitudes = self._log_amplitudes(x, frequency, n_harmonics or self.config.n_harmonics)
-        return Controls(frequency, log_amplitudes, self._noise_gains(x)), contexts
+        limited = torch.clamp(expression.cents, -MAX_CENTS, MAX_CENTS)
+        cents = self._glide(limited, state.last_cents, begins)
+        # In float64, so that runtimes agree: whatever they differ by, a phase would sum.
+        ratio = torch.exp2(cents.double() / 1200)
+        frequency = (self._glide(hertz, state.last_hertz, begins).double() * ratio).float()
+        level = self._glide(expression.level_db, state.last_level, begins)[:, :, None] / DB_PER_NEPER
+        n_harmonics = self._n_audible(frequency) if audible_only else self.config.n_harmonics
+        log_amplitudes = self._log_amplitudes(x, frequency, n_harmonics) + level
+        after = replace(
+            state,
+            contexts=contexts,
+            last_hertz=hertz[:, -1:],
+            last_cents=limited[:, -1:],
+            last_level=expression.level_db[:, -1:],
+        )
+        return Controls(frequency, log_amplitudes, self._noise_gains(x) * torch.exp(level)), after
 
-    def play(
-        self, controls: Controls, contexts: list[Tensor], last_hertz: Tensor, state: DecoderState
-    ) -> tuple[Tensor, DecoderState]:
-        """Returns the audio of the controls, and the state after it."""
+    def play(self, controls: Controls, seed: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Returns the audio of the controls, and the state after it; the seed int64 [B] is the note's."""
         frequency = controls.frequency
+        drawn = counter_hash(seed, torch.arange(2, device=seed.device).expand(seed.shape[0], 2), purpose=1)
         nyquist = self.config.sample_rate / 2
         numbers = self.numbers[: controls.log_amplitudes.shape[2]]
         audible = torch.clamp(
@@ -160,33 +188,40 @@ class HarmonicNoiseDecoder(nn.Module):
         harmonic, table, last_frequency, phase = self.oscillator(
             torch.exp(controls.log_amplitudes) * audible,
             frequency,
+            drawn[:, 0],
             state.table,
             state.last_frequency,
             state.phase,
         )
-        noise, position, tail = self.noise(controls.noise_gains, state.noise_position, state.noise_tail)
-        after = DecoderState(contexts, last_hertz, table, last_frequency, phase, position, tail)
+        noise, position, tail = self.noise(
+            controls.noise_gains, drawn[:, 1], state.noise_position, state.noise_tail
+        )
+        after = replace(
+            state,
+            table=table,
+            last_frequency=last_frequency,
+            phase=phase,
+            noise_position=position,
+            noise_tail=tail,
+        )
         return harmonic + noise, after
 
-    def _n_audible(self, fundamental: Tensor, last_hertz: Tensor) -> int:
+    def _n_audible(self, frequency: Tensor) -> int:
         """Returns how many harmonics sound somewhere, rounded up; at least HARMONICS_STEP, or all."""
         config = self.config
-        hertz = self.hertz_of_code[fundamental]
-        before = torch.where(last_hertz > 0, last_hertz, hertz[:, :1])
-        lowest = torch.minimum(hertz.min(), before.min())
-        steps = torch.ceil(AUDIBLE_TO * config.sample_rate / 2 / lowest / HARMONICS_STEP)
+        steps = torch.ceil(AUDIBLE_TO * config.sample_rate / 2 / frequency.min() / HARMONICS_STEP)
         # No int() around it, which export would take for a constant.
         n: int = (HARMONICS_STEP * steps).clamp(max=config.n_harmonics).long().item()  # type: ignore[assignment]
         torch._check(n >= 1)
         torch._check(n <= config.n_harmonics)
         return n
 
-    def _glide(self, hertz: Tensor, last_hertz: Tensor) -> Tensor:
-        """Returns fundamentals at control points [B, J]: frames glide from the last and end on their own."""
+    def _glide(self, frames: Tensor, last: Tensor, begins: Tensor) -> Tensor:
+        """Returns values at control points [B, J]: frames [B, T] glide from the last and end on their own."""
         n = self.config.n_subframes
-        before = torch.cat([torch.where(last_hertz > 0, last_hertz, hertz[:, :1]), hertz[:, :-1]], dim=1)
-        share = torch.arange(1, n + 1, device=hertz.device) / n
-        return (before[:, :, None] + (hertz - before)[:, :, None] * share).flatten(1)
+        before = torch.cat([torch.where(begins, frames[:, :1], last), frames[:, :-1]], dim=1)
+        share = torch.arange(1, n + 1, device=frames.device) / n
+        return (before[:, :, None] + (frames - before)[:, :, None] * share).flatten(1)
 
     def _log_amplitudes(self, x: Tensor, frequency: Tensor, n_harmonics: int) -> Tensor:
         """Returns the logs of the first harmonics' amplitudes at control points: [B, J, n_harmonics]."""

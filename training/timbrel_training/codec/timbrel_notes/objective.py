@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from timbrel_training.codec.interface import Expression
 from timbrel_training.codec.timbrel_notes.analysis import (
     fundamental_to_code,
     gather_matrix,
@@ -110,10 +111,10 @@ class CodecObjective(nn.Module):
         with torch.autocast(batch.audio.device.type, enabled=False):
             quantized, _, commitment = codec.quantizer(latents, n_codebooks)
             code = fundamental_to_code(fundamental, codec.config)
+            plain = Expression.of(code)
             state = codec.decoder.initial_state(batch.audio.shape[0])
-            controls, contexts = codec.decoder.controls(quantized, code, state)
-            last = codec.decoder.hertz_of_code[code[:, -1:]]
-            audio, _ = codec.decoder.play(controls, contexts, last, state)
+            controls, after = codec.decoder.controls(quantized, code, plain, state)
+            audio, _ = codec.decoder.play(controls, plain.seed, after)
             harmonic = harmonic_loss(codec, controls.log_amplitudes, long, fundamental, batch.peak)
             delay = codec.delay_samples
             spectral = self.spectral(audio[:, delay:], batch.audio[:, :-delay], batch.peak)

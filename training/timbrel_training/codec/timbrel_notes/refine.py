@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.codec.discriminator import Discriminator, DiscriminatorConfig
-from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash
+from timbrel_training.codec.interface import WEIGHTS_NAME, Expression, codec_hash
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.codec.timbrel_notes.objective import HARMONIC_WEIGHT, SpectralLoss, harmonic_loss
 from timbrel_training.codec.timbrel_notes.train import MIN_SEGMENT_FRAMES, VALIDATION_SEED, load_codec
@@ -131,8 +131,9 @@ class RefiningObjective(nn.Module):
                 long = codec.analysis.long_spectrum(batch.audio)
             fundamental = batch.codes[:, :, 0]
             state = decoder.initial_state(len(batch.audio))
-            controls, contexts = decoder.controls(latents, fundamental, state)
-            audio, _ = decoder.play(controls, contexts, decoder.hertz_of_code[fundamental[:, -1:]], state)
+            plain = Expression.of(batch.codes)
+            controls, after = decoder.controls(latents, fundamental, plain, state)
+            audio, _ = decoder.play(controls, plain.seed, after)
             heard = audio[:, audio.shape[1] - batch.audio.shape[1] + codec.delay_samples :]
             target = batch.audio[:, : -codec.delay_samples]
             spectral = self.spectral(heard, target, batch.peak)

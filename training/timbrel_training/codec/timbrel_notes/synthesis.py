@@ -50,16 +50,23 @@ class Oscillator(nn.Module):
         ]
 
     def forward(
-        self, amplitudes: Tensor, frequency: Tensor, table: Tensor, last_frequency: Tensor, phase: Tensor
+        self,
+        amplitudes: Tensor,
+        frequency: Tensor,
+        start: Tensor,
+        table: Tensor,
+        last_frequency: Tensor,
+        phase: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Plays one chunk, with the state carried from the chunk before.
 
         Args:
             amplitudes: float32 [B, J, H], or of the first few harmonics alone.
             frequency: float32 [B, J], Hz.
+            start: int64 [B], samples of the table by which the note begins later in its cycle.
             table: float32 [B, table_size + 1], the last cycle played; zeros at the start of a note.
             last_frequency: float32 [B], Hz; 0 at the start of a note.
-            phase: float64 [B], in cycles.
+            phase: float64 [B], in cycles, without the start.
 
         Returns:
             audio float32 [B, J * sub_hop], and the new table, last_frequency, phase.
@@ -76,7 +83,8 @@ class Oscillator(nn.Module):
         within = (self.sub_hop / self.sample_rate) * (
             points[:, :-1, None] * ramp + 0.5 * (points[:, 1:, None] - points[:, :-1, None]) * ramp * ramp
         )
-        turns = starts[:, :, None] + within  # [B, J, sub_hop]
+        first_cycle = torch.remainder(start, self.table_size).float() / self.table_size
+        turns = (starts + first_cycle[:, None])[:, :, None] + within  # [B, J, sub_hop]
         position = (turns - torch.floor(turns)) * self.table_size
         sample = torch.floor(position)
         n_table = self.table_size + 1
@@ -102,7 +110,7 @@ class FilteredNoise(nn.Module):
     """Filters noise by gains [B, J, sub_hop + 1] given at control points `sub_hop` samples apart.
 
     Windows of two segments, half overlapped: the output [B, J * sub_hop] lags one segment behind the points,
-    like the oscillator's. The noise repeats after `period` segments and starts where `position` says.
+    like the oscillator's. The noise repeats after `period` segments.
     """
 
     table: Tensor  # [period, sub_hop]
@@ -139,12 +147,15 @@ class FilteredNoise(nn.Module):
         after = torch.cat([self.table[1:], self.table[:1]])
         return (torch.cat([self.table, after], dim=1) * self.window) @ transform
 
-    def forward(self, gains: Tensor, position: Tensor, tail: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, gains: Tensor, start: Tensor, position: Tensor, tail: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Plays one chunk.
 
         Args:
             gains: float32 [B, J, sub_hop + 1], linear gain per DFT bin.
-            position: int64 [B], segments of noise used so far.
+            start: int64 [B], 0 or more: the segment of noise that the note begins with.
+            position: int64 [B], segments used so far.
             tail: float32 [B, sub_hop], the half window still to come from the chunk before.
 
         Returns:
@@ -152,7 +163,8 @@ class FilteredNoise(nn.Module):
         """
         n_points = gains.shape[1]
         transform = self.transform()
-        rows = torch.remainder(position[:, None] + torch.arange(n_points, device=gains.device), self.period)
+        first = torch.remainder(start, self.period) + position
+        rows = torch.remainder(first[:, None] + torch.arange(n_points, device=gains.device), self.period)
         weighted = gains * self.weight
         shaped = self.spectra(transform)[rows] * torch.cat([weighted, weighted], dim=2)
         filtered = shaped @ transform.T  # [B, J, 2 * sub_hop]

@@ -177,7 +177,7 @@ class Renderer:
         if (decoded := self._cache.take(key)) is not None:
             return decoded
         note = self.note(key)
-        return DecodedNote(note, self._trimmed(self._decode(note.codes), note))
+        return DecodedNote(note, self._trimmed(self._decode(note.codes, note.seed), note))
 
     def note(self, key: str) -> RawNote:
         """Loads a raw note of the store; raises OSError where it is not there, or damaged."""
@@ -210,7 +210,7 @@ class Renderer:
 
     def _measure(self, key: str, asked: int, note: RawNote | None) -> Measurement:
         note = self.note(key) if note is None else note
-        audio = self._decode(note.codes)
+        audio = self._decode(note.codes, note.seed)
         trimmed = trim(audio, self._codec_rate, note.truncated)
         found = measure(audio, trimmed, self._codec_rate, asked, self._job.seconds, self._trackers)
         self._log.put(key, found)

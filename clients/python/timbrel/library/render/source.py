@@ -214,7 +214,7 @@ def _ask(
             for index, note in replies:
                 name = names.pop(index)
                 lease.complete(name)
-                yield name, RawNote(note.codes, note.truncated)
+                yield name, RawNote(note.codes, note.truncated, note.seed)
     finally:
         lease.close()
 

@@ -17,8 +17,8 @@ from timbrel.files import cache_folder
 from timbrel.library.plan.folder import write_later
 from timbrel.library.render.level import Audio, Trimmed
 
-Decode = Callable[[npt.NDArray[np.uint16]], Audio]
-"""codes [frames, codebooks] -> audio [samples] at the codec's rate"""
+Decode = Callable[[npt.NDArray[np.uint16], int], Audio]
+"""codes [frames, codebooks], seed -> audio [samples] at the codec's rate"""
 
 MAX_NOTE_BYTES = 2**25
 """What a raw note may take once it is unpacked; the longest that a manifest allows takes less."""
@@ -36,6 +36,9 @@ class RawNote:
 
     truncated: bool
     """Whether it was cut at the bundle's cap."""
+
+    seed: int = 0
+    """Of the note, and of its sound."""
 
 
 class NoteStore:
@@ -68,7 +71,7 @@ class NoteStore:
             OSError: it cannot be written, for example because the disk is full. Nothing is left of it then.
         """
         content = io.BytesIO()
-        np.savez(content, codes=note.codes, truncated=np.bool_(note.truncated))
+        np.savez(content, codes=note.codes, truncated=np.bool_(note.truncated), seed=np.uint64(note.seed))
         write_later(self.path(key), content.getvalue())
 
     def load(self, key: str) -> RawNote | None:
@@ -80,9 +83,10 @@ class NoteStore:
                 if sum(member.file_size for member in content.zip.infolist()) > MAX_NOTE_BYTES:
                     return None
                 codes, truncated = content["codes"], bool(content["truncated"])
+                seed = int(content["seed"]) if "seed" in content else 0
         except Exception:  # whatever a damaged file makes of zipfile, zlib and numpy: MemoryError, too
             return None
-        return RawNote(codes, truncated) if codes.ndim == 2 and codes.dtype == np.uint16 else None
+        return RawNote(codes, truncated, seed) if codes.ndim == 2 and codes.dtype == np.uint16 else None
 
 
 def note_decoder(client: Client) -> Decoder:
