@@ -1,0 +1,60 @@
+"""The movement of a note: how its partials depart from their smooth course, beating and wavering.
+
+It is not coded: a note's header names one of the templates, movements of real notes, that it is most like.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timbrel_training.codec.timbrel_notes.note_parameters import LEVEL_SECONDS
+from timbrel_training.codec.timbrel_notes.partials import BLOCK, Partials
+
+POINT = 256
+"""Samples between the points of a movement: control points of the decoder."""
+N_MOVING = 64
+"""Partials whose movement is known; those above borrow it from the upper half of these."""
+BEGIN_SECONDS = 0.06
+"""The attack before is not movement."""
+N_POINTS = 400
+"""Length of a template: 2.1 s, which then goes back and forth."""
+FEWEST_POINTS = 60
+"""Shorter movements make no template."""
+STEP_DB = 0.25
+"""Resolution of the levels of a stored movement."""
+Movement = NDArray[np.int8]
+"""[points, 64, 2]: level in steps of 0.25 dB, phase in 256ths of a cycle."""
+
+
+def measure_movement(partials: Partials, held_seconds: float) -> Movement:
+    """Returns the movement of the held part of a note, of no points where it is too short."""
+    power = np.abs(partials.amplitude.astype(np.complex128)) ** 2
+    every = POINT // BLOCK
+    held = partials.seconds < held_seconds
+    n = min(N_MOVING, power.shape[1])
+    anchors = np.array(LEVEL_SECONDS)
+    middle = np.concatenate([[-1.0], (anchors[1:] + anchors[:-1]) / 2, [np.inf]])
+    known, levels = [], []
+    for k, anchor in enumerate(anchors):
+        near = held & (partials.seconds >= middle[k]) & (partials.seconds < middle[k + 1])
+        if near.any():
+            known.append(anchor)
+            levels.append(10 * np.log10(power[near, :n].mean(axis=0) + 1e-14))
+    chosen = np.flatnonzero((partials.seconds >= BEGIN_SECONDS) & (partials.seconds < held_seconds - 0.02))
+    chosen = chosen[chosen % every == 0][:N_POINTS]
+    if len(chosen) < FEWEST_POINTS:
+        return np.zeros((0, N_MOVING, 2), dtype=np.int8)
+    place = np.interp(partials.seconds[chosen], known, np.arange(len(known)))
+    index = np.minimum(place.astype(int), max(len(known) - 2, 0))
+    share = (place - index)[:, None]
+    table = np.array(levels)
+    course = table[index] * (1 - share) + table[np.minimum(index + 1, len(known) - 1)] * share
+    amplitude = partials.amplitude[chosen, :n]
+    level = np.zeros((len(chosen), N_MOVING))
+    phase = np.zeros((len(chosen), N_MOVING))
+    level[:, :n] = 20 * np.log10(np.abs(amplitude) + 1e-7) - course
+    phase[:, :n] = np.angle(amplitude) / (2 * np.pi)
+    steps = np.clip(np.round(level / STEP_DB), -128, 48)  # -32 to 12 dB
+    parts = np.round(phase * 256)
+    return np.stack([steps, (parts + 128) % 256 - 128], axis=2).astype(np.int8)

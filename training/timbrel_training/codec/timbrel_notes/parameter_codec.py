@@ -1,0 +1,230 @@
+"""The timbrel-notes codec: a note is a header of steady codes, its fundamental, and when its key is let go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
+from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
+from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.movement import measure_movement
+from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
+from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
+from timbrel_training.codec.timbrel_notes.sound_source import (
+    N_SUBFRAMES,
+    SoundSource,
+    SourceControls,
+    SourceState,
+)
+from timbrel_training.codec.timbrel_notes.templates import Templates
+
+N_ROWS = 4
+"""The header takes so many frames, and then comes again: as many frames of a note are without sound."""
+HELD, END = 0, N_SUBFRAMES + 1
+"""Codes of codebook 1: the key is held; or it was let go at one of the frame's points, 1 to 5; or nothing
+sounds."""
+LOWEST_DB, STEPS_PER_DB = -110.0, 4
+"""Resolution of a note's loudness."""
+HYSTERESIS = 0.75
+"""Steps by which the fundamental has to leave its code before that changes."""
+
+
+@dataclass(frozen=True)
+class ParameterCodecConfig:
+    """Sizes of the codec."""
+
+    sample_rate: int = 48_000
+    """Samples per second."""
+    hop_length: int = 1280
+    """Samples per frame."""
+    codebook_size: int = 1024
+    """Codes per codebook."""
+    fundamental_min: float = 24.0
+    """MIDI note number of fundamental code 0."""
+    fundamental_steps_per_semitone: int = 12
+    """Resolution of the fundamental."""
+    n_templates: int = 256
+    """Movements to choose from."""
+    header: HeaderConfig = field(default_factory=HeaderConfig)
+    """The autoencoder's sizes."""
+
+    @property
+    def n_header_books(self) -> int:
+        """Codebooks of the header: its codes, the loudness and the template, in `N_ROWS` rows."""
+        return -(-(self.header.n_codes + 2) // N_ROWS)
+
+
+class ParameterCodec(nn.Module):
+    """Codebook 0 is the fundamental, 1 says when the key is let go, the others are the header's."""
+
+    hertz_of_code: Tensor  # [codebook_size]
+    row: Tensor  # int64 [N_ROWS], 0, 1, 2, ...
+    point: Tensor  # int64 [N_SUBFRAMES]
+    share: Tensor  # [N_SUBFRAMES]
+
+    def __init__(self, config: ParameterCodecConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.sample_rate, self.hop_length = config.sample_rate, config.hop_length
+        self.sub_hop = config.hop_length // N_SUBFRAMES
+        self.header = HeaderCoder(config.header)
+        self.templates = Templates(config.n_templates)
+        self.player = NotePlayer(config.sample_rate)
+        self.source = SoundSource(config.sample_rate, N_PARTIALS, N_NOISE_BANDS)
+        midi = config.fundamental_min + torch.arange(config.codebook_size) / config.fundamental_steps_per_semitone
+        self.register_buffer("midi_of_code", midi, persistent=False)
+        # A table, not a formula: runtimes round exp2 differently, and a phase that sums it would drift apart.
+        self.register_buffer("hertz_of_code", midi_to_hertz(midi.double()).float(), persistent=False)
+        self.register_buffer("row", torch.arange(N_ROWS), persistent=False)
+        self.register_buffer("point", torch.arange(N_SUBFRAMES), persistent=False)
+        self.register_buffer("share", (torch.arange(N_SUBFRAMES) + 1) / N_SUBFRAMES, persistent=False)
+        self.n_codebooks = 2 + config.n_header_books
+        self.codebook_size = config.codebook_size
+        self.lead_frames = N_ROWS
+        self.delay_samples = self.source.delay_samples
+
+    # Encoding
+
+    def encode_note(self, audio: NDArray[np.float32], pitch: float, held_seconds: float) -> NDArray[np.int64]:
+        """Returns codes [N_ROWS + T, K] of a note, float32 [S]."""
+        return self.encode_analysis(analyse_note(audio, self.sample_rate, pitch, held_seconds), held_seconds)
+
+    @torch.no_grad()
+    def encode_analysis(self, note: NoteAnalysis, held_seconds: float) -> NDArray[np.int64]:
+        """Returns codes [N_ROWS + T, K] of a note that was measured."""
+        fundamental = self._fundamental_codes(note.midi)
+        nominal = int(np.median(fundamental))
+        midi = self.midi_of_code[[nominal]]
+        values, weights = (torch.from_numpy(part)[None] for part in (note.values, note.weights))
+        loudness = np.clip(round((note.loudest_db - LOWEST_DB) * STEPS_PER_DB), 0, self.codebook_size - 1)
+        template = self.templates.nearest(measure_movement(note.partials, held_seconds))
+        header = np.zeros(N_ROWS * self.config.n_header_books, dtype=np.int64)
+        own = self.header.encode(values, weights, midi)[0].tolist()
+        header[: len(own) + 2] = [*own, loudness, template]
+        n_rows = N_ROWS + len(fundamental)
+        codes = np.zeros((n_rows, self.n_codebooks), dtype=np.int64)
+        codes[:N_ROWS, 0], codes[N_ROWS:, 0] = nominal, fundamental
+        released = round(held_seconds * self.sample_rate / self.sub_hop)
+        frame, point = divmod(released, N_SUBFRAMES)
+        codes[N_ROWS + frame :, 1] = point + 1
+        codes[:, 2:] = np.resize(header.reshape(N_ROWS, -1), (n_rows, self.config.n_header_books))
+        return codes
+
+    def _fundamental_codes(self, midi: NDArray[np.float32]) -> NDArray[np.int64]:
+        steps = (midi - self.config.fundamental_min) * self.config.fundamental_steps_per_semitone
+        codes, present = np.zeros(len(steps), dtype=np.int64), np.round(steps[0])
+        for frame, step in enumerate(steps):
+            present = present if abs(step - present) <= HYSTERESIS else np.round(step)
+            codes[frame] = present
+        return np.clip(codes, 0, self.codebook_size - 1)
+
+    # Decoding
+
+    def initial_state(self, n_batch: int) -> dict[str, Tensor]:
+        """Returns the zeros for a batch of notes that begin, by name."""
+        device = self.share.device
+        whole = {"dtype": torch.int64, "device": device}
+        return {
+            "rows": torch.zeros(n_batch, N_ROWS - 1, self.config.n_header_books, **whole),
+            "nominal": torch.zeros(n_batch, **whole),
+            "last_code": torch.zeros(n_batch, **whole),
+            "released": torch.zeros(n_batch, **whole),
+            **self.source.initial_state(n_batch).by_name(),
+        }
+
+    def decode_chunk(
+        self, codes: Tensor, seed: Tensor, cents: Tensor, level_db: Tensor, state: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Decodes the next frames of a stream.
+
+        Args:
+            codes: int64 [B, T, K].
+            seed: int64 [B], the notes' seeds.
+            cents: float32 [B, T], how far each frame is bent.
+            level_db: float32 [B, T].
+            state: left by the chunk before.
+
+        Returns:
+            Audio float32 [B, T * hop_length], `delay_samples` late, and the new state.
+        """
+        source_state = SourceState(**{name: state[name] for name in self.source.initial_state(1).by_name()})
+        position, begins = source_state.position, source_state.position == 0
+        n_frames = codes.shape[1]
+        frame = position[:, None] + torch.arange(n_frames, device=codes.device)  # [B, T]
+        fundamental, phase = codes[:, :, 0], codes[:, :, 1]
+        nominal = torch.where(begins, fundamental[:, 0], state["nominal"])
+        header, rows = self._header(codes[:, :, 2:], frame, state["rows"])
+        n_codes = self.config.header.n_codes
+        parameters = self.header.decode(header[:, :, :n_codes], self.midi_of_code[nominal][:, None].expand(-1, n_frames))
+        loudness = header[:, :, n_codes].float() / STEPS_PER_DB + LOWEST_DB
+        point = (frame[:, :, None] - N_ROWS) * N_SUBFRAMES + self.point  # [B, T, points], since the onset
+        time, released = self._time(phase, frame, point, state["released"])
+        sounds = (point >= 0) & (phase != END)[:, :, None]
+        hertz = self._glide(fundamental, frame, state["last_code"])
+        moved, turned = self.templates(header[:, :, n_codes + 1], seed, torch.clamp(point, min=0))
+        loud = DECIBEL * loudness[:, :, None, None]
+        amplitude = torch.exp2(self.player.amplitudes(parameters, time) + moved + loud) * sounds[..., None]
+        gains = torch.exp2(self.player.noise_gains(parameters, time) + loud) * sounds[..., None]
+        nominal_hertz = self.hertz_of_code[nominal][:, None].expand(-1, n_frames)
+        controls = SourceControls(
+            frequency=self.player.frequencies(parameters, hertz).flatten(1, 2),
+            amplitude=amplitude.flatten(1, 2),
+            offset=turned.flatten(1, 2),
+            noise_bins=torch.exp2(self.player.comb(parameters, nominal_hertz)),
+            noise_gains=gains.flatten(1, 2),
+            cents=cents,
+            level_db=level_db,
+        )
+        audio, after = self.source(seed, controls, source_state)
+        own = {"rows": rows, "nominal": nominal, "last_code": fundamental[:, -1], "released": released}
+        return audio, {**own, **after.by_name()}
+
+    def decode(self, codes: Tensor, seed: Tensor | None = None) -> Tensor:
+        """Returns the audio float32 [B, (T - lead_frames) * hop_length] of codes int64 [B, T, K]."""
+        flush = self.silence().expand(codes.shape[0], 1, -1)
+        nothing = torch.zeros(codes.shape[0], codes.shape[1] + 1, device=codes.device)
+        seeds = torch.zeros(codes.shape[0], dtype=torch.int64, device=codes.device) if seed is None else seed
+        audio, _ = self.decode_chunk(
+            torch.cat([codes, flush], dim=1), seeds, nothing, nothing, self.initial_state(codes.shape[0])
+        )
+        begin = self.lead_frames * self.hop_length + self.delay_samples
+        return audio[:, begin : self.delay_samples + codes.shape[1] * self.hop_length]
+
+    def silence(self) -> Tensor:
+        """Returns the codes of one silent frame: int64 [K]."""
+        silence = torch.zeros(self.n_codebooks, dtype=torch.int64)
+        silence[1] = END
+        return silence
+
+    def _header(self, codes: Tensor, frame: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the header as it is at each frame [B, T, slots], and the last rows."""
+        rows = torch.cat([before, codes], dim=1)
+        n_frames = codes.shape[1]
+        latest = torch.stack([rows[:, k : k + n_frames] for k in range(N_ROWS)], dim=2)
+        # Of the rows seen last, oldest first, that which frame % N_ROWS says.
+        order = torch.remainder(self.row - frame[:, :, None] + N_ROWS - 1, N_ROWS)
+        ordered = torch.gather(latest, 2, order[..., None].expand(-1, -1, -1, codes.shape[2]))
+        return ordered.flatten(2), rows[:, n_frames:]
+
+    def _time(self, phase: Tensor, frame: Tensor, point: Tensor, released: Tensor) -> tuple[NoteTime, Tensor]:
+        """Returns each point's time, and the point of the release, counted from 1; 0: none yet."""
+        let_go = ((phase > HELD) & (phase < END)).long()
+        first = let_go * (torch.cumsum(let_go, dim=1) == 1) * (released == 0)[:, None]
+        here = torch.clamp((frame - N_ROWS) * N_SUBFRAMES + phase - 1, min=0) + 1
+        since = released[:, None] + torch.cumsum(first * here, dim=1)  # [B, T]
+        seconds = self.sub_hop / self.sample_rate
+        onset = torch.clamp(point, min=0).float() * seconds
+        after = (point - since[:, :, None] + 1).float() * seconds
+        return NoteTime(onset, torch.where(since[:, :, None] > 0, after, torch.zeros_like(after))), since[:, -1]
+
+    def _glide(self, code: Tensor, frame: Tensor, last: Tensor) -> Tensor:
+        """Returns Hz [B, T, points]: frames glide from the last and end on their own."""
+        hertz = self.hertz_of_code[code]
+        before = self.hertz_of_code[torch.cat([last[:, None], code[:, :-1]], dim=1)]
+        before = torch.where(frame <= N_ROWS, hertz, before)
+        return before[:, :, None] + (hertz - before)[:, :, None] * self.share

@@ -1,0 +1,113 @@
+"""The movements that a codec knows: some real ones, one of which each note plays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_training.codec.timbrel_notes.movement import FEWEST_POINTS, N_MOVING, N_POINTS, POINT, STEP_DB, Movement
+from timbrel_training.codec.timbrel_notes.note_parameters import N_PARTIALS
+from timbrel_training.codec.timbrel_notes.player import DECIBEL
+from timbrel_training.codec.timbrel_notes.seeded_noise import PRIME, counter_hash
+
+GROUPS = (0, 2, 6, 14, 30, N_MOVING)
+"""Partials that movements are compared by lie between these."""
+MODULATION_HZ = (1.0, 8.0, 25.0, 94.0)
+"""So do the modulations."""
+FADE_IN = 8
+"""Points over which a movement sets in, as long ..."""
+STILL = 0
+"""The first template does not move."""
+
+
+class Templates(nn.Module):
+    """Movements back and forth, each note beginning at a place that follows its seed."""
+
+    table: Tensor  # int8 [n_templates * N_POINTS, N_MOVING, 2]
+    length: Tensor  # int64 [n_templates]
+    features: Tensor  # [n_templates, n_features]
+    partial: Tensor  # int64 [N_PARTIALS], whose movement each partial has
+
+    def __init__(self, n_templates: int) -> None:
+        super().__init__()
+        self.n_templates = n_templates
+        self.register_buffer("table", torch.zeros(n_templates * N_POINTS, N_MOVING, 2, dtype=torch.int8))
+        self.register_buffer("length", torch.full((n_templates,), N_POINTS))
+        self.register_buffer("features", torch.zeros(n_templates, N_FEATURES))
+        number = torch.arange(N_PARTIALS)
+        half = N_MOVING // 2
+        above = half + (number - N_MOVING) % half
+        self.register_buffer("partial", torch.where(number < N_MOVING, number, above), persistent=False)
+
+    def learn(self, movements: Sequence[Movement]) -> None:
+        """Takes the movements most like those of groups of notes, by k-means of their features."""
+        from sklearn.cluster import KMeans
+
+        features = np.stack([features_of(movement) for movement in movements])
+        n = min(self.n_templates - 1, len(movements))
+        found = KMeans(n, n_init=1, random_state=0).fit(features)
+        for number, centre in enumerate(found.cluster_centers_, start=1):
+            inside = np.flatnonzero(found.labels_ == number - 1)
+            distance = np.square(features[inside] - centre).sum(axis=1)
+            # A long one, among those in the middle: it repeats later.
+            nearest = inside[np.argsort(distance)[:4]]
+            chosen = max(nearest, key=lambda note: len(movements[note]))
+            movement = torch.from_numpy(movements[chosen])
+            begin = number * N_POINTS
+            self.table[begin : begin + len(movement)] = movement
+            self.length[number] = len(movement)
+            self.features[number] = torch.from_numpy(features[chosen])
+        self.features[n + 1 :] = torch.inf
+
+    def nearest(self, movement: Movement) -> int:
+        """Returns the template that a movement is most like; `STILL` of one that is too short to say."""
+        if len(movement) < FEWEST_POINTS:
+            return STILL
+        distance = torch.square(self.features[1:] - torch.from_numpy(features_of(movement))).sum(dim=1)
+        return 1 + int(distance.argmin())
+
+    def forward(self, template: Tensor, seed: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns log2 of the amplitudes' factors, and phases in cycles, [B, T, points, N_PARTIALS].
+
+        Args:
+            template: int64 [B, T].
+            seed: int64 [B].
+            point: int64 [B, T, points], since the onset; not below 0.
+        """
+        number = torch.remainder(template, self.n_templates)
+        period = (2 * self.length[number] - 2)[..., None]
+        start = counter_hash(seed, torch.zeros_like(seed)[:, None], purpose=3)[:, :, None]
+        place = torch.remainder(torch.remainder(start, period) + point, period)
+        place = torch.minimum(place, period - place)
+        moved = self.table[number[..., None] * N_POINTS + place].float()  # [B, T, points, N_MOVING, 2]
+        moved = moved[..., self.partial, :]
+        fade = torch.clamp((point.float() - FADE_IN) / FADE_IN, 0.0, 1.0)[..., None]
+        return moved[..., 0] * (STEP_DB * DECIBEL) * fade, moved[..., 1] / 256
+
+
+N_FEATURES = (len(GROUPS) - 1) * len(MODULATION_HZ)
+
+
+def features_of(movement: Movement) -> NDArray[np.float32]:
+    """Describes a movement: by groups of partials, the log of its levels' modulation in bands, and of how far
+    frequencies stray."""
+    level = movement[:, :, 0] * STEP_DB
+    level = np.clip(level - level.mean(axis=0), -12, 12)
+    rate = 48_000 / POINT
+    window = np.hanning(len(level) + 2)[1:-1, None]
+    power = np.abs(np.fft.rfft(level * window, axis=0)) ** 2 * (2 / np.square(window).sum() / len(level))
+    hertz = np.fft.rfftfreq(len(level), 1 / rate)
+    turn = np.diff(movement[:, :, 1].astype(int), axis=0) % 256
+    turn = (turn + 128) % 256 - 128
+    stray = np.sqrt(np.square(turn * (rate / 256)).mean(axis=0))
+    found = []
+    for low, high in zip(GROUPS[:-1], GROUPS[1:], strict=True):
+        for begin, end in zip(MODULATION_HZ[:-1], MODULATION_HZ[1:], strict=True):
+            inside = (hertz >= begin) & (hertz < end)
+            found.append(np.log2(np.sqrt(power[inside, low:high].sum(axis=0)).mean() + 0.1))
+        found.append(np.log2(stray[low:high].mean() + 0.3))
+    return np.array(found, dtype=np.float32)
