@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +15,13 @@ from tqdm import tqdm
 from timbrel_training.codec.timbrel_notes.analysis import Analysis, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.measurement import measure_note
-from timbrel_training.codec.timbrel_notes.movement import N_MOVING, N_POINTS, Movement, measure_movement
-from timbrel_training.codec.timbrel_notes.partials import Partials, measure_partials
+from timbrel_training.codec.timbrel_notes.movement import (
+    N_MOVING,
+    Movement,
+    measure_movement,
+    movement_features,
+)
+from timbrel_training.codec.timbrel_notes.partials import measure_partials
 from timbrel_training.notes.dataset import NoteDataset
 
 NOTES_PER_FILE = 256
@@ -29,14 +32,19 @@ WEIGHT_STEPS = 64
 
 
 class NoteAnalysis(NamedTuple):
-    """One note, measured."""
+    """One note, measured: all that the codec has to know of it."""
 
     values: NDArray[np.float32]
+    """[N_VALUES], as `NoteParameters` orders them."""
     weights: NDArray[np.float32]
+    """[N_VALUES], see `Measurement`."""
     loudest_db: float
-    midi: NDArray[np.float32]
+    """What the levels are relative to."""
+    track: NDArray[np.float32]
     """[T], the fundamental of each frame, MIDI note numbers."""
-    partials: Partials
+    features: NDArray[np.float32]
+    """[N_FEATURES] of its movement; NaN where it was too short to say."""
+    held_seconds: float
 
 
 _analysis = Analysis(TimbrelNotesConfig())
@@ -44,86 +52,95 @@ _analysis = Analysis(TimbrelNotesConfig())
 
 def analyse_note(
     audio: NDArray[np.float32], sample_rate: int, pitch: float, held_seconds: float
-) -> NoteAnalysis:
+) -> tuple[NoteAnalysis, Movement]:
     """Measures a note, float32 [S] from its onset on, that sounds about at this MIDI note number."""
     with torch.no_grad():
         spectrum = _analysis.long_spectrum(torch.from_numpy(audio)[None])
-        midi = _analysis.tracker(spectrum, torch.tensor([pitch]))[0]
+        track = _analysis.tracker(spectrum, torch.tensor([pitch]))[0]
     hop = _analysis.config.hop_length
-    centres = (np.arange(len(midi)) + 0.5) * hop
-    hertz = np.interp(np.arange(len(audio)), centres, midi_to_hertz(midi).double().numpy())
+    centres = (np.arange(len(track)) + 0.5) * hop
+    hertz = np.interp(np.arange(len(audio)), centres, midi_to_hertz(track).double().numpy())
     partials = measure_partials(audio, hertz, sample_rate, held_seconds)
-    values, weights, loudest = vars(measure_note(audio, partials, sample_rate, held_seconds)).values()
-    return NoteAnalysis(values, weights, loudest, midi.numpy(), partials)
+    found = measure_note(audio, partials, sample_rate, held_seconds)
+    movement = measure_movement(partials, held_seconds)
+    features = movement_features(movement)
+    return NoteAnalysis(
+        found.values, found.weights, found.loudest_db, track.numpy(), features, held_seconds
+    ), movement
 
 
-@dataclass(frozen=True)
 class AnalysedNotes:
-    """Notes of a dataset as parameters; N notes, M of them with their movement."""
+    """The notes of a dataset, measured, as arrays on disk; made by `analyse_dataset`."""
 
-    notes: NDArray[np.int64]
-    """[N], their numbers in the dataset."""
-    values: NDArray[np.float16]
-    """[N, N_VALUES]."""
-    weights: NDArray[np.uint8]
-    """[N, N_VALUES], in 64ths."""
-    midi: NDArray[np.float32]
-    """[N], the mean fundamental."""
-    moving: NDArray[np.int64]
-    """[M], numbers in the dataset of the notes with a movement."""
-    movement: list[Movement]
+    def __init__(self, files: list[Path]) -> None:
+        parts = [dict(np.load(file)) for file in files]
+        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        self.notes: NDArray[np.int64] = whole["notes"]
+        """[N], numbers in the dataset."""
+        self.values: NDArray[np.float16] = whole["values"]
+        """[N, N_VALUES]."""
+        self.weights: NDArray[np.uint8] = whole["weights"]
+        """[N, N_VALUES], in 64ths."""
+        self.moving: NDArray[np.int64] = whole["moving"]
+        """[M], numbers in the dataset of the notes whose movement is kept."""
+        self.movements: list[Movement] = np.split(whole["movement"], np.cumsum(whole["points"])[:-1])
+        self._tracks = np.split(whole["track"], np.cumsum(whole["frames"])[:-1])
+        self._rest = {name: whole[name] for name in ("loudest_db", "held_seconds", "features")}
+
+    def __len__(self) -> int:
+        return len(self.notes)
+
+    def __getitem__(self, row: int) -> NoteAnalysis:
+        """The analysis of a row, in the order of `notes`."""
+        rest = {name: column[row] for name, column in self._rest.items()}
+        values = self.values[row].astype(np.float32)
+        weights = self.weights[row].astype(np.float32) / WEIGHT_STEPS
+        return NoteAnalysis(values=values, weights=weights, track=self._tracks[row], **rest)
 
 
-def analyse_dataset(dataset: NoteDataset, notes: NDArray[np.integer], folder: Path, jobs: int) -> AnalysedNotes:
+def analyse_dataset(
+    dataset: NoteDataset, notes: NDArray[np.integer], folder: Path, jobs: int
+) -> AnalysedNotes:
     """Measures some notes of a dataset, in `jobs` processes; goes on where a run before was stopped."""
     folder.mkdir(parents=True, exist_ok=True)
     pieces = [
-        (str(dataset.path), str(folder / f"{number:05d}.npz"), notes[begin : begin + NOTES_PER_FILE].tolist())
+        (dataset.path, folder / f"{number:05d}.npz", notes[begin : begin + NOTES_PER_FILE].tolist())
         for number, begin in enumerate(range(0, len(notes), NOTES_PER_FILE))
     ]
-    missing = [piece for piece in pieces if not os.path.exists(piece[1])]
+    missing = [piece for piece in pieces if not piece[1].exists()]
     done = len(pieces) - len(missing)
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(max(1, jobs)) as pool:
-        for _ in tqdm(
-            pool.imap_unordered(_analyse_piece, missing), "analysis", len(pieces), initial=done, dynamic_ncols=True
-        ):
+    with multiprocessing.get_context("spawn").Pool(max(1, jobs)) as pool:
+        work = pool.imap_unordered(_analyse_piece, missing)
+        for _ in tqdm(work, "analysis", len(pieces), initial=done, dynamic_ncols=True):
             pass
-    return _read([piece[1] for piece in pieces])
+    return AnalysedNotes([piece[1] for piece in pieces])
 
 
-def _analyse_piece(piece: tuple[str, str, list[int]]) -> None:
+def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
     path, file, notes = piece
     torch.set_num_threads(1)
     dataset = NoteDataset(path)
-    values, weights, midi, moving, movement, lengths = [], [], [], [], [], []
+    found: list[NoteAnalysis] = []
+    kept: dict[int, Movement] = {}
     for note in notes:
-        held = float(dataset.held_seconds[note])
-        found = analyse_note(dataset.audio(note), dataset.sample_rate, float(dataset.pitch[note]), held)
-        values.append(found.values.astype(np.float16))
-        weights.append(np.round(np.clip(found.weights, 0, 3.5) * WEIGHT_STEPS).astype(np.uint8))
-        midi.append(found.midi.mean())
-        if note % MOVEMENT_EVERY == 0 and len(one := measure_movement(found.partials, held)):
-            moving.append(note)
-            lengths.append(len(one))
-            movement.append(one)
-    temporary = f"{file}.part.npz"
+        held, pitch = float(dataset.held_seconds[note]), float(dataset.pitch[note])
+        analysis, movement = analyse_note(dataset.audio(note), dataset.sample_rate, pitch, held)
+        found.append(analysis)
+        if note % MOVEMENT_EVERY == 0 and len(movement):
+            kept[note] = movement
+    temporary = file.with_suffix(".part.npz")
     np.savez(
         temporary,
-        notes=notes,
-        values=np.stack(values),
-        weights=np.stack(weights),
-        midi=np.array(midi, dtype=np.float32),
-        moving=np.array(moving, dtype=np.int64),
-        lengths=np.array(lengths, dtype=np.int64),
-        movement=np.concatenate(movement) if movement else np.zeros((0, N_MOVING, 2), dtype=np.int8),
+        notes=np.array(notes, dtype=np.int64),
+        values=np.stack([one.values for one in found]).astype(np.float16),
+        weights=np.round(np.stack([one.weights for one in found]) * WEIGHT_STEPS).astype(np.uint8),
+        loudest_db=np.array([one.loudest_db for one in found], dtype=np.float32),
+        held_seconds=np.array([one.held_seconds for one in found], dtype=np.float32),
+        features=np.stack([one.features for one in found]).astype(np.float32),
+        frames=np.array([len(one.track) for one in found], dtype=np.int64),
+        track=np.concatenate([one.track for one in found]).astype(np.float32),
+        moving=np.array(list(kept), dtype=np.int64),
+        points=np.array([len(one) for one in kept.values()], dtype=np.int64),
+        movement=np.concatenate([np.zeros((0, N_MOVING, 2), dtype=np.int8), *kept.values()]),
     )
     os.replace(temporary, file)
-
-
-def _read(files: list[str]) -> AnalysedNotes:
-    parts = [dict(np.load(file)) for file in files]
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    ends = np.cumsum(whole.pop("lengths"))
-    movement = np.split(whole.pop("movement"), ends[:-1])
-    return AnalysedNotes(**whole, movement=movement)

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
-from timbrel_training.codec.timbrel_notes.analysis import mel, hertz as hertz_of_mel, spread_matrix
+from timbrel_training.codec.timbrel_notes.analysis import hertz as hertz_of_mel
+from timbrel_training.codec.timbrel_notes.analysis import mel, spread_matrix
 from timbrel_training.codec.timbrel_notes.note_parameters import (
     BURST_SECONDS,
     LEVEL_SECONDS,

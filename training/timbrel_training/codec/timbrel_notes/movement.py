@@ -21,6 +21,13 @@ N_POINTS = 400
 """Length of a template: 2.1 s, which then goes back and forth."""
 FEWEST_POINTS = 60
 """Shorter movements make no template."""
+GROUPS = (0, 2, 6, 14, 30, N_MOVING)
+"""Partials that movements are compared by lie between these."""
+MODULATION_HZ = (1.0, 8.0, 25.0, 94.0)
+"""So do the modulations."""
+N_FEATURES = (len(GROUPS) - 1) * len(MODULATION_HZ)
+RATE = 48_000 / POINT
+"""Points a second."""
 STEP_DB = 0.25
 """Resolution of the levels of a stored movement."""
 Movement = NDArray[np.int8]
@@ -58,3 +65,25 @@ def measure_movement(partials: Partials, held_seconds: float) -> Movement:
     steps = np.clip(np.round(level / STEP_DB), -128, 48)  # -32 to 12 dB
     parts = np.round(phase * 256)
     return np.stack([steps, (parts + 128) % 256 - 128], axis=2).astype(np.int8)
+
+
+def movement_features(movement: Movement) -> NDArray[np.float32]:
+    """Describes a movement: by groups of partials, the log of its levels' modulation in bands, and of how far
+    frequencies stray. NaN where it is too short."""
+    if len(movement) < FEWEST_POINTS:
+        return np.full(N_FEATURES, np.nan, dtype=np.float32)
+    level = movement[:, :, 0] * STEP_DB
+    level = np.clip(level - level.mean(axis=0), -12, 12)
+    window = np.hanning(len(level) + 2)[1:-1, None]
+    power = np.abs(np.fft.rfft(level * window, axis=0)) ** 2 * (2 / np.square(window).sum() / len(level))
+    hertz = np.fft.rfftfreq(len(level), 1 / RATE)
+    turn = np.diff(movement[:, :, 1].astype(int), axis=0) % 256
+    turn = (turn + 128) % 256 - 128
+    stray = np.sqrt(np.square(turn * (RATE / 256)).mean(axis=0))
+    found = []
+    for low, high in zip(GROUPS[:-1], GROUPS[1:], strict=True):
+        for begin, end in zip(MODULATION_HZ[:-1], MODULATION_HZ[1:], strict=True):
+            inside = (hertz >= begin) & (hertz < end)
+            found.append(np.log2(np.sqrt(power[inside, low:high].sum(axis=0)).mean() + 0.1))
+        found.append(np.log2(stray[low:high].mean() + 0.3))
+    return np.array(found, dtype=np.float32)

@@ -62,6 +62,7 @@ def valley_groups() -> list[list[int]]:
 N_GROUPS = len(partial_groups())
 N_VALLEYS = len(valley_groups())
 
+
 @dataclass
 class NoteParameters:
     """The parts of the vector, in its order and units, behind any leading axes; arrays or tensors alike."""

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
 from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
-from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
-from timbrel_training.codec.timbrel_notes.movement import measure_movement
+from timbrel_training.codec.timbrel_notes.header import HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
 from timbrel_training.codec.timbrel_notes.sound_source import (
@@ -76,7 +75,10 @@ class ParameterCodec(nn.Module):
         self.templates = Templates(config.n_templates)
         self.player = NotePlayer(config.sample_rate)
         self.source = SoundSource(config.sample_rate, N_PARTIALS, N_NOISE_BANDS)
-        midi = config.fundamental_min + torch.arange(config.codebook_size) / config.fundamental_steps_per_semitone
+        midi = (
+            config.fundamental_min
+            + torch.arange(config.codebook_size) / config.fundamental_steps_per_semitone
+        )
         self.register_buffer("midi_of_code", midi, persistent=False)
         # A table, not a formula: runtimes round exp2 differently, and a phase that sums it would drift apart.
         self.register_buffer("hertz_of_code", midi_to_hertz(midi.double()).float(), persistent=False)
@@ -92,24 +94,24 @@ class ParameterCodec(nn.Module):
 
     def encode_note(self, audio: NDArray[np.float32], pitch: float, held_seconds: float) -> NDArray[np.int64]:
         """Returns codes [N_ROWS + T, K] of a note, float32 [S]."""
-        return self.encode_analysis(analyse_note(audio, self.sample_rate, pitch, held_seconds), held_seconds)
+        return self.encode_analysis(analyse_note(audio, self.sample_rate, pitch, held_seconds)[0])
 
     @torch.no_grad()
-    def encode_analysis(self, note: NoteAnalysis, held_seconds: float) -> NDArray[np.int64]:
+    def encode_analysis(self, note: NoteAnalysis) -> NDArray[np.int64]:
         """Returns codes [N_ROWS + T, K] of a note that was measured."""
-        fundamental = self._fundamental_codes(note.midi)
+        fundamental = self._fundamental_codes(note.track)
         nominal = int(np.median(fundamental))
         midi = self.midi_of_code[[nominal]]
         values, weights = (torch.from_numpy(part)[None] for part in (note.values, note.weights))
         loudness = np.clip(round((note.loudest_db - LOWEST_DB) * STEPS_PER_DB), 0, self.codebook_size - 1)
-        template = self.templates.nearest(measure_movement(note.partials, held_seconds))
+        template = self.templates.nearest(note.features)
         header = np.zeros(N_ROWS * self.config.n_header_books, dtype=np.int64)
         own = self.header.encode(values, weights, midi)[0].tolist()
         header[: len(own) + 2] = [*own, loudness, template]
         n_rows = N_ROWS + len(fundamental)
         codes = np.zeros((n_rows, self.n_codebooks), dtype=np.int64)
         codes[:N_ROWS, 0], codes[N_ROWS:, 0] = nominal, fundamental
-        released = round(held_seconds * self.sample_rate / self.sub_hop)
+        released = round(note.held_seconds * self.sample_rate / self.sub_hop)
         frame, point = divmod(released, N_SUBFRAMES)
         codes[N_ROWS + frame :, 1] = point + 1
         codes[:, 2:] = np.resize(header.reshape(N_ROWS, -1), (n_rows, self.config.n_header_books))
@@ -160,7 +162,9 @@ class ParameterCodec(nn.Module):
         nominal = torch.where(begins, fundamental[:, 0], state["nominal"])
         header, rows = self._header(codes[:, :, 2:], frame, state["rows"])
         n_codes = self.config.header.n_codes
-        parameters = self.header.decode(header[:, :, :n_codes], self.midi_of_code[nominal][:, None].expand(-1, n_frames))
+        parameters = self.header.decode(
+            header[:, :, :n_codes], self.midi_of_code[nominal][:, None].expand(-1, n_frames)
+        )
         loudness = header[:, :, n_codes].float() / STEPS_PER_DB + LOWEST_DB
         point = (frame[:, :, None] - N_ROWS) * N_SUBFRAMES + self.point  # [B, T, points], since the onset
         time, released = self._time(phase, frame, point, state["released"])
@@ -220,7 +224,9 @@ class ParameterCodec(nn.Module):
         seconds = self.sub_hop / self.sample_rate
         onset = torch.clamp(point, min=0).float() * seconds
         after = (point - since[:, :, None] + 1).float() * seconds
-        return NoteTime(onset, torch.where(since[:, :, None] > 0, after, torch.zeros_like(after))), since[:, -1]
+        return NoteTime(onset, torch.where(since[:, :, None] > 0, after, torch.zeros_like(after))), since[
+            :, -1
+        ]
 
     def _glide(self, code: Tensor, frame: Tensor, last: Tensor) -> Tensor:
         """Returns Hz [B, T, points]: frames glide from the last and end on their own."""

@@ -23,7 +23,7 @@ MAX_PARTIALS = 224
 HIGHEST_HZ = 22_000.0
 """No partial is looked for above."""
 SHORTEST_WINDOW = 0.008
-"""Seconds of the shortest window that tells neighbouring partials apart; two periods where those are longer."""
+"""Seconds of the shortest window that tells neighbours apart; two periods where those are longer."""
 STEADY_HZ = 60.0
 """Partials are low-passed here once the attack is over, or ..."""
 STEADY_SHARE = 0.07
@@ -167,7 +167,9 @@ def _isolate(baseband: Complex, fundamental: float, rate: float) -> tuple[Comple
     lag = np.arange(-reach, reach + 1)
     window = np.where(np.abs(lag) > length / 2, 0.0, 0.5 + 0.5 * np.cos(2 * np.pi * lag / length))
     window /= window.sum()
-    found = fftconvolve(np.pad(baseband, ((reach, reach), (0, 0))), window[:, None].astype(np.float32), "valid", axes=0)
+    found = fftconvolve(
+        np.pad(baseband, ((reach, reach), (0, 0))), window[:, None].astype(np.float32), "valid", axes=0
+    )
     found *= 2 / BLOCK
     # Near the onset a part of the window lies before the note.
     inside = np.cumsum(window)[reach : reach + len(found)] - window[reach : reach + len(found)] / 2

@@ -9,15 +9,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_training.codec.timbrel_notes.movement import FEWEST_POINTS, N_MOVING, N_POINTS, POINT, STEP_DB, Movement
+from timbrel_training.codec.timbrel_notes.movement import (
+    N_FEATURES,
+    N_MOVING,
+    N_POINTS,
+    STEP_DB,
+    Movement,
+    movement_features,
+)
 from timbrel_training.codec.timbrel_notes.note_parameters import N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL
-from timbrel_training.codec.timbrel_notes.seeded_noise import PRIME, counter_hash
+from timbrel_training.codec.timbrel_notes.seeded_noise import counter_hash
 
-GROUPS = (0, 2, 6, 14, 30, N_MOVING)
-"""Partials that movements are compared by lie between these."""
-MODULATION_HZ = (1.0, 8.0, 25.0, 94.0)
-"""So do the modulations."""
 FADE_IN = 8
 """Points over which a movement sets in, as long ..."""
 STILL = 0
@@ -47,7 +50,7 @@ class Templates(nn.Module):
         """Takes the movements most like those of groups of notes, by k-means of their features."""
         from sklearn.cluster import KMeans
 
-        features = np.stack([features_of(movement) for movement in movements])
+        features = np.stack([movement_features(movement) for movement in movements])
         n = min(self.n_templates - 1, len(movements))
         found = KMeans(n, n_init=1, random_state=0).fit(features)
         for number, centre in enumerate(found.cluster_centers_, start=1):
@@ -63,11 +66,11 @@ class Templates(nn.Module):
             self.features[number] = torch.from_numpy(features[chosen])
         self.features[n + 1 :] = torch.inf
 
-    def nearest(self, movement: Movement) -> int:
-        """Returns the template that a movement is most like; `STILL` of one that is too short to say."""
-        if len(movement) < FEWEST_POINTS:
+    def nearest(self, features: NDArray[np.float32]) -> int:
+        """Returns the template that a movement of these features is most like; `STILL` of unknown ones."""
+        if np.isnan(features).any():
             return STILL
-        distance = torch.square(self.features[1:] - torch.from_numpy(features_of(movement))).sum(dim=1)
+        distance = torch.square(self.features[1:] - torch.from_numpy(features)).sum(dim=1)
         return 1 + int(distance.argmin())
 
     def forward(self, template: Tensor, seed: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,27 +90,3 @@ class Templates(nn.Module):
         moved = moved[..., self.partial, :]
         fade = torch.clamp((point.float() - FADE_IN) / FADE_IN, 0.0, 1.0)[..., None]
         return moved[..., 0] * (STEP_DB * DECIBEL) * fade, moved[..., 1] / 256
-
-
-N_FEATURES = (len(GROUPS) - 1) * len(MODULATION_HZ)
-
-
-def features_of(movement: Movement) -> NDArray[np.float32]:
-    """Describes a movement: by groups of partials, the log of its levels' modulation in bands, and of how far
-    frequencies stray."""
-    level = movement[:, :, 0] * STEP_DB
-    level = np.clip(level - level.mean(axis=0), -12, 12)
-    rate = 48_000 / POINT
-    window = np.hanning(len(level) + 2)[1:-1, None]
-    power = np.abs(np.fft.rfft(level * window, axis=0)) ** 2 * (2 / np.square(window).sum() / len(level))
-    hertz = np.fft.rfftfreq(len(level), 1 / rate)
-    turn = np.diff(movement[:, :, 1].astype(int), axis=0) % 256
-    turn = (turn + 128) % 256 - 128
-    stray = np.sqrt(np.square(turn * (rate / 256)).mean(axis=0))
-    found = []
-    for low, high in zip(GROUPS[:-1], GROUPS[1:], strict=True):
-        for begin, end in zip(MODULATION_HZ[:-1], MODULATION_HZ[1:], strict=True):
-            inside = (hertz >= begin) & (hertz < end)
-            found.append(np.log2(np.sqrt(power[inside, low:high].sum(axis=0)).mean() + 0.1))
-        found.append(np.log2(stray[low:high].mean() + 0.3))
-    return np.array(found, dtype=np.float32)
