@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from timbrel_training.codec.timbrel_notes.analysis import Analysis, midi_to_hertz
@@ -25,7 +26,7 @@ from timbrel_training.codec.timbrel_notes.partials import measure_partials
 from timbrel_training.notes.dataset import NoteDataset
 
 NOTES_PER_FILE = 256
-MOVEMENT_EVERY = 4
+MOVEMENT_EVERY = 8
 """Of one note in so many the movement is kept: it takes much room."""
 WEIGHT_STEPS = 64
 """Weights are kept in as many steps of 1."""
@@ -119,6 +120,7 @@ def analyse_dataset(
 def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
     path, file, notes = piece
     torch.set_num_threads(1)
+    threadpool_limits(1)  # numpy's own
     dataset = NoteDataset(path)
     found: list[NoteAnalysis] = []
     kept: dict[int, Movement] = {}
@@ -141,6 +143,6 @@ def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
         track=np.concatenate([one.track for one in found]).astype(np.float32),
         moving=np.array(list(kept), dtype=np.int64),
         points=np.array([len(one) for one in kept.values()], dtype=np.int64),
-        movement=np.concatenate([np.zeros((0, N_MOVING, 2), dtype=np.int8), *kept.values()]),
+        movement=np.concatenate([np.zeros((0, N_MOVING, 2), dtype=np.float16), *kept.values()]),
     )
     os.replace(temporary, file)

@@ -70,13 +70,21 @@ class HeaderCoder(nn.Module):
         steps = torch.remainder(codes[..., None] // self.digits, LEVELS)
         return NoteParameters.unpack(self.values(_from_steps(steps).flatten(-2), midi))
 
-    def loss(self, values: Tensor, weights: Tensor, midi: Tensor) -> Tensor:
-        """Returns the weighted error, dB, of a batch in training: half the notes are quantized, the others
-        get noise of the same size instead, which keeps the gradients true."""
+    def quantized(self, values: Tensor, weights: Tensor, midi: Tensor) -> Tensor:
+        """Returns the numbers [B, n_numbers] as they come back from codes."""
+        return _from_steps(_to_steps(self.numbers(values, weights, midi)))
+
+    def loss(self, values: Tensor, weights: Tensor, midi: Tensor, noise: Tensor) -> Tensor:
+        """Returns the weighted error, dB, of a batch in training.
+
+        Half the notes are quantized, the others get `noise` [B, n_numbers] instead, -0.5 to 0.5 of a step,
+        which keeps the gradients true.
+        """
         exact = self.numbers(values, weights, midi)
         rounded = _from_steps(_to_steps(exact))
-        noisy = exact + (torch.rand_like(exact) - 0.5) * (2 / (LEVELS - 1))
-        chosen = torch.where(torch.rand(len(exact), 1, device=exact.device) < 0.5, rounded, noisy)
+        chosen = torch.cat([rounded[::2], (exact + noise * (2 / (LEVELS - 1)))[1::2]])
+        exact = torch.cat([exact[::2], exact[1::2]])
+        values, weights, midi = (torch.cat([each[::2], each[1::2]]) for each in (values, weights, midi))
         decoded = self.values(exact + (chosen - exact).detach(), midi)
         error = decoded - values
         # Like a Huber loss, but that large errors count for somewhat more.

@@ -145,7 +145,8 @@ def _noise(
     weighted = basis * fine_weights[:, None]
     comb = np.linalg.solve(weighted.T @ basis + 0.01 * np.eye(basis.shape[1]), weighted.T @ fine)
     comb_weights = np.minimum(weighted.sum(axis=0), 1.5)
-    values = levels[:n], np.clip(levels[n:] - base, -60, 20), comb, fine - basis @ comb
+    fall = np.clip(levels[n:] - base, -60, 20)
+    values: tuple[Array, ...] = (levels[:n], fall, comb, np.asarray(fine - basis @ comb))
     return values, (weights[:n], weights[n:], comb_weights, fine_weights / 2)
 
 
@@ -203,12 +204,12 @@ def _offset(partials: Partials, levels: Array, weights: Array) -> tuple[Array, A
     group_of = {number: group for group, numbers in enumerate(partial_groups()) for number in numbers}
     known = weights.max(axis=1) > 0
     mean = 10 * np.log10(np.power(10, levels[known] / 10).mean(axis=0)) if known.any() else levels[0]
-    heard[:n] = np.clip((mean[[group_of[number] for number in numbers]] + 60) / 40, 0, 1)
+    heard[:n] = np.clip((mean[[group_of[number] for number in numbers.tolist()]] + 60) / 40, 0, 1)
     return offset, 2 * heard
 
 
 def _anchor_means(power: Array, seconds: Array, anchors: Sequence[float]) -> Array:
-    """Returns mean powers [anchors, H] around each anchor, to half way to its neighbours; NaN of the unknown."""
+    """Returns mean powers [anchors, H] around anchors, half way to their neighbours; NaN of unknown ones."""
     times = np.array(anchors)
     middle = (times[1:] + times[:-1]) / 2
     edges = np.concatenate([[-1.0], middle, [2 * times[-1] - times[-2]]])

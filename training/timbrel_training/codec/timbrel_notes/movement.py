@@ -5,6 +5,8 @@ It is not coded: a note's header names one of the templates, movements of real n
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,10 +30,11 @@ MODULATION_HZ = (1.0, 8.0, 25.0, 94.0)
 N_FEATURES = (len(GROUPS) - 1) * len(MODULATION_HZ)
 RATE = 48_000 / POINT
 """Points a second."""
-STEP_DB = 0.25
-"""Resolution of the levels of a stored movement."""
-Movement = NDArray[np.int8]
-"""[points, 64, 2]: level in steps of 0.25 dB, phase in 256ths of a cycle."""
+LEAST_DB, MOST_DB = -32.0, 12.0
+"""Levels of a movement are held within."""
+
+Movement = NDArray[np.float16]
+"""[points, 64, 2]: level in dB, phase in cycles, -0.5 to 0.5."""
 
 
 def measure_movement(partials: Partials, held_seconds: float) -> Movement:
@@ -51,7 +54,7 @@ def measure_movement(partials: Partials, held_seconds: float) -> Movement:
     chosen = np.flatnonzero((partials.seconds >= BEGIN_SECONDS) & (partials.seconds < held_seconds - 0.02))
     chosen = chosen[chosen % every == 0][:N_POINTS]
     if len(chosen) < FEWEST_POINTS:
-        return np.zeros((0, N_MOVING, 2), dtype=np.int8)
+        return np.zeros((0, N_MOVING, 2), dtype=np.float16)
     place = np.interp(partials.seconds[chosen], known, np.arange(len(known)))
     index = np.minimum(place.astype(int), max(len(known) - 2, 0))
     share = (place - index)[:, None]
@@ -62,9 +65,7 @@ def measure_movement(partials: Partials, held_seconds: float) -> Movement:
     phase = np.zeros((len(chosen), N_MOVING))
     level[:, :n] = 20 * np.log10(np.abs(amplitude) + 1e-7) - course
     phase[:, :n] = np.angle(amplitude) / (2 * np.pi)
-    steps = np.clip(np.round(level / STEP_DB), -128, 48)  # -32 to 12 dB
-    parts = np.round(phase * 256)
-    return np.stack([steps, (parts + 128) % 256 - 128], axis=2).astype(np.int8)
+    return np.stack([np.clip(level, LEAST_DB, MOST_DB), phase], axis=2).astype(np.float16)
 
 
 def movement_features(movement: Movement) -> NDArray[np.float32]:
@@ -72,17 +73,16 @@ def movement_features(movement: Movement) -> NDArray[np.float32]:
     frequencies stray. NaN where it is too short."""
     if len(movement) < FEWEST_POINTS:
         return np.full(N_FEATURES, np.nan, dtype=np.float32)
-    level = movement[:, :, 0] * STEP_DB
+    level, phase = movement[:, :, 0].astype(np.float64), movement[:, :, 1].astype(np.float64)
     level = np.clip(level - level.mean(axis=0), -12, 12)
     window = np.hanning(len(level) + 2)[1:-1, None]
     power = np.abs(np.fft.rfft(level * window, axis=0)) ** 2 * (2 / np.square(window).sum() / len(level))
     hertz = np.fft.rfftfreq(len(level), 1 / RATE)
-    turn = np.diff(movement[:, :, 1].astype(int), axis=0) % 256
-    turn = (turn + 128) % 256 - 128
-    stray = np.sqrt(np.square(turn * (RATE / 256)).mean(axis=0))
+    turn = np.diff(phase, axis=0)
+    stray = np.sqrt(np.square((turn - np.round(turn)) * RATE).mean(axis=0))
     found = []
-    for low, high in zip(GROUPS[:-1], GROUPS[1:], strict=True):
-        for begin, end in zip(MODULATION_HZ[:-1], MODULATION_HZ[1:], strict=True):
+    for low, high in itertools.pairwise(GROUPS):
+        for begin, end in itertools.pairwise(MODULATION_HZ):
             inside = (hertz >= begin) & (hertz < end)
             found.append(np.log2(np.sqrt(power[inside, low:high].sum(axis=0)).mean() + 0.1))
         found.append(np.log2(stray[low:high].mean() + 0.3))

@@ -54,7 +54,7 @@ def partial_groups() -> list[list[int]]:
 
 
 def valley_groups() -> list[list[int]]:
-    """Returns the numbers of partials around which the noise has a shape in common; 0 is what lies below 1."""
+    """Returns the numbers of partials whose noise has one shape; 0 stands for what lies below the first."""
     runs = (range(25, 33), range(33, 49), range(49, 65), range(65, 97), range(97, 400))
     return [[number] for number in range(25)] + [list(run) for run in runs]
 

@@ -1,8 +1,9 @@
-"""The timbrel-notes codec: a note is a header of steady codes, its fundamental, and when its key is let go."""
+"""The timbrel-notes codec: a header of steady codes, the fundamental, and when the key is let go."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,6 +62,9 @@ class ParameterCodecConfig:
 class ParameterCodec(nn.Module):
     """Codebook 0 is the fundamental, 1 says when the key is let go, the others are the header's."""
 
+    id = "timbrel-notes-2"
+
+    midi_of_code: Tensor  # [codebook_size]
     hertz_of_code: Tensor  # [codebook_size]
     row: Tensor  # int64 [N_ROWS], 0, 1, 2, ...
     point: Tensor  # int64 [N_SUBFRAMES]
@@ -130,7 +134,7 @@ class ParameterCodec(nn.Module):
     def initial_state(self, n_batch: int) -> dict[str, Tensor]:
         """Returns the zeros for a batch of notes that begin, by name."""
         device = self.share.device
-        whole = {"dtype": torch.int64, "device": device}
+        whole: dict[str, Any] = {"dtype": torch.int64, "device": device}
         return {
             "rows": torch.zeros(n_batch, N_ROWS - 1, self.config.n_header_books, **whole),
             "nominal": torch.zeros(n_batch, **whole),
@@ -224,13 +228,12 @@ class ParameterCodec(nn.Module):
         seconds = self.sub_hop / self.sample_rate
         onset = torch.clamp(point, min=0).float() * seconds
         after = (point - since[:, :, None] + 1).float() * seconds
-        return NoteTime(onset, torch.where(since[:, :, None] > 0, after, torch.zeros_like(after))), since[
-            :, -1
-        ]
+        after = torch.where(since[:, :, None] > 0, after, torch.zeros_like(after))
+        return NoteTime(onset, after), since[:, -1]
 
     def _glide(self, code: Tensor, frame: Tensor, last: Tensor) -> Tensor:
         """Returns Hz [B, T, points]: frames glide from the last and end on their own."""
         hertz = self.hertz_of_code[code]
-        before = self.hertz_of_code[torch.cat([last[:, None], code[:, :-1]], dim=1)]
-        before = torch.where(frame <= N_ROWS, hertz, before)
+        both = torch.cat([self.hertz_of_code[last][:, None], hertz], dim=1)
+        before = torch.where(frame <= N_ROWS, hertz, both[:, : hertz.shape[1]])
         return before[:, :, None] + (hertz - before)[:, :, None] * self.share

@@ -36,8 +36,13 @@ RELEASE_SECONDS = 0.02
 """Around the release partials are not low-passed either."""
 OFFSET_REACH = 0.45
 """Partials are looked for this far from the multiples of the fundamental, as a share of it."""
+HEARING_DB = 85.0
+"""Partials are not looked for above the highest frequency that is so far below the loudest at most."""
+HEARING_WINDOW = 4096
 LARGEST_CHUNK = 2_000_000
 """Complex numbers worked on at a time."""
+MOST_KEPT = 25_000_000
+"""Complex numbers that are kept instead of made again: 200 MB."""
 
 Complex = NDArray[np.complex64]
 Real = NDArray[np.float32]
@@ -76,7 +81,8 @@ def measure_partials(
     phase = np.concatenate([[0.0], np.cumsum(hertz)[:-1]]) / sample_rate
     fundamental = float(hertz.mean())
     n_partials = max(1, min(MAX_PARTIALS, int(HIGHEST_HZ / hertz.max())))
-    rotation = _Rotation(phase, n_partials)
+    n_heard = min(n_partials, int(_highest_hertz(audio, sample_rate) / hertz.min()) + 1)
+    rotation = _Rotation(phase, n_heard)
     baseband = rotation.to_baseband(audio)
     rate = sample_rate / BLOCK
     seconds = np.arange(len(baseband)) / rate
@@ -91,13 +97,24 @@ def measure_partials(
     smoothed = _smoothed(steady, fundamental, rate)
     steady = (smoothed + (steady - smoothed) * quick).astype(np.complex64)
     sound = rotation.to_sound((steady * turning).astype(np.complex64))[:n_samples]
+    silent = ((0, 0), (0, n_partials - n_heard))
+    steady, offset = np.pad(steady, silent), np.pad(offset, silent[1])
     return Partials(
         steady, offset.astype(np.float32), seconds, fundamental, sound, (audio - sound).astype(np.float32)
     )
 
 
+def _highest_hertz(audio: Real, sample_rate: int) -> float:
+    """Returns the highest frequency that comes within 85 dB of the loudest."""
+    padded = np.pad(audio, HEARING_WINDOW // 2)
+    frames = np.lib.stride_tricks.sliding_window_view(padded, HEARING_WINDOW)[:: HEARING_WINDOW // 2]
+    height = np.abs(np.fft.rfft(frames * np.hanning(HEARING_WINDOW).astype(np.float32))).max(axis=0)
+    heard = np.flatnonzero(height >= height.max() * 10 ** (-HEARING_DB / 20))
+    return float(heard[-1]) * sample_rate / HEARING_WINDOW
+
+
 class _Rotation:
-    """The partials' rotations at every sample, made in chunks: there are too many to keep."""
+    """The partials' rotations at every sample, made in chunks; kept where they are not too many."""
 
     def __init__(self, phase: NDArray[np.float64], n_partials: int) -> None:
         """`phase` is the fundamental's, in cycles [S]."""
@@ -105,6 +122,7 @@ class _Rotation:
         self._n_blocks = -(-len(phase) // BLOCK)
         padded = np.pad(phase, (0, self._n_blocks * BLOCK - len(phase)), mode="edge")
         turned = torch.from_numpy(2 * np.pi * (padded % 1.0)).float().reshape(-1, BLOCK)
+        self._kept: dict[int, Tensor] = {}
         self._first = torch.polar(torch.ones_like(turned), turned)  # [blocks, BLOCK]
 
     def to_baseband(self, audio: Real) -> Complex:
@@ -144,8 +162,12 @@ class _Rotation:
     def _chunks(self) -> Iterator[tuple[int, Tensor]]:
         """Yields the number of the first block, and the rotations [blocks, BLOCK, H, 2] from there on."""
         size = max(1, LARGEST_CHUNK // (BLOCK * self._n_partials))
+        keeps = self._n_blocks * BLOCK * self._n_partials <= MOST_KEPT
         for begin in range(0, self._n_blocks, size):
-            yield begin, self._powers(begin, begin + size)
+            powers = self._kept[begin] if begin in self._kept else self._powers(begin, begin + size)
+            if keeps:
+                self._kept[begin] = powers
+            yield begin, powers
 
     def _powers(self, begin: int, end: int) -> Tensor:
         """Returns the rotations [blocks, BLOCK, H, 2] of partials 1 to H in some blocks."""

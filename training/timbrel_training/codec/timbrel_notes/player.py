@@ -59,17 +59,18 @@ class Anchors(nn.Module):
 
     def __init__(self, seconds: Sequence[float]) -> None:
         super().__init__()
+        self.first, self.last, self.last_gap = seconds[0], seconds[-1], seconds[-1] - seconds[-2]
         self.register_buffer("seconds", torch.tensor(seconds), persistent=False)
 
     def forward(self, values: Tensor, time: Tensor) -> Tensor:
         """Returns values [B, T, points, N] at times [B, T, points], of those at the anchors [B, T, n, N]."""
         anchors = self.seconds
-        inside = torch.clamp(time, min=float(anchors[0]), max=float(anchors[-1]))[..., None]
+        inside = torch.clamp(time, min=self.first, max=self.last)[..., None]
         gap = anchors[1:] - anchors[:-1]
         share = torch.clamp((inside - anchors[:-1]) / gap, 0.0, 1.0)  # of each gap that has passed
         one, zero = torch.ones_like(share[..., :1]), torch.zeros_like(share[..., :1])
         weights = torch.cat([one, share], dim=-1) - torch.cat([share, zero], dim=-1)
-        beyond = torch.clamp(time - anchors[-1], min=0.0)[..., None] / gap[-1]
+        beyond = torch.clamp(time - self.last, min=0.0)[..., None] / self.last_gap
         fall = torch.clamp(values[:, :, -1] - values[:, :, -2], max=0.0)[:, :, None]
         return weights @ values + beyond * fall
 

@@ -13,7 +13,6 @@ from timbrel_training.codec.timbrel_notes.movement import (
     N_FEATURES,
     N_MOVING,
     N_POINTS,
-    STEP_DB,
     Movement,
     movement_features,
 )
@@ -23,6 +22,8 @@ from timbrel_training.codec.timbrel_notes.seeded_noise import counter_hash
 
 FADE_IN = 8
 """Points over which a movement sets in, as long ..."""
+WRAPPED_CYCLES = 0.5
+"""Phases that wander farther than this are kept within a cycle."""
 STILL = 0
 """The first template does not move."""
 
@@ -31,6 +32,7 @@ class Templates(nn.Module):
     """Movements back and forth, each note beginning at a place that follows its seed."""
 
     table: Tensor  # int8 [n_templates * N_POINTS, N_MOVING, 2]
+    unit: Tensor  # [n_templates, N_MOVING, 2], what 1 in the table stands for: dB, cycles
     length: Tensor  # int64 [n_templates]
     features: Tensor  # [n_templates, n_features]
     partial: Tensor  # int64 [N_PARTIALS], whose movement each partial has
@@ -39,6 +41,7 @@ class Templates(nn.Module):
         super().__init__()
         self.n_templates = n_templates
         self.register_buffer("table", torch.zeros(n_templates * N_POINTS, N_MOVING, 2, dtype=torch.int8))
+        self.register_buffer("unit", torch.zeros(n_templates, N_MOVING, 2))
         self.register_buffer("length", torch.full((n_templates,), N_POINTS))
         self.register_buffer("features", torch.zeros(n_templates, N_FEATURES))
         number = torch.arange(N_PARTIALS)
@@ -59,12 +62,26 @@ class Templates(nn.Module):
             # A long one, among those in the middle: it repeats later.
             nearest = inside[np.argsort(distance)[:4]]
             chosen = max(nearest, key=lambda note: len(movements[note]))
-            movement = torch.from_numpy(movements[chosen])
-            begin = number * N_POINTS
-            self.table[begin : begin + len(movement)] = movement
-            self.length[number] = len(movement)
-            self.features[number] = torch.from_numpy(features[chosen])
+            self.set(number, movements[chosen])
         self.features[n + 1 :] = torch.inf
+
+    def set(self, number: int, movement: Movement) -> None:
+        """Makes a movement the template of this number. Small movements are kept the more finely: rounding
+        would be heard as noise between the partials."""
+        exact = torch.from_numpy(movement.astype(np.float32))
+        steps = torch.diff(exact[:, :, 1], dim=0, prepend=exact[:1, :, 1])
+        unwrapped = torch.cumsum(steps - torch.round(steps), dim=0)
+        unwrapped -= (unwrapped.amax(dim=0) + unwrapped.amin(dim=0)) / 2
+        wanders = unwrapped.abs().amax(dim=0) > WRAPPED_CYCLES
+        phase = torch.where(wanders, exact[:, :, 1] * (127 / 128), unwrapped)
+        both = torch.stack([exact[:, :, 0], phase], dim=2)
+        unit = torch.clamp(both.abs().amax(dim=0) / 127, min=1e-6)
+        unit[:, 1] = torch.where(wanders, 1 / 256 * (128 / 127), unit[:, 1])
+        begin = number * N_POINTS
+        self.table[begin : begin + len(both)] = torch.round(both / unit).clamp(-127, 127).to(torch.int8)
+        self.unit[number] = unit
+        self.length[number] = len(both)
+        self.features[number] = torch.from_numpy(movement_features(movement))
 
     def nearest(self, features: NDArray[np.float32]) -> int:
         """Returns the template that a movement of these features is most like; `STILL` of unknown ones."""
@@ -87,6 +104,6 @@ class Templates(nn.Module):
         place = torch.remainder(torch.remainder(start, period) + point, period)
         place = torch.minimum(place, period - place)
         moved = self.table[number[..., None] * N_POINTS + place].float()  # [B, T, points, N_MOVING, 2]
-        moved = moved[..., self.partial, :]
+        moved = (moved * self.unit[number][:, :, None])[..., self.partial, :]
         fade = torch.clamp((point.float() - FADE_IN) / FADE_IN, 0.0, 1.0)[..., None]
-        return moved[..., 0] * (STEP_DB * DECIBEL) * fade, moved[..., 1] / 256
+        return moved[..., 0] * DECIBEL * fade, moved[..., 1]
