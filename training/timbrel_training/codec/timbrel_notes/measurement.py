@@ -113,7 +113,8 @@ def _levels(partials: Partials, held_seconds: float) -> tuple[Array, Array, floa
     n = len(LEVEL_SECONDS)
     base = _at(levels[:n], LEVEL_SECONDS, known[:n], held_seconds)
     weights[n:] *= np.clip((base - FLOOR_DB - 10) / 20, 0, 1)
-    return levels[:n], np.clip(levels[n:] - base, -90, 15), loudest, weights[:n], weights[n:]
+    fall = _filled(np.clip(levels[n:] - base, -90, 15), known[n:])
+    return _filled(levels[:n], known[:n]), fall, loudest, weights[:n], weights[n:]
 
 
 def _noise(
@@ -145,8 +146,8 @@ def _noise(
     weighted = basis * fine_weights[:, None]
     comb = np.linalg.solve(weighted.T @ basis + 0.01 * np.eye(basis.shape[1]), weighted.T @ fine)
     comb_weights = np.minimum(weighted.sum(axis=0), 1.5)
-    fall = np.clip(levels[n:] - base, -60, 20)
-    values: tuple[Array, ...] = (levels[:n], fall, comb, np.asarray(fine - basis @ comb))
+    fall = _filled(np.clip(levels[n:] - base, -60, 20), known[n:])
+    values = (_filled(levels[:n], known[:n]), fall, comb.astype(np.float64), np.asarray(fine - basis @ comb, dtype=np.float64))
     return values, (weights[:n], weights[n:], comb_weights, fine_weights / 2)
 
 
@@ -238,6 +239,14 @@ def _at(levels: Array, anchors: Sequence[float], known: NDArray[np.bool_], secon
         return np.asarray(levels[0])
     times = np.array(anchors)[known]
     return np.array([np.interp(seconds, times, column) for column in levels[known].T])
+
+
+def _filled(levels: Array, known: NDArray[np.bool_]) -> Array:
+    """Returns levels [anchors, N], those of unknown anchors being what the nearest known one has."""
+    rows = np.flatnonzero(known)
+    if not len(rows):
+        return levels
+    return np.asarray(levels[[rows[np.abs(rows - row).argmin()] for row in range(len(levels))]])
 
 
 def _audible(levels: Array, audible_db: float) -> Array:

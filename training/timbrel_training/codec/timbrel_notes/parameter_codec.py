@@ -183,7 +183,7 @@ class ParameterCodec(nn.Module):
             frequency=self.player.frequencies(parameters, hertz).flatten(1, 2),
             amplitude=amplitude.flatten(1, 2),
             offset=turned.flatten(1, 2),
-            noise_bins=torch.exp2(self.player.comb(parameters, nominal_hertz)),
+            noise_bins=torch.exp2(self.player.noise_spectrum(parameters, nominal_hertz)),
             noise_gains=gains.flatten(1, 2),
             cents=cents,
             level_db=level_db,

@@ -83,6 +83,7 @@ class NotePlayer(nn.Module):
     band_weights: Tensor  # [N_BURST_BANDS, N_NOISE_BANDS]
     bins: Tensor  # [N_BINS], Hz
     fine_weights: Tensor  # [N_FINE_BANDS, N_BINS]
+    bin_weights: Tensor  # [N_NOISE_BANDS, N_BINS]
     group_at: Tensor  # int64, the group of the noise around each partial
     onset_times: Tensor  # [ONSET_GAINS + 2]
 
@@ -106,6 +107,8 @@ class NotePlayer(nn.Module):
         self.register_buffer("bins", torch.arange(N_BINS) * (sample_rate / 2 / N_BINS), persistent=False)
         bins = spread_matrix(N_FINE_BANDS, N_BINS + 1, sample_rate)[:, :-1]
         self.register_buffer("fine_weights", bins.contiguous(), persistent=False)
+        bins = spread_matrix(N_NOISE_BANDS, N_BINS + 1, sample_rate)[:, :-1]
+        self.register_buffer("bin_weights", bins.contiguous(), persistent=False)
         groups = valley_groups()
         group_at = torch.zeros(groups[-1][-1] + 1, dtype=torch.int64)
         for group, numbers in enumerate(groups):
@@ -130,15 +133,15 @@ class NotePlayer(nn.Module):
         return DECIBEL * levels[..., self.group_of_partial]
 
     def noise_gains(self, parameters: NoteParameters, time: NoteTime) -> Tensor:
-        """Returns log2 of the noise's gains in its bands [B, T, points, N_NOISE_BANDS]."""
+        """Returns log2 of the noise's gains in its bands [B, T, points, N_NOISE_BANDS], upon its spectrum."""
         levels = self.noise(parameters.noise, time.held)
         levels = levels + self.noise_release(parameters.noise_release, time.release) * _ramp(time)
         burst = self.burst(parameters.burst, time.onset) @ self.band_weights
         begin, end = BURST_END_SECONDS
         share = torch.clamp((time.onset - begin) / (end - begin), 0.0, 1.0)[..., None]
-        return DECIBEL * (burst + (levels - burst) * share)
+        return DECIBEL * (burst + (levels - burst) * share - self._steady_noise(parameters)[:, :, None])
 
-    def comb(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
+    def noise_spectrum(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
         """Returns log2 of the noise's gains in its bins [B, T, N_BINS], of fundamentals in Hz [B, T]."""
         place = self.bins / hertz[..., None]
         nearest = torch.round(place)
@@ -149,7 +152,13 @@ class NotePlayer(nn.Module):
         at_partials = torch.gather(parameters.comb[:, :, 0], 2, near)
         in_valleys = torch.gather(parameters.comb[:, :, 1], 2, between)
         comb = at_partials + (in_valleys - at_partials) * away
-        return DECIBEL * (comb + parameters.fine @ self.fine_weights)
+        bands = self._steady_noise(parameters) @ self.bin_weights
+        return DECIBEL * (bands + comb + parameters.fine @ self.fine_weights)
+
+    def _steady_noise(self, parameters: NoteParameters) -> Tensor:
+        """Returns dB [B, T, N_NOISE_BANDS]: what of the noise is a matter of its spectrum, where neighbouring
+        bands may lie far apart, and not of gains that change in time."""
+        return parameters.noise[:, :, 1:].amax(dim=2)
 
 
 def _ramp(time: NoteTime) -> Tensor:
