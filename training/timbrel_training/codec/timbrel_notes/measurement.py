@@ -147,7 +147,12 @@ def _noise(
     comb = np.linalg.solve(weighted.T @ basis + 0.01 * np.eye(basis.shape[1]), weighted.T @ fine)
     comb_weights = np.minimum(weighted.sum(axis=0), 1.5)
     fall = _filled(np.clip(levels[n:] - base, -60, 20), known[n:])
-    values = (_filled(levels[:n], known[:n]), fall, comb.astype(np.float64), np.asarray(fine - basis @ comb, dtype=np.float64))
+    values = (
+        _filled(levels[:n], known[:n]),
+        fall,
+        comb.astype(np.float64),
+        np.asarray(fine - basis @ comb, dtype=np.float64),
+    )
     return values, (weights[:n], weights[n:], comb_weights, fine_weights / 2)
 
 

@@ -26,12 +26,14 @@ from timbrel_training.codec.timbrel_notes.templates import Templates
 N_ROWS = 4
 """The header takes so many frames, and then comes again: as many frames of a note are without sound."""
 HELD, END = 0, N_SUBFRAMES + 1
-"""Codes of codebook 1: the key is held; or it was let go at one of the frame's points, 1 to 5; or nothing
-sounds."""
+"""Codebook 1, divided by 4: the key is held; or it was let go at one of the frame's points, 1 to 5; or
+nothing sounds."""
+N_FINE = 4
+"""Its remainder: so many steps of the fundamental lie between two codes of codebook 0."""
 LOWEST_DB, STEPS_PER_DB = -110.0, 4
 """Resolution of a note's loudness."""
 HYSTERESIS = 0.75
-"""Steps by which the fundamental has to leave its code before that changes."""
+"""Fine steps by which the fundamental has to leave its code before that changes."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class ParameterCodecConfig:
     fundamental_min: float = 24.0
     """MIDI note number of fundamental code 0."""
     fundamental_steps_per_semitone: int = 12
-    """Resolution of the fundamental."""
+    """Codes of codebook 0 a semitone; with what codebook 1 adds, the fundamental has four times as many."""
     n_templates: int = 256
     """Movements to choose from."""
     header: HeaderConfig = field(default_factory=HeaderConfig)
@@ -60,12 +62,12 @@ class ParameterCodecConfig:
 
 
 class ParameterCodec(nn.Module):
-    """Codebook 0 is the fundamental, 1 says when the key is let go, the others are the header's."""
+    """Codebook 0 is the fundamental, 1 refines it and says when the key is let go; the others: the header."""
 
     id = "timbrel-notes-2"
 
-    midi_of_code: Tensor  # [codebook_size]
-    hertz_of_code: Tensor  # [codebook_size]
+    midi_of_step: Tensor  # [N_FINE * codebook_size]
+    hertz_of_step: Tensor  # [N_FINE * codebook_size]
     row: Tensor  # int64 [N_ROWS], 0, 1, 2, ...
     point: Tensor  # int64 [N_SUBFRAMES]
     share: Tensor  # [N_SUBFRAMES]
@@ -79,13 +81,11 @@ class ParameterCodec(nn.Module):
         self.templates = Templates(config.n_templates)
         self.player = NotePlayer(config.sample_rate)
         self.source = SoundSource(config.sample_rate, N_PARTIALS, N_NOISE_BANDS)
-        midi = (
-            config.fundamental_min
-            + torch.arange(config.codebook_size) / config.fundamental_steps_per_semitone
-        )
-        self.register_buffer("midi_of_code", midi, persistent=False)
+        steps = torch.arange(N_FINE * config.codebook_size)
+        midi = config.fundamental_min + steps / (N_FINE * config.fundamental_steps_per_semitone)
+        self.register_buffer("midi_of_step", midi, persistent=False)
         # A table, not a formula: runtimes round exp2 differently, and a phase that sums it would drift apart.
-        self.register_buffer("hertz_of_code", midi_to_hertz(midi.double()).float(), persistent=False)
+        self.register_buffer("hertz_of_step", midi_to_hertz(midi.double()).float(), persistent=False)
         self.register_buffer("row", torch.arange(N_ROWS), persistent=False)
         self.register_buffer("point", torch.arange(N_SUBFRAMES), persistent=False)
         self.register_buffer("share", (torch.arange(N_SUBFRAMES) + 1) / N_SUBFRAMES, persistent=False)
@@ -103,31 +103,30 @@ class ParameterCodec(nn.Module):
     @torch.no_grad()
     def encode_analysis(self, note: NoteAnalysis) -> NDArray[np.int64]:
         """Returns codes [N_ROWS + T, K] of a note that was measured."""
-        fundamental = self._fundamental_codes(note.track)
-        nominal = int(np.median(fundamental))
-        midi = self.midi_of_code[[nominal]]
+        steps = self._fundamental_steps(note.track)
+        nominal = int(np.median(steps))
         values, weights = (torch.from_numpy(part)[None] for part in (note.values, note.weights))
         loudness = np.clip(round((note.loudest_db - LOWEST_DB) * STEPS_PER_DB), 0, self.codebook_size - 1)
-        template = self.templates.nearest(note.features)
         header = np.zeros(N_ROWS * self.config.n_header_books, dtype=np.int64)
-        own = self.header.encode(values, weights, midi)[0].tolist()
-        header[: len(own) + 2] = [*own, loudness, template]
-        n_rows = N_ROWS + len(fundamental)
-        codes = np.zeros((n_rows, self.n_codebooks), dtype=np.int64)
-        codes[:N_ROWS, 0], codes[N_ROWS:, 0] = nominal, fundamental
+        own = self.header.encode(values, weights, self.midi_of_step[[nominal]])[0].tolist()
+        header[: len(own) + 2] = [*own, loudness, self.templates.nearest(note.features)]
+        steps = np.concatenate([np.full(N_ROWS, nominal), steps])
         released = round(note.held_seconds * self.sample_rate / self.sub_hop)
         frame, point = divmod(released, N_SUBFRAMES)
-        codes[N_ROWS + frame :, 1] = point + 1
-        codes[:, 2:] = np.resize(header.reshape(N_ROWS, -1), (n_rows, self.config.n_header_books))
+        phase = np.where(np.arange(len(steps)) < N_ROWS + frame, HELD, point + 1)
+        codes = np.zeros((len(steps), self.n_codebooks), dtype=np.int64)
+        codes[:, 0], codes[:, 1] = steps // N_FINE, phase * N_FINE + steps % N_FINE
+        codes[:, 2:] = np.resize(header.reshape(N_ROWS, -1), (len(steps), self.config.n_header_books))
         return codes
 
-    def _fundamental_codes(self, midi: NDArray[np.float32]) -> NDArray[np.int64]:
-        steps = (midi - self.config.fundamental_min) * self.config.fundamental_steps_per_semitone
-        codes, present = np.zeros(len(steps), dtype=np.int64), np.round(steps[0])
-        for frame, step in enumerate(steps):
+    def _fundamental_steps(self, midi: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Returns the fine steps [T] of MIDI note numbers, which stay where the sound nearly does."""
+        exact = (midi - self.config.fundamental_min) * self.config.fundamental_steps_per_semitone * N_FINE
+        steps, present = np.zeros(len(exact), dtype=np.int64), np.round(exact[0])
+        for frame, step in enumerate(exact):
             present = present if abs(step - present) <= HYSTERESIS else np.round(step)
-            codes[frame] = present
-        return np.clip(codes, 0, self.codebook_size - 1)
+            steps[frame] = present
+        return np.clip(steps, 0, len(self.midi_of_step) - 1)
 
     # Decoding
 
@@ -138,7 +137,7 @@ class ParameterCodec(nn.Module):
         return {
             "rows": torch.zeros(n_batch, N_ROWS - 1, self.config.n_header_books, **whole),
             "nominal": torch.zeros(n_batch, **whole),
-            "last_code": torch.zeros(n_batch, **whole),
+            "last_step": torch.zeros(n_batch, **whole),
             "released": torch.zeros(n_batch, **whole),
             **self.source.initial_state(n_batch).by_name(),
         }
@@ -162,23 +161,24 @@ class ParameterCodec(nn.Module):
         position, begins = source_state.position, source_state.position == 0
         n_frames = codes.shape[1]
         frame = position[:, None] + torch.arange(n_frames, device=codes.device)  # [B, T]
-        fundamental, phase = codes[:, :, 0], codes[:, :, 1]
-        nominal = torch.where(begins, fundamental[:, 0], state["nominal"])
+        phase = codes[:, :, 1] // N_FINE
+        step = codes[:, :, 0] * N_FINE + torch.remainder(codes[:, :, 1], N_FINE)
+        nominal = torch.where(begins, step[:, 0], state["nominal"])
         header, rows = self._header(codes[:, :, 2:], frame, state["rows"])
         n_codes = self.config.header.n_codes
         parameters = self.header.decode(
-            header[:, :, :n_codes], self.midi_of_code[nominal][:, None].expand(-1, n_frames)
+            header[:, :, :n_codes], self.midi_of_step[nominal][:, None].expand(-1, n_frames)
         )
         loudness = header[:, :, n_codes].float() / STEPS_PER_DB + LOWEST_DB
         point = (frame[:, :, None] - N_ROWS) * N_SUBFRAMES + self.point  # [B, T, points], since the onset
         time, released = self._time(phase, frame, point, state["released"])
         sounds = (point >= 0) & (phase != END)[:, :, None]
-        hertz = self._glide(fundamental, frame, state["last_code"])
+        hertz = self._glide(step, frame, state["last_step"])
         moved, turned = self.templates(header[:, :, n_codes + 1], seed, torch.clamp(point, min=0))
         loud = DECIBEL * loudness[:, :, None, None]
         amplitude = torch.exp2(self.player.amplitudes(parameters, time) + moved + loud) * sounds[..., None]
         gains = torch.exp2(self.player.noise_gains(parameters, time) + loud) * sounds[..., None]
-        nominal_hertz = self.hertz_of_code[nominal][:, None].expand(-1, n_frames)
+        nominal_hertz = self.hertz_of_step[nominal][:, None].expand(-1, n_frames)
         controls = SourceControls(
             frequency=self.player.frequencies(parameters, hertz).flatten(1, 2),
             amplitude=amplitude.flatten(1, 2),
@@ -189,7 +189,7 @@ class ParameterCodec(nn.Module):
             level_db=level_db,
         )
         audio, after = self.source(seed, controls, source_state)
-        own = {"rows": rows, "nominal": nominal, "last_code": fundamental[:, -1], "released": released}
+        own = {"rows": rows, "nominal": nominal, "last_step": step[:, -1], "released": released}
         return audio, {**own, **after.by_name()}
 
     def decode(self, codes: Tensor, seed: Tensor | None = None) -> Tensor:
@@ -206,7 +206,7 @@ class ParameterCodec(nn.Module):
     def silence(self) -> Tensor:
         """Returns the codes of one silent frame: int64 [K]."""
         silence = torch.zeros(self.n_codebooks, dtype=torch.int64)
-        silence[1] = END
+        silence[1] = END * N_FINE
         return silence
 
     def _header(self, codes: Tensor, frame: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
@@ -231,9 +231,9 @@ class ParameterCodec(nn.Module):
         after = torch.where(since[:, :, None] > 0, after, torch.zeros_like(after))
         return NoteTime(onset, after), since[:, -1]
 
-    def _glide(self, code: Tensor, frame: Tensor, last: Tensor) -> Tensor:
+    def _glide(self, step: Tensor, frame: Tensor, last: Tensor) -> Tensor:
         """Returns Hz [B, T, points]: frames glide from the last and end on their own."""
-        hertz = self.hertz_of_code[code]
-        both = torch.cat([self.hertz_of_code[last][:, None], hertz], dim=1)
+        hertz = self.hertz_of_step[step]
+        both = torch.cat([self.hertz_of_step[last][:, None], hertz], dim=1)
         before = torch.where(frame <= N_ROWS, hertz, both[:, : hertz.shape[1]])
         return before[:, :, None] + (hertz - before)[:, :, None] * self.share
