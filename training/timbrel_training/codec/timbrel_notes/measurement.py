@@ -46,6 +46,8 @@ NOISE_REACH = (0.011, 0.016, 0.03, 0.06, 0.15, 0.3, 1.0)
 """Seconds around each of the noise's anchors that it is averaged over ..."""
 NOISE_RELEASE_REACH = (0.016, 0.03, 0.06, 0.15)
 """... and those after the release."""
+NOISE_RANGE = (0.25, 2.0)
+"""What the recording leaves room for is believed within these factors of the partials' rest."""
 BURST_SMOOTHING_HZ = 120.0
 BURST_MEASURED_SECONDS = 0.09
 
@@ -121,14 +123,21 @@ def _noise(
     partials: Partials, sample_rate: int, held_seconds: float, loudest: float
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Returns noise, noise_release, comb and fine, and the weights of each."""
-    power = _spectrum(partials.rest, LONG_WINDOW) @ _averaging(N_FINE_BANDS, LONG_WINDOW, sample_rate)
-    seconds = (np.arange(len(power)) * (LONG_WINDOW // 4) - LONG_WINDOW / 2) / sample_rate
+    weights = _averaging(N_FINE_BANDS, LONG_WINDOW, sample_rate)
+    signals = partials.sound + partials.rest, partials.sound, partials.rest
+    whole, sound, rest = (_spectrum(signal, LONG_WINDOW) @ weights for signal in signals)
+    seconds = (np.arange(len(rest)) * (LONG_WINDOW // 4) - LONG_WINDOW / 2) / sample_rate
     held = seconds < max(held_seconds, 0.15)
-    before = _window_means(power[held], seconds[held], NOISE_SECONDS, NOISE_REACH)
-    after = _window_means(
-        power[~held], seconds[~held] - held_seconds, NOISE_RELEASE_SECONDS, NOISE_RELEASE_REACH
-    )
-    both = np.concatenate([before, after])
+
+    def at_anchors(power: Array) -> Array:
+        before = _window_means(power[held], seconds[held], NOISE_SECONDS, NOISE_REACH)
+        since = seconds[~held] - held_seconds
+        after = _window_means(power[~held], since, NOISE_RELEASE_SECONDS, NOISE_RELEASE_REACH)
+        return np.concatenate([before, after])
+
+    # With the partials' own noise, all of it is as strong as in the recording, as far as that can be told.
+    rest = at_anchors(rest)
+    both = np.clip(at_anchors(whole) - at_anchors(sound), NOISE_RANGE[0] * rest, NOISE_RANGE[1] * rest)
     known = ~np.isnan(both[:, 0])
     bands = np.nan_to_num(both) @ _coarser(N_FINE_BANDS, N_NOISE_BANDS)
     levels = np.maximum(10 * np.log10(bands + 1e-16) - loudest, NOISE_FLOOR_DB)
@@ -136,7 +145,7 @@ def _noise(
     n = len(NOISE_SECONDS)
     base = _at(levels[:n], NOISE_SECONDS, known[:n], held_seconds)
     weights[n:] *= np.clip((base - NOISE_FLOOR_DB - 10) / 20, 0, 1)
-    steady = before[known[:n]].mean(axis=0) if known[:n].any() else np.zeros(N_FINE_BANDS)
+    steady = both[:n][known[:n]].mean(axis=0) if known[:n].any() else np.zeros(N_FINE_BANDS)
     finer = _finer(N_NOISE_BANDS, N_FINE_BANDS)
     smooth = 10 * np.log10(steady @ _coarser(N_FINE_BANDS, N_NOISE_BANDS) + 1e-16) @ finer
     fine = np.clip(10 * np.log10(steady + 1e-16) - smooth, -30, 12)

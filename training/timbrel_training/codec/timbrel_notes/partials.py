@@ -34,8 +34,15 @@ ATTACK_SECONDS = (0.06, 0.12)
 """From the first to the second of these, low-passing sets in."""
 RELEASE_SECONDS = 0.02
 """Around the release partials are not low-passed either."""
-OFFSET_REACH = 0.45
-"""Partials are looked for this far from the multiples of the fundamental, as a share of it."""
+OFFSET_REACH = 0.5
+"""Partials are looked for this far from the multiples of the fundamental, as a share of it. So those of stiff
+strings are found under the number of the multiple that they are nearest to."""
+PEAK_BINS = 6
+"""Bins on either side that belong to a peak."""
+TONAL_SHARE = 0.35
+"""What has less of its power in its peak is no partial beside its multiple, but noise."""
+CLOSEST = 0.3
+"""Two that are found closer to each other, as a share of it, are one."""
 HEARING_DB = 85.0
 """Partials are not looked for above the highest frequency that is so far below the loudest at most."""
 HEARING_WINDOW = 4096
@@ -88,6 +95,8 @@ def measure_partials(
     seconds = np.arange(len(baseband)) / rate
     amplitude, window = _isolate(baseband, fundamental, rate)
     offset = _offsets(amplitude, seconds, held_seconds, fundamental, rate)
+    twice = _found_twice(offset, fundamental)
+    amplitude[:, twice], offset[twice] = 0, 0
     # The window weakened what was off its middle.
     lag = (np.arange(len(window)) - len(window) // 2) / rate
     amplitude /= np.maximum(np.cos(2 * np.pi * offset[:, None] * lag) @ window, 0.3)
@@ -214,7 +223,21 @@ def _offsets(
     column = np.arange(height.shape[1])
     left, centre, right = (height[(peak + step) % n, column] for step in (-1, 0, 1))
     shift = 0.5 * (left - right) / np.minimum(left - 2 * centre + right, -1e-12)
-    return np.asarray(bins[peak] + np.where(np.abs(bins[peak]) < 0.98 * reach, shift, 0.0) * (rate / n))
+    found = bins[peak] + np.where(np.abs(bins[peak]) < 0.98 * reach, shift, 0.0) * (rate / n)
+    power = np.square(height)
+    near = sum(power[(peak + step) % n, column] for step in range(-PEAK_BINS, PEAK_BINS + 1))
+    return np.where(near > TONAL_SHARE * power.sum(axis=0), found, 0.0)
+
+
+def _found_twice(offset: NDArray[np.float64], fundamental: float) -> NDArray[np.bool_]:
+    """Returns [H]: which partials are their neighbour once more, seen from further off."""
+    frequency = offset + fundamental * np.arange(1, len(offset) + 1)
+    close = np.diff(frequency) < CLOSEST * fundamental
+    farther = np.abs(offset)
+    twice = np.zeros(len(offset), dtype=bool)
+    twice[:-1] |= close & (farther[:-1] > farther[1:])
+    twice[1:] |= close & (farther[:-1] <= farther[1:])
+    return twice
 
 
 def _quick(seconds: NDArray[np.float64], held_seconds: float) -> NDArray[np.float64]:
