@@ -46,6 +46,8 @@ NOISE_REACH = (0.011, 0.016, 0.03, 0.06, 0.15, 0.3, 1.0)
 """Seconds around each of the noise's anchors that it is averaged over ..."""
 NOISE_RELEASE_REACH = (0.016, 0.03, 0.06, 0.15)
 """... and those after the release."""
+BASE_SECONDS, NOISE_BASE_SECONDS = 0.05, 0.15
+"""What follows a release is relative to as much before it."""
 NOISE_RANGE = (0.25, 2.0)
 """What the recording leaves room for is believed within these factors of the partials' rest."""
 BURST_SMOOTHING_HZ = 120.0
@@ -95,13 +97,16 @@ def measure_note(
 def _levels(partials: Partials, held_seconds: float) -> tuple[Array, Array, float, Array, Array]:
     """Returns levels, those after the release, the loudest moment's, and weights of both."""
     power = np.abs(partials.amplitude.astype(np.complex128)) ** 2
-    held = partials.seconds < held_seconds
-    before = _anchor_means(power[held], partials.seconds[held], LEVEL_SECONDS)
-    after = _anchor_means(power[~held], partials.seconds[~held] - held_seconds, RELEASE_SECONDS)
-    both = np.concatenate([before, after])
-    known = ~np.isnan(both[:, 0])
-    loudest = 10 * math.log10(np.nansum(both[known], axis=1).max(initial=0.0) + 1e-12)
     n_partials = power.shape[1]
+    held = partials.seconds < held_seconds
+    since = partials.seconds - held_seconds
+    before = _anchor_means(power[held], partials.seconds[held], LEVEL_SECONDS)
+    after = _anchor_means(power[~held], since[~held], RELEASE_SECONDS)
+    end = min(held_seconds, partials.seconds[-1])
+    last = (partials.seconds <= end) & (partials.seconds >= end - BASE_SECONDS)
+    both = np.concatenate([before, after, power[last].mean(axis=0)[None]])
+    known = ~np.isnan(both[:, 0])
+    loudest = 10 * math.log10(both[known].sum(axis=1).max() + 1e-12)
     levels = np.full((len(both), len(partial_groups())), FLOOR_DB)
     sizes = np.zeros(levels.shape[1])
     for group, numbers in enumerate(partial_groups()):
@@ -112,11 +117,10 @@ def _levels(partials: Partials, held_seconds: float) -> tuple[Array, Array, floa
             levels[:, group] = np.maximum(10 * np.log10(mean + 1e-12) - loudest, FLOOR_DB)
     # A group of several partials counts for more than one.
     weights = _audible(levels, AUDIBLE_DB) * known[:, None] * np.minimum(np.sqrt(sizes), 3.0)
-    n = len(LEVEL_SECONDS)
-    base = _at(levels[:n], LEVEL_SECONDS, known[:n], held_seconds)
-    weights[n:] *= np.clip((base - FLOOR_DB - 10) / 20, 0, 1)
-    fall = _filled(np.clip(levels[n:] - base, -90, 15), known[n:])
-    return _filled(levels[:n], known[:n]), fall, loudest, weights[:n], weights[n:]
+    n, base = len(LEVEL_SECONDS), levels[-1]
+    fall = _filled(np.clip(levels[n:-1] - base, -90, 15), known[n:-1])
+    fall_weights = weights[n:-1] * np.clip((base - FLOOR_DB - 10) / 20, 0, 1)
+    return _filled(levels[:n], known[:n]), fall, loudest, weights[:n], fall_weights
 
 
 def _noise(
@@ -128,12 +132,14 @@ def _noise(
     whole, sound, rest = (_spectrum(signal, LONG_WINDOW) @ weights for signal in signals)
     seconds = (np.arange(len(rest)) * (LONG_WINDOW // 4) - LONG_WINDOW / 2) / sample_rate
     held = seconds < max(held_seconds, 0.15)
+    since = seconds - held_seconds
+    end = min(max(held_seconds, seconds[0]), seconds[-1])
+    last = (seconds <= end) & (seconds >= end - NOISE_BASE_SECONDS)
 
     def at_anchors(power: Array) -> Array:
         before = _window_means(power[held], seconds[held], NOISE_SECONDS, NOISE_REACH)
-        since = seconds[~held] - held_seconds
-        after = _window_means(power[~held], since, NOISE_RELEASE_SECONDS, NOISE_RELEASE_REACH)
-        return np.concatenate([before, after])
+        after = _window_means(power[~held], since[~held], NOISE_RELEASE_SECONDS, NOISE_RELEASE_REACH)
+        return np.concatenate([before, after, power[last].mean(axis=0)[None]])
 
     # With the partials' own noise, all of it is as strong as in the recording, as far as that can be told.
     rest = at_anchors(rest)
@@ -142,9 +148,8 @@ def _noise(
     bands = np.nan_to_num(both) @ _coarser(N_FINE_BANDS, N_NOISE_BANDS)
     levels = np.maximum(10 * np.log10(bands + 1e-16) - loudest, NOISE_FLOOR_DB)
     weights = _audible(levels, NOISE_AUDIBLE_DB) * known[:, None]
-    n = len(NOISE_SECONDS)
-    base = _at(levels[:n], NOISE_SECONDS, known[:n], held_seconds)
-    weights[n:] *= np.clip((base - NOISE_FLOOR_DB - 10) / 20, 0, 1)
+    n, base = len(NOISE_SECONDS), levels[-1]
+    fall_weights = weights[n:-1] * np.clip((base - NOISE_FLOOR_DB - 10) / 20, 0, 1)
     steady = both[:n][known[:n]].mean(axis=0) if known[:n].any() else np.zeros(N_FINE_BANDS)
     finer = _finer(N_NOISE_BANDS, N_FINE_BANDS)
     smooth = 10 * np.log10(steady @ _coarser(N_FINE_BANDS, N_NOISE_BANDS) + 1e-16) @ finer
@@ -155,14 +160,14 @@ def _noise(
     weighted = basis * fine_weights[:, None]
     comb = np.linalg.solve(weighted.T @ basis + 0.01 * np.eye(basis.shape[1]), weighted.T @ fine)
     comb_weights = np.minimum(weighted.sum(axis=0), 1.5)
-    fall = _filled(np.clip(levels[n:] - base, -60, 20), known[n:])
+    fall = _filled(np.clip(levels[n:-1] - base, -60, 20), known[n:-1])
     values = (
         _filled(levels[:n], known[:n]),
         fall,
         comb.astype(np.float64),
         np.asarray(fine - basis @ comb, dtype=np.float64),
     )
-    return values, (weights[:n], weights[n:], comb_weights, fine_weights / 2)
+    return values, (weights[:n], fall_weights, comb_weights, fine_weights / 2)
 
 
 def _onset_gains(audio: NDArray[np.float32], sound: NDArray[np.float32], sample_rate: int) -> Array:
@@ -231,7 +236,7 @@ def _anchor_means(power: Array, seconds: Array, anchors: Sequence[float]) -> Arr
     means = np.full((len(times), power.shape[1]), np.nan)
     for k, time in enumerate(times):
         near = (seconds >= edges[k]) & (seconds < edges[k + 1])
-        if near.any():
+        if near.any() and time <= seconds[-1]:
             means[k] = power[near].mean(axis=0)
         elif len(seconds) and edges[k] >= seconds[0] and time <= seconds[-1]:
             means[k] = power[np.abs(seconds - time).argmin()]
@@ -245,14 +250,6 @@ def _window_means(power: Array, seconds: Array, anchors: Sequence[float], reach:
         if near.any():
             means[k] = power[near].mean(axis=0)
     return means
-
-
-def _at(levels: Array, anchors: Sequence[float], known: NDArray[np.bool_], seconds: float) -> Array:
-    """Returns levels [N] at a time, interpolated between known anchors; the first row where none is."""
-    if not known.any():
-        return np.asarray(levels[0])
-    times = np.array(anchors)[known]
-    return np.array([np.interp(seconds, times, column) for column in levels[known].T])
 
 
 def _filled(levels: Array, known: NDArray[np.bool_]) -> Array:
