@@ -32,7 +32,7 @@ N_FINE = 4
 """Its remainder: so many steps of the fundamental lie between two codes of codebook 0."""
 LOWEST_DB, STEPS_PER_DB = -110.0, 4
 """Resolution of a note's loudness."""
-HYSTERESIS = 0.75
+HYSTERESIS = 1.0
 """Fine steps by which the fundamental has to leave its code before that changes."""
 
 
