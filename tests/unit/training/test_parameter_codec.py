@@ -11,6 +11,7 @@ import torch
 from scipy.signal import fftconvolve
 from torch import Tensor
 
+from timbrel_training.codec.interface import Expression
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis
 from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES, SHAPES, NoteParameters
@@ -148,12 +149,13 @@ def test_a_stream_of_any_chunks_is_the_whole_note() -> None:
     codes[:, 3 + N_ROWS :: N_ROWS, -1] = 1  # the template
     bend, level = 100 * torch.randn(codes.shape[:2]), torch.randn(codes.shape[:2])
     seed = torch.tensor([5, -6])
-    whole, _ = codec.decode_chunk(codes, seed, bend, level, codec.initial_state(2))
+    whole, _ = codec.decode_chunk(codes, Expression(seed, bend, level), codec.initial_state(2))
     for lengths in ([1] * 44, [7, 1, 20, 16]):
         state, start, pieces = codec.initial_state(2), 0, []
         for length in lengths:
             part = slice(start, start + length)
-            audio, state = codec.decode_chunk(codes[:, part], seed, bend[:, part], level[:, part], state)
+            played = Expression(seed, bend[:, part], level[:, part])
+            audio, state = codec.decode_chunk(codes[:, part], played, state)
             pieces.append(audio)
             start += length
         torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=1e-4 * float(whole.abs().max()), rtol=0)
@@ -174,7 +176,7 @@ def test_noise_and_phases_follow_the_seed() -> None:
 @pytest.mark.parametrize("bend", [-1200.0, -50.0, 50.0, 200.0, 1200.0])
 def test_bent_notes_sound_as_high_as_asked(bend: float) -> None:
     codec = codec_of(plain_parameters())
-    frames = torch.full((1, N_ROWS + 41), bend)
+    frames = torch.full((1, N_ROWS + 40), bend)
     audio = play(codec, note(), cents=frames)
     hertz = 440 * 2 ** ((57.0 - 69) / 12 + bend / 1200)
     assert abs(cents(peak_hertz(audio[RATE // 10 : RATE // 2]), hertz)) < 2.0

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,45 @@ from timbrel_training.tokens.store import TokenStore
 
 WEIGHTS_NAME = "codec"
 """Name of the weights, and of their description, in a codec's folder."""
+
+
+MAX_CENTS = 2400.0
+"""Beyond so many, either way, a bend is held there."""
+
+
+class Expression(NamedTuple):
+    """How notes are played beside their codes; zeros play them as they were coded.
+
+    A frame's cents and level are reached at its end, in a glide from where the frame before ended; a note's
+    first frame begins with its own. A codec that does not bend ignores the cents.
+    """
+
+    seed: Tensor  # int64 [B], any: noise and start phases are functions of it alone
+    cents: Tensor  # float32 [B, T], from the coded fundamental
+    level_db: Tensor  # float32 [B, T], a gain; finite
+
+    @classmethod
+    def of(
+        cls,
+        codes: Tensor,
+        seed: Tensor | None = None,
+        cents: Tensor | None = None,
+        level_db: Tensor | None = None,
+    ) -> Expression:
+        """Returns these, and zeros where they are None, for codes [B, T, K]."""
+        zeros = torch.zeros(codes.shape[:2], device=codes.device)
+        return cls(
+            torch.zeros(codes.shape[0], dtype=torch.int64, device=codes.device) if seed is None else seed,
+            zeros if cents is None else cents,
+            zeros if level_db is None else level_db,
+        )
+
+    def held_on(self, n_frames: int) -> Expression:
+        """Returns this with so many frames more, like the last."""
+        return Expression(
+            self.seed,
+            *(torch.cat([x, x[:, -1:].expand(-1, n_frames)], dim=1) for x in (self.cents, self.level_db)),
+        )
 
 
 class Codec(nn.Module):
@@ -44,6 +83,10 @@ class Codec(nn.Module):
     """Code - codes_per_semitone * pitch + code_offset is the middle of codebook 0 for a note in tune."""
     delay_samples: int = 0
     """Samples by which a stream's audio lags behind its codes."""
+    lead_frames: int = 0
+    """Frames at a note's start that hold no sound."""
+    bends: bool = False
+    """Whether the cents of an `Expression` do something."""
 
     @property
     def frame_rate(self) -> float:
@@ -51,8 +94,15 @@ class Codec(nn.Module):
         return self.sample_rate / self.hop_length
 
     def n_frames(self, n_samples: int) -> int:
-        """Returns how many frames cover `n_samples` samples; the last one may be padded with silence."""
-        return (n_samples + self.hop_length - 1) // self.hop_length
+        """Returns how many frames, those before the sound included, `n_samples` samples take.
+
+        The last one may be padded with silence.
+        """
+        return (n_samples + self.hop_length - 1) // self.hop_length + self.lead_frames
+
+    def held_frames(self, seconds: float) -> int:
+        """Returns the frames with the key down of a note that is heard to be held for so long."""
+        return max(1, round(seconds * self.frame_rate)) + self.lead_frames
 
     @abstractmethod
     def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
@@ -66,9 +116,42 @@ class Codec(nn.Module):
             int64 [B, T, K] with T = n_frames(S).
         """
 
-    @abstractmethod
-    def decode(self, codes: Tensor) -> Tensor:
-        """Returns the audio float32 [B, T * hop_length] of codes int64 [B, T, K], any delay removed."""
+    def decode(
+        self,
+        codes: Tensor,
+        seed: Tensor | None = None,
+        cents: Tensor | None = None,
+        level_db: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the audio float32 [B, (T - lead_frames) * hop_length] of codes int64 [B, T, K], T >= 1.
+
+        Any delay is removed. The other arguments are those of an `Expression`, by default zeros.
+
+        Raises:
+            TrainingError: it has cents, and the codec does not bend.
+        """
+        self.check_cents(cents)
+        n_flush = -(-self.delay_samples // self.hop_length)
+        silence = self.silence().expand(codes.shape[0], n_flush, -1)
+        expression = Expression.of(codes, seed, cents, level_db).held_on(n_flush)
+        flushed = torch.cat([codes, silence], dim=1)
+        audio, _ = self.decode_chunk(flushed, expression, self.initial_state(codes.shape[0]))
+        first = self.lead_frames * self.hop_length + self.delay_samples
+        return audio[:, first : self.delay_samples + codes.shape[1] * self.hop_length]
+
+    def check_cents(self, cents: Tensor | None) -> None:
+        """Raises TrainingError where these bend notes, and the codec does not."""
+        if cents is not None and not self.bends and bool(cents.any()):
+            raise TrainingError(f"{self.id}: does not bend notes; leave the cents at 0")
+
+    def gain(self, level_db: Tensor | None) -> Tensor | float:
+        """Returns what to multiply audio [B, T * hop_length] with for levels [B, T] in dB; None: 1."""
+        if level_db is None:
+            return 1.0
+        share = torch.arange(1, self.hop_length + 1, device=level_db.device) / self.hop_length
+        before = torch.cat([level_db[:, :1], level_db[:, :-1]], dim=1)[:, :, None]
+        level = before + (level_db[:, :, None] - before) * share
+        return torch.pow(10.0, level.flatten(1) / 20)
 
     @abstractmethod
     def latents(self, codes: Tensor) -> Tensor:
@@ -88,15 +171,19 @@ class Codec(nn.Module):
         """
         raise TrainingError(f"{self.id}: decodes whole notes only, and a bundle's codec has to stream")
 
-    def decode_chunk(self, codes: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def decode_chunk(
+        self, codes: Tensor, expression: Expression, state: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Decodes the next frames of a stream, for codecs that have an `initial_state`.
 
         Args:
             codes: int64 [B, T, K].
+            expression: of these frames; the seed stays that of the note.
             state: left by the chunk before.
 
         Returns:
-            Audio float32 [B, T * hop_length], `delay_samples` late, and the new state, its names in order.
+            Audio float32 [B, T * hop_length], `delay_samples` late, that of a note's `lead_frames` without
+            meaning, and the new state, its names in order.
         """
         raise TrainingError(f"{self.id}: decodes whole notes only, and a bundle's codec has to stream")
 

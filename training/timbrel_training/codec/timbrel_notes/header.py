@@ -67,8 +67,11 @@ class HeaderCoder(nn.Module):
 
     def decode(self, codes: Tensor, midi: Tensor) -> NoteParameters:
         """Returns the parameters of codes [..., n_codes] at pitches [...]; codes beyond the last are cut."""
-        steps = torch.remainder(codes[..., None] // self.digits, LEVELS)
-        return NoteParameters.unpack(self.values(_from_steps(steps).flatten(-2), midi))
+        return NoteParameters.unpack(self.values(self.dequantized(codes), midi))
+
+    def dequantized(self, codes: Tensor) -> Tensor:
+        """Returns the numbers [..., n_numbers] of codes [..., n_codes]."""
+        return _from_steps(torch.remainder(codes[..., None] // self.digits, LEVELS)).flatten(-2)
 
     def quantized(self, values: Tensor, weights: Tensor, midi: Tensor) -> Tensor:
         """Returns the numbers [B, n_numbers] as they come back from codes."""

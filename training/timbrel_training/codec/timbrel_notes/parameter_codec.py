@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
+from timbrel_training.codec.interface import Codec, Expression
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
 from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
-from timbrel_training.codec.timbrel_notes.header import HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header import NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
+from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch
 from timbrel_training.codec.timbrel_notes.sound_source import (
     N_SUBFRAMES,
     SoundSource,
@@ -61,10 +63,12 @@ class ParameterCodecConfig:
         return -(-(self.header.n_codes + 2) // N_ROWS)
 
 
-class ParameterCodec(nn.Module):
+class ParameterCodec(Codec):
     """Codebook 0 is the fundamental, 1 refines it and says when the key is let go; the others: the header."""
 
     id = "timbrel-notes-2"
+    lead_frames = N_ROWS
+    bends = True
 
     midi_of_step: Tensor  # [N_FINE * codebook_size]
     hertz_of_step: Tensor  # [N_FINE * codebook_size]
@@ -76,6 +80,10 @@ class ParameterCodec(nn.Module):
         super().__init__()
         self.config = config
         self.sample_rate, self.hop_length = config.sample_rate, config.hop_length
+        self.n_codebooks, self.codebook_size = 2 + config.n_header_books, config.codebook_size
+        self.latent_dim = config.header.n_codes * NUMBERS_PER_CODE
+        self.codes_per_semitone = config.fundamental_steps_per_semitone
+        self.code_offset = round(config.fundamental_min * self.codes_per_semitone) + self.codebook_size // 2
         self.sub_hop = config.hop_length // N_SUBFRAMES
         self.header = HeaderCoder(config.header)
         self.templates = Templates(config.n_templates)
@@ -89,16 +97,37 @@ class ParameterCodec(nn.Module):
         self.register_buffer("row", torch.arange(N_ROWS), persistent=False)
         self.register_buffer("point", torch.arange(N_SUBFRAMES), persistent=False)
         self.register_buffer("share", (torch.arange(N_SUBFRAMES) + 1) / N_SUBFRAMES, persistent=False)
-        self.n_codebooks = 2 + config.n_header_books
-        self.codebook_size = config.codebook_size
-        self.lead_frames = N_ROWS
         self.delay_samples = self.source.delay_samples
 
     # Encoding
 
-    def encode_note(self, audio: NDArray[np.float32], pitch: float, held_seconds: float) -> NDArray[np.int64]:
-        """Returns codes [N_ROWS + T, K] of a note, float32 [S]."""
-        return self.encode_analysis(analyse_note(audio, self.sample_rate, pitch, held_seconds)[0])
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
+        """Returns the codes of notes: the header's first round, then a row for each frame.
+
+        Raises:
+            NoNoteError: no pitch is given for a note, and it has none.
+        """
+        rows = []
+        for number, samples in enumerate(audio.cpu().numpy()):
+            midi = float(pitch[number]) if pitch is not None else estimate_pitch(samples, self.sample_rate)
+            held = (
+                float(held_seconds[number])
+                if held_seconds is not None
+                else estimate_held_seconds(samples, self.sample_rate)
+            )
+            analysis, _ = analyse_note(samples, self.sample_rate, midi, held)
+            rows.append(torch.from_numpy(self.encode_analysis(analysis)))
+        return torch.stack(rows).to(audio.device)
+
+    def latents(self, codes: Tensor) -> Tensor:
+        before = torch.zeros(codes.shape[0], N_ROWS - 1, codes.shape[2] - 2, dtype=codes.dtype).to(
+            codes.device
+        )
+        frame = torch.arange(codes.shape[1], device=codes.device).expand(codes.shape[:2])
+        header, _ = self._header(codes[:, :, 2:], frame, before)
+        return self.header.dequantized(header[:, :, : self.config.header.n_codes])
 
     @torch.no_grad()
     def encode_analysis(self, note: NoteAnalysis) -> NDArray[np.int64]:
@@ -143,20 +172,10 @@ class ParameterCodec(nn.Module):
         }
 
     def decode_chunk(
-        self, codes: Tensor, seed: Tensor, cents: Tensor, level_db: Tensor, state: dict[str, Tensor]
+        self, codes: Tensor, expression: Expression, state: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Decodes the next frames of a stream.
-
-        Args:
-            codes: int64 [B, T, K].
-            seed: int64 [B], the notes' seeds.
-            cents: float32 [B, T], how far each frame is bent.
-            level_db: float32 [B, T].
-            state: left by the chunk before.
-
-        Returns:
-            Audio float32 [B, T * hop_length], `delay_samples` late, and the new state.
-        """
+        """Decodes the next frames of a stream; see `Codec.decode_chunk`."""
+        seed = expression.seed
         source_state = SourceState(**{name: state[name] for name in self.source.initial_state(1).by_name()})
         position, begins = source_state.position, source_state.position == 0
         n_frames = codes.shape[1]
@@ -185,23 +204,12 @@ class ParameterCodec(nn.Module):
             offset=turned.flatten(1, 2),
             noise_bins=torch.exp2(self.player.noise_spectrum(parameters, nominal_hertz)),
             noise_gains=gains.flatten(1, 2),
-            cents=cents,
-            level_db=level_db,
+            cents=expression.cents,
+            level_db=expression.level_db,
         )
         audio, after = self.source(seed, controls, source_state)
         own = {"rows": rows, "nominal": nominal, "last_step": step[:, -1], "released": released}
         return audio, {**own, **after.by_name()}
-
-    def decode(self, codes: Tensor, seed: Tensor | None = None) -> Tensor:
-        """Returns the audio float32 [B, (T - lead_frames) * hop_length] of codes int64 [B, T, K]."""
-        flush = self.silence().expand(codes.shape[0], 1, -1)
-        nothing = torch.zeros(codes.shape[0], codes.shape[1] + 1, device=codes.device)
-        seeds = torch.zeros(codes.shape[0], dtype=torch.int64, device=codes.device) if seed is None else seed
-        audio, _ = self.decode_chunk(
-            torch.cat([codes, flush], dim=1), seeds, nothing, nothing, self.initial_state(codes.shape[0])
-        )
-        begin = self.lead_frames * self.hop_length + self.delay_samples
-        return audio[:, begin : self.delay_samples + codes.shape[1] * self.hop_length]
 
     def silence(self) -> Tensor:
         """Returns the codes of one silent frame: int64 [K]."""

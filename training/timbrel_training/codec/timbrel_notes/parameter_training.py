@@ -19,7 +19,7 @@ from timbrel_training.codec.timbrel_notes.analysed_notes import WEIGHT_STEPS, An
 from timbrel_training.codec.timbrel_notes.header import NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES
 from timbrel_training.codec.timbrel_notes.parameter_codec import ParameterCodec, ParameterCodecConfig
-from timbrel_training.errors import CheckpointError
+from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
@@ -102,6 +102,11 @@ def train_parameter_codec(
         The finished codec with averaged weights, saved as codec.safetensors and codec.json; None where the
         sitting ended before the last step (run again to resume).
     """
+    if dataset.sample_rate != config.codec.sample_rate:
+        raise ConfigError(
+            f"{dataset.path}: at {dataset.sample_rate} Hz, but this codec works at"
+            f" {config.codec.sample_rate} Hz; render the notes at that rate (notes.sample_rate)"
+        )
     device = pick_device(config.device)
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
     chosen = np.random.default_rng(config.loop.seed).permutation(split)
