@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.codec.timbrel_notes.analysis import band_position, spread_matrix
+from timbrel_training.codec.timbrel_notes.analysis import spread_matrix
 
 PRIME = 2**31 - 1
 OTHER_PRIME = 2**31 - 19
@@ -50,7 +50,7 @@ def _cube(value: Tensor) -> Tensor:
 
 
 class StaticNoise(nn.Module):
-    """Makes noise of a static spectrum, frame by frame, from a seed and the frames' numbers.
+    """Makes noise of fine spectra, frame by frame, from a seed and the frames' numbers.
 
     One block of 2 * 1280 samples a frame, its spectrum read from a table of Gaussian numbers where a hash of
     the frame's number says, under a sine window, half overlapped: the power is even.
@@ -60,11 +60,9 @@ class StaticNoise(nn.Module):
     row: Tensor  # [2 * N_BINS / TABLE_ROW], int64, 0, 1, 2, ...
     cycle: Tensor  # [BLOCK], one cycle of cosine
     rise: Tensor  # [BLOCK / 2], first half of the window
-    band: Tensor  # [N_BINS], where bins lie among the bands
 
-    def __init__(self, sample_rate: int, n_bands: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.n_bands = n_bands
         numbers = torch.randn(N_TABLE_ROWS, TABLE_ROW, generator=torch.Generator().manual_seed(20261))
         self.register_buffer("table", numbers.half().float())
         self.register_buffer("row", torch.arange(2 * N_BINS // TABLE_ROW), persistent=False)
@@ -72,26 +70,14 @@ class StaticNoise(nn.Module):
         self.register_buffer("cycle", torch.cos(angle).float(), persistent=False)
         rise = torch.sin(angle[: BLOCK // 2] / 2 + math.pi / (2 * BLOCK))
         self.register_buffer("rise", rise.float(), persistent=False)
-        hertz = torch.arange(N_BINS) * sample_rate / BLOCK
-        self.register_buffer("band", band_position(hertz, n_bands, sample_rate / 2), persistent=False)
-
-    def spectrum(self, bands: Tensor) -> Tensor:
-        """Returns gains per bin [B, N_BINS], in the order that `forward` takes, of linear gains [B, n_bands].
-
-        Gains of 1 are white noise of variance 1. Needed once a note.
-        """
-        low = torch.clamp(self.band.long(), max=self.n_bands - 2)
-        gains = bands[:, low] + (bands[:, low + 1] - bands[:, low]) * (self.band - low)
-        gains = gains.reshape(-1, N_LONG // 2, N_SHORT).transpose(1, 2)
-        return gains.flatten(1) * math.sqrt(1.0 / N_BINS)
 
     def forward(
-        self, spectrum: Tensor, seed: Tensor, frames: Tensor, tail: Tensor
+        self, gains: Tensor, seed: Tensor, frames: Tensor, tail: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Makes the noise of consecutive frames; it is even from the first sample of frame 0 on.
 
         Args:
-            spectrum: float32 [B, N_BINS], as `spectrum` gave it.
+            gains: float32 [B, T, N_BINS], linear, per bin; gains of 1 are white noise of variance 1.
             seed: int64 [B].
             frames: int64 [B, T], their numbers.
             tail: float32 [B, BLOCK / 2], the half window still to come from the frame before.
@@ -100,7 +86,7 @@ class StaticNoise(nn.Module):
             noise float32 [B, T * BLOCK / 2], the tail after it, and what of a first frame would have been the
             sound before it, float32 [B, BLOCK / 2].
         """
-        blocks = self._blocks(spectrum, seed, frames)
+        blocks = self._blocks(gains * math.sqrt(1.0 / N_BINS), seed, frames)
         half = BLOCK // 2
         first, second = blocks[:, :, :half], blocks[:, :, half:]
         rising = torch.where((frames == 0)[:, :, None], first, first * self.rise)
@@ -108,13 +94,14 @@ class StaticNoise(nn.Module):
         before = torch.cat([tail[:, None], falling[:, :-1]], dim=1)
         return (rising + before).flatten(1), falling[:, -1], second[:, 0]
 
-    def _blocks(self, spectrum: Tensor, seed: Tensor, frames: Tensor) -> Tensor:
+    def _blocks(self, gains: Tensor, seed: Tensor, frames: Tensor) -> Tensor:
         """Returns blocks [B, T, BLOCK] of noise, each periodic."""
         n_starts = N_TABLE_ROWS - self.row.shape[0]
         start = torch.remainder(counter_hash(seed, frames, purpose=1), n_starts)
         numbers = self.table[start[:, :, None] + self.row]  # [B, T, 2 * N_BINS / TABLE_ROW, TABLE_ROW]
         numbers = numbers.reshape(*frames.shape, N_SHORT, 2, N_LONG // 2)  # real parts, imaginary parts
-        shaped = (numbers * spectrum.reshape(-1, 1, N_SHORT, 1, N_LONG // 2)).flatten(3)
+        spectrum = gains.unflatten(2, (N_LONG // 2, N_SHORT)).transpose(2, 3)
+        shaped = (numbers * spectrum[:, :, :, None]).flatten(3)
         # Bin c + N_SHORT d has turned, at sample N_LONG a + b, by b d / N_LONG + b c / BLOCK + a c / N_SHORT.
         sample = torch.arange(N_LONG, device=self.cycle.device)
         inner = N_SHORT * sample[: N_LONG // 2, None] * sample  # [d, b]

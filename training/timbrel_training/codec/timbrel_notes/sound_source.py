@@ -42,22 +42,14 @@ class SourceState:
 
 
 @dataclass
-class SourceHeader:
-    """A note's sound as far as it is known before it begins; `SoundSource.header` makes it, once a note."""
-
-    seed: Tensor  # [B] int64
-    start: Tensor  # [B, P], cycles
-    spectrum: Tensor  # [B, hop]
-
-
-@dataclass
 class SourceControls:
     """The parameters to play by, at control points (J = 5 T) and once a frame."""
 
     frequency: Tensor  # [B, J, P], Hz
     amplitude: Tensor  # [B, J, P], linear
     offset: Tensor  # [B, J, P], cycles
-    noise_gains: Tensor  # [B, J, n_gains], linear
+    noise_bins: Tensor  # [B, T, hop], linear gains of the noise, finely
+    noise_gains: Tensor  # [B, J, n_gains], linear gains in bands on top
     cents: Tensor  # [B, T]
     level_db: Tensor  # [B, T]
 
@@ -68,12 +60,12 @@ class SoundSource(nn.Module):
     share: Tensor  # [N_SUBFRAMES], rising to 1
     number: Tensor  # [1, P], int64
 
-    def __init__(self, sample_rate: int, n_partials: int, n_noise_bands: int, n_noise_gains: int) -> None:
+    def __init__(self, sample_rate: int, n_partials: int, n_noise_gains: int) -> None:
         super().__init__()
         self.hop = BLOCK // 2
         sub_hop = self.hop // N_SUBFRAMES
         self.bank = OscillatorBank(sample_rate, sub_hop)
-        self.noise = StaticNoise(sample_rate, n_noise_bands)
+        self.noise = StaticNoise()
         self.shaper = NoiseShaper(sample_rate, sub_hop, n_noise_gains)
         self.register_buffer("share", torch.arange(1, N_SUBFRAMES + 1) / N_SUBFRAMES, persistent=False)
         self.register_buffer("number", torch.arange(1, n_partials + 1)[None], persistent=False)
@@ -98,15 +90,10 @@ class SoundSource(nn.Module):
             noise_overlap=shaper.overlap,
         )
 
-    def header(self, seed: Tensor, noise_bands: Tensor) -> SourceHeader:
-        """Returns the header of seeds int64 [B] and static linear gains of the noise [B, n_noise_bands]."""
-        drawn = counter_hash(seed, self.number.expand(seed.shape[0], -1), purpose=2)
-        return SourceHeader(seed, drawn.float() / PRIME, self.noise.spectrum(noise_bands))
-
     def forward(
-        self, header: SourceHeader, controls: SourceControls, state: SourceState
+        self, seed: Tensor, controls: SourceControls, state: SourceState
     ) -> tuple[Tensor, SourceState]:
-        """Plays one chunk, with the state carried from the chunk before.
+        """Plays one chunk of notes of these seeds, int64 [B], with the state carried from the chunk before.
 
         Bends and levels glide through each frame from where the last ended, as cents and as dB, and reach
         their values at its end; beyond 2400 cents a bend is held there.
@@ -121,16 +108,17 @@ class SoundSource(nn.Module):
         # In float64, so that runtimes agree: whatever they differ by, a phase would sum.
         ratio = torch.exp2(cents.double() / 1200)
         gain = torch.exp2(level * (1 / 6.020599913279624))[:, :, None]
+        drawn = counter_hash(seed, self.number.expand(seed.shape[0], -1), purpose=2)
         partials, bank = self.bank(
             controls.frequency.double() * ratio[:, :, None],
             controls.amplitude * gain,
             controls.offset,
-            header.start,
+            drawn.float() / PRIME,
             BankState(state.last_frequency, state.last_amplitude, state.last_offset, state.phase),
         )
         n_frames = controls.cents.shape[1]
         frames = state.position[:, None] + torch.arange(n_frames, device=self.share.device)
-        noise, tail, before = self.noise(header.spectrum, header.seed, frames, state.noise_tail)
+        noise, tail, before = self.noise(controls.noise_bins, seed, frames, state.noise_tail)
         shaped, shaper = self.shaper(
             noise,
             controls.noise_gains * gain,

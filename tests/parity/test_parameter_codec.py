@@ -1,0 +1,133 @@
+"""The decoder of note parameters as an ONNX graph: the same audio as PyTorch's, for ten minutes too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+import pytest
+import torch
+from torch import Tensor, nn
+
+from timbrel_export.onnx_export import export_program, round_to_half, save_graph
+from timbrel_training.codec.interface import Expression
+from timbrel_training.codec.timbrel_notes.header import HeaderConfig
+from timbrel_training.codec.timbrel_notes.parameter_codec import (
+    N_FINE,
+    N_ROWS,
+    ParameterCodec,
+    ParameterCodecConfig,
+)
+
+CONFIG = ParameterCodecConfig(n_templates=3, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
+HOP = CONFIG.hop_length
+
+
+class DecoderGraph(nn.Module):
+    def __init__(self, codec: ParameterCodec) -> None:
+        super().__init__()
+        self.codec = codec
+        self.names = list(codec.initial_state(1))
+
+    def forward(self, codes: Tensor, expression: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
+        given = dict(zip(self.names, state, strict=True))
+        audio, after = self.codec.decode_chunk(codes, Expression(*expression), given)
+        return audio, *after.values()
+
+
+class Graph:
+    """The graph of a codec's decoder, run by onnxruntime on one thread."""
+
+    def __init__(self, codec: ParameterCodec, file: Path) -> None:
+        self.names = list(codec.initial_state(1))
+        batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames")
+        codes, expression = draw(2, 3)
+        state = list(codec.initial_state(2).values())
+        framed = {0: batch, 1: frames}
+        program = export_program(
+            DecoderGraph(codec),
+            (codes, list(expression), state),
+            input_names=["codes", "seed", "cents", "level_db", *self.names],
+            output_names=["audio", *(f"{name}_out" for name in self.names)],
+            dynamic_shapes=(framed, [{0: batch}, framed, framed], [{0: batch}] * len(state)),
+        )
+        save_graph(program, file)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+
+    def run(self, codes: Tensor, expression: Expression, state: list[Any]) -> tuple[Any, list[Any]]:
+        given = dict(zip(("codes", "seed", "cents", "level_db"), (codes, *expression), strict=True))
+        feeds = {name: tensor.numpy() for name, tensor in given.items()}
+        audio, *after = self.session.run(None, feeds | dict(zip(self.names, state, strict=True)))
+        return audio, after
+
+
+def draw(n_notes: int, n_frames: int) -> tuple[Tensor, Expression]:
+    """Notes of a header that comes again, whose fundamental, level and bend all move."""
+    round_of_rows = torch.randint(0, 1000, (n_notes, N_ROWS, CONFIG.n_header_books))
+    header = round_of_rows.repeat(1, -(-n_frames // N_ROWS), 1)[:, :n_frames]
+    header[:, 1::N_ROWS, -1] = 480  # loudness: 10 dB
+    header[:, 3::N_ROWS, -1] = 2  # template
+    fundamental = 300 + torch.randint(0, 4, (n_notes, n_frames, 1))
+    phase = N_FINE * (torch.arange(n_frames) >= n_frames - 5).long()[None, :, None] * 2
+    codes = torch.cat([fundamental, phase.expand(n_notes, -1, -1) + fundamental % N_FINE, header], dim=2)
+    bend, level = 200 * torch.randn(n_notes, n_frames), 3 * torch.randn(n_notes, n_frames)
+    return codes, Expression(torch.arange(n_notes) - 2**40, bend, level)
+
+
+def start(codec: ParameterCodec, n_notes: int) -> list[npt.NDArray[Any]]:
+    return [tensor.numpy() for tensor in codec.initial_state(n_notes).values()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def seeded_without_gradients() -> object:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module")
+def codec() -> ParameterCodec:
+    codec = ParameterCodec(CONFIG).eval()
+    codec.header.mean.fill_(-30.0)
+    codec.templates.set(2, (np.random.default_rng(0).normal(size=(90, 64, 2)) / 8).astype(np.float16))
+    round_to_half(codec)
+    return codec
+
+
+@pytest.fixture(scope="module")
+def graph(codec: ParameterCodec, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    return Graph(codec, tmp_path_factory.mktemp("graphs") / "decoder.onnx")
+
+
+def test_the_graph_plays_what_pytorch_plays(codec: ParameterCodec, graph: Graph) -> None:
+    """Two notes of eight seconds, whole in PyTorch, in chunks of all sizes in the graph."""
+    codes, expression = draw(2, 300)
+    whole, _ = codec.decode_chunk(codes, expression, codec.initial_state(2))
+    peak = float(whole.abs().max())
+    state, done = start(codec, 2), 0
+    for length in (1, 2, 1, 1, 1, 40, 7, 100, 147):
+        part = slice(done, done + length)
+        seed, cents, level = expression
+        audio, state = graph.run(codes[:, part], Expression(seed, cents[:, part], level[:, part]), state)
+        expected = whole[:, done * HOP : (done + length) * HOP].numpy()
+        np.testing.assert_allclose(audio, expected, atol=1e-4 * peak, rtol=0)
+        done += length
+    assert done == 300 and peak > 0
+
+
+def test_the_two_do_not_drift_apart(codec: ParameterCodec, graph: Graph) -> None:
+    """Half a minute: phases differ by so little that twenty times as much would not be heard either."""
+    codes, expression = draw(1, 200)
+    codes[:, :, 1] %= N_FINE  # the key stays down
+    plain_state, state = codec.initial_state(1), start(codec, 1)
+    for _ in range(6):
+        plain, plain_state = codec.decode_chunk(codes, expression, plain_state)
+        audio, state = graph.run(codes, expression, state)
+        np.testing.assert_allclose(audio, plain.numpy(), atol=1e-4 * float(plain.abs().max()), rtol=0)
+    phases = state[graph.names.index("phase")] - plain_state["phase"].numpy()
+    assert np.abs(phases - np.round(phases)).max() < 1e-4  # cycles

@@ -1,0 +1,179 @@
+"""Notes measured and played again: partials where they are, noise between them, levels over time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
+from timbrel_training.codec.timbrel_notes.measurement import measure_note
+from timbrel_training.codec.timbrel_notes.movement import (
+    FEWEST_POINTS,
+    N_MOVING,
+    Movement,
+    measure_movement,
+    movement_features,
+)
+from timbrel_training.codec.timbrel_notes.note_parameters import (
+    N_PARTIALS,
+    N_VALUES,
+    NoteParameters,
+    partial_groups,
+    valley_groups,
+)
+from timbrel_training.codec.timbrel_notes.partials import measure_partials
+from timbrel_training.codec.timbrel_notes.templates import STILL, Templates
+
+RATE = 48_000
+Audio = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+
+
+def string(
+    hertz: float = 196.0,
+    seconds: float = 1.6,
+    held: float = 1.2,
+    stiffness: float = 3e-4,
+    n_partials: int = 20,
+    noise: float = 0.0,
+) -> tuple[Audio, Floats]:
+    """A stiff string that decays and is damped, and the frequencies of its partials."""
+    time = np.arange(round(seconds * RATE)) / RATE
+    number = np.arange(1, n_partials + 1)
+    frequency = number * hertz * np.sqrt(1 + stiffness * number**2) / math.sqrt(1 + stiffness)
+    decay = (
+        10 ** (-(0.3 + 0.1 * number) * time[:, None])
+        * np.where(time < held, 1.0, 10 ** (-12 * (time - held)))[:, None]
+    )
+    audio = (decay * np.cos(2 * np.pi * frequency * time[:, None] + number**2) / number).sum(axis=1)
+    audio += noise * np.random.default_rng(0).normal(size=len(time)) * decay[:, 0]
+    return (0.2 * audio).astype(np.float32), frequency
+
+
+def measured(audio: Audio, hertz: float, held: float) -> NoteAnalysis:
+    return analyse_note(audio, RATE, 69 + 12 * math.log2(hertz / 440), held)[0]
+
+
+def parameters(note: NoteAnalysis) -> NoteParameters:
+    return NoteParameters.unpack(torch.from_numpy(note.values))
+
+
+def test_every_partial_belongs_to_one_group() -> None:
+    assert sorted(n for group in partial_groups() for n in group) == list(range(1, N_PARTIALS + 1))
+    numbers = [n for group in valley_groups() for n in group]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_partials_of_a_stiff_string_are_found_where_they_are() -> None:
+    audio, frequency = string()
+    partials = measure_partials(audio, np.full(len(audio), 196.0), RATE, 1.2)
+    found = partials.offset + 196.0 * np.arange(1, len(partials.offset) + 1)
+    nearest = np.abs(found - frequency[:, None]).argmin(axis=1)
+    assert len(set(nearest)) == 20 and nearest[-1] == 20  # the last lies nearer to the next multiple
+    assert np.abs(1200 * np.log2(found[nearest] / frequency)).max() < 1.0
+    half_second = round(0.5 * RATE / 64)
+    number = np.arange(1, 21)
+    expected = 20 * np.log10(0.2 / number) - 20 * 0.5 * (0.3 + 0.1 * number)
+    level = 20 * np.log10(np.abs(partials.amplitude[half_second, nearest]))
+    assert np.abs(level - expected).max() < 1.0
+    held = slice(RATE // 4, RATE)
+    assert np.square(partials.rest[held]).sum() < 1e-3 * np.square(audio[held]).sum()
+    assert np.allclose(partials.sound + partials.rest, audio, atol=1e-6)
+
+
+def test_noise_is_what_the_partials_leave() -> None:
+    audio, _ = string(noise=0.02)
+    clean, _ = string()
+    partials = measure_partials(audio, np.full(len(audio), 196.0), RATE, 1.2)
+    held = slice(RATE // 4, RATE)
+    noise = np.square((audio - clean)[held]).sum()
+    # What lies nearest to the partials is taken for their movement.
+    parts = np.square((partials.sound - clean)[held]).sum(), np.square(partials.rest[held]).sum()
+    assert 0.2 * noise < min(parts) and abs(10 * np.log10(sum(parts) / noise)) < 2.0
+
+
+def test_levels_after_the_release_are_relative_to_what_sounded() -> None:
+    short, long = (string(seconds=held + 0.3, held=held)[0] for held in (0.6, 1.2))
+    one, two = (parameters(measured(audio, 196.0, held)) for audio, held in ((short, 0.6), (long, 1.2)))
+    # 100 ms after: damped by 24 dB, beside the string's own decay; as a mean of 85 to 125 ms.
+    expected = -24.0 - 2.0 * (0.3 + 0.1 * torch.arange(1, 9))
+    for found in (one, two):
+        assert torch.allclose(found.release[5, :8], expected, atol=2.0)
+    assert torch.allclose(one.release[:6, :8], two.release[:6, :8], atol=1.5)
+
+
+def test_a_note_that_was_held_briefly_says_what_it_does_not_know() -> None:
+    audio, _ = string(seconds=0.6, held=0.3)
+    note = measured(audio, 196.0, 0.3)
+    assert note.values.shape == note.weights.shape == (N_VALUES,)
+    weights = NoteParameters.unpack(torch.from_numpy(note.weights)).level
+    assert (weights[:10, 0] > 0.5).all() and (weights[13:] == 0).all()
+    levels = parameters(note).level
+    assert torch.equal(levels[13], levels[18])  # as far as it is known
+
+
+@pytest.mark.parametrize("n_samples", [1, 500, 3000])
+def test_notes_of_any_length_can_be_measured(n_samples: int) -> None:
+    audio = string()[0][:n_samples]
+    partials = measure_partials(audio, np.full(n_samples, 196.0), RATE, 1.2)
+    assert np.isfinite(measure_note(audio, partials, RATE, 1.2).values).all()
+    silent = measure_partials(0 * audio, np.full(n_samples, 196.0), RATE, 1.2)
+    assert np.isfinite(measure_note(0 * audio, silent, RATE, 1.2).values).all()
+
+
+def beating(hertz: float, seconds: float = 1.5) -> Movement:
+    """The movement of a note, each of whose partials is two, so far apart."""
+    time = np.arange(round(seconds * RATE)) / RATE
+    number = np.arange(1, 9)
+    audio = sum(
+        np.cos(2 * np.pi * (220 * number + shift) * time[:, None]) @ (1 / number)
+        for shift in (-hertz / 2, hertz / 2)
+    )
+    audio = (0.1 * np.asarray(audio)).astype(np.float32)
+    partials = measure_partials(audio, np.full(len(audio), 220.0), RATE, seconds - 0.1)
+    return measure_movement(partials, seconds - 0.1)
+
+
+def test_the_movement_of_two_voices_is_their_beating() -> None:
+    movement = beating(5.0)
+    level = movement[:, 0, 0].astype(float)
+    spectrum = np.abs(np.fft.rfft((level - level.mean()) * np.hanning(len(level)), 4096))
+    assert np.argmax(spectrum) * (RATE / 256) / 4096 == pytest.approx(5.0, abs=0.5)
+    assert level.max() - level.min() > 20
+    assert len(beating(5.0, seconds=0.3)) == 0 and np.isnan(movement_features(movement[:0])).all()
+
+
+def test_templates_are_movements_of_the_notes_and_each_is_its_own_nearest() -> None:
+    movements = [beating(hertz) for hertz in (1.5, 3.0, 6.0, 12.0)]
+    templates = Templates(8)
+    templates.learn(movements)
+    chosen = [templates.nearest(movement_features(movement)) for movement in movements]
+    assert len(set(chosen)) == 4 and STILL not in chosen
+    assert templates.nearest(np.full(20, np.nan, dtype=np.float32)) == STILL
+
+
+def test_a_template_goes_back_and_forth_from_where_the_seed_says() -> None:
+    movement = beating(3.0)
+    templates = Templates(4)
+    templates.set(1, movement)
+    point = torch.arange(3 * len(movement))[None, None]
+    one, two = (
+        templates(torch.ones(1, 1, dtype=torch.int64), torch.tensor([seed]), point)[0][0, 0, 16:, 0]
+        for seed in (1, 2)
+    )
+    period = 2 * len(movement) - 2
+    assert torch.equal(one[:100], one[period : period + 100])
+    assert not torch.equal(one, two)
+    assert torch.allclose(one.sort().values[-1], two.sort().values[-1])
+    level = torch.from_numpy(movement[:, 0, 0].astype(np.float32))
+    known = torch.cat([level, level.flip(0)[1:-1]])
+    steps = torch.stack([known.roll(-shift) for shift in range(period)])
+    found = one[:period] * 20 * math.log10(2)
+    best = (steps - found).abs().amax(dim=1).min()
+    assert best < 0.3  # dB
+    still, _ = templates(torch.zeros(1, 1, dtype=torch.int64), torch.tensor([1]), point)
+    assert (still == 0).all() and still.shape[-1] == N_PARTIALS > N_MOVING > FEWEST_POINTS

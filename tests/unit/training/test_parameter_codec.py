@@ -1,0 +1,197 @@
+"""The codec of note parameters: headers, fundamentals, releases, seeds, bends, streams."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from scipy.signal import fftconvolve
+from torch import Tensor
+
+from timbrel_training.codec.interface import Expression
+from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis
+from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES, SHAPES, NoteParameters
+from timbrel_training.codec.timbrel_notes.parameter_codec import (
+    N_FINE,
+    N_ROWS,
+    ParameterCodec,
+    ParameterCodecConfig,
+)
+
+RATE, HOP = 48_000, 1280
+CONFIG = ParameterCodecConfig(n_templates=4, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
+Floats = npt.NDArray[np.float64]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_gradients() -> object:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+def plain_parameters(tone: float = -10.0, noise: float = -120.0) -> Tensor:
+    """A note of ten partials, 6 dB an octave, that does not change and ends at once: dB [N_VALUES]."""
+    parts = {name: np.zeros(shape, dtype=np.float32) for name, shape in SHAPES.items()}
+    parts["level"][:] = -95.0
+    parts["level"][:, :10] = tone - 20 * np.log10(np.arange(1, 11))
+    parts["release"][:] = np.linspace(-20, -90, 12)[:, None]
+    parts["noise_release"][:] = -40.0
+    parts["noise"][:], parts["burst"][:] = noise, noise
+    return torch.from_numpy(np.concatenate([part.ravel() for part in parts.values()]))
+
+
+class FixedHeader(HeaderCoder):
+    """Every code stands for the same parameters."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__(CONFIG.header)
+        self.fixed = values
+
+    def decode(self, codes: Tensor, midi: Tensor) -> NoteParameters:
+        return NoteParameters.unpack(self.fixed.expand(*midi.shape, -1))
+
+
+def codec_of(values: Tensor) -> ParameterCodec:
+    codec = ParameterCodec(CONFIG).eval()
+    codec.header = FixedHeader(values)
+    return codec
+
+
+def note(n_frames: int = 40, midi: float = 57.0, held: float = 0.6) -> NoteAnalysis:
+    values = plain_parameters().numpy()
+    track = np.full(n_frames, midi, dtype=np.float32)
+    return NoteAnalysis(values, np.ones_like(values), 0.0, track, np.full(20, np.nan, np.float32), held)
+
+
+def play(codec: ParameterCodec, analysis: NoteAnalysis, seed: int = 1, **expression: Tensor) -> Floats:
+    codes = torch.from_numpy(codec.encode_analysis(analysis))[None]
+    return codec.decode(codes, torch.tensor([seed]), **expression)[0].double().numpy()
+
+
+def peak_hertz(audio: Floats) -> float:
+    spectrum = np.abs(np.fft.rfft(audio * np.hanning(len(audio)), 1 << 19))
+    return float(np.argmax(spectrum) * RATE / (1 << 19))
+
+
+def cents(hertz: float, reference: float) -> float:
+    return float(1200 * np.log2(hertz / reference))
+
+
+def test_the_header_comes_again_and_again_and_the_first_rows_hold_no_sound() -> None:
+    codec = ParameterCodec(CONFIG).eval()
+    codes = codec.encode_analysis(note())
+    assert codes.shape == (N_ROWS + 40, 2 + CONFIG.n_header_books) == (44, codec.n_codebooks)
+    assert (codes[:, 2:] == np.tile(codes[:N_ROWS, 2:], (11, 1))).all()
+    assert codes.min() >= 0 and codes.max() < codec.codebook_size
+    audio = codec.decode(torch.from_numpy(codes)[None])
+    assert audio.shape == (1, 40 * HOP) and codec.lead_frames == N_ROWS
+
+
+def test_codes_come_back_as_the_numbers_they_stand_for() -> None:
+    coder = HeaderCoder(HeaderConfig(n_codes=7, width=16))
+    values, weights = 20 * torch.randn(5, N_VALUES), torch.rand(5, N_VALUES)
+    midi = torch.linspace(40, 90, 5)
+    codes = coder.encode(values, weights, midi)
+    assert codes.shape == (5, 7) and int(codes.min()) >= 0 and int(codes.max()) < LEVELS**3
+    direct = coder.values(coder.quantized(values, weights, midi), midi)
+    decoded = coder.decode(codes, midi)
+    again = torch.cat([getattr(decoded, name).flatten(1) for name in SHAPES], dim=1)
+    torch.testing.assert_close(again, direct)
+
+
+def test_what_could_not_be_measured_does_not_matter() -> None:
+    coder = HeaderCoder(HeaderConfig(n_codes=7, width=16))
+    values, weights = 20 * torch.randn(2, N_VALUES), torch.rand(2, N_VALUES)
+    weights[:, ::2] = 0
+    other = torch.where(weights == 0, values + 30, values)
+    midi = torch.tensor([60.0, 61.0])
+    assert torch.equal(coder.encode(values, weights, midi), coder.encode(other, weights, midi))
+
+
+@pytest.mark.parametrize("midi", [36.03, 57.0, 80.47])
+def test_a_note_sounds_as_high_and_as_loud_as_its_codes_say(midi: float) -> None:
+    audio = play(codec_of(plain_parameters()), note(midi=midi))
+    held = audio[RATE // 10 : RATE // 2]
+    assert abs(cents(peak_hertz(held), 440 * 2 ** ((midi - 69) / 12))) < 2.0
+    amplitude = 2 * np.abs(held @ np.exp(-2j * np.pi * peak_hertz(held) * np.arange(len(held)) / RATE))
+    assert 20 * np.log10(amplitude / len(held)) == pytest.approx(-10.0, abs=0.5)
+
+
+def test_a_steady_fundamental_keeps_its_code_and_a_vibrato_is_followed() -> None:
+    codec = ParameterCodec(CONFIG).eval()
+    rng = np.random.default_rng(0)
+    track = 57.3 + 0.008 * rng.uniform(-1, 1, 200).astype(np.float32)
+    assert len(set(codec._fundamental_steps(track).tolist())) == 1
+    vibrato = (57.3 + 0.3 * np.sin(np.arange(200) * 0.9)).astype(np.float32)
+    found = CONFIG.fundamental_min + codec._fundamental_steps(vibrato) / 12 / N_FINE
+    assert np.abs(found - vibrato).max() < 0.02
+
+
+@pytest.mark.parametrize("held", [0.2, 0.3141, 0.6])
+def test_the_release_begins_when_the_key_is_let_go(held: float) -> None:
+    audio = play(codec_of(plain_parameters()), note(held=held))
+    level = 10 * np.log10(fftconvolve(audio**2, np.ones(512) / 512, "same") + 1e-12)
+    before = level[round((held - 0.05) * RATE)]
+    fallen = np.flatnonzero(level < before - 6) / RATE
+    assert held - 0.006 < fallen[fallen > 0.05][0] < held + 0.02
+    assert level[round((held + 0.1) * RATE)] < before - 40
+
+
+def test_a_stream_of_any_chunks_is_the_whole_note() -> None:
+    codec = ParameterCodec(CONFIG).eval()
+    codec.templates.set(1, np.random.default_rng(0).normal(size=(100, 64, 2)).astype(np.float16) / 4)
+    codes = torch.from_numpy(np.stack([codec.encode_analysis(note(midi=m, held=0.3)) for m in (50.2, 62.0)]))
+    codes[:, 3 + N_ROWS :: N_ROWS, -1] = 1  # the template
+    bend, level = 100 * torch.randn(codes.shape[:2]), torch.randn(codes.shape[:2])
+    seed = torch.tensor([5, -6])
+    whole, _ = codec.decode_chunk(codes, Expression(seed, bend, level), codec.initial_state(2))
+    for lengths in ([1] * 44, [7, 1, 20, 16]):
+        state, start, pieces = codec.initial_state(2), 0, []
+        for length in lengths:
+            part = slice(start, start + length)
+            played = Expression(seed, bend[:, part], level[:, part])
+            audio, state = codec.decode_chunk(codes[:, part], played, state)
+            pieces.append(audio)
+            start += length
+        torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=1e-4 * float(whole.abs().max()), rtol=0)
+
+
+def test_noise_and_phases_follow_the_seed() -> None:
+    codec = codec_of(plain_parameters(tone=-95.0, noise=-40.0))
+    one, again, other = (play(codec, note(), seed)[: RATE // 2] for seed in (1, 1, 2))
+    assert one.tobytes() == again.tobytes()
+    lags = fftconvolve(one, other[::-1]) / np.sqrt((one**2).sum() * (other**2).sum())
+    assert np.abs(lags).max() < 0.1
+    tones = codec_of(plain_parameters())
+    one, other = (play(tones, note(), seed)[: RATE // 2] for seed in (1, 2))
+    assert np.sqrt((one**2).mean()) == pytest.approx(np.sqrt((other**2).mean()), rel=0.05)
+    assert not np.allclose(one, other, atol=0.1)
+
+
+@pytest.mark.parametrize("bend", [-1200.0, -50.0, 50.0, 200.0, 1200.0])
+def test_bent_notes_sound_as_high_as_asked(bend: float) -> None:
+    codec = codec_of(plain_parameters())
+    frames = torch.full((1, N_ROWS + 40), bend)
+    audio = play(codec, note(), cents=frames)
+    hertz = 440 * 2 ** ((57.0 - 69) / 12 + bend / 1200)
+    assert abs(cents(peak_hertz(audio[RATE // 10 : RATE // 2]), hertz)) < 2.0
+
+
+def test_noise_is_as_strong_as_measured_and_gone_after_the_release() -> None:
+    codec = codec_of(plain_parameters(tone=-95.0, noise=-30.0))
+    audio = play(codec, note())
+    held, after = audio[RATE // 10 : RATE // 2], audio[round(0.7 * RATE) : RATE]
+    assert 10 * np.log10((held**2).mean()) == pytest.approx(-30.0, abs=0.5)
+    assert (after**2).mean() < 1e-3 * (held**2).mean()
+
+
+def test_other_sizes_work() -> None:
+    config = replace(CONFIG, header=HeaderConfig(n_codes=11, width=8), n_templates=2)
+    codec = ParameterCodec(config).eval()
+    assert codec.n_codebooks == 2 + 4  # 13 codes in 4 rows
+    assert codec.decode(torch.from_numpy(codec.encode_analysis(note()))[None]).isfinite().all()

@@ -1,0 +1,111 @@
+"""The training of the codec of note parameters: what is measured once is kept, and a run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
+from timbrel_training.codec.timbrel_notes.header import HeaderConfig
+from timbrel_training.codec.timbrel_notes.parameter_codec import ParameterCodecConfig
+from timbrel_training.codec.timbrel_notes.parameter_training import (
+    ANALYSIS_FOLDER,
+    ParameterCodecTrainingConfig,
+    load_parameter_codec,
+    train_parameter_codec,
+)
+from timbrel_training.errors import CheckpointError, ConfigError
+from timbrel_training.loop import LoopConfig
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.split import SplitRule
+from timbrel_training.notes.synthetic import SyntheticSource
+
+CONFIG = ParameterCodecTrainingConfig(
+    codec=ParameterCodecConfig(n_templates=4, header=HeaderConfig(n_codes=6, width=24, n_blocks=1)),
+    loop=LoopConfig(n_steps=60, n_warmup=5, validate_every=20, checkpoint_every=20, ema_decay=0.9),
+    batch_size=8,
+    jobs=1,
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> NoteDataset:
+    path = tmp_path_factory.mktemp("notes") / "notes"
+    source = SyntheticSource(pitches=range(57, 61), n_draws=2, sample_rate=48_000, max_held=0.8)
+    render_dataset(source, path, jobs=1, rule=SplitRule(cell_fraction=0.25))
+    return NoteDataset(path)
+
+
+@pytest.fixture(scope="module")
+def trained(dataset: NoteDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "codec"
+    assert train_parameter_codec(CONFIG, dataset, folder) is not None
+    return folder
+
+
+def analysis_of(folder: Path) -> list[Path]:
+    return sorted((folder / ANALYSIS_FOLDER).glob("*.npz"))
+
+
+def test_a_trained_codec_is_read_back_and_codes_notes(dataset: NoteDataset, trained: Path) -> None:
+    codec = load_parameter_codec(trained)
+    audio = torch.from_numpy(dataset.audio(0))[None]
+    pitch, held = torch.tensor([float(dataset.pitch[0])]), torch.tensor([float(dataset.held_seconds[0])])
+    codes = codec.encode(audio, pitch, held)
+    assert codes.shape == (1, codec.n_frames(audio.shape[1]), codec.n_codebooks)
+    decoded = codec.decode(codes)
+    assert decoded.isfinite().all() and decoded.shape[1] == (codes.shape[1] - codec.lead_frames) * 1280
+    assert codec.latents(codes).shape == (*codes.shape[:2], codec.latent_dim)
+
+
+def test_training_makes_the_parameters_truer(trained: Path) -> None:
+    history = torch.load(trained / "checkpoint.pt", weights_only=False)["history"]
+    assert [entry["step"] for entry in history] == [20, 40, 60]
+    assert history[-1]["level"] < history[0]["level"]
+
+
+def test_an_interrupted_training_ends_as_one_that_was_not(
+    dataset: NoteDataset, trained: Path, tmp_path: Path
+) -> None:
+    part = replace(CONFIG, loop=replace(CONFIG.loop, max_minutes=1e-6))
+    folder = tmp_path / "codec"
+    while (codec := train_parameter_codec(part, dataset, folder)) is None:
+        part = replace(CONFIG, loop=replace(CONFIG.loop, max_minutes=0.01))
+    whole = load_parameter_codec(trained).state_dict()
+    assert all(torch.equal(value, whole[name]) for name, value in codec.state_dict().items())
+
+
+def test_notes_are_measured_once_and_a_stopped_analysis_goes_on(dataset: NoteDataset, tmp_path: Path) -> None:
+    notes = np.arange(6)
+    first = analyse_dataset(dataset, notes, tmp_path, jobs=1)
+    (file,) = tmp_path.glob("*.npz")
+    before = file.stat().st_mtime_ns
+    again = analyse_dataset(dataset, notes, tmp_path, jobs=1)
+    assert file.stat().st_mtime_ns == before and len(again) == 6
+    file.unlink()
+    (tmp_path / "00000.part.npz").write_bytes(b"half")
+    third = analyse_dataset(dataset, notes, tmp_path, jobs=1)
+    assert np.array_equal(first.values, third.values)
+
+
+def test_a_kept_analysis_is_what_was_measured(dataset: NoteDataset, tmp_path: Path) -> None:
+    kept: AnalysedNotes = analyse_dataset(dataset, np.array([3, 5]), tmp_path, jobs=1)
+    for row, note in enumerate((3, 5)):
+        held, pitch = float(dataset.held_seconds[note]), float(dataset.pitch[note])
+        exact, _ = analyse_note(dataset.audio(note), 48_000, pitch, held)
+        assert np.abs(kept[row].values - exact.values).max() < 0.2  # half precision
+        assert np.abs(kept[row].weights - exact.weights).max() < 0.01
+        assert np.array_equal(kept[row].track, exact.track)
+        assert kept[row].loudest_db == pytest.approx(exact.loudest_db)
+
+
+def test_notes_at_another_rate_are_refused(library_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"16000 Hz, but this codec works at 48000 Hz; render"):
+        train_parameter_codec(CONFIG, NoteDataset(library_dir), tmp_path)
+    with pytest.raises(CheckpointError):
+        load_parameter_codec(tmp_path)

@@ -1,0 +1,148 @@
+"""A dataset of notes as the parameters that the codec codes, measured once and kept."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from timbrel_training.codec.timbrel_notes.analysis import Analysis, midi_to_hertz
+from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.measurement import measure_note
+from timbrel_training.codec.timbrel_notes.movement import (
+    N_MOVING,
+    Movement,
+    measure_movement,
+    movement_features,
+)
+from timbrel_training.codec.timbrel_notes.partials import measure_partials
+from timbrel_training.notes.dataset import NoteDataset
+
+NOTES_PER_FILE = 256
+MOVEMENT_EVERY = 8
+"""Of one note in so many the movement is kept: it takes much room."""
+WEIGHT_STEPS = 64
+"""Weights are kept in as many steps of 1."""
+
+
+class NoteAnalysis(NamedTuple):
+    """One note, measured: all that the codec has to know of it."""
+
+    values: NDArray[np.float32]
+    """[N_VALUES], as `NoteParameters` orders them."""
+    weights: NDArray[np.float32]
+    """[N_VALUES], see `Measurement`."""
+    loudest_db: float
+    """What the levels are relative to."""
+    track: NDArray[np.float32]
+    """[T], the fundamental of each frame, MIDI note numbers."""
+    features: NDArray[np.float32]
+    """[N_FEATURES] of its movement; NaN where it was too short to say."""
+    held_seconds: float
+
+
+_analysis = Analysis(TimbrelNotesConfig())
+
+
+def analyse_note(
+    audio: NDArray[np.float32], sample_rate: int, pitch: float, held_seconds: float
+) -> tuple[NoteAnalysis, Movement]:
+    """Measures a note, float32 [S] from its onset on, that sounds about at this MIDI note number."""
+    with torch.no_grad():
+        spectrum = _analysis.long_spectrum(torch.from_numpy(audio)[None])
+        track = _analysis.tracker(spectrum, torch.tensor([pitch]))[0]
+    hop = _analysis.config.hop_length
+    centres = (np.arange(len(track)) + 0.5) * hop
+    hertz = np.interp(np.arange(len(audio)), centres, midi_to_hertz(track).double().numpy())
+    partials = measure_partials(audio, hertz, sample_rate, held_seconds)
+    found = measure_note(audio, partials, sample_rate, held_seconds)
+    movement = measure_movement(partials, held_seconds)
+    features = movement_features(movement)
+    return NoteAnalysis(
+        found.values, found.weights, found.loudest_db, track.numpy(), features, held_seconds
+    ), movement
+
+
+class AnalysedNotes:
+    """The notes of a dataset, measured, as arrays on disk; made by `analyse_dataset`."""
+
+    def __init__(self, files: list[Path]) -> None:
+        parts = [dict(np.load(file)) for file in files]
+        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        self.notes: NDArray[np.int64] = whole["notes"]
+        """[N], numbers in the dataset."""
+        self.values: NDArray[np.float16] = whole["values"]
+        """[N, N_VALUES]."""
+        self.weights: NDArray[np.uint8] = whole["weights"]
+        """[N, N_VALUES], in 64ths."""
+        self.moving: NDArray[np.int64] = whole["moving"]
+        """[M], numbers in the dataset of the notes whose movement is kept."""
+        self.movements: list[Movement] = np.split(whole["movement"], np.cumsum(whole["points"])[:-1])
+        self._tracks = np.split(whole["track"], np.cumsum(whole["frames"])[:-1])
+        self._rest = {name: whole[name] for name in ("loudest_db", "held_seconds", "features")}
+
+    def __len__(self) -> int:
+        return len(self.notes)
+
+    def __getitem__(self, row: int) -> NoteAnalysis:
+        """The analysis of a row, in the order of `notes`."""
+        rest = {name: column[row] for name, column in self._rest.items()}
+        values = self.values[row].astype(np.float32)
+        weights = self.weights[row].astype(np.float32) / WEIGHT_STEPS
+        return NoteAnalysis(values=values, weights=weights, track=self._tracks[row], **rest)
+
+
+def analyse_dataset(
+    dataset: NoteDataset, notes: NDArray[np.integer], folder: Path, jobs: int
+) -> AnalysedNotes:
+    """Measures some notes of a dataset, in `jobs` processes; goes on where a run before was stopped."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pieces = [
+        (dataset.path, folder / f"{number:05d}.npz", notes[begin : begin + NOTES_PER_FILE].tolist())
+        for number, begin in enumerate(range(0, len(notes), NOTES_PER_FILE))
+    ]
+    missing = [piece for piece in pieces if not piece[1].exists()]
+    done = len(pieces) - len(missing)
+    with multiprocessing.get_context("spawn").Pool(max(1, jobs)) as pool:
+        work = pool.imap_unordered(_analyse_piece, missing)
+        for _ in tqdm(work, "analysis", len(pieces), initial=done, dynamic_ncols=True):
+            pass
+    return AnalysedNotes([piece[1] for piece in pieces])
+
+
+def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
+    path, file, notes = piece
+    torch.set_num_threads(1)
+    threadpool_limits(1)  # numpy's own
+    dataset = NoteDataset(path)
+    found: list[NoteAnalysis] = []
+    kept: dict[int, Movement] = {}
+    for note in notes:
+        held, pitch = float(dataset.held_seconds[note]), float(dataset.pitch[note])
+        analysis, movement = analyse_note(dataset.audio(note), dataset.sample_rate, pitch, held)
+        found.append(analysis)
+        if note % MOVEMENT_EVERY == 0 and len(movement):
+            kept[note] = movement
+    temporary = file.with_suffix(".part.npz")
+    np.savez(
+        temporary,
+        notes=np.array(notes, dtype=np.int64),
+        values=np.stack([one.values for one in found]).astype(np.float16),
+        weights=np.round(np.stack([one.weights for one in found]) * WEIGHT_STEPS).astype(np.uint8),
+        loudest_db=np.array([one.loudest_db for one in found], dtype=np.float32),
+        held_seconds=np.array([one.held_seconds for one in found], dtype=np.float32),
+        features=np.stack([one.features for one in found]).astype(np.float32),
+        frames=np.array([len(one.track) for one in found], dtype=np.int64),
+        track=np.concatenate([one.track for one in found]).astype(np.float32),
+        moving=np.array(list(kept), dtype=np.int64),
+        points=np.array([len(one) for one in kept.values()], dtype=np.int64),
+        movement=np.concatenate([np.zeros((0, N_MOVING, 2), dtype=np.float16), *kept.values()]),
+    )
+    os.replace(temporary, file)

@@ -1,0 +1,122 @@
+"""The header of a note: its parameters in a few codes that stay what they are while it sounds.
+
+An autoencoder that knows the pitch squeezes the parameters into numbers, which finite scalar quantization
+(Mentzer et al., 2023) rounds; three of them are a code. It is trained on parameters, never on sound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_training.codec.timbrel_notes.analysis import N_PITCH_FEATURES, pitch_features
+from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES, NoteParameters
+
+LEVELS = 10
+"""Values that each number is rounded to, evenly from -1 to 1."""
+NUMBERS_PER_CODE = 3
+UNIT_DB = 20.0
+"""Parameters are divided by this for the networks."""
+
+
+@dataclass(frozen=True)
+class HeaderConfig:
+    """Sizes of the autoencoder."""
+
+    n_codes: int = 30
+    """Codes of a note, of 1,000 values each."""
+    width: int = 512
+    n_blocks: int = 2
+    """Residual blocks on either side."""
+
+
+class HeaderCoder(nn.Module):
+    """Parameters [..., N_VALUES] of notes of a pitch <-> codes [..., n_codes]."""
+
+    mean: Tensor  # [N_VALUES], of the notes trained on, dB
+    digits: Tensor  # [NUMBERS_PER_CODE], 1, 10, 100
+
+    def __init__(self, config: HeaderConfig) -> None:
+        super().__init__()
+        self.config = config
+        n_numbers = config.n_codes * NUMBERS_PER_CODE
+        self.encoder = _network(2 * N_VALUES + N_PITCH_FEATURES, n_numbers, config)
+        self.decoder = _network(n_numbers + N_PITCH_FEATURES, N_VALUES, config)
+        self.register_buffer("mean", torch.zeros(N_VALUES))
+        digits = LEVELS ** torch.arange(NUMBERS_PER_CODE)
+        self.register_buffer("digits", digits, persistent=False)
+
+    def numbers(self, values: Tensor, weights: Tensor, midi: Tensor) -> Tensor:
+        """Returns what is quantized [B, n_numbers], -1 to 1, of values and their weights [B, N_VALUES].
+
+        A weight says how much a value can be heard: 0 where it could not even be measured.
+        """
+        known = (values - self.mean) / UNIT_DB * (weights > 0)
+        return torch.tanh(self.encoder(torch.cat([known, weights, pitch_features(midi)], dim=-1)))
+
+    def values(self, numbers: Tensor, midi: Tensor) -> Tensor:
+        """Returns parameters [..., N_VALUES] of quantized numbers [..., n_numbers] at pitches [...]."""
+        return UNIT_DB * self.decoder(torch.cat([numbers, pitch_features(midi)], dim=-1)) + self.mean
+
+    def encode(self, values: Tensor, weights: Tensor, midi: Tensor) -> Tensor:
+        """Returns codes int64 [B, n_codes]."""
+        steps = _to_steps(self.numbers(values, weights, midi)).long()
+        return (steps.unflatten(-1, (-1, NUMBERS_PER_CODE)) * self.digits).sum(dim=-1)
+
+    def decode(self, codes: Tensor, midi: Tensor) -> NoteParameters:
+        """Returns the parameters of codes [..., n_codes] at pitches [...]; codes beyond the last are cut."""
+        return NoteParameters.unpack(self.values(self.dequantized(codes), midi))
+
+    def dequantized(self, codes: Tensor) -> Tensor:
+        """Returns the numbers [..., n_numbers] of codes [..., n_codes]."""
+        return _from_steps(torch.remainder(codes[..., None] // self.digits, LEVELS)).flatten(-2)
+
+    def quantized(self, values: Tensor, weights: Tensor, midi: Tensor) -> Tensor:
+        """Returns the numbers [B, n_numbers] as they come back from codes."""
+        return _from_steps(_to_steps(self.numbers(values, weights, midi)))
+
+    def loss(self, values: Tensor, weights: Tensor, midi: Tensor, noise: Tensor) -> Tensor:
+        """Returns the weighted error, dB, of a batch in training.
+
+        Half the notes are quantized, the others get `noise` [B, n_numbers] instead, -0.5 to 0.5 of a step,
+        which keeps the gradients true.
+        """
+        exact = self.numbers(values, weights, midi)
+        rounded = _from_steps(_to_steps(exact))
+        chosen = torch.cat([rounded[::2], (exact + noise * (2 / (LEVELS - 1)))[1::2]])
+        exact = torch.cat([exact[::2], exact[1::2]])
+        values, weights, midi = (torch.cat([each[::2], each[1::2]]) for each in (values, weights, midi))
+        decoded = self.values(exact + (chosen - exact).detach(), midi)
+        error = decoded - values
+        # Like a Huber loss, but that large errors count for somewhat more.
+        return (weights * (torch.sqrt(error**2 + 1.0) + 0.03 * error**2)).sum() / weights.sum()
+
+
+class ResidualBlock(nn.Module):
+    """[..., width] -> [..., width]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.inner = nn.Linear(width, width)
+        self.outer = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.outer(nn.functional.gelu(self.inner(self.norm(x))))
+
+
+def _network(n_inputs: int, n_outputs: int, config: HeaderConfig) -> nn.Sequential:
+    blocks = [ResidualBlock(config.width) for _ in range(config.n_blocks)]
+    ends = nn.LayerNorm(config.width), nn.Linear(config.width, n_outputs)
+    return nn.Sequential(nn.Linear(n_inputs, config.width), *blocks, *ends)
+
+
+def _to_steps(numbers: Tensor) -> Tensor:
+    """Returns the nearest of the steps 0 to LEVELS - 1."""
+    return torch.clamp(torch.round((numbers + 1) * ((LEVELS - 1) / 2)), 0, LEVELS - 1)
+
+
+def _from_steps(steps: Tensor) -> Tensor:
+    return steps.float() * (2 / (LEVELS - 1)) - 1

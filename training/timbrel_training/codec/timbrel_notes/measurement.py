@@ -1,0 +1,317 @@
+"""Measures the parameters of a note, and how much each of them can be heard."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
+
+from timbrel_training.codec.timbrel_notes.analysis import hertz as hertz_of_mel
+from timbrel_training.codec.timbrel_notes.analysis import mel, spread_matrix
+from timbrel_training.codec.timbrel_notes.note_parameters import (
+    BURST_SECONDS,
+    LEVEL_SECONDS,
+    N_BURST_BANDS,
+    N_FINE_BANDS,
+    N_NOISE_BANDS,
+    N_OFFSETS,
+    NOISE_RELEASE_SECONDS,
+    NOISE_SECONDS,
+    ONSET_GAINS,
+    ONSET_SECONDS,
+    RELEASE_SECONDS,
+    partial_groups,
+    valley_groups,
+)
+from timbrel_training.codec.timbrel_notes.partials import Partials
+
+FLOOR_DB = -95.0
+"""Levels are floored so far below the note's loudest moment."""
+NOISE_FLOOR_DB = -125.0
+"""So is the noise in each bin."""
+AUDIBLE_DB, RANGE_DB = -75.0, 35.0
+"""From the first on levels count, fully when they are so far above it."""
+NOISE_AUDIBLE_DB = -105.0
+LEAST_WEIGHT = 0.02
+LONG_WINDOW, SHORT_WINDOW = 2048, 512
+"""Samples of the windows that noise is measured by, and of those in the attack."""
+N_SHORT_BANDS = 64
+NOISE_REACH = (0.011, 0.016, 0.03, 0.06, 0.15, 0.3, 1.0)
+"""Seconds around each of the noise's anchors that it is averaged over ..."""
+NOISE_RELEASE_REACH = (0.016, 0.03, 0.06, 0.15)
+"""... and those after the release."""
+BASE_SECONDS, NOISE_BASE_SECONDS = 0.05, 0.15
+"""What follows a release is relative to as much before it."""
+NOISE_RANGE = (0.25, 2.0)
+"""What the recording leaves room for is believed within these factors of the partials' rest."""
+BURST_SMOOTHING_HZ = 120.0
+BURST_MEASURED_SECONDS = 0.09
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A note's parameters as they were measured."""
+
+    values: NDArray[np.float32]
+    """[N_VALUES], as `NoteParameters` orders them."""
+    weights: NDArray[np.float32]
+    """[N_VALUES], how much each can be heard; 0: not at all, or it could not be measured."""
+    loudest_db: float
+    """Level that the others are relative to."""
+
+
+def measure_note(
+    audio: NDArray[np.float32], partials: Partials, sample_rate: int, held_seconds: float
+) -> Measurement:
+    """Measures a note, float32 [S] from its onset on, of these partials."""
+    levels, release, loudest, level_weights, release_weights = _levels(partials, held_seconds)
+    onset = _onset_gains(audio, partials.sound, sample_rate)
+    noise = _noise(partials, sample_rate, held_seconds, loudest)
+    burst = _burst(audio, partials.sound * _gain_curve(onset, len(audio), sample_rate), sample_rate) - loudest
+    burst = np.maximum(burst, NOISE_FLOOR_DB)
+    offset, offset_weights = _offset(partials, levels, level_weights)
+    parts = [levels, release, *noise[0], offset, np.maximum(20 * np.log10(onset + 1e-4), -40.0), burst]
+    weights = [
+        level_weights,
+        release_weights,
+        *noise[1],
+        offset_weights,
+        np.ones(ONSET_GAINS),
+        _audible(burst, NOISE_AUDIBLE_DB),
+    ]
+    return Measurement(
+        np.concatenate([np.ravel(part) for part in parts]).astype(np.float32),
+        np.concatenate([np.ravel(weight) for weight in weights]).astype(np.float32),
+        loudest,
+    )
+
+
+def _levels(partials: Partials, held_seconds: float) -> tuple[Array, Array, float, Array, Array]:
+    """Returns levels, those after the release, the loudest moment's, and weights of both."""
+    power = np.abs(partials.amplitude.astype(np.complex128)) ** 2
+    n_partials = power.shape[1]
+    held = partials.seconds < held_seconds
+    since = partials.seconds - held_seconds
+    before = _anchor_means(power[held], partials.seconds[held], LEVEL_SECONDS)
+    after = _anchor_means(power[~held], since[~held], RELEASE_SECONDS)
+    end = min(held_seconds, partials.seconds[-1])
+    last = (partials.seconds <= end) & (partials.seconds >= end - BASE_SECONDS)
+    both = np.concatenate([before, after, power[last].mean(axis=0)[None]])
+    known = ~np.isnan(both[:, 0])
+    loudest = 10 * math.log10(both[known].sum(axis=1).max() + 1e-12)
+    levels = np.full((len(both), len(partial_groups())), FLOOR_DB)
+    sizes = np.zeros(levels.shape[1])
+    for group, numbers in enumerate(partial_groups()):
+        columns = [number - 1 for number in numbers if number <= n_partials]
+        if columns:
+            sizes[group] = len(columns)
+            mean = np.nan_to_num(both[:, columns].mean(axis=1))
+            levels[:, group] = np.maximum(10 * np.log10(mean + 1e-12) - loudest, FLOOR_DB)
+    # A group of several partials counts for more than one.
+    weights = _audible(levels, AUDIBLE_DB) * known[:, None] * np.minimum(np.sqrt(sizes), 3.0)
+    n, base = len(LEVEL_SECONDS), levels[-1]
+    fall = _filled(np.clip(levels[n:-1] - base, -90, 15), known[n:-1])
+    fall_weights = weights[n:-1] * np.clip((base - FLOOR_DB - 10) / 20, 0, 1)
+    return _filled(levels[:n], known[:n]), fall, loudest, weights[:n], fall_weights
+
+
+def _noise(
+    partials: Partials, sample_rate: int, held_seconds: float, loudest: float
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Returns noise, noise_release, comb and fine, and the weights of each."""
+    weights = _averaging(N_FINE_BANDS, LONG_WINDOW, sample_rate)
+    signals = partials.sound + partials.rest, partials.sound, partials.rest
+    whole, sound, rest = (_spectrum(signal, LONG_WINDOW) @ weights for signal in signals)
+    seconds = (np.arange(len(rest)) * (LONG_WINDOW // 4) - LONG_WINDOW / 2) / sample_rate
+    held = seconds < max(held_seconds, 0.15)
+    since = seconds - held_seconds
+    end = min(max(held_seconds, seconds[0]), seconds[-1])
+    last = (seconds <= end) & (seconds >= end - NOISE_BASE_SECONDS)
+
+    def at_anchors(power: Array) -> Array:
+        before = _window_means(power[held], seconds[held], NOISE_SECONDS, NOISE_REACH)
+        after = _window_means(power[~held], since[~held], NOISE_RELEASE_SECONDS, NOISE_RELEASE_REACH)
+        return np.concatenate([before, after, power[last].mean(axis=0)[None]])
+
+    # With the partials' own noise, all of it is as strong as in the recording, as far as that can be told.
+    rest = at_anchors(rest)
+    both = np.clip(at_anchors(whole) - at_anchors(sound), NOISE_RANGE[0] * rest, NOISE_RANGE[1] * rest)
+    known = ~np.isnan(both[:, 0])
+    bands = np.nan_to_num(both) @ _coarser(N_FINE_BANDS, N_NOISE_BANDS)
+    levels = np.maximum(10 * np.log10(bands + 1e-16) - loudest, NOISE_FLOOR_DB)
+    weights = _audible(levels, NOISE_AUDIBLE_DB) * known[:, None]
+    n, base = len(NOISE_SECONDS), levels[-1]
+    fall_weights = weights[n:-1] * np.clip((base - NOISE_FLOOR_DB - 10) / 20, 0, 1)
+    steady = both[:n][known[:n]].mean(axis=0) if known[:n].any() else np.zeros(N_FINE_BANDS)
+    finer = _finer(N_NOISE_BANDS, N_FINE_BANDS)
+    smooth = 10 * np.log10(steady @ _coarser(N_FINE_BANDS, N_NOISE_BANDS) + 1e-16) @ finer
+    fine = np.clip(10 * np.log10(steady + 1e-16) - smooth, -30, 12)
+    heard = levels[:n][known[:n]].mean(axis=0) if known[:n].any() else np.full(N_NOISE_BANDS, NOISE_FLOOR_DB)
+    fine_weights = _audible(heard @ finer, NOISE_AUDIBLE_DB)
+    basis = _comb_basis(partials.fundamental, sample_rate)
+    weighted = basis * fine_weights[:, None]
+    comb = np.linalg.solve(weighted.T @ basis + 0.01 * np.eye(basis.shape[1]), weighted.T @ fine)
+    comb_weights = np.minimum(weighted.sum(axis=0), 1.5)
+    fall = _filled(np.clip(levels[n:-1] - base, -60, 20), known[n:-1])
+    values = (
+        _filled(levels[:n], known[:n]),
+        fall,
+        comb.astype(np.float64),
+        np.asarray(fine - basis @ comb, dtype=np.float64),
+    )
+    return values, (weights[:n], fall_weights, comb_weights, fine_weights / 2)
+
+
+def _onset_gains(audio: NDArray[np.float32], sound: NDArray[np.float32], sample_rate: int) -> Array:
+    """Returns factors [ONSET_GAINS] that keep the partials' power within the recording's."""
+    step = round(ONSET_SECONDS * sample_rate)
+    length = (ONSET_GAINS + 1) * step
+    power, own = (
+        np.cumsum(np.pad(np.square(signal[:length], dtype=np.float64), (1, max(0, length - len(signal)))))
+        for signal in (audio, sound)
+    )
+    begin = step * np.arange(ONSET_GAINS)
+    given, wanted = (total[begin + 2 * step] - total[begin] for total in (own, power))
+    return np.asarray(np.sqrt(np.minimum(1.0, wanted / np.maximum(given, 1e-12))))
+
+
+def _gain_curve(gains: Array, n_samples: int, sample_rate: int) -> Array:
+    step = round(ONSET_SECONDS * sample_rate)
+    points = step * np.arange(1, ONSET_GAINS + 1)
+    after = points[-1] + round(0.01 * sample_rate)
+    return np.interp(np.arange(n_samples), [*points, after], [*gains, 1.0])
+
+
+def _burst(audio: NDArray[np.float32], sound: Array, sample_rate: int) -> Array:
+    """Returns levels [7, 16], dB a bin, of what the partials leave of the first moments.
+
+    The rest of a subtraction is too loud there, where partials are measured worst: it counts for no more than
+    by what the recording is louder than the partials.
+    """
+    n = round(BURST_MEASURED_SECONDS * sample_rate)
+    weights = _averaging(N_SHORT_BANDS, SHORT_WINDOW, sample_rate)
+    rate = sample_rate / (SHORT_WINDOW // 4)
+    whole, partials, rest = (
+        gaussian_filter1d(
+            _spectrum(signal[:n], SHORT_WINDOW) @ weights,
+            _deviation(BURST_SMOOTHING_HZ, rate),
+            axis=0,
+            mode="nearest",
+        )
+        for signal in (audio, sound, audio - sound)
+    )
+    power = np.minimum(rest, np.maximum(whole - partials, 0.02 * rest))
+    seconds = np.arange(len(power)) / rate - SHORT_WINDOW / 2 / sample_rate
+    chosen = power[[np.abs(seconds - anchor).argmin() for anchor in BURST_SECONDS]]
+    return np.asarray(10 * np.log10(chosen @ _coarser(N_SHORT_BANDS, N_BURST_BANDS) + 1e-16))
+
+
+def _offset(partials: Partials, levels: Array, weights: Array) -> tuple[Array, Array]:
+    """Returns offsets [64], and weights by how loud the partials are."""
+    n = min(N_OFFSETS, len(partials.offset))
+    numbers = np.arange(1, n + 1)
+    ratio = np.maximum(1 + partials.offset[:n] / (numbers * partials.fundamental), 0.3)
+    offset, heard = np.zeros(N_OFFSETS), np.zeros(N_OFFSETS)
+    offset[:n] = np.clip(1200 * np.log2(ratio), -300, 300) * numbers / 20
+    group_of = {number: group for group, numbers in enumerate(partial_groups()) for number in numbers}
+    known = weights.max(axis=1) > 0
+    mean = 10 * np.log10(np.power(10, levels[known] / 10).mean(axis=0)) if known.any() else levels[0]
+    heard[:n] = np.clip((mean[[group_of[number] for number in numbers.tolist()]] + 60) / 40, 0, 1)
+    return offset, 2 * heard
+
+
+def _anchor_means(power: Array, seconds: Array, anchors: Sequence[float]) -> Array:
+    """Returns mean powers [anchors, H] around anchors, half way to their neighbours; NaN of unknown ones."""
+    times = np.array(anchors)
+    middle = (times[1:] + times[:-1]) / 2
+    edges = np.concatenate([[-1.0], middle, [2 * times[-1] - times[-2]]])
+    means = np.full((len(times), power.shape[1]), np.nan)
+    for k, time in enumerate(times):
+        near = (seconds >= edges[k]) & (seconds < edges[k + 1])
+        if near.any() and time <= seconds[-1]:
+            means[k] = power[near].mean(axis=0)
+        elif len(seconds) and edges[k] >= seconds[0] and time <= seconds[-1]:
+            means[k] = power[np.abs(seconds - time).argmin()]
+    return means
+
+
+def _window_means(power: Array, seconds: Array, anchors: Sequence[float], reach: Sequence[float]) -> Array:
+    means = np.full((len(anchors), power.shape[1]), np.nan)
+    for k, (time, width) in enumerate(zip(anchors, reach, strict=True)):
+        near = np.abs(seconds - time) <= width
+        if near.any():
+            means[k] = power[near].mean(axis=0)
+    return means
+
+
+def _filled(levels: Array, known: NDArray[np.bool_]) -> Array:
+    """Returns levels [anchors, N], those of unknown anchors being what the nearest known one has."""
+    rows = np.flatnonzero(known)
+    if not len(rows):
+        return levels
+    return np.asarray(levels[[rows[np.abs(rows - row).argmin()] for row in range(len(levels))]])
+
+
+def _audible(levels: Array, audible_db: float) -> Array:
+    return np.clip((levels - audible_db) / RANGE_DB, LEAST_WEIGHT, 1.0)
+
+
+def _spectrum(signal: NDArray[np.floating], window: int) -> Array:
+    """Returns power per bin [frames, bins] under the root of a Hann window, four to a window; white noise of
+    variance 1 has 1."""
+    padded = np.pad(signal, (window, window))
+    shape = np.sqrt(np.hanning(window + 1)[:-1])
+    frames = np.lib.stride_tricks.sliding_window_view(padded, window)[:: window // 4]
+    return np.asarray(np.abs(np.fft.rfft(frames * shape)) ** 2 / np.square(shape).sum())
+
+
+@functools.cache
+def _averaging(n_bands: int, window: int, sample_rate: int) -> Array:
+    """Returns weights [bins, bands] that average power in the bands of `spread_matrix`."""
+    spread = spread_matrix(n_bands, window // 2 + 1, sample_rate).double().numpy()
+    return np.asarray((spread / np.maximum(spread.sum(axis=1, keepdims=True), 1e-9)).T)
+
+
+@functools.cache
+def _finer(n_coarse: int, n_fine: int) -> Array:
+    """Returns [n_coarse, n_fine], which interpolates between bands evenly spaced in the same range."""
+    position = np.linspace(0, n_coarse - 1, n_fine)
+    return np.clip(1 - np.abs(position - np.arange(n_coarse)[:, None]), 0, 1)
+
+
+@functools.cache
+def _coarser(n_fine: int, n_coarse: int) -> Array:
+    """Returns [n_fine, n_coarse], which averages over the bands that `_finer` interpolates to."""
+    weights = _finer(n_coarse, n_fine)
+    return np.asarray((weights / weights.sum(axis=1, keepdims=True)).T)
+
+
+def _comb_basis(fundamental: float, sample_rate: int) -> Array:
+    """Returns [N_FINE_BANDS, 2 * valleys]: how much of each value of the comb lies in each fine band."""
+    top = float(mel(torch.tensor(sample_rate / 2)))
+    place = hertz_of_mel(torch.linspace(0, top, N_FINE_BANDS)).double().numpy() / fundamental
+    groups = valley_groups()
+    group_at = np.zeros(groups[-1][-1] + 1, dtype=int)
+    for group, numbers in enumerate(groups):
+        group_at[numbers] = group
+    last = len(group_at) - 1
+    near, between = (group_at[np.minimum(n.astype(int), last)] for n in (np.round(place), np.floor(place)))
+    away = 2 * np.abs(place - np.round(place))
+    basis = np.zeros((N_FINE_BANDS, 2 * len(groups)))
+    rows = np.arange(N_FINE_BANDS)
+    basis[rows, near] = 1 - away
+    basis[rows, len(groups) + between] += away
+    return basis
+
+
+def _deviation(hertz: float, rate: float) -> float:
+    """Standard deviation, in points, of a Gaussian that lets half the power through at half of `hertz`."""
+    return 0.1874 / (hertz / 2) * rate

@@ -1,0 +1,175 @@
+"""Trains the codec on the parameters of a dataset's notes."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_training.checkpoint import load_weights, save_weights
+from timbrel_training.codec.interface import WEIGHTS_NAME, describe_folder
+from timbrel_training.codec.timbrel_notes.analysed_notes import WEIGHT_STEPS, AnalysedNotes, analyse_dataset
+from timbrel_training.codec.timbrel_notes.header import NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES
+from timbrel_training.codec.timbrel_notes.parameter_codec import ParameterCodec, ParameterCodecConfig
+from timbrel_training.errors import CheckpointError, ConfigError
+from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.split import Split
+from timbrel_training.settings import check_at_least
+
+ANALYSIS_FOLDER = "analysis"
+VALIDATION_NOTES = 512
+
+
+@dataclass(frozen=True)
+class ParameterCodecTrainingConfig:
+    """The config section `codec`: the codec's sizes and its training."""
+
+    codec: ParameterCodecConfig = field(default_factory=ParameterCodecConfig)
+    """Its sizes."""
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps, rates, checkpoints of the header's autoencoder."""
+    batch_size: int = 256
+    """Notes per step."""
+    jobs: int = 0
+    """Processes that measure notes; 0: one per core."""
+    device: str = "auto"
+    """`auto`, `cpu` or `cuda`."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, batch_size=2, jobs=0)
+
+
+class ParameterBatch(NamedTuple):
+    """Notes as the header's autoencoder learns from them."""
+
+    values: Tensor  # [B, N_VALUES]
+    weights: Tensor  # [B, N_VALUES]
+    midi: Tensor  # [B]
+    noise: Tensor  # [B, n_numbers]
+
+
+class ParameterSampler:
+    """Draws batches of measured notes, each a function of its seed alone."""
+
+    def __init__(
+        self, notes: AnalysedNotes, rows: NDArray[np.intp], config: ParameterCodecTrainingConfig
+    ) -> None:
+        self.notes, self.rows = notes, rows
+        self.batch_size = config.batch_size
+        self.n_numbers = config.codec.header.n_codes * NUMBERS_PER_CODE
+        self.midi = np.array([np.median(notes[row].track) for row in range(len(notes))], dtype=np.float32)
+
+    def draw(self, seed: int, device: torch.device) -> ParameterBatch:
+        """Returns the batch of a seed."""
+        generator = np.random.default_rng(seed)
+        noise = generator.uniform(-0.5, 0.5, (self.batch_size, self.n_numbers)).astype(np.float32)
+        return self.batch(generator.choice(self.rows, self.batch_size), noise, device)
+
+    def batch(
+        self, rows: NDArray[np.intp], noise: NDArray[np.float32], device: torch.device
+    ) -> ParameterBatch:
+        """Returns some notes."""
+        values = self.notes.values[rows].astype(np.float32)
+        weights = self.notes.weights[rows].astype(np.float32) / WEIGHT_STEPS
+        tensors = (torch.from_numpy(each).to(device) for each in (values, weights, self.midi[rows], noise))
+        return ParameterBatch(*tensors)
+
+    def mean(self) -> Tensor:
+        """Returns the mean of each parameter [N_VALUES], weighted by what is heard."""
+        total, heard = 0.0, 0.0
+        for rows in np.array_split(self.rows, max(1, len(self.rows) // 1000)):
+            weights = self.notes.weights[rows].astype(np.float64)
+            total = total + (self.notes.values[rows] * weights).sum(axis=0)
+            heard = heard + weights.sum(axis=0)
+        return torch.from_numpy((total / np.maximum(heard, 1.0)).astype(np.float32))
+
+
+def train_parameter_codec(
+    config: ParameterCodecTrainingConfig, dataset: NoteDataset, out_dir: Path
+) -> ParameterCodec | None:
+    """Trains, or goes on training, the codec in `out_dir`.
+
+    Returns:
+        The finished codec with averaged weights, saved as codec.safetensors and codec.json; None where the
+        sitting ended before the last step (run again to resume).
+    """
+    if dataset.sample_rate != config.codec.sample_rate:
+        raise ConfigError(
+            f"{dataset.path}: at {dataset.sample_rate} Hz, but this codec works at"
+            f" {config.codec.sample_rate} Hz; render the notes at that rate (notes.sample_rate)"
+        )
+    device = pick_device(config.device)
+    split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
+    chosen = np.random.default_rng(config.loop.seed).permutation(split)
+    jobs = config.jobs or os.cpu_count() or 1
+    notes = analyse_dataset(dataset, chosen, out_dir / ANALYSIS_FOLDER, jobs)
+    trains = dataset.split[notes.notes] == Split.TRAIN
+    if not trains.any():
+        raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
+    train = ParameterSampler(notes, np.flatnonzero(trains), config)
+    held_out = np.flatnonzero(~trains if not trains.all() else trains)[:VALIDATION_NOTES]
+    torch.manual_seed(config.loop.seed)
+    coder = HeaderCoder(config.codec.header).to(device)
+    coder.mean.copy_(train.mean())
+
+    def loss(batch: ParameterBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        return coder.loss(*batch), {}
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, HeaderCoder)
+        noise = np.zeros((len(held_out), train.n_numbers), dtype=np.float32)
+        return _errors(model, train.batch(held_out, noise, device))
+
+    loop = Loop(
+        config.loop,
+        coder,
+        loss,
+        lambda step: train.draw(batch_seed(config.loop.seed, step), device),
+        out_dir,
+        validate=validate,
+        identity={"codec": asdict(config.codec), "batch_size": config.batch_size},
+        name="codec",
+    )
+    loop.run()
+    if not loop.finished:
+        return None
+    codec = ParameterCodec(config.codec)
+    codec.header.load_state_dict(loop.ema.model.state_dict())
+    moving = dataset.split[notes.moving] == Split.TRAIN
+    codec.templates.learn([each for each, known in zip(notes.movements, moving, strict=True) if known])
+    figures = loop.history[-1] if loop.history else {}
+    save_weights(
+        out_dir, WEIGHTS_NAME, codec, {"id": codec.id, "config": asdict(config.codec), "figures": figures}
+    )
+    return codec.eval()
+
+
+def load_parameter_codec(folder: Path) -> ParameterCodec:
+    """Returns the codec that `train_parameter_codec` finished in `folder`, ready to use.
+
+    Raises:
+        CheckpointError: nothing finished there, or damaged.
+    """
+    described: dict[str, Any] = describe_folder(folder, ParameterCodec.id)["config"]
+    header = HeaderConfig(**described.pop("header"))
+    codec = ParameterCodec(ParameterCodecConfig(**described, header=header))
+    load_weights(folder, WEIGHTS_NAME, codec)
+    return codec.eval().requires_grad_(False)
+
+
+def _errors(coder: HeaderCoder, batch: ParameterBatch) -> dict[str, float]:
+    """Returns the mean error of each part, dB, weighted by what is heard."""
+    numbers = coder.quantized(batch.values, batch.weights, batch.midi)
+    error = (coder.values(numbers, batch.midi) - batch.values).abs() * batch.weights
+    sizes = [math.prod(shape) for shape in SHAPES.values()]
+    parts = zip(SHAPES, error.split(sizes, dim=1), batch.weights.split(sizes, dim=1), strict=True)
+    return {name: float(wrong.sum() / heard.sum().clamp(min=1e-9)) for name, wrong, heard in parts}

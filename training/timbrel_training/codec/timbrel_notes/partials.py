@@ -1,0 +1,267 @@
+"""The partials of a note, measured in closed form: each one's complex amplitude over time, and what is left.
+
+Each partial is shifted to 0 Hz by multiples of the fundamental's phase (heterodyne analysis, after Beauchamp,
+2007) and low-passed: by two periods of the fundamental first, so that its neighbours cancel, then by as much
+as it may truly move. What these partials do not explain is the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
+from scipy.signal import fftconvolve
+from torch import Tensor
+
+BLOCK = 64
+"""Samples between two measurements."""
+MAX_PARTIALS = 224
+HIGHEST_HZ = 22_000.0
+"""No partial is looked for above."""
+SHORTEST_WINDOW = 0.008
+"""Seconds of the shortest window that tells neighbours apart; two periods where those are longer."""
+STEADY_HZ = 60.0
+"""Partials are low-passed here once the attack is over, or ..."""
+STEADY_SHARE = 0.07
+"""... at this share of their own frequency, where that is more: ensembles spread by so much."""
+SMOOTHING_HZ = (60.0, 90.0, 135.0)
+"""The low-passes in use."""
+ATTACK_SECONDS = (0.06, 0.12)
+"""From the first to the second of these, low-passing sets in."""
+RELEASE_SECONDS = 0.02
+"""Around the release partials are not low-passed either."""
+OFFSET_REACH = 0.5
+"""Partials are looked for this far from the multiples of the fundamental, as a share of it. So those of stiff
+strings are found under the number of the multiple that they are nearest to."""
+PEAK_BINS = 6
+"""Bins on either side that belong to a peak."""
+TONAL_SHARE = 0.35
+"""What has less of its power in its peak is no partial beside its multiple, but noise."""
+CLOSEST = 0.3
+"""Two that are found closer to each other, as a share of it, are one."""
+HEARING_DB = 85.0
+"""Partials are not looked for above the highest frequency that is so far below the loudest at most."""
+HEARING_WINDOW = 4096
+LARGEST_CHUNK = 2_000_000
+"""Complex numbers worked on at a time."""
+MOST_KEPT = 25_000_000
+"""Complex numbers that are kept instead of made again: 200 MB."""
+
+Complex = NDArray[np.complex64]
+Real = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Partials:
+    """A note as partials and a rest; H partials, one measurement for every 64 samples."""
+
+    amplitude: Complex
+    """[J, H]: amplitude and phase of each partial, beside its offset's steady turning."""
+    offset: Real
+    """[H], Hz: how far each partial lies from its multiple of the fundamental."""
+    seconds: NDArray[np.float64]
+    """[J], times of the measurements."""
+    fundamental: float
+    """Hz, the mean over the note."""
+    sound: Real
+    """[S], the partials played."""
+    rest: Real
+    """[S], the recording without them."""
+
+
+def measure_partials(
+    audio: Real, hertz: NDArray[np.floating], sample_rate: int, held_seconds: float
+) -> Partials:
+    """Measures the partials of a note.
+
+    Args:
+        audio: float32 [S], from the note's onset on.
+        hertz: [S], the fundamental at each sample.
+        sample_rate: samples per second.
+        held_seconds: for how long its key is held.
+    """
+    n_samples = len(audio)
+    phase = np.concatenate([[0.0], np.cumsum(hertz)[:-1]]) / sample_rate
+    fundamental = float(hertz.mean())
+    n_partials = max(1, min(MAX_PARTIALS, int(HIGHEST_HZ / hertz.max())))
+    n_heard = min(n_partials, int(_highest_hertz(audio, sample_rate) / hertz.min()) + 1)
+    rotation = _Rotation(phase, n_heard)
+    baseband = rotation.to_baseband(audio)
+    rate = sample_rate / BLOCK
+    seconds = np.arange(len(baseband)) / rate
+    amplitude, window = _isolate(baseband, fundamental, rate)
+    offset = _offsets(amplitude, seconds, held_seconds, fundamental, rate)
+    twice = _found_twice(offset, fundamental)
+    amplitude[:, twice], offset[twice] = 0, 0
+    # The window weakened what was off its middle.
+    lag = (np.arange(len(window)) - len(window) // 2) / rate
+    amplitude /= np.maximum(np.cos(2 * np.pi * offset[:, None] * lag) @ window, 0.3)
+    turning = np.exp(2j * np.pi * offset * seconds[:, None])
+    steady = (amplitude / turning).astype(np.complex64)
+    quick = _quick(seconds, held_seconds)[:, None]
+    smoothed = _smoothed(steady, fundamental, rate)
+    steady = (smoothed + (steady - smoothed) * quick).astype(np.complex64)
+    sound = rotation.to_sound((steady * turning).astype(np.complex64))[:n_samples]
+    silent = ((0, 0), (0, n_partials - n_heard))
+    steady, offset = np.pad(steady, silent), np.pad(offset, silent[1])
+    return Partials(
+        steady, offset.astype(np.float32), seconds, fundamental, sound, (audio - sound).astype(np.float32)
+    )
+
+
+def _highest_hertz(audio: Real, sample_rate: int) -> float:
+    """Returns the highest frequency that comes within 85 dB of the loudest."""
+    padded = np.pad(audio, HEARING_WINDOW // 2)
+    frames = np.lib.stride_tricks.sliding_window_view(padded, HEARING_WINDOW)[:: HEARING_WINDOW // 2]
+    height = np.abs(np.fft.rfft(frames * np.hanning(HEARING_WINDOW).astype(np.float32))).max(axis=0)
+    heard = np.flatnonzero(height >= height.max() * 10 ** (-HEARING_DB / 20))
+    return float(heard[-1]) * sample_rate / HEARING_WINDOW
+
+
+class _Rotation:
+    """The partials' rotations at every sample, made in chunks; kept where they are not too many."""
+
+    def __init__(self, phase: NDArray[np.float64], n_partials: int) -> None:
+        """`phase` is the fundamental's, in cycles [S]."""
+        self._n_partials = n_partials
+        self._n_blocks = -(-len(phase) // BLOCK)
+        padded = np.pad(phase, (0, self._n_blocks * BLOCK - len(phase)), mode="edge")
+        turned = torch.from_numpy(2 * np.pi * (padded % 1.0)).float().reshape(-1, BLOCK)
+        self._kept: dict[int, Tensor] = {}
+        self._first = torch.polar(torch.ones_like(turned), turned)  # [blocks, BLOCK]
+
+    def to_baseband(self, audio: Real) -> Complex:
+        """Returns each partial around 0 Hz [blocks + 1, H], low-passed by a cubic B-spline of 4 blocks."""
+        blocks = torch.from_numpy(np.pad(audio, (0, self._n_blocks * BLOCK - len(audio)))).reshape(-1, BLOCK)
+        after = (torch.arange(BLOCK) + 0.5) / BLOCK
+        before = 1 - after
+        spline = torch.stack(
+            [
+                before**3,
+                3 * after**3 - 6 * after**2 + 4,
+                3 * before**3 - 6 * before**2 + 4,
+                after**3,
+            ]
+        )
+        found = torch.zeros(self._n_blocks + 3, self._n_partials, dtype=torch.complex64)
+        for begin, rotation in self._chunks():
+            end = begin + len(rotation)
+            weighted = blocks[begin:end, None] * (spline / 6)  # [blocks, 4, BLOCK]
+            parts = torch.view_as_complex((weighted @ rotation.flatten(2)).unflatten(2, (-1, 2)))
+            for k in range(4):
+                found[begin + k : end + k] += parts[:, k].conj()
+        return np.asarray(found[1:-1].numpy())
+
+    def to_sound(self, amplitude: Complex) -> Real:
+        """Returns the sum [blocks * BLOCK] of partials with these amplitudes [blocks + 1, H]."""
+        share = torch.arange(BLOCK) / BLOCK
+        coefficients = torch.view_as_real(torch.from_numpy(amplitude).conj().resolve_conj()).flatten(1)
+        sound = torch.empty(self._n_blocks, BLOCK)
+        for begin, rotation in self._chunks():
+            end = begin + len(rotation)
+            ends = torch.stack([coefficients[begin:end], coefficients[begin + 1 : end + 1]], dim=2)
+            parts = rotation.flatten(2) @ ends  # [blocks, BLOCK, 2]
+            sound[begin:end] = parts[..., 0] * (1 - share) + parts[..., 1] * share
+        return np.asarray(sound.flatten().numpy())
+
+    def _chunks(self) -> Iterator[tuple[int, Tensor]]:
+        """Yields the number of the first block, and the rotations [blocks, BLOCK, H, 2] from there on."""
+        size = max(1, LARGEST_CHUNK // (BLOCK * self._n_partials))
+        keeps = self._n_blocks * BLOCK * self._n_partials <= MOST_KEPT
+        for begin in range(0, self._n_blocks, size):
+            powers = self._kept[begin] if begin in self._kept else self._powers(begin, begin + size)
+            if keeps:
+                self._kept[begin] = powers
+            yield begin, powers
+
+    def _powers(self, begin: int, end: int) -> Tensor:
+        """Returns the rotations [blocks, BLOCK, H, 2] of partials 1 to H in some blocks."""
+        first = self._first[begin:end, :, None]
+        powers = torch.empty(*first.shape[:2], self._n_partials, dtype=torch.complex64)
+        powers[:, :, :1] = first
+        n = 1
+        while n < self._n_partials:
+            more = min(n, self._n_partials - n)
+            torch.mul(powers[:, :, :more], powers[:, :, n - 1 : n], out=powers[:, :, n : n + more])
+            n += more
+        return torch.view_as_real(powers)
+
+
+def _isolate(baseband: Complex, fundamental: float, rate: float) -> tuple[Complex, NDArray[np.float64]]:
+    """Returns amplitudes without the neighbours, as they are inside the note, and the window that did it."""
+    length = max(2 / fundamental, SHORTEST_WINDOW) * rate
+    reach = int(np.ceil(length / 2))
+    lag = np.arange(-reach, reach + 1)
+    window = np.where(np.abs(lag) > length / 2, 0.0, 0.5 + 0.5 * np.cos(2 * np.pi * lag / length))
+    window /= window.sum()
+    found = fftconvolve(
+        np.pad(baseband, ((reach, reach), (0, 0))), window[:, None].astype(np.float32), "valid", axes=0
+    )
+    found *= 2 / BLOCK
+    # Near the onset a part of the window lies before the note.
+    inside = np.cumsum(window)[reach : reach + len(found)] - window[reach : reach + len(found)] / 2
+    found[: len(inside)] /= np.maximum(inside, 0.5)[:, None]
+    return found.astype(np.complex64), window
+
+
+def _offsets(
+    amplitude: Complex, seconds: NDArray[np.float64], held_seconds: float, fundamental: float, rate: float
+) -> NDArray[np.float64]:
+    """Returns Hz [H]: where each partial's spectrum peaks, by a parabola through the highest bin."""
+    held = (seconds > 0.03) & (seconds < min(max(0.2, held_seconds) - 0.01, 2.5))
+    part = amplitude[held] if held.sum() > 16 else amplitude
+    n = 1 << int(np.ceil(np.log2(2 * len(part))))
+    height = np.abs(np.fft.fft(part * np.hanning(len(part) + 2)[1:-1, None], n, axis=0))
+    bins = np.fft.fftfreq(n) * rate
+    reach = OFFSET_REACH * fundamental
+    height[np.abs(bins) > reach] = 0
+    peak = height.argmax(axis=0)
+    column = np.arange(height.shape[1])
+    left, centre, right = (height[(peak + step) % n, column] for step in (-1, 0, 1))
+    shift = 0.5 * (left - right) / np.minimum(left - 2 * centre + right, -1e-12)
+    found = bins[peak] + np.where(np.abs(bins[peak]) < 0.98 * reach, shift, 0.0) * (rate / n)
+    power = np.square(height)
+    near = sum(power[(peak + step) % n, column] for step in range(-PEAK_BINS, PEAK_BINS + 1))
+    return np.where(near > TONAL_SHARE * power.sum(axis=0), found, 0.0)
+
+
+def _found_twice(offset: NDArray[np.float64], fundamental: float) -> NDArray[np.bool_]:
+    """Returns [H]: which partials are their neighbour once more, seen from further off."""
+    frequency = offset + fundamental * np.arange(1, len(offset) + 1)
+    close = np.diff(frequency) < CLOSEST * fundamental
+    farther = np.abs(offset)
+    twice = np.zeros(len(offset), dtype=bool)
+    twice[:-1] |= close & (farther[:-1] > farther[1:])
+    twice[1:] |= close & (farther[:-1] <= farther[1:])
+    return twice
+
+
+def _quick(seconds: NDArray[np.float64], held_seconds: float) -> NDArray[np.float64]:
+    """Returns [J]: 1 in the attack and around the release, where partials may move at once."""
+    begin, end = ATTACK_SECONDS
+    steady = np.clip((seconds - begin) / (end - begin), 0, 1)
+    away = np.clip(np.abs(seconds - held_seconds - RELEASE_SECONDS / 2) / RELEASE_SECONDS - 0.5, 0, 1)
+    return 1 - steady * away
+
+
+def _smoothed(steady: Complex, fundamental: float, rate: float) -> Complex:
+    """Returns amplitudes low-passed at 60 Hz, or higher where the partial's frequency allows for more."""
+    width = STEADY_SHARE * fundamental * np.arange(1, steady.shape[1] + 1)
+    number = np.searchsorted(np.array(SMOOTHING_HZ[1:]) / 1.22, width, side="right")
+    smoothed = np.empty_like(steady)
+    for n, hertz in enumerate(SMOOTHING_HZ):
+        # A Gaussian that lets half the power through at half the bandwidth.
+        deviation = 0.1874 / (hertz / 2) * rate
+        smoothed[:, number == n] = _gaussian(steady[:, number == n], deviation)
+    return smoothed
+
+
+def _gaussian(values: Complex, deviation: float) -> Complex:
+    real, imaginary = (
+        gaussian_filter1d(part, deviation, axis=0, mode="nearest") for part in (values.real, values.imag)
+    )
+    return np.asarray(real + 1j * imaginary, dtype=np.complex64)

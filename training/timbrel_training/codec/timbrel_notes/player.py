@@ -1,0 +1,165 @@
+"""Plays a note's parameters: they become what the sound source plays by, control point by control point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from timbrel_training.codec.timbrel_notes.analysis import spread_matrix
+from timbrel_training.codec.timbrel_notes.note_parameters import (
+    BURST_SECONDS,
+    LEVEL_SECONDS,
+    N_BURST_BANDS,
+    N_FINE_BANDS,
+    N_NOISE_BANDS,
+    N_OFFSETS,
+    N_PARTIALS,
+    NOISE_RELEASE_SECONDS,
+    NOISE_SECONDS,
+    ONSET_GAINS,
+    ONSET_SECONDS,
+    RELEASE_SECONDS,
+    NoteParameters,
+    partial_groups,
+    valley_groups,
+)
+from timbrel_training.codec.timbrel_notes.seeded_noise import N_BINS
+
+RELEASE_RAMP_SECONDS = 0.006
+"""Over this long a release sets in."""
+BURST_END_SECONDS = (0.05, 0.07)
+"""Between these the noise that a note begins with gives way to the noise it goes on with."""
+DECIBEL = math.log2(10.0) / 20.0
+"""dB to powers of two of an amplitude."""
+
+
+@dataclass
+class NoteTime:
+    """Where each control point lies in its note, [B, T, points], seconds."""
+
+    onset: Tensor
+    """Since the onset."""
+    release: Tensor
+    """Since the release; 0 or less while the key is held."""
+
+    @property
+    def held(self) -> Tensor:
+        """Since the onset, up to the release."""
+        return self.onset - torch.clamp(self.release, min=0.0)
+
+
+class Anchors(nn.Module):
+    """Interpolates linearly between values at anchors in time, and goes on falling behind the last."""
+
+    seconds: Tensor
+
+    def __init__(self, seconds: Sequence[float]) -> None:
+        super().__init__()
+        self.first, self.last, self.last_gap = seconds[0], seconds[-1], seconds[-1] - seconds[-2]
+        self.register_buffer("seconds", torch.tensor(seconds), persistent=False)
+
+    def forward(self, values: Tensor, time: Tensor) -> Tensor:
+        """Returns values [B, T, points, N] at times [B, T, points], of those at the anchors [B, T, n, N]."""
+        anchors = self.seconds
+        inside = torch.clamp(time, min=self.first, max=self.last)[..., None]
+        gap = anchors[1:] - anchors[:-1]
+        share = torch.clamp((inside - anchors[:-1]) / gap, 0.0, 1.0)  # of each gap that has passed
+        one, zero = torch.ones_like(share[..., :1]), torch.zeros_like(share[..., :1])
+        weights = torch.cat([one, share], dim=-1) - torch.cat([share, zero], dim=-1)
+        beyond = torch.clamp(time - self.last, min=0.0)[..., None] / self.last_gap
+        fall = torch.clamp(values[:, :, -1] - values[:, :, -2], max=0.0)[:, :, None]
+        return weights @ values + beyond * fall
+
+
+class NotePlayer(nn.Module):
+    """Parameters, fundamental and time -> frequencies, amplitudes and the noise's gains."""
+
+    group_of_partial: Tensor  # [N_PARTIALS], int64
+    number: Tensor  # [N_PARTIALS], 1, 2, 3, ...
+    band_weights: Tensor  # [N_BURST_BANDS, N_NOISE_BANDS]
+    bins: Tensor  # [N_BINS], Hz
+    fine_weights: Tensor  # [N_FINE_BANDS, N_BINS]
+    bin_weights: Tensor  # [N_NOISE_BANDS, N_BINS]
+    group_at: Tensor  # int64, the group of the noise around each partial
+    onset_times: Tensor  # [ONSET_GAINS + 2]
+
+    def __init__(self, sample_rate: int) -> None:
+        super().__init__()
+        self.level = Anchors(LEVEL_SECONDS)
+        self.release = Anchors(RELEASE_SECONDS)
+        self.noise = Anchors(NOISE_SECONDS)
+        self.noise_release = Anchors(NOISE_RELEASE_SECONDS)
+        self.burst = Anchors(BURST_SECONDS)
+        ends = [ONSET_SECONDS * (n + 1) for n in range(ONSET_GAINS)]
+        self.onset = Anchors([*ends, ends[-1] + 0.01])
+        group_of_partial = torch.zeros(N_PARTIALS, dtype=torch.int64)
+        for group, numbers in enumerate(partial_groups()):
+            group_of_partial[torch.tensor(numbers) - 1] = group
+        self.register_buffer("group_of_partial", group_of_partial, persistent=False)
+        self.register_buffer("number", torch.arange(1, N_PARTIALS + 1).float(), persistent=False)
+        position = torch.linspace(0, N_BURST_BANDS - 1, N_NOISE_BANDS)
+        spread = torch.clamp(1 - (position[None] - torch.arange(N_BURST_BANDS)[:, None]).abs(), min=0.0)
+        self.register_buffer("band_weights", spread, persistent=False)
+        self.register_buffer("bins", torch.arange(N_BINS) * (sample_rate / 2 / N_BINS), persistent=False)
+        bins = spread_matrix(N_FINE_BANDS, N_BINS + 1, sample_rate)[:, :-1]
+        self.register_buffer("fine_weights", bins.contiguous(), persistent=False)
+        bins = spread_matrix(N_NOISE_BANDS, N_BINS + 1, sample_rate)[:, :-1]
+        self.register_buffer("bin_weights", bins.contiguous(), persistent=False)
+        groups = valley_groups()
+        group_at = torch.zeros(groups[-1][-1] + 1, dtype=torch.int64)
+        for group, numbers in enumerate(groups):
+            group_at[numbers] = group
+        self.register_buffer("group_at", group_at, persistent=False)
+
+    def frequencies(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
+        """Returns Hz [B, T, points, N_PARTIALS] of fundamentals in Hz [B, T, points]."""
+        cents = parameters.offset * (20.0 / self.number[:N_OFFSETS])
+        stretch = torch.exp2(cents / 1200.0)
+        rest = torch.ones_like(stretch[..., :1]).expand(*stretch.shape[:-1], N_PARTIALS - N_OFFSETS)
+        numbers = self.number * torch.cat([stretch, rest], dim=-1)
+        return hertz[..., None] * numbers[:, :, None]
+
+    def amplitudes(self, parameters: NoteParameters, time: NoteTime) -> Tensor:
+        """Returns log2 of the amplitudes [B, T, points, N_PARTIALS]."""
+        levels = self.level(parameters.level, time.held)
+        fall = self.release(parameters.release, time.release)
+        levels = levels + fall * _ramp(time)
+        onset = torch.cat([parameters.onset, torch.zeros_like(parameters.onset[..., :1])], dim=-1)
+        levels = levels + self.onset(onset[..., None], time.onset)
+        return DECIBEL * levels[..., self.group_of_partial]
+
+    def noise_gains(self, parameters: NoteParameters, time: NoteTime) -> Tensor:
+        """Returns log2 of the noise's gains in its bands [B, T, points, N_NOISE_BANDS], upon its spectrum."""
+        levels = self.noise(parameters.noise, time.held)
+        levels = levels + self.noise_release(parameters.noise_release, time.release) * _ramp(time)
+        burst = self.burst(parameters.burst, time.onset) @ self.band_weights
+        begin, end = BURST_END_SECONDS
+        share = torch.clamp((time.onset - begin) / (end - begin), 0.0, 1.0)[..., None]
+        return DECIBEL * (burst + (levels - burst) * share - self._steady_noise(parameters)[:, :, None])
+
+    def noise_spectrum(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
+        """Returns log2 of the noise's gains in its bins [B, T, N_BINS], of fundamentals in Hz [B, T]."""
+        place = self.bins / hertz[..., None]
+        nearest = torch.round(place)
+        away = 2.0 * torch.abs(place - nearest)
+        last = self.group_at.shape[0] - 1
+        near = self.group_at[torch.clamp(nearest.long(), max=last)]
+        between = self.group_at[torch.clamp(place.long(), max=last)]
+        at_partials = torch.gather(parameters.comb[:, :, 0], 2, near)
+        in_valleys = torch.gather(parameters.comb[:, :, 1], 2, between)
+        comb = at_partials + (in_valleys - at_partials) * away
+        bands = self._steady_noise(parameters) @ self.bin_weights
+        return DECIBEL * (bands + comb + parameters.fine @ self.fine_weights)
+
+    def _steady_noise(self, parameters: NoteParameters) -> Tensor:
+        """Returns dB [B, T, N_NOISE_BANDS]: what of the noise is a matter of its spectrum, where neighbouring
+        bands may lie far apart, and not of gains that change in time."""
+        return parameters.noise[:, :, 1:].amax(dim=2)
+
+
+def _ramp(time: NoteTime) -> Tensor:
+    return torch.clamp(time.release / RELEASE_RAMP_SECONDS, 0.0, 1.0)[..., None]

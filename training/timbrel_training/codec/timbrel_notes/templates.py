@@ -1,0 +1,109 @@
+"""The movements that a codec knows: some real ones, one of which each note plays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_training.codec.timbrel_notes.movement import (
+    N_FEATURES,
+    N_MOVING,
+    N_POINTS,
+    Movement,
+    movement_features,
+)
+from timbrel_training.codec.timbrel_notes.note_parameters import N_PARTIALS
+from timbrel_training.codec.timbrel_notes.player import DECIBEL
+from timbrel_training.codec.timbrel_notes.seeded_noise import counter_hash
+
+FADE_IN = 8
+"""Points over which a movement sets in, as long ..."""
+WRAPPED_CYCLES = 0.5
+"""Phases that wander farther than this are kept within a cycle."""
+STILL = 0
+"""The first template does not move."""
+
+
+class Templates(nn.Module):
+    """Movements back and forth, each note beginning at a place that follows its seed."""
+
+    table: Tensor  # int8 [n_templates * N_POINTS, N_MOVING, 2]
+    unit: Tensor  # [n_templates, N_MOVING, 2], what 1 in the table stands for: dB, cycles
+    length: Tensor  # int64 [n_templates]
+    features: Tensor  # [n_templates, n_features]
+    partial: Tensor  # int64 [N_PARTIALS], whose movement each partial has
+
+    def __init__(self, n_templates: int) -> None:
+        super().__init__()
+        self.n_templates = n_templates
+        self.register_buffer("table", torch.zeros(n_templates * N_POINTS, N_MOVING, 2, dtype=torch.int8))
+        self.register_buffer("unit", torch.zeros(n_templates, N_MOVING, 2))
+        self.register_buffer("length", torch.full((n_templates,), N_POINTS))
+        self.register_buffer("features", torch.zeros(n_templates, N_FEATURES))
+        number = torch.arange(N_PARTIALS)
+        half = N_MOVING // 2
+        above = half + (number - N_MOVING) % half
+        self.register_buffer("partial", torch.where(number < N_MOVING, number, above), persistent=False)
+
+    def learn(self, movements: Sequence[Movement]) -> None:
+        """Takes the movements most like those of groups of notes, by k-means of their features."""
+        from sklearn.cluster import KMeans
+
+        features = np.stack([movement_features(movement) for movement in movements])
+        n = min(self.n_templates - 1, len(movements))
+        found = KMeans(n, n_init=1, random_state=0).fit(features)
+        for number, centre in enumerate(found.cluster_centers_, start=1):
+            inside = np.flatnonzero(found.labels_ == number - 1)
+            distance = np.square(features[inside] - centre).sum(axis=1)
+            # A long one, among those in the middle: it repeats later.
+            nearest = inside[np.argsort(distance)[:4]]
+            chosen = max(nearest, key=lambda note: len(movements[note]))
+            self.set(number, movements[chosen])
+        self.features[n + 1 :] = torch.inf
+
+    def set(self, number: int, movement: Movement) -> None:
+        """Makes a movement the template of this number. Small movements are kept the more finely: rounding
+        would be heard as noise between the partials."""
+        exact = torch.from_numpy(movement.astype(np.float32))
+        steps = torch.diff(exact[:, :, 1], dim=0, prepend=exact[:1, :, 1])
+        unwrapped = torch.cumsum(steps - torch.round(steps), dim=0)
+        unwrapped -= (unwrapped.amax(dim=0) + unwrapped.amin(dim=0)) / 2
+        wanders = unwrapped.abs().amax(dim=0) > WRAPPED_CYCLES
+        phase = torch.where(wanders, exact[:, :, 1] * (127 / 128), unwrapped)
+        both = torch.stack([exact[:, :, 0], phase], dim=2)
+        unit = torch.clamp(both.abs().amax(dim=0) / 127, min=1e-6)
+        unit[:, 1] = torch.where(wanders, 1 / 256 * (128 / 127), unit[:, 1])
+        begin = number * N_POINTS
+        self.table[begin : begin + len(both)] = torch.round(both / unit).clamp(-127, 127).to(torch.int8)
+        self.unit[number] = unit
+        self.length[number] = len(both)
+        self.features[number] = torch.from_numpy(movement_features(movement))
+
+    def nearest(self, features: NDArray[np.float32]) -> int:
+        """Returns the template that a movement of these features is most like; `STILL` of unknown ones."""
+        if np.isnan(features).any():
+            return STILL
+        distance = torch.square(self.features[1:] - torch.from_numpy(features)).sum(dim=1)
+        return 1 + int(distance.argmin())
+
+    def forward(self, template: Tensor, seed: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns log2 of the amplitudes' factors, and phases in cycles, [B, T, points, N_PARTIALS].
+
+        Args:
+            template: int64 [B, T].
+            seed: int64 [B].
+            point: int64 [B, T, points], since the onset; not below 0.
+        """
+        number = torch.remainder(template, self.n_templates)
+        period = (2 * self.length[number] - 2)[..., None]
+        start = counter_hash(seed, torch.zeros_like(seed)[:, None], purpose=3)[:, :, None]
+        place = torch.remainder(torch.remainder(start, period) + point, period)
+        place = torch.minimum(place, period - place)
+        moved = self.table[number[..., None] * N_POINTS + place].float()  # [B, T, points, N_MOVING, 2]
+        moved = (moved * self.unit[number][:, :, None])[..., self.partial, :]
+        fade = torch.clamp((point.float() - FADE_IN) / FADE_IN, 0.0, 1.0)[..., None]
+        return moved[..., 0] * DECIBEL * fade, moved[..., 1]
