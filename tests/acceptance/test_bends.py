@@ -143,8 +143,8 @@ def test_streams_bend_as_whole_notes(client: timbrel.Client, notes: list[timbrel
 
 
 def test_noise_follows_the_seed(client: timbrel.Client, notes: list[timbrel.Note]) -> None:
-    """The same seed is the same to the byte. The noise of others has nothing in common: short and narrow
-    noise correlates by chance, so the mean over all pairs of some seeds is looked at."""
+    """The same seed is the same to the byte. The noise of others has nothing in common: what is short and
+    narrow correlates by chance, so the mean over all pairs of some seeds is looked at."""
     codec = TimbrelNotes(TimbrelNotesConfig(n_codebooks=client.model().n_codebooks)).eval()
     codec.load_state_dict(load_file(default_bundle_path() / CODEC_WEIGHTS), strict=False)
     found = []

@@ -45,6 +45,15 @@ def test_the_same_seed_writes_the_same_bytes_and_another_does_not(run: Run) -> N
     assert (info.format, info.subtype, info.channels) == ("WAV", "PCM_24", 1)
 
 
+def test_a_bend_is_a_number_or_points(run: Run) -> None:
+    for name, bend in (("plain.wav", "0"), ("tuned.wav", "-50"), ("slide.wav", "0:-50,0.4:200")):
+        status, _, error = run(*RENDER, "--seed", "1", "--cents", bend, "--out", name)
+        assert (status, error) == (0, "")
+    assert len({Path(name).read_bytes() for name in ("plain.wav", "tuned.wav", "slide.wav")}) == 3
+    status, out, _ = run(*RENDER, "--seed", "1", "--cents", "0:-50,0.4:200", "--out", "slide.wav", "--json")
+    assert status == 0 and json.loads(out)["notes"][0]["cents"] == [[0.0, -50.0], [0.4, 200.0]]
+
+
 def test_renders_an_instrument_by_name_to_flac(run: Run) -> None:
     status, out, _ = run("render", "--timbre", "violin", "--seconds", "0.4", "--out", "violin.flac")
     assert status == 0 and "seed " in out
@@ -80,6 +89,10 @@ def test_a_pitch_is_a_number_or_a_note_and_several_are_a_chord(run: Run) -> None
         (["--timbre", "1,2,3"], "timbre"),
         (["--timbre", "Violinn"], "Violin"),
         (["--pitch", "20"], "pitch"),
+        (["--cents", "2401"], "cents"),
+        (["--cents", "up"], "is neither a number nor points SECONDS:CENTS"),
+        (["--cents", "0:1:2"], "is neither a number nor points SECONDS:CENTS"),
+        (["--cents", "1:0,0.5:0"], "in order"),
         (["--pitch", "-1"], "pitch"),
         (["--pitch", "H4"], "a note such as C4"),
         (["--pitch", "C4,20"], "pitch"),

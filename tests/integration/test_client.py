@@ -63,6 +63,22 @@ def test_a_bend_that_cannot_be_is_refused_before_anything_is_sent(client: timbre
         player.bend(cents if isinstance(cents, float | int) else "up")
 
 
+def test_an_event_loop_bends_alike(server_address: str, client: timbrel.Client) -> None:
+    async def main() -> tuple[Any, Any]:
+        async with timbrel.AsyncClient(server_address) as alike, alike.play() as player:
+            player.bend(200.0)
+            note = await player.note_on("Violin", 60, seconds=0.5, seed=1, cents=-500)
+            note.bend(100.0)
+            played = np.concatenate([chunk async for chunk in note])
+            return played, (await alike.generate("Violin", 60, seconds=0.5, seed=1, cents=-200)).audio
+
+    played, bent = asyncio.run(main())
+    np.testing.assert_allclose(played, bent, atol=1e-4)
+    np.testing.assert_array_equal(
+        bent, client.generate("Violin", 60, seconds=0.5, seed=1, cents=[(0, -200)]).audio
+    )
+
+
 def test_a_played_note_is_bent_from_the_next_frame_on(client: timbrel.Client) -> None:
     with client.play() as player:
         plain = np.concatenate(list(player.note_on("Violin", 60, seconds=0.5, seed=1)))

@@ -205,6 +205,20 @@ class TestContents:
             tensor.contents.CopyFrom(oip.InferTensorContents(**contents))
         return request
 
+    def test_cents_bend_the_audio(self, channel: grpc.Channel, expected: Any, tiny_bundle: Path) -> None:
+        request = self.asked()
+        tensor = request.inputs.add(name="CENTS", datatype="FP32", shape=(1, 1))
+        tensor.contents.fp32_contents.append(-150.0)
+        for name in ("CODES", "AUDIO"):
+            request.outputs.add(name=name)
+        reply = oip_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
+        audio = np.frombuffer(reply.raw_output_contents[1], "<f4")
+        bent = CodecDecoder(Bundle.open(tiny_bundle)).decode(expected[0], 1, -150.0)
+        np.testing.assert_allclose(audio, bent, atol=1e-4)
+        tensor.contents.fp32_contents[0] = 2401.0
+        with pytest.raises(grpc.RpcError, match=r"CENTS\[0\]: .*2401"):
+            oip_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
+
     def test_typed_fields_are_read(self, channel: grpc.Channel, expected: Any) -> None:
         reply = oip_grpc.GRPCInferenceServiceStub(channel).ModelInfer(self.asked())
         assert [output.name for output in reply.outputs] == ["CODES", "LENGTHS"]

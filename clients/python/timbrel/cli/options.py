@@ -101,8 +101,8 @@ def parse_curve(text: str) -> request_fields.Cents:
         points = [tuple(map(float, point.split(":"))) for point in text.split(",")]
         return tuple((seconds, value) for seconds, value in points)
     except ValueError:
-        wanted = "a number, or points SECONDS:CENTS with commas between"
-        raise argparse.ArgumentTypeError(f"{text!r:.60} is neither {wanted}") from None
+        wanted = "neither a number nor points SECONDS:CENTS with commas between"
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is {wanted}") from None
 
 
 def add_sample_rate_option(group: argparse._ArgumentGroup) -> None:
