@@ -38,7 +38,9 @@ class LatentsOnlyCodec(Codec):
         shape = (N_CODEBOOKS, CODEBOOK_SIZE, self.latent_dim)
         self.register_buffer("books", torch.randn(shape, generator=generator))
 
-    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
         raise NotImplementedError
 
     def decode(self, codes: Tensor, *_: Tensor | None, **__: Tensor | None) -> Tensor:

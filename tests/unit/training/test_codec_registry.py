@@ -45,7 +45,9 @@ class LevelCodec(Codec):
         self.codebook_size = n_levels
         self.register_buffer("levels", torch.linspace(0.0, 1.0, n_levels))
 
-    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
         n_frames = self.n_frames(audio.shape[1])
         padded = torch.nn.functional.pad(audio, (0, n_frames * self.hop_length - audio.shape[1]))
         peaks = padded.unflatten(1, (n_frames, self.hop_length)).abs().amax(dim=2)
@@ -153,7 +155,7 @@ def test_a_config_names_the_codec(write_config: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize(
     ("codec", "message"),
     [
-        ('id = "mp3"', "codec.id: 'mp3', expected 'timbrel-notes' or 'encodec_24khz'"),
+        ('id = "mp3"', "codec.id: 'mp3', expected 'timbrel-notes' or 'timbrel-notes-2' or 'encodec_24khz'"),
         ("id = 3", "codec.id: 3, expected 'timbrel-notes' or"),
         ('id = "encodec_24khz"\nbatch_size = 3', "codec.batch_size: no such field; known: n_codebooks"),
     ],
@@ -176,7 +178,9 @@ class LateCodec(LevelCodec):
 
     lead_frames = 4
 
-    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
         padded = torch.nn.functional.pad(audio, (4 * self.hop_length, 0))
         return super().encode(padded)[:, : self.n_frames(audio.shape[1])]
 

@@ -131,7 +131,9 @@ class EncodecCodec(Codec):
             raise CodecWeightsError(f"not the weights of EnCodec's 24 kHz model: {reason}") from None
 
     @torch.no_grad()
-    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
         latents = self.model.encoder(audio[:, None])
         codes: Tensor = self.model.quantizer.vq.encode(latents, n_q=self.n_codebooks)
         return codes.permute(1, 2, 0)

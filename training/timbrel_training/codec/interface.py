@@ -106,15 +106,21 @@ class Codec(nn.Module):
         return max(1, round(seconds * self.frame_rate)) + self.lead_frames
 
     @abstractmethod
-    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
         """Returns the codes of a batch of notes.
 
         Args:
             audio: float32 [B, S].
             pitch: float32 [B], MIDI note numbers where they are known: a hint that a codec may ignore.
+            held_seconds: float32 [B], for how long the keys were held: likewise.
 
         Returns:
             int64 [B, T, K] with T = n_frames(S).
+
+        Raises:
+            TrainingError: the audio is nothing that the codec can code.
         """
 
     def decode(
@@ -210,10 +216,15 @@ class CodecDesign:
 
 
 @torch.no_grad()
-def encode_note(codec: Codec, audio: Tensor, pitch: float | None) -> Tensor:
-    """Returns the codes int64 [T, K] of one note float32 [S]."""
-    hint = None if pitch is None else torch.tensor([pitch], dtype=torch.float32, device=audio.device)
-    return codec.encode(audio[None], hint)[0]
+def encode_note(
+    codec: Codec, audio: Tensor, pitch: float | None, held_seconds: float | None = None
+) -> Tensor:
+    """Returns the codes int64 [T, K] of one note float32 [S], of what is known of it."""
+    hints = (
+        None if hint is None else torch.tensor([hint], dtype=torch.float32, device=audio.device)
+        for hint in (pitch, held_seconds)
+    )
+    return codec.encode(audio[None], *hints)[0]
 
 
 def describe_folder(folder: Path, design: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from timbrel_training.codec import encodec, timbrel_notes
 from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, CodecDesign
 from timbrel_training.errors import CheckpointError, ConfigError
 
-DESIGNS = {design.id: design for design in (timbrel_notes.DESIGN, encodec.DESIGN)}
+DESIGNS = {design.id: design for design in (timbrel_notes.DESIGN, timbrel_notes.NEXT_DESIGN, encodec.DESIGN)}
 """Every kind of codec by its id; the first is what a config without `codec.id` means."""
 DEFAULT = timbrel_notes.DESIGN
 

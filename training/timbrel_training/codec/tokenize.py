@@ -55,7 +55,8 @@ def _encode_in_worker(note: int) -> NDArray[np.uint16]:
 
 def _encode(dataset: NoteDataset, codec: Codec, note: int) -> NDArray[np.uint16]:
     audio = torch.from_numpy(dataset.audio(note))
-    return encode_note(codec, audio, float(dataset.index["pitch"][note])).numpy().astype(np.uint16)
+    pitch, held_seconds = float(dataset.pitch[note]), float(dataset.held_seconds[note])
+    return encode_note(codec, audio, pitch, held_seconds).numpy().astype(np.uint16)
 
 
 def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: Path, jobs: int = 1) -> None:

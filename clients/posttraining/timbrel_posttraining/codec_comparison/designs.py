@@ -137,7 +137,9 @@ class SeanetCodec(Codec):
         self.quantizer = ResidualQuantizer(self.latent_dim, self.n_codebooks, self.codebook_size)
         self.decoder = SeanetDecoder(self.config)
 
-    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
         missing = self.n_frames(audio.shape[1]) * self.hop_length - audio.shape[1]
         return self.quantizer.encode(self.encoder(nn.functional.pad(audio, (0, missing))))
 

@@ -43,7 +43,9 @@ class TimbrelNotes(Codec):
         self.decoder = HarmonicNoiseDecoder(self.config)
         self.delay_samples = self.decoder.delay_samples
 
-    def encode(self, audio: Tensor, pitch: Tensor | None = None) -> Tensor:
+    def encode(
+        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
+    ) -> Tensor:
         hint = torch.zeros(audio.shape[0], device=audio.device) if pitch is None else pitch
         features, fundamental = self.analysis(audio, hint)
         codes = self.quantizer.encode(self.encoder(features))
