@@ -100,7 +100,7 @@ def test_a_training_becomes_a_bundle(
     ]
     ranges = manifest.ranges
     assert (ranges.pitch_min, ranges.pitch_max, ranges.velocity_min, ranges.velocity_max) == (36, 96, 2, 126)
-    # Half a frame less than the shortest hold; the cap, which is lower than the longest, as far as it is heard.
+    # Half a frame less than the shortest hold; the cap, lower than the longest, as far as it is heard.
     assert (ranges.seconds_min, ranges.seconds_max) == (0.09, (recipe.MODEL.max_frames - 4) / 50)
     (source,) = manifest.training.sources
     assert (source.name, source.licence, source.n_notes, source.n_instruments) == ("a font", "unknown", 2, 2)
