@@ -47,6 +47,7 @@ def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
         "model": dataclasses.asdict(recipe.MODEL),
         "codec_hash": codec_hash(runs / "codec"),
         "frame_rate": 50.0,
+        "lead_frames": 4,
         "ranges": {"pitch": [36, 96], "velocity": [2, 126], "held_seconds": [0.1, 3.0]},
         "steps": 1200,
         "validation": {"held_out": 0.75, "training": 0.5},
@@ -99,8 +100,8 @@ def test_a_training_becomes_a_bundle(
     ]
     ranges = manifest.ranges
     assert (ranges.pitch_min, ranges.pitch_max, ranges.velocity_min, ranges.velocity_max) == (36, 96, 2, 126)
-    # Half a frame less than the shortest hold; the cap, which is lower than the longest.
-    assert (ranges.seconds_min, ranges.seconds_max) == (0.09, recipe.MODEL.max_frames / 50)
+    # Half a frame less than the shortest hold; the cap, lower than the longest, as far as it is heard.
+    assert (ranges.seconds_min, ranges.seconds_max) == (0.09, (recipe.MODEL.max_frames - 4) / 50)
     (source,) = manifest.training.sources
     assert (source.name, source.licence, source.n_notes, source.n_instruments) == ("a font", "unknown", 2, 2)
     assert (manifest.training.n_steps, manifest.training.validation_loss) == (1200, 0.75)
