@@ -278,7 +278,7 @@ class CodecChunk(NamedTuple):
 
 
 class _Frames(NamedTuple):
-    """What the graph is run on."""
+    """The graph is run on these."""
 
     codes: Codes
     cents: npt.NDArray[np.float32]

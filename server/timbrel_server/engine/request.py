@@ -32,9 +32,6 @@ class NoteRequest:
     seed: int
     """0..2^64-1."""
 
-    cents: Cents = 0.0
-    """How its sound is bent, where it is decoded here. Its codes have nothing to do with it."""
-
     sampling: SamplingSettings = DEFAULT_SAMPLING
     """Every field of it is set."""
 
@@ -44,6 +41,9 @@ class NoteRequest:
     frames_ahead: int | None = None
     """Frames that may be written ahead of real time while the key is held, at least 1: what has been written
     can no longer be released. None writes as fast as it goes."""
+
+    cents: Cents = 0.0
+    """How its sound is bent, where it is decoded here. Its codes have nothing to do with it."""
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class NoteStream:
         self._engine.release(self._handle)
 
     def bend(self, cents: float, *, of_all: bool = False) -> None:
-        """What is decoded from now on sounds so far from its pitch, on top of the bend of all, or of its own.
+        """The frames decoded from now on sound so far from their pitch, on top of the other bend.
 
         Harmless where the note is sent as codes, or the codec does not bend.
         """

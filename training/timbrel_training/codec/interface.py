@@ -30,7 +30,7 @@ MAX_CENTS = 2400.0
 
 
 class Expression(NamedTuple):
-    """How notes are played beside their codes; zeros play them as they were coded.
+    """Notes are played so, beside their codes; zeros play them as they were coded.
 
     A frame's cents and level are reached at its end, in a glide from where the frame before ended; a note's
     first frame begins with its own. A codec that does not bend ignores the cents.

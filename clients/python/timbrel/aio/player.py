@@ -173,7 +173,7 @@ class Wheel:
 
     @property
     def cents(self) -> float:
-        """How far."""
+        """The sum of its own part and the other wheel's."""
         return self._own + (self._base.cents if self._base is not None else 0.0)
 
     def turn(self, cents: float) -> None:
