@@ -17,7 +17,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
 
-from timbrel_bundle.bundle import Bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 from timbrel_server.app import App
@@ -167,14 +166,14 @@ def test_calls_are_unavailable_until_warm(tiny_bundle: Path, monkeypatch: pytest
         loop = asyncio.get_running_loop()
         loading = asyncio.Event()
         go_on = asyncio.Event()
-        load = EngineLoader.load
+        load = EngineLoader._load
 
-        def slow_load(setup: EngineLoader, bundle: Bundle) -> Any:
+        def slow_load(loader: EngineLoader, *args: Any, **options: Any) -> Any:
             loop.call_soon_threadsafe(loading.set)
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(PATIENCE_SECONDS)
-            return load(setup, bundle)
+            return load(loader, *args, **options)
 
-        monkeypatch.setattr(EngineLoader, "load", slow_load)
+        monkeypatch.setattr(EngineLoader, "_load", slow_load)
         config = ServerConfig(bundles=(BundleSource(tiny_bundle),), port=0, n_threads=1)
         app = App(config, open_bundles(config))
         starting = asyncio.create_task(app.start())
