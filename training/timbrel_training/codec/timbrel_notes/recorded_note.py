@@ -1,4 +1,4 @@
-"""What nobody says of a recording: how high its note is, and when its key was let go.
+"""Finds out of a recording how high its note is, and when its key was let go, where nobody says so.
 
 The pitch is found by YIN (de Cheveigné and Kawahara, 2002), frame by frame; what has no pitch that lasts is
 no note.
