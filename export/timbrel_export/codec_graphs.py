@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
+from timbrel_export.errors import ExportError
 from timbrel_export.onnx_export import WeightFile, export_program, save_graph, save_weights
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec, Expression
@@ -60,7 +61,15 @@ def export_codec(codec: Codec, directory: Path) -> pb.CodecSpec:
     """Writes codec_encoder.onnx, codec_decoder.onnx, codec.safetensors into `directory`; describes them.
 
     The weights of `codec` must already be rounded to fp16 (`round_to_half`): the files hold them so.
+
+    Raises:
+        ExportError: the codec has no encoder's graph.
     """
+    if not codec.has_encoder_graph:
+        raise ExportError(
+            f"codec {codec.id}: trains and codes, but no bundle can hold it yet: its encoder is no graph;"
+            " train one with codec.id = 'timbrel-notes'"
+        )
     codec = copy.deepcopy(codec).eval()
     weights = save_weights(codec, directory / CODEC_WEIGHTS).within("codec.")
     _export_decoder(codec, directory / CODEC_DECODER, weights)

@@ -21,6 +21,7 @@ from timbrel_training.codec.timbrel_notes.parameter_codec import (
     ParameterCodec,
     ParameterCodecConfig,
 )
+from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 
 RATE, HOP = 48_000, 1280
 CONFIG = ParameterCodecConfig(n_templates=4, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
@@ -188,6 +189,31 @@ def test_noise_is_as_strong_as_measured_and_gone_after_the_release() -> None:
     held, after = audio[RATE // 10 : RATE // 2], audio[round(0.7 * RATE) : RATE]
     assert 10 * np.log10((held**2).mean()) == pytest.approx(-30.0, abs=0.5)
     assert (after**2).mean() < 1e-3 * (held**2).mean()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_what_is_no_sound_is_refused_in_one_line(value: float) -> None:
+    codec = ParameterCodec(CONFIG).eval()
+    audio = torch.zeros(1, RATE // 4)
+    audio[0, 100] = value
+    known = torch.tensor([60.0]), torch.tensor([0.1])
+    with pytest.raises(NoNoteError, match=r"no sound: samples are needed, all of them finite"):
+        codec.encode(audio, *known)
+    with pytest.raises(NoNoteError, match="no sound"):
+        codec.encode(audio[:, :0], *known)
+    with pytest.raises(NoNoteError, match=r"pitch -1, held 0\.1 s: above 0 to 127"):
+        codec.encode(0 * audio[:, :9], torch.tensor([-1.0]), known[1])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_codes_are_louder_than_ears_can_bear(seed: int) -> None:
+    """Codes come from a model or over a network: at worst all partials are as loud as one may be."""
+    generator = torch.Generator().manual_seed(seed)
+    codec = ParameterCodec(CONFIG).eval()
+    codec.header.decoder[-1].bias.fill_(1000.0)  # type: ignore[union-attr, operator]
+    codes = torch.randint(0, 1024, (2, 12, codec.n_codebooks), generator=generator)
+    audio = codec.decode(codes)
+    assert audio.isfinite().all() and audio.abs().max() < 224 * 10 ** (24 / 20)
 
 
 def test_other_sizes_work() -> None:

@@ -86,6 +86,8 @@ class Codec(nn.Module):
     """Samples by which a stream's audio lags behind its codes."""
     lead_frames: int = 0
     """Frames at a note's start that hold no sound."""
+    has_encoder_graph: bool = True
+    """Whether `encode` can become a graph: a bundle's codec has to."""
     bends: bool = False
     """Whether the cents of an `Expression` do something."""
 

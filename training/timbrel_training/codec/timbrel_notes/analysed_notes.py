@@ -23,8 +23,10 @@ from timbrel_training.codec.timbrel_notes.movement import (
     movement_features,
 )
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
+from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 from timbrel_training.notes.dataset import NoteDataset
 
+LARGEST_SAMPLE = 1e4
 NOTES_PER_FILE = 256
 MOVEMENT_EVERY = 8
 """Of one note in so many the movement is kept: it takes much room."""
@@ -54,7 +56,15 @@ _analysis = Analysis(TimbrelNotesConfig())
 def analyse_note(
     audio: NDArray[np.float32], sample_rate: int, pitch: float, held_seconds: float
 ) -> tuple[NoteAnalysis, Movement]:
-    """Measures a note, float32 [S] from its onset on, that sounds about at this MIDI note number."""
+    """Measures a note, float32 [S] from its onset on, that sounds about at this MIDI note number.
+
+    Raises:
+        NoNoteError: there is nothing to measure, or one of these is out of range.
+    """
+    if not len(audio) or not np.abs(audio).max() <= LARGEST_SAMPLE:
+        raise NoNoteError(f"no sound: samples are needed, all of them finite and at most {LARGEST_SAMPLE:g}")
+    if not (0 < pitch <= 127 and held_seconds >= 0):
+        raise NoNoteError(f"pitch {pitch:g}, held {held_seconds:g} s: above 0 to 127, from 0 s are allowed")
     with torch.no_grad():
         spectrum = _analysis.long_spectrum(torch.from_numpy(audio)[None])
         track = _analysis.tracker(spectrum, torch.tensor([pitch]))[0]

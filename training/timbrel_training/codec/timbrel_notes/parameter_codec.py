@@ -32,8 +32,8 @@ HELD, END = 0, N_SUBFRAMES + 1
 nothing sounds."""
 N_FINE = 4
 """Its remainder: so many steps of the fundamental lie between two codes of codebook 0."""
-LOWEST_DB, STEPS_PER_DB = -110.0, 4
-"""Resolution of a note's loudness."""
+LOWEST_DB, LOUDEST_DB, STEPS_PER_DB = -110.0, 12.0, 4
+"""Range and resolution of a note's loudness."""
 HYSTERESIS = 1.0
 """Fine steps by which the fundamental has to leave its code before that changes."""
 
@@ -68,6 +68,7 @@ class ParameterCodec(Codec):
 
     id = "timbrel-notes-2"
     lead_frames = N_ROWS
+    has_encoder_graph = False
     bends = True
 
     midi_of_step: Tensor  # [N_FINE * codebook_size]
@@ -188,7 +189,7 @@ class ParameterCodec(Codec):
         parameters = self.header.decode(
             header[:, :, :n_codes], self.midi_of_step[nominal][:, None].expand(-1, n_frames)
         )
-        loudness = header[:, :, n_codes].float() / STEPS_PER_DB + LOWEST_DB
+        loudness = torch.clamp(header[:, :, n_codes].float() / STEPS_PER_DB + LOWEST_DB, max=LOUDEST_DB)
         point = (frame[:, :, None] - N_ROWS) * N_SUBFRAMES + self.point  # [B, T, points], since the onset
         time, released = self._time(phase, frame, point, state["released"])
         sounds = (point >= 0) & (phase != END)[:, :, None]

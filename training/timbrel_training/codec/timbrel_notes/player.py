@@ -33,6 +33,10 @@ RELEASE_RAMP_SECONDS = 0.006
 """Over this long a release sets in."""
 BURST_END_SECONDS = (0.05, 0.07)
 """Between these the noise that a note begins with gives way to the noise it goes on with."""
+HIGHEST_DB = 6.0
+"""No partial and no bin of the noise is louder beside the note's loudness: whatever a header's codes say."""
+HIGHEST_COMB_DB = 24.0
+"""Nor does the noise's fine spectrum stand out by more."""
 DECIBEL = math.log2(10.0) / 20.0
 """dB to powers of two of an amplitude."""
 
@@ -117,7 +121,7 @@ class NotePlayer(nn.Module):
 
     def frequencies(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
         """Returns Hz [B, T, points, N_PARTIALS] of fundamentals in Hz [B, T, points]."""
-        cents = parameters.offset * (20.0 / self.number[:N_OFFSETS])
+        cents = torch.clamp(parameters.offset * (20.0 / self.number[:N_OFFSETS]), -1200.0, 1200.0)
         stretch = torch.exp2(cents / 1200.0)
         rest = torch.ones_like(stretch[..., :1]).expand(*stretch.shape[:-1], N_PARTIALS - N_OFFSETS)
         numbers = self.number * torch.cat([stretch, rest], dim=-1)
@@ -129,7 +133,7 @@ class NotePlayer(nn.Module):
         fall = self.release(parameters.release, time.release)
         levels = levels + fall * _ramp(time)
         onset = torch.cat([parameters.onset, torch.zeros_like(parameters.onset[..., :1])], dim=-1)
-        levels = levels + self.onset(onset[..., None], time.onset)
+        levels = torch.clamp(levels + self.onset(onset[..., None], time.onset), max=HIGHEST_DB)
         return DECIBEL * levels[..., self.group_of_partial]
 
     def noise_gains(self, parameters: NoteParameters, time: NoteTime) -> Tensor:
@@ -139,7 +143,8 @@ class NotePlayer(nn.Module):
         burst = self.burst(parameters.burst, time.onset) @ self.band_weights
         begin, end = BURST_END_SECONDS
         share = torch.clamp((time.onset - begin) / (end - begin), 0.0, 1.0)[..., None]
-        return DECIBEL * (burst + (levels - burst) * share - self._steady_noise(parameters)[:, :, None])
+        levels = torch.clamp(burst + (levels - burst) * share, max=HIGHEST_DB)
+        return DECIBEL * (levels - self._steady_noise(parameters)[:, :, None])
 
     def noise_spectrum(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
         """Returns log2 of the noise's gains in its bins [B, T, N_BINS], of fundamentals in Hz [B, T]."""
@@ -153,12 +158,13 @@ class NotePlayer(nn.Module):
         in_valleys = torch.gather(parameters.comb[:, :, 1], 2, between)
         comb = at_partials + (in_valleys - at_partials) * away
         bands = self._steady_noise(parameters) @ self.bin_weights
-        return DECIBEL * (bands + comb + parameters.fine @ self.fine_weights)
+        fine = torch.clamp(comb + parameters.fine @ self.fine_weights, max=HIGHEST_COMB_DB)
+        return DECIBEL * (bands + fine)
 
     def _steady_noise(self, parameters: NoteParameters) -> Tensor:
         """Returns dB [B, T, N_NOISE_BANDS]: what of the noise is a matter of its spectrum, where neighbouring
         bands may lie far apart, and not of gains that change in time."""
-        return parameters.noise[:, :, 1:].amax(dim=2)
+        return torch.clamp(parameters.noise[:, :, 1:].amax(dim=2), max=HIGHEST_DB)
 
 
 def _ramp(time: NoteTime) -> Tensor:
