@@ -41,7 +41,7 @@ explore: $(VENV)/.demo-installed ## Open the map of timbres in the browser, live
 	@$(TIMBREL) explore
 
 test: lint ## Lint, type-check and test, on a small bundle
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed ## ruff and mypy
 	$(BIN)/ruff check

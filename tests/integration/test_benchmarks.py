@@ -104,6 +104,7 @@ def test_serve_measures_a_real_server_beside_the_bare_engine_and_a_client() -> N
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_the_gpu_benchmark_runs_dry(tmp_path: Path) -> None:
     out = tmp_path / "stages.jsonl"
     options = ("--precisions", "fp32", "int8", "--bundle", str(BUNDLE), "--out", str(out))
