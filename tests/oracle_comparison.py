@@ -39,10 +39,10 @@ class OracleComparison:
         assert player.handle is not None and player.last is not None
         layout, request = self.model.config.layout, player.request
         n_frames, drawn = len(player.frames), recorded.drawn
-        assert len(drawn) == (n_frames + layout.n_codebooks - 1 if n_frames else 1)
+        assert len(drawn) == (n_frames + layout.last_delay if n_frames else 1)
         cut = player.last.finish is Finish.CAP
         assert cut == (n_frames == self.model.config.max_frames)
-        tokens = remove_delay(drawn, n_frames)
+        tokens = remove_delay(drawn, n_frames, layout)
         codes = layout.to_codes(tokens, request.pitch).tolist()
         assert codes == [list(frame) for frame in player.frames]
         inputs, targets = apply_delay(tokens.astype(np.int64), layout, cut=cut)

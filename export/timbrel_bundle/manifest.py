@@ -38,6 +38,7 @@ MOST: Mapping[str, Mapping[str, int]] = {
         "n_decoder_layers": 256,
         "max_frames": 2**17,
         "max_positions": 2**18,
+        "codebook_delay": 64,
     },
 }
 """The most that a manifest may say, far above what any bundle needs: memory is taken by these numbers, and a
@@ -102,6 +103,16 @@ def held_frames(seconds: float, codec: pb.CodecSpec) -> int:
     return max(1, round(seconds * codec.sample_rate / codec.hop_length)) + codec.lead_frames
 
 
+def codebook_delay(model: pb.ModelSpec) -> int:
+    """Frames by which each codebook is predicted behind the one before it."""
+    return model.codebook_delay if model.HasField("codebook_delay") else 1
+
+
+def last_delay(manifest: pb.Manifest) -> int:
+    """Frames by which the last codebook is predicted behind the first."""
+    return (manifest.codec.n_codebooks - 1) * codebook_delay(manifest.model)
+
+
 def heard_seconds(n_frames: int, codec: pb.CodecSpec) -> float:
     """Seconds that the first frames of a note are heard."""
     return max(0, n_frames - codec.lead_frames) * codec.hop_length / codec.sample_rate
@@ -120,7 +131,7 @@ def manifest_faults(manifest: pb.Manifest) -> Iterator[str]:
     yield from _size_faults(manifest)
     yield from _file_faults(manifest)
     yield from _codec_faults(manifest.codec)
-    yield from _model_faults(manifest.model, manifest.codec)
+    yield from _model_faults(manifest)
     yield from _range_faults(manifest.ranges)
 
 
@@ -193,7 +204,8 @@ def _codec_faults(codec: pb.CodecSpec) -> Iterator[str]:
             yield f"gives the codec's state {state.name!r} the dtype {state.dtype!r}, not one of {allowed}"
 
 
-def _model_faults(model: pb.ModelSpec, codec: pb.CodecSpec) -> Iterator[str]:
+def _model_faults(manifest: pb.Manifest) -> Iterator[str]:
+    model, codec = manifest.model, manifest.codec
     for field in ("n_kv_heads", "head_dim", "n_decoder_layers", "max_frames"):
         if getattr(model, field) == 0:
             yield f"gives no model.{field}"
@@ -203,7 +215,7 @@ def _model_faults(model: pb.ModelSpec, codec: pb.CodecSpec) -> Iterator[str]:
                 f"gives model.{field} {getattr(model, field)}, which must be at least codec.codebook_size "
                 f"{codec.codebook_size} and below model.vocabulary_size {model.vocabulary_size}"
             )
-    if model.max_positions < model.max_frames + codec.n_codebooks:
+    if model.max_positions <= model.max_frames + last_delay(manifest):
         yield f"gives model.max_positions {model.max_positions}, too few for max_frames {model.max_frames}"
 
 

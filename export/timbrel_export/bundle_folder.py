@@ -52,6 +52,7 @@ def describe_model(model: NoteTransformer) -> pb.ModelSpec:
         n_parameters=model.n_parameters,
         codes_per_semitone=config.codes_per_semitone,
         code_offset=config.code_offset,
+        codebook_delay=config.codebook_delay,
     )
 
 

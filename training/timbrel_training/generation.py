@@ -38,21 +38,23 @@ def write_notes(
     tokens = torch.full((n_notes, n_codebooks), layout.bos_id)
     n_frames = torch.full((n_notes,), config.max_frames)
     drawn: list[Tensor] = []
-    for step in range(config.max_frames + n_codebooks - 1):
+    for step in range(config.max_frames + layout.last_delay):
         position = torch.full((n_notes,), step, dtype=torch.int32)
         logits, caches = model.step(tokens, gate[:, step], position, caches, memories)
         tokens = _draw(logits, sampling, generator)
         drawn.append(tokens)
         ended = (tokens[:, 0] == layout.eos_id) & (n_frames > step)
         n_frames = torch.where(ended, step, n_frames)
-        if step + 1 >= int(n_frames.max()) + n_codebooks - 1:
+        if step + 1 >= int(n_frames.max()) + layout.last_delay:
             break
-        frame = step - torch.arange(n_codebooks)  # that each codebook has just written
+        frame = step - layout.codebook_delay * torch.arange(
+            n_codebooks
+        )  # that each codebook has just written
         tokens = torch.where(frame < 0, layout.bos_id, tokens)
         tokens = torch.where(frame >= n_frames[:, None], layout.eos_id, tokens)
     written = torch.stack(drawn, dim=1).numpy()  # [B, S, K]
     return [
-        layout.to_codes(remove_delay(written[row], int(frames)), int(pitch[row]))
+        layout.to_codes(remove_delay(written[row], int(frames), layout), int(pitch[row]))
         for row, frames in enumerate(n_frames)
     ]
 

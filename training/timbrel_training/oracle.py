@@ -79,19 +79,20 @@ def generate(
             n_frames = step
         if n_frames is None and step + 1 == cap:
             n_frames = cap
-        if n_frames is not None and step + 1 >= n_frames + n_codebooks - 1:
+        if n_frames is not None and step + 1 >= n_frames + layout.last_delay:
             break
         read = tokens.copy()
         for q in range(n_codebooks):
-            if step - q < 0:
+            frame = step - q * layout.codebook_delay
+            if frame < 0:
                 read[q] = layout.bos_id
-            elif n_frames is not None and step - q >= n_frames:
+            elif n_frames is not None and frame >= n_frames:
                 read[q] = layout.eos_id
         inputs.append(read)
     written = np.stack(drawn)
     best = logits[0].topk(2, dim=2).values
     return OracleNote(
-        codes=layout.to_codes(remove_delay(written, n_frames), pitch),
+        codes=layout.to_codes(remove_delay(written, n_frames, layout), pitch),
         truncated=n_frames == cap,
         inputs=np.stack(inputs),
         tokens=written,

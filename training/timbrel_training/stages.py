@@ -167,6 +167,7 @@ class ModelStage:
             n_codebooks=table.n_codebooks,
             codes_per_semitone=table.codes_per_semitone,
             code_offset=table.code_offset,
+            codebook_delay=table.codebook_delay,
         )
         loop = train_notes(
             config.note_training,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST
+from timbrel_bundle.manifest import codebook_delay
 from timbrel_export.errors import ExportError
 from timbrel_training.timbre.map import MapPoint, TimbreMap
 from timbrel_training.tokens.store import TokenHeader
@@ -55,4 +56,5 @@ def token_header(bundle: Bundle, codes_per_semitone: int = 0, code_offset: int =
         codes_per_semitone=codes_per_semitone,
         code_offset=code_offset,
         lead_frames=codec.lead_frames,
+        codebook_delay=codebook_delay(bundle.manifest.model),
     )

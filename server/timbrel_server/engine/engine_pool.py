@@ -56,7 +56,7 @@ class EnginePool:
         share = max(1, int(n_slots * caller_share))
         self._queue = RequestQueue(queue_capacity, most_frames, share)
         self._changed = self._queue.changed  # guards what follows
-        self._n_flushing = layout.n_codebooks - 1  # steps that a note needs beyond one per frame
+        self._n_flushing = layout.last_delay  # steps that a note needs beyond one per frame
         self._post = post
         self._on_death = on_death
         self._refusal: str | None = None  # why nothing is accepted any more

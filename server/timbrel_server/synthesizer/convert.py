@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from timbrel_bundle import request_fields
-from timbrel_bundle.manifest import heard_seconds, held_frames
+from timbrel_bundle.manifest import heard_seconds, held_frames, last_delay
 from timbrel_bundle.timbre_map import by_distance
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.request import Finish, Frame, NoteRequest
@@ -99,7 +99,7 @@ def live_request_from_pb(message: pb.NoteOn, manifest: pb.Manifest) -> NoteReque
         request,
         least_held_frames=min(request.held_frames, shortest),
         # A frame is complete as many steps after its first code as there are further codebooks.
-        frames_ahead=math.ceil(lead * rate) + codec.n_codebooks - 1 + codec.lead_frames,
+        frames_ahead=math.ceil(lead * rate) + last_delay(manifest) + codec.lead_frames,
     )
 
 

@@ -34,7 +34,8 @@ def play(
     frames, given_at = [], []
     while not progress.complete:
         step = progress.position
-        drawn = [note[step - q][q] if 0 <= step - q < len(note) else 3 for q in range(layout.n_codebooks)]
+        wanted = [step - q * layout.codebook_delay for q in range(layout.n_codebooks)]
+        drawn = [note[frame][q] if 0 <= frame < len(note) else 3 for q, frame in enumerate(wanted)]
         if ends and step == len(note):
             drawn[0] = EOS
         if (frame := progress.advance(drawn)) is not None:
@@ -45,21 +46,23 @@ def play(
 
 @pytest.mark.parametrize("n_codebooks", [1, 2, 4, 8])
 @pytest.mark.parametrize("n_frames", [0, 1, 2, 7, 19])
-def test_gives_the_note_that_was_drawn(n_frames: int, n_codebooks: int) -> None:
+@pytest.mark.parametrize("delay", [0, 1, 2])
+def test_gives_the_note_that_was_drawn(n_frames: int, n_codebooks: int, delay: int) -> None:
     note = made_up_note(n_frames, n_codebooks)
-    progress, frames, given_at = play(note, layout(n_codebooks))
+    progress, frames, given_at = play(note, replace(layout(n_codebooks), codebook_delay=delay))
     assert frames == note
     assert progress.finish is Finish.EOS
-    assert given_at == [t + n_codebooks - 1 for t in range(n_frames)]
+    assert given_at == [t + (n_codebooks - 1) * delay for t in range(n_frames)]
 
 
 @pytest.mark.parametrize("n_codebooks", [1, 2, 4])
-def test_cuts_a_note_at_the_cap(n_codebooks: int) -> None:
-    note = made_up_note(30, n_codebooks)
-    progress, frames, _ = play(note, layout(n_codebooks), ends=False)
+@pytest.mark.parametrize("delay", [0, 1, 2])
+def test_cuts_a_note_at_the_cap(n_codebooks: int, delay: int) -> None:
+    note, delayed = made_up_note(30, n_codebooks), replace(layout(n_codebooks), codebook_delay=delay)
+    progress, frames, _ = play(note, delayed, ends=False)
     assert frames == note[:20]
     assert progress.finish is Finish.CAP
-    assert progress.position == layout(n_codebooks).max_steps
+    assert progress.position == delayed.max_steps
 
 
 def test_gives_codes_where_tokens_are_relative_to_the_pitch() -> None:

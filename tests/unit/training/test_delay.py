@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,14 +40,21 @@ def test_a_note_cut_at_the_cap_is_not_told_to_end() -> None:
     assert (targets == whole_targets).all()
 
 
+def test_without_a_delay_a_step_writes_a_frame() -> None:
+    inputs, targets = apply_delay(CODES, replace(LAYOUT, codebook_delay=0))
+    assert inputs.tolist() == [[BOS, BOS, BOS], [1, 2, 3], [4, 5, 6]]
+    assert targets.tolist() == [[1, 2, 3], [4, 5, 6], [EOS, __, __]]
+
+
+@pytest.mark.parametrize("delay", [0, 1, 2])
 @pytest.mark.parametrize("n_codebooks", [1, 2, 5])
 @pytest.mark.parametrize("n_frames", [0, 1, 2, 7])
-def test_round_trip(n_codebooks: int, n_frames: int) -> None:
-    layout = CodebookLayout(n_codebooks, 100)
+def test_round_trip(n_codebooks: int, n_frames: int, delay: int) -> None:
+    layout = CodebookLayout(n_codebooks, 100, codebook_delay=delay)
     codes = np.random.default_rng(0).integers(0, 100, (n_frames, n_codebooks)).astype(np.uint16)
     inputs, targets = apply_delay(codes, layout)
     assert len(inputs) == len(targets) == layout.n_steps(n_frames)
-    assert (remove_delay(targets, n_frames) == codes).all()
+    assert (remove_delay(targets, n_frames, layout) == codes).all()
     assert (targets == layout.eos_id).sum() == 1
     assert targets[n_frames, 0] == layout.eos_id
     asked = (targets != IGNORED).sum()

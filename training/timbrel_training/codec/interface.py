@@ -82,6 +82,8 @@ class Codec(nn.Module):
     """Codes of codebook 0 per semitone where it codes the fundamental, else 0."""
     code_offset: int = 0
     """Code - codes_per_semitone * pitch + code_offset is the middle of codebook 0 for a note in tune."""
+    codebook_delay: int = 1
+    """Frames by which a model writes each codebook behind the one before: 0 where none builds on another."""
     delay_samples: int = 0
     """Samples by which a stream's audio lags behind its codes."""
     lead_frames: int = 0

@@ -88,6 +88,7 @@ def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: 
         codes_per_semitone=codec.codes_per_semitone,
         code_offset=codec.code_offset,
         lead_frames=codec.lead_frames,
+        codebook_delay=codec.codebook_delay,
     )
     with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:
         done = len(writer)

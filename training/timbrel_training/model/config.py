@@ -29,6 +29,8 @@ class ModelConfig:
     """Codes of codebook 0 per semitone, where it codes the fundamental; see CodebookLayout."""
     code_offset: int = 0
     """Shifts codebook 0's tokens; see CodebookLayout."""
+    codebook_delay: int = 1
+    """Frames by which each codebook runs behind the one before it; see CodebookLayout."""
     d_model: int = 256
     """Width of the residual stream."""
     n_heads: int = 4
@@ -109,6 +111,7 @@ class ModelConfig:
             codebook_size=self.codebook_size,
             codes_per_semitone=self.codes_per_semitone,
             code_offset=self.code_offset,
+            codebook_delay=self.codebook_delay,
         )
 
     @property
@@ -119,4 +122,4 @@ class ModelConfig:
     @property
     def max_positions(self) -> int:
         """Length of a KV cache: every step of the longest note, and one to spare."""
-        return self.max_frames + self.n_codebooks + 1
+        return self.max_frames + self.layout.last_delay + 2

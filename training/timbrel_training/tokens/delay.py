@@ -1,7 +1,8 @@
 """Token ids, and the delay pattern (Copet et al., 2023, "MusicGen"): codebook q runs q frames behind.
 
 Step s predicts, for codebook q, the code of frame s - q, and reads that of frame s - 1 - q. So one step
-predicts all codebooks in parallel, and a frame's later codebooks still see its earlier ones.
+predicts all codebooks in parallel, and a frame's later codebooks still see its earlier ones. Where a codec's
+codebooks do not build on each other there is no delay: step s predicts all of frame s.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class CodebookLayout:
     """Codes of codebook 0 per semitone; 0 where it does not code the fundamental."""
     code_offset: int = 0
     """Token of codebook 0 = code - codes_per_semitone * pitch + code_offset."""
+    codebook_delay: int = 1
+    """Frames by which each codebook runs behind the one before it."""
 
     @property
     def bos_id(self) -> int:
@@ -49,9 +52,14 @@ class CodebookLayout:
         """Codes, BOS and EOS."""
         return self.codebook_size + 2
 
+    @property
+    def last_delay(self) -> int:
+        """Frames by which the last codebook runs behind the first."""
+        return (self.n_codebooks - 1) * self.codebook_delay
+
     def n_steps(self, n_frames: int) -> int:
         """Returns the decoder steps of a whole note, the one that predicts EOS included."""
-        return n_frames + max(self.n_codebooks - 1, 1)
+        return n_frames + max(self.last_delay, 1)
 
     def to_tokens(self, codes: NDArray[np.integer], pitch: int) -> NDArray[np.int64]:
         """Returns tokens int64 [T, K] of a note's codes [T, K]; `pitch` is its MIDI note number."""
@@ -110,18 +118,21 @@ def apply_delay(
     inputs = np.full((n_steps, layout.n_codebooks), layout.eos_id, dtype=np.int64)
     targets = np.full((n_steps, layout.n_codebooks), IGNORED, dtype=np.int64)
     for q in range(layout.n_codebooks):
-        inputs[: q + 1, q] = layout.bos_id
-        n_read = min(n_frames, n_steps - 1 - q)
-        inputs[q + 1 : q + 1 + n_read, q] = codes[:n_read, q]
-        targets[q : q + n_frames, q] = codes[:, q]
+        delay = q * layout.codebook_delay
+        inputs[: delay + 1, q] = layout.bos_id
+        n_read = min(n_frames, n_steps - 1 - delay)
+        inputs[delay + 1 : delay + 1 + n_read, q] = codes[:n_read, q]
+        targets[delay : delay + n_frames, q] = codes[:, q]
     if not cut:
         targets[n_frames, 0] = layout.eos_id
     return inputs, targets
 
 
-def remove_delay(tokens: NDArray[np.int64], n_frames: int) -> NDArray[np.uint16]:
-    """Returns codes uint16 [n_frames, K] of predicted tokens [S, K], S >= n_frames + K - 1."""
-    return np.stack([tokens[q : q + n_frames, q] for q in range(tokens.shape[1])], axis=1).astype(np.uint16)
+def remove_delay(tokens: NDArray[np.int64], n_frames: int, layout: CodebookLayout) -> NDArray[np.uint16]:
+    """Returns codes uint16 [n_frames, K] of predicted tokens [S, K], S >= n_frames + layout.last_delay."""
+    delays = [q * layout.codebook_delay for q in range(layout.n_codebooks)]
+    columns = [tokens[delay : delay + n_frames, q] for q, delay in enumerate(delays)]
+    return np.stack(columns, axis=1).astype(np.uint16)
 
 
 def gate_steps(held_frames: int, n_steps: int) -> NDArray[np.int64]:

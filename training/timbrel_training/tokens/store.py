@@ -61,6 +61,7 @@ class TokenHeader:
     codes_per_semitone: int = 0  # of codebook 0, where it codes the fundamental; see CodebookLayout
     code_offset: int = 0
     lead_frames: int = 0  # at a note's start, without sound
+    codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
 
     @property
     def frame_rate(self) -> float:

@@ -33,6 +33,7 @@ class TokenTable:
     codes_per_semitone: int = 0  # of codebook 0; see CodebookLayout
     code_offset: int = 0
     lead_frames: int = 0  # at a note's start, without sound
+    codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
 
     @classmethod
     def from_store(cls, store: TokenStore) -> TokenTable:
@@ -45,6 +46,7 @@ class TokenTable:
             "codes_per_semitone",
             "code_offset",
             "lead_frames",
+            "codebook_delay",
         )
         return cls(
             codes=np.array(store.codes),

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import DECODER_STEP, GRAPHS, MANIFEST, MODEL_WEIGHTS, TIMBRE_MAP, WEIGHTS
-from timbrel_bundle.manifest import save_manifest
+from timbrel_bundle.manifest import codebook_delay, save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export import bundle_folder, bundle_parity, onnx_export
 from timbrel_export.errors import ExportError
@@ -183,6 +183,7 @@ def _fields_of_manifest(found: pb.Manifest) -> Mapping[str, Any]:
         "n_codebooks": codec.n_codebooks,
         "codes_per_semitone": spec.codes_per_semitone,
         "code_offset": spec.code_offset,
+        "codebook_delay": codebook_delay(spec),
         "d_model": spec.d_model,
         "n_heads": spec.n_heads,
         "n_kv_heads": spec.n_kv_heads,

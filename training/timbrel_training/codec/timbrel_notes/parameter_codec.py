@@ -68,6 +68,7 @@ class ParameterCodec(Codec):
 
     id = "timbrel-notes-2"
     lead_frames = N_ROWS
+    codebook_delay = 0
     has_encoder_graph = False
     bends = True
 
