@@ -1,7 +1,8 @@
 """The host's half of the delay pattern (Copet et al., 2023, "MusicGen"), for one note.
 
 With a delay of 1, step s predicts, for codebook q, the code of frame s - q, and reads that of frame
-s - 1 - q. So frame t is complete after step t + K - 1, and the last step that a note of n frames needs is n + K - 2.
+s - 1 - q. So frame t is complete after step t + K - 1, and the last step that a note of n frames needs is
+n + K - 2.
 """
 
 from __future__ import annotations
