@@ -6,6 +6,7 @@ The codec's encoder takes whole recordings; its decoder streams and carries its 
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 
 import torch
@@ -71,7 +72,8 @@ def export_codec(codec: Codec, directory: Path) -> pb.CodecSpec:
             " train one with codec.id = 'timbrel-notes'"
         )
     codec = copy.deepcopy(codec).eval()
-    weights = save_weights(codec, directory / CODEC_WEIGHTS).within("codec.")
+    about = {"id": codec.id, "config": dataclasses.asdict(codec.config)}
+    weights = save_weights(codec, directory / CODEC_WEIGHTS, about).within("codec.")
     _export_decoder(codec, directory / CODEC_DECODER, weights)
     _export_encoder(codec, directory / CODEC_ENCODER, weights)
     return describe_codec(codec)

@@ -109,7 +109,8 @@ def write_graphs(
     codec_graphs.export_timbre_encoder(
         codec, timbre_encoder, folder / layout.TIMBRE_ENCODER, codec_weights, timbre_weights
     )
-    onnx_export.drop_unused_weights(folder)
+    # A codec without an encoder's graph is made again in PyTorch where notes are coded: all of it ships.
+    onnx_export.drop_unused_weights(folder, () if codec.has_encoder_graph else [layout.CODEC_WEIGHTS])
     return codec_spec
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -143,11 +143,10 @@ class WeightFile:
 
 
 def save_weights(module: nn.Module, path: Path, config: Mapping[str, object] | None = None) -> WeightFile:
-    """Writes the module's floating-point state as fp16; the file's header holds its config, as JSON."""
+    """Writes the module's state, its floats as fp16; the file's header holds its config, as JSON."""
     state = {
-        name: tensor.detach().half().contiguous().clone()
+        name: (tensor.half() if tensor.is_floating_point() else tensor).detach().contiguous().clone()
         for name, tensor in module.state_dict().items()
-        if tensor.is_floating_point()
     }
     save_file(state, path, None if config is None else {CONFIG_KEY: json.dumps(config)})
     return weights_in(module, path.name)
@@ -155,17 +154,21 @@ def save_weights(module: nn.Module, path: Path, config: Mapping[str, object] | N
 
 def weights_in(module: nn.Module, file: str) -> WeightFile:
     """Lists what `save_weights` of the module wrote, or will write, into the file of this name."""
-    state = module.state_dict()
-    return WeightFile(file, frozenset(name for name, tensor in state.items() if tensor.is_floating_point()))
+    return WeightFile(file, frozenset(module.state_dict()))
 
 
-def drop_unused_weights(folder: Path) -> None:
-    """Removes from the folder's weight files what no graph takes, such as the averages kept for training."""
+def drop_unused_weights(folder: Path, whole: Collection[str] = ()) -> None:
+    """Removes from the folder's weight files what no graph takes, such as the averages kept for training.
+
+    Those of the names `whole` stay as they are.
+    """
     used: dict[str, set[str]] = {}
     for path in folder.glob("*.onnx"):
         for weight in parse_graph_header(path.read_bytes()).external_weights:
             used.setdefault(weight.location, set()).add(source_of(weight.name))
     for file, names in used.items():
+        if file in whole:
+            continue
         with safe_open(folder / file, framework="pt") as opened:
             about = opened.metadata()
         weights = load_file(folder / file)

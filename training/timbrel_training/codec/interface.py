@@ -73,6 +73,8 @@ class Codec(nn.Module):
     """
 
     id: str
+    config: Any
+    """The dataclass of its sizes, of plain data."""
     sample_rate: int
     hop_length: int
     n_codebooks: int
@@ -212,6 +214,8 @@ class CodecDesign:
     where the sitting ended before the last step."""
     load: Callable[[Path], Codec]
     """Reads a finished codec from its folder, ready to use."""
+    build: Callable[[dict[str, Any]], Codec] | None = None
+    """Makes one without its weights, of its `config` as plain data: so it is read back from a bundle."""
     refine_config: type[Any] | None = None
     """The dataclass of a config's section `refine`, likewise; None where codecs are finished by `train`."""
     refine: Callable[[Any, Path, NoteDataset, TokenStore, Path], Codec | None] | None = None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import encodec, timbrel_notes
@@ -41,6 +45,29 @@ def load_codec(folder: Path) -> Codec:
     if id not in DESIGNS:
         raise CheckpointError(f"{folder}: holds codec {id!r}, expected {_known()}")
     return DESIGNS[id].load(folder)
+
+
+def codec_in_bundle(weights: Path) -> Codec:
+    """Returns the codec whose weights and config a bundle's codec.safetensors holds, ready to use.
+
+    Raises:
+        CheckpointError: it holds none that is known here, or not all of it.
+    """
+    try:
+        with safe_open(weights, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("config", "{}"))
+        design = DESIGNS[about["id"]]
+        if design.build is None:
+            raise CheckpointError(f"{weights}: codec {design.id!r} is not made again from a bundle")
+        codec = design.build(about["config"])
+        codec.load_state_dict(load_file(weights))
+    except OSError as error:
+        raise CheckpointError(f"{weights}: cannot be read ({error.strerror})") from None
+    except (KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{weights}: holds no codec that this timbrel can make again ({str(error).splitlines()[0]})"
+        ) from None
+    return codec.eval().requires_grad_(False)
 
 
 def _known() -> str:

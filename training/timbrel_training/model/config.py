@@ -31,6 +31,8 @@ class ModelConfig:
     """Shifts codebook 0's tokens; see CodebookLayout."""
     codebook_delay: int = 1
     """Frames by which each codebook runs behind the one before it; see CodebookLayout."""
+    digit_base: int = 0
+    """In training a code's embedding is its own and those of its digits in this base; 0: its own alone."""
     d_model: int = 256
     """Width of the residual stream."""
     n_heads: int = 4
@@ -91,6 +93,8 @@ class ModelConfig:
                 raise ModelConfigError(
                     f"{field} is {getattr(self, field)!r}; it must be one of {', '.join(choices)}"
                 )
+        if self.digit_base < 0 or self.digit_base == 1:
+            raise ModelConfigError(f"digit_base is {self.digit_base}; it must be 0 or at least 2")
         for field in ("n_timbre_waves", "n_velocity_waves"):
             if getattr(self, field) < 0:
                 raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 0")

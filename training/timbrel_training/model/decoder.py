@@ -30,7 +30,7 @@ class TransformerDecoder(nn.Module, ABC):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.tokens = TokenEmbedding(config.layout, config.d_model)
+        self.tokens = TokenEmbedding(config.layout, config.d_model, config.digit_base)
         self.gate = nn.Embedding(2, config.d_model)
         positions = SinusoidalPositions if config.positions == "sinusoidal" else LearnedPositions
         self.positions = positions(config.max_positions, config.d_model)

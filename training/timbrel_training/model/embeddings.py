@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from timbrel_training.tokens.delay import CodebookLayout
 
@@ -76,6 +77,32 @@ class LearnedPositions(nn.Module):
         return nn.functional.embedding(position, self.weight)
 
 
+class DigitSums(nn.Module):
+    """Adds embeddings of a code's digits to its own: rows [K * V, d] -> [K * V, d].
+
+    Codes of finite scalar quantization (Mentzer et al., 2023) are numbers whose digits mean something each:
+    codes that share a digit then share what is learnt, and a code that no note has is still known. BOS and
+    EOS have no digits.
+    """
+
+    digits: Tensor  # int64 [n_digits, codebook_size], the lowest digit first
+
+    def __init__(self, layout: CodebookLayout, width: int, base: int) -> None:
+        super().__init__()
+        n_digits = next(n for n in range(1, 64) if base**n >= layout.codebook_size)
+        powers = base ** torch.arange(n_digits)
+        digits = torch.arange(layout.codebook_size) // powers[:, None] % base
+        self.register_buffer("digits", digits, persistent=False)
+        self.tables = nn.Parameter(0.02 * torch.randn(n_digits, layout.n_codebooks, base, width))
+
+    def forward(self, own: Tensor) -> Tensor:
+        summed = sum(
+            table[:, digit] for table, digit in zip(self.tables, self.digits, strict=True)
+        )  # [K, codebook_size, d]
+        rows = own.unflatten(0, (self.tables.shape[1], -1))
+        return (rows + nn.functional.pad(summed, (0, 0, 0, rows.shape[1] - summed.shape[1]))).flatten(0, 1)
+
+
 class TokenEmbedding(nn.Module):
     """Sums the embeddings of a step's tokens: int64 [..., K] -> [..., d].
 
@@ -85,10 +112,12 @@ class TokenEmbedding(nn.Module):
 
     offsets: Tensor  # [K], where each codebook's table starts
 
-    def __init__(self, layout: CodebookLayout, width: int) -> None:
+    def __init__(self, layout: CodebookLayout, width: int, digit_base: int = 0) -> None:
         super().__init__()
         n_rows = layout.n_codebooks * layout.vocabulary_size
         self.weight = nn.Parameter(0.02 * torch.randn(n_rows, width))
+        if digit_base:
+            parametrize.register_parametrization(self, "weight", DigitSums(layout, width, digit_base))
         self.scale = math.sqrt(width)
         self.register_buffer("offsets", torch.arange(0, n_rows, layout.vocabulary_size), persistent=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -64,6 +65,17 @@ class NoteTransformer(nn.Module):
     def n_parameters(self) -> int:
         """Trained parameters, shared ones counted once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+    def with_plain_embeddings(self) -> NoteTransformer:
+        """Returns the same model with each token's embedding in one piece, as it ships."""
+        if not self.config.digit_base:
+            return self
+        plain = NoteTransformer(replace(self.config, digit_base=0))
+        weights = {
+            name: value for name, value in self.state_dict().items() if ".parametrizations." not in name
+        }
+        plain.load_state_dict({**weights, "decoder.tokens.weight": self.decoder.tokens.weight})
+        return plain.to(self.decoder.tokens.weight.device).train(self.training)
 
     def condition(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
         """Returns memory [B, 3, d] of timbre float32 [B, 2], pitch int64 [B] and velocity float32 [B]."""

@@ -50,11 +50,14 @@ class NoteTrainingConfig:
     nearest neighbour; of the median of these distances at most."""
     input_corruption: float = 0.0
     """Share of input codes replaced by random ones: a model that writes reads its own mistakes."""
+    repeat_share: float = 1.0
+    """Share of the codes behind a codec's lead frames, of codebooks 2 on, that are asked for: where they
+    repeat those of the lead frames, a few are enough, and the first count for more."""
     validation_notes: int = 400
     """Held-out notes scored at each validation, and as many training notes beside them."""
 
     def __post_init__(self) -> None:
-        check_shares(self, "centroid_share", "input_corruption")
+        check_shares(self, "centroid_share", "input_corruption", "repeat_share")
         check_at_least(self, batch_steps=1)
 
 
@@ -101,6 +104,10 @@ class NoteTrainer:
         batch = self.make_batch(notes, points)
         if self.config.input_corruption:
             self._corrupt(batch.tokens.tokens, generator)
+        if self.config.repeat_share < 1.0 and self.table.lead_frames:
+            repeats = batch.tokens.targets[:, self.table.lead_frames :, 2:]
+            left_out = generator.random(repeats.shape) >= self.config.repeat_share
+            repeats[torch.from_numpy(left_out)] = IGNORED
         return batch
 
     def make_batch(self, notes: NDArray[np.int64], points: NDArray[np.float32]) -> NoteBatch:
@@ -249,14 +256,14 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
 
 
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
-    """Returns the trained model of a stage-2 folder, in eval mode; `name` is MODEL or BEST.
+    """Returns the trained model of a stage-2 folder as it ships, in eval mode; `name` is MODEL or BEST.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
     """
     model = NoteTransformer(ModelConfig(**load_description(folder, name)["model"]))
     load_weights(folder, name, model)
-    return model.eval()
+    return model.with_plain_embeddings().eval()
 
 
 def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:

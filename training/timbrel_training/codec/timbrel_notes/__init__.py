@@ -6,6 +6,7 @@ from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.parameter_codec import ParameterCodec
 from timbrel_training.codec.timbrel_notes.parameter_training import (
     ParameterCodecTrainingConfig,
+    build_parameter_codec,
     load_parameter_codec,
     train_parameter_codec,
 )
@@ -15,10 +16,19 @@ from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig, load
 __all__ = ["DESIGN", "NEXT_DESIGN", "TimbrelNotes", "TimbrelNotesConfig"]
 
 DESIGN = CodecDesign(
-    TimbrelNotes.id, CodecTrainingConfig, train_codec, load_codec, RefiningConfig, refine_codec
+    TimbrelNotes.id,
+    CodecTrainingConfig,
+    train_codec,
+    load_codec,
+    refine_config=RefiningConfig,
+    refine=refine_codec,
 )
 NEXT_DESIGN = CodecDesign(
-    ParameterCodec.id, ParameterCodecTrainingConfig, train_parameter_codec, load_parameter_codec
+    ParameterCodec.id,
+    ParameterCodecTrainingConfig,
+    train_parameter_codec,
+    load_parameter_codec,
+    build_parameter_codec,
 )
 """Its successor: notes as measured parameters. It trains and codes; it has no encoder's graph as yet, which a
 bundle needs."""

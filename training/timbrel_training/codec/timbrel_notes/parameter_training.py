@@ -159,11 +159,14 @@ def load_parameter_codec(folder: Path) -> ParameterCodec:
     Raises:
         CheckpointError: nothing finished there, or damaged.
     """
-    described: dict[str, Any] = describe_folder(folder, ParameterCodec.id)["config"]
-    header = HeaderConfig(**described.pop("header"))
-    codec = ParameterCodec(ParameterCodecConfig(**described, header=header))
+    codec = build_parameter_codec(describe_folder(folder, ParameterCodec.id)["config"])
     load_weights(folder, WEIGHTS_NAME, codec)
     return codec.eval().requires_grad_(False)
+
+
+def build_parameter_codec(sizes: dict[str, Any]) -> ParameterCodec:
+    """Returns an untrained codec of a ParameterCodecConfig as plain data."""
+    return ParameterCodec(ParameterCodecConfig(**{**sizes, "header": HeaderConfig(**sizes["header"])}))
 
 
 def _errors(coder: HeaderCoder, batch: ParameterBatch) -> dict[str, float]:
