@@ -18,8 +18,6 @@ timbrel train card --bundle runs/b --evaluation runs/evaluation
 To teach a finished bundle instruments of your own:
 
 timbrel train finetune --source folder:samples --out bundles/mine
-
-Beside the stages, for research: timbrel train compare-codecs --help
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from typing import Any
 STAGE_GROUP = "timbrel.train_stages"
 """Entry points of the stages that go on from a finished bundle, modules that have what a stage has. They live
 in `timbrel_posttraining`, since training itself opens no bundle."""
-LATER_STAGES = ("hearing", "evaluate", "card", "compare-codecs", "finetune")
+LATER_STAGES = ("hearing", "evaluate", "card", "finetune")
 """The order in which `--help` lists these; any other stage comes after them, by name."""
 FROM_BUNDLE = "--from-bundle"
 
