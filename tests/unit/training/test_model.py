@@ -32,6 +32,7 @@ VARIANTS = {
     "one key head": {"n_kv_heads": 1},
     "post-norm": {"norm": "post", "activation": "relu"},
     "learned positions": {"positions": "learned"},
+    "digits": {"digit_base": 4},
     "biased": {"attention_bias": True, "head_dim": 16},
     "prefix": {"conditioning": "prefix", "n_encoder_layers": 0},
     "prefix, encoded": {"conditioning": "prefix"},
@@ -183,6 +184,23 @@ def test_embedding_and_heads_share_their_weights() -> None:
     assert changed.tolist() == [[1, 4]]
 
 
+def test_codes_that_share_a_digit_share_what_is_learnt() -> None:
+    model = build(digit_base=4)
+    timbre, pitch, velocity = conditions()
+    read, gate = tokens()
+    plain = model.with_plain_embeddings()
+    assert "decoder.tokens.weight" in plain.state_dict() and plain.config == CONFIG
+    expected = model(timbre, pitch, velocity, read, gate)
+    torch.testing.assert_close(plain(timbre, pitch, velocity, read, gate), expected)
+    logits = model(timbre, pitch, velocity, read, gate)[0, 0, 1]
+    model.zero_grad()
+    logits[6].backward()  # the code 12 in base 4
+    (own, tables) = (parameter.grad for parameter in model.decoder.tokens.parameters())
+    assert own is not None and tables is not None
+    touched = {(int(digit), int(value)) for digit, value in tables[:, 1].abs().sum(dim=2).nonzero()}
+    assert {(0, 2), (1, 1)} <= touched
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -194,6 +212,7 @@ def test_embedding_and_heads_share_their_weights() -> None:
         ({"norm": "none"}, "norm"),
         ({"n_decoder_layers": 0}, "n_decoder_layers"),
         ({"dropout": 1.0}, "dropout"),
+        ({"digit_base": 1}, "digit_base is 1; it must be 0 or at least 2"),
     ],
 )
 def test_shapes_that_cannot_be_built_are_refused_by_name(changes: dict[str, Any], named: str) -> None:

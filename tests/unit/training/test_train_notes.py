@@ -143,6 +143,16 @@ def test_corruption_leaves_targets_and_special_tokens_alone(config: Config, tabl
     assert 0.2 < changed < 0.35
 
 
+def test_codes_that_repeat_are_asked_for_now_and_then(config: Config, table: TokenTable) -> None:
+    leading = dataclasses.replace(table, lead_frames=4)
+    every, few = make_trainer(config, leading), make_trainer(config, leading, repeat_share=0.2)
+    all_targets, targets = every.batch(3).tokens.targets, few.batch(3).tokens.targets
+    assert torch.equal(all_targets[:, :4], targets[:, :4])
+    assert torch.equal(all_targets[:, :, :2], targets[:, :, :2])
+    left = (targets != IGNORED)[:, 4:, 2:].sum() / (all_targets != IGNORED)[:, 4:, 2:].sum()
+    assert 0.1 < left < 0.3
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_quick_loss_is_the_plain_loss(config: Config, table: TokenTable, precision: str) -> None:
     trainer = make_trainer(config, table)
@@ -205,9 +215,11 @@ def test_a_store_without_training_notes_is_refused(config: Config, table: TokenT
         make_trainer(config, empty)
 
 
-def test_notes_written_together_are_those_of_the_oracle() -> None:
+@pytest.mark.parametrize("delay", [0, 1])
+def test_notes_written_together_are_those_of_the_oracle(delay: int) -> None:
     torch.manual_seed(3)
-    config = ModelConfig(codebook_size=12, n_codebooks=3, d_model=32, n_heads=2, n_kv_heads=2, max_frames=15)
+    sizes = {"codebook_size": 12, "n_codebooks": 3, "codebook_delay": delay, "max_frames": 15}
+    config = ModelConfig(**sizes, d_model=32, n_heads=2, n_kv_heads=2)
     model = NoteTransformer(config).eval()
     with torch.no_grad():
         model.decoder.heads.bias[0, config.layout.eos_id] = 1.0  # so that some end early
