@@ -69,11 +69,13 @@ class Graph:
 
 
 def draw(n_notes: int, n_frames: int) -> tuple[Tensor, Expression]:
-    """Notes of a header that comes again, whose fundamental, level and bend all move."""
-    round_of_rows = torch.randint(0, 1000, (n_notes, N_ROWS, CONFIG.n_header_books))
-    header = round_of_rows.repeat(1, -(-n_frames // N_ROWS), 1)[:, :n_frames]
-    header[:, 1::N_ROWS, -1] = 480  # loudness: 10 dB
-    header[:, 3::N_ROWS, -1] = 2  # template
+    """Notes of a header that changes now and then, whose fundamental, level and bend all move."""
+    header = torch.randint(0, 1000, (n_notes, n_frames, CONFIG.n_header_books))
+    header[:, 1:2, -1] = 480  # loudness: 10 dB
+    header[:, 3:4, -1] = 2  # template
+    stays = torch.rand(header[:, N_ROWS:].shape) < 0.99
+    stays[:, :, -1] = True
+    header[:, N_ROWS:][stays] = CONFIG.codebook_size - 1
     fundamental = 300 + torch.randint(0, 4, (n_notes, n_frames, 1))
     phase = N_FINE * (torch.arange(n_frames) >= n_frames - 5).long()[None, :, None] * 2
     codes = torch.cat([fundamental, phase.expand(n_notes, -1, -1) + fundamental % N_FINE, header], dim=2)

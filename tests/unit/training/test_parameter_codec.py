@@ -83,14 +83,34 @@ def cents(hertz: float, reference: float) -> float:
     return float(1200 * np.log2(hertz / reference))
 
 
-def test_the_header_comes_again_and_again_and_the_first_rows_hold_no_sound() -> None:
+def test_the_header_comes_first_and_its_rows_hold_no_sound() -> None:
     codec = ParameterCodec(CONFIG).eval()
     codes = codec.encode_analysis(note())
     assert codes.shape == (N_ROWS + 40, 2 + CONFIG.n_header_books) == (44, codec.n_codebooks)
-    assert (codes[:, 2:] == np.tile(codes[:N_ROWS, 2:], (11, 1))).all()
+    assert (codes[:N_ROWS, 2:] < codec.hold).all() and (codes[N_ROWS:, 2:] == codec.hold).all()
     assert codes.min() >= 0 and codes.max() < codec.codebook_size
     audio = codec.decode(torch.from_numpy(codes)[None])
     assert audio.shape == (1, 40 * HOP) and codec.lead_frames == N_ROWS
+
+
+def test_a_header_stays_until_a_row_changes() -> None:
+    codec = ParameterCodec(CONFIG).eval()
+    n_books, hold = CONFIG.n_header_books, codec.hold
+    codes = torch.full((1, 11, n_books), hold)
+    codes[0, :N_ROWS] = torch.arange(N_ROWS * n_books).reshape(N_ROWS, n_books)
+    codes[0, 6, 1] = 77  # row 2
+    codes[0, 9, 0] = 88  # row 1
+    wanted = torch.zeros(11, N_ROWS * n_books, dtype=torch.int64)
+    for frame in range(11):
+        wanted[frame] = wanted[frame - 1] if frame else 0
+        given = codes[0, frame] != hold
+        wanted[frame, frame % N_ROWS * n_books :][:n_books][given] = codes[0, frame][given]
+    before, found = torch.zeros(1, N_ROWS * n_books, dtype=torch.int64), []
+    for first, end in ((0, 3), (3, 4), (4, 11)):
+        part = codec._header(codes[:, first:end], torch.arange(first, end)[None], before)
+        found.append(part[0])
+        before = part[:, -1]
+    assert torch.equal(torch.cat(found), wanted)
 
 
 def test_codes_come_back_as_the_numbers_they_stand_for() -> None:
@@ -147,7 +167,7 @@ def test_a_stream_of_any_chunks_is_the_whole_note() -> None:
     codec = ParameterCodec(CONFIG).eval()
     codec.templates.set(1, np.random.default_rng(0).normal(size=(100, 64, 2)).astype(np.float16) / 4)
     codes = torch.from_numpy(np.stack([codec.encode_analysis(note(midi=m, held=0.3)) for m in (50.2, 62.0)]))
-    codes[:, 3 + N_ROWS :: N_ROWS, -1] = 1  # the template
+    codes[:, 3, -1] = 1  # the template
     bend, level = 100 * torch.randn(codes.shape[:2]), torch.randn(codes.shape[:2])
     seed = torch.tensor([5, -6])
     whole, _ = codec.decode_chunk(codes, Expression(seed, bend, level), codec.initial_state(2))

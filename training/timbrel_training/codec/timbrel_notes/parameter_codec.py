@@ -26,7 +26,8 @@ from timbrel_training.codec.timbrel_notes.sound_source import (
 from timbrel_training.codec.timbrel_notes.templates import Templates
 
 N_ROWS = 4
-"""The header takes so many frames, and then comes again: as many frames of a note are without sound."""
+"""The header takes so many frames, a row each: as many frames of a note are without sound. Row 0 may change
+again at frame 4, 8 and so on, row 1 at the frames behind these."""
 HELD, END = 0, N_SUBFRAMES + 1
 """Codebook 1, divided by 4: the key is held; or it was let go at one of the frame's points, 1 to 5; or
 nothing sounds."""
@@ -100,6 +101,8 @@ class ParameterCodec(Codec):
         self.register_buffer("point", torch.arange(N_SUBFRAMES), persistent=False)
         self.register_buffer("share", (torch.arange(N_SUBFRAMES) + 1) / N_SUBFRAMES, persistent=False)
         self.delay_samples = self.source.delay_samples
+        self.hold = config.codebook_size - 1
+        """The code of the header's codebooks that leaves what it would change as it is."""
 
     # Encoding
 
@@ -124,11 +127,9 @@ class ParameterCodec(Codec):
         return torch.stack(rows).to(audio.device)
 
     def latents(self, codes: Tensor) -> Tensor:
-        before = torch.zeros(codes.shape[0], N_ROWS - 1, codes.shape[2] - 2, dtype=codes.dtype).to(
-            codes.device
-        )
         frame = torch.arange(codes.shape[1], device=codes.device).expand(codes.shape[:2])
-        header, _ = self._header(codes[:, :, 2:], frame, before)
+        before = torch.zeros_like(codes[:, 0, 2:]).repeat(1, N_ROWS)
+        header = self._header(codes[:, :, 2:], frame, before)
         return self.header.dequantized(header[:, :, : self.config.header.n_codes])
 
     @torch.no_grad()
@@ -137,7 +138,7 @@ class ParameterCodec(Codec):
         steps = self._fundamental_steps(note.track)
         nominal = int(np.median(steps))
         values, weights = (torch.from_numpy(part)[None] for part in (note.values, note.weights))
-        loudness = np.clip(round((note.loudest_db - LOWEST_DB) * STEPS_PER_DB), 0, self.codebook_size - 1)
+        loudness = np.clip(round((note.loudest_db - LOWEST_DB) * STEPS_PER_DB), 0, self.hold - 1)
         header = np.zeros(N_ROWS * self.config.n_header_books, dtype=np.int64)
         own = self.header.encode(values, weights, self.midi_of_step[[nominal]])[0].tolist()
         header[: len(own) + 2] = [*own, loudness, self.templates.nearest(note.features)]
@@ -147,7 +148,8 @@ class ParameterCodec(Codec):
         phase = np.where(np.arange(len(steps)) < N_ROWS + frame, HELD, point + 1)
         codes = np.zeros((len(steps), self.n_codebooks), dtype=np.int64)
         codes[:, 0], codes[:, 1] = steps // N_FINE, phase * N_FINE + steps % N_FINE
-        codes[:, 2:] = np.resize(header.reshape(N_ROWS, -1), (len(steps), self.config.n_header_books))
+        codes[:, 2:] = self.hold
+        codes[:N_ROWS, 2:] = header.reshape(N_ROWS, -1)
         return codes
 
     def _fundamental_steps(self, midi: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -166,7 +168,7 @@ class ParameterCodec(Codec):
         device = self.share.device
         whole: dict[str, Any] = {"dtype": torch.int64, "device": device}
         return {
-            "rows": torch.zeros(n_batch, N_ROWS - 1, self.config.n_header_books, **whole),
+            "header": torch.zeros(n_batch, N_ROWS * self.config.n_header_books, **whole),
             "nominal": torch.zeros(n_batch, **whole),
             "last_step": torch.zeros(n_batch, **whole),
             "released": torch.zeros(n_batch, **whole),
@@ -185,7 +187,7 @@ class ParameterCodec(Codec):
         phase = codes[:, :, 1] // N_FINE
         step = codes[:, :, 0] * N_FINE + torch.remainder(codes[:, :, 1], N_FINE)
         nominal = torch.where(begins, step[:, 0], state["nominal"])
-        header, rows = self._header(codes[:, :, 2:], frame, state["rows"])
+        header = self._header(codes[:, :, 2:], frame, state["header"])
         n_codes = self.config.header.n_codes
         parameters = self.header.decode(
             header[:, :, :n_codes], self.midi_of_step[nominal][:, None].expand(-1, n_frames)
@@ -210,24 +212,28 @@ class ParameterCodec(Codec):
             level_db=expression.level_db,
         )
         audio, after = self.source(seed, controls, source_state)
-        own = {"rows": rows, "nominal": nominal, "last_step": step[:, -1], "released": released}
+        own = {"header": header[:, -1], "nominal": nominal, "last_step": step[:, -1], "released": released}
         return audio, {**own, **after.by_name()}
 
     def silence(self) -> Tensor:
         """Returns the codes of one silent frame: int64 [K]."""
-        silence = torch.zeros(self.n_codebooks, dtype=torch.int64)
+        silence = torch.full((self.n_codebooks,), self.hold)
+        silence[0] = 0
         silence[1] = END * N_FINE
         return silence
 
-    def _header(self, codes: Tensor, frame: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the header as it is at each frame [B, T, slots], and the last rows."""
-        rows = torch.cat([before, codes], dim=1)
+    def _header(self, codes: Tensor, frame: Tensor, before: Tensor) -> Tensor:
+        """Returns the header at each frame [B, T, slots], where it was `before` [B, slots]."""
         n_frames = codes.shape[1]
-        latest = torch.stack([rows[:, k : k + n_frames] for k in range(N_ROWS)], dim=2)
-        # Of the rows seen last, oldest first, that which frame % N_ROWS says.
-        order = torch.remainder(self.row - frame[:, :, None] + N_ROWS - 1, N_ROWS)
-        ordered = torch.gather(latest, 2, order[..., None].expand(-1, -1, -1, codes.shape[2]))
-        return ordered.flatten(2), rows[:, n_frames:]
+        own_row = (torch.remainder(frame, N_ROWS)[:, :, None] == self.row)[..., None]  # [B, T, N_ROWS, 1]
+        changes = (own_row & (codes != self.hold)[:, :, None]).flatten(2)
+        given = codes[:, :, None].expand(-1, -1, N_ROWS, -1).flatten(2)
+        # The changes of each slot in a row, behind what was before; how many there were picks the latest.
+        count = torch.cumsum(changes.long(), dim=1)
+        place = torch.where(changes, count, n_frames + 1)
+        room = torch.zeros_like(given[:, :1]).expand(-1, n_frames + 1, -1)
+        latest = torch.cat([before[:, None], room], dim=1).scatter(1, place, given)
+        return torch.gather(latest, 1, count)
 
     def _time(self, phase: Tensor, frame: Tensor, point: Tensor, released: Tensor) -> tuple[NoteTime, Tensor]:
         """Returns each point's time, and the point of the release, counted from 1; 0: none yet."""
