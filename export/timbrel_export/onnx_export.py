@@ -150,13 +150,7 @@ def save_weights(module: nn.Module, path: Path, config: Mapping[str, object] | N
         if tensor.is_floating_point()
     }
     save_file(state, path, None if config is None else {CONFIG_KEY: json.dumps(config)})
-    return weights_in(module, path.name)
-
-
-def weights_in(module: nn.Module, file: str) -> WeightFile:
-    """Lists what `save_weights` of the module wrote, or will write, into the file of this name."""
-    state = module.state_dict()
-    return WeightFile(file, frozenset(name for name, tensor in state.items() if tensor.is_floating_point()))
+    return WeightFile(path.name, frozenset(state))
 
 
 def drop_unused_weights(folder: Path) -> None:

