@@ -38,9 +38,8 @@ MIN_SECONDS = 0.05
 """A recording needs as much sound: a few frames, so that an attack and what follows can be told."""
 
 PEAK = 0.1
-"""Every recording is scaled to this peak, the median of training notes: how far it was turned up says nothing of
-the instrument. Timbre encoders that take audio hear levels relative to the loudest alone; those that took codes
-were trained on notes at their own levels."""
+"""Every recording is scaled to this peak, the median of training notes: how far it was turned up says nothing
+of the instrument. Timbre encoders that take audio hear levels relative to the loudest anyway."""
 
 
 class TimbreEncoder:
@@ -58,14 +57,14 @@ class TimbreEncoder:
         """
         self._spec = bundle.manifest.codec
         self._max_seconds = longest_seconds(bundle.manifest)
-        self._session = bundle.session(
-            TIMBRE_ENCODER, options=session_options(n_threads), outputs=["timbre"]
-        )
+        self._session = bundle.session(TIMBRE_ENCODER, options=session_options(n_threads), outputs=["timbre"])
         inputs = {given.name for given in self._session.get_inputs()}
         # Bundles made before timbre encoders took audio have one that takes codes: this goes when they do.
         self._codec = CodecEncoder(bundle, n_threads) if inputs == {"codes", "n_frames"} else None
         if self._codec is None and inputs != {"audio", "n_samples"}:
-            raise BundleError(bundle.path / TIMBRE_ENCODER, f"takes {sorted(inputs)}, not audio and n_samples")
+            raise BundleError(
+                bundle.path / TIMBRE_ENCODER, f"takes {sorted(inputs)}, not audio and n_samples"
+            )
 
     def locate(
         self, audio: npt.NDArray[Any], sample_rate: int, pitch: float | None = None

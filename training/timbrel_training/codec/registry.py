@@ -49,7 +49,9 @@ def codec_from_bundle(path: Path) -> Codec:
     Raises:
         CheckpointError: no codec can be built from them.
     """
-    raise CheckpointError(f"{path}: does not say how its codec is built; name a bundle with an encoder's graph")
+    raise CheckpointError(
+        f"{path}: does not say how its codec is built; name a bundle with an encoder's graph"
+    )
 
 
 def _known() -> str:

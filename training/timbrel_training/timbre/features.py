@@ -79,4 +79,3 @@ def kept_features(
         raise CheckpointError(f"{path}: not the features of these {n_notes} notes; delete it")
     kept = np.memmap(path, record, mode="r", shape=(n_notes,))
     return NoteFeatures(kept["levels"], kept["n_frames"].astype(np.int64))
-

@@ -178,7 +178,11 @@ def _check_same_notes(table: TokenTable, notes: NoteDataset) -> None:
     """Raises TrainingError unless the table's rows are the library's notes."""
     names = [table.instruments[index] for index in table.instrument]
     same = len(notes) == table.n_notes and (notes.pitch == table.pitch).all()
-    if not (same and (notes.velocity == table.velocity).all() and names == list(map(notes.name, range(len(notes))))):
+    if not (
+        same
+        and (notes.velocity == table.velocity).all()
+        and names == list(map(notes.name, range(len(notes))))
+    ):
         raise TrainingError(
             f"{notes.path}: the tokens are not of these notes; name the library that they were made of"
         )

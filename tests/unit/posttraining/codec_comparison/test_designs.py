@@ -61,7 +61,6 @@ def test_it_is_a_codec(codec: SeanetCodec) -> None:
     assert codes.shape == (2, codec.n_frames(1000), 3) == (2, 4, 3)
     assert codes.dtype == torch.int64 and int(codes.max()) < codec.codebook_size
     assert codec.decode(codes).shape == (2, 4 * 320)
-    assert codec.latents(codes).shape == (2, 4, 16)
     assert codec.silence().shape == (3,)
 
 
