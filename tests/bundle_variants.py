@@ -1,4 +1,4 @@
-"""Copies of a bundle with other files: a timbre encoder that takes audio, or no graph of the codec's encoder."""
+"""Copies of a bundle: with a timbre encoder that takes audio, or without the codec encoder's graph."""
 
 from __future__ import annotations
 

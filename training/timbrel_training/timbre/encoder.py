@@ -32,7 +32,7 @@ class TimbreEncoderConfig:
     """Where the bands begin."""
     highest_hertz: float = 16_000.0
     """Where they end, or at half the sample rate where that is lower."""
-    range_db: float = 80.0
+    range_db: float = 70.0
     """Levels further than this below a note's loudest one are taken to be as far: nobody hears them."""
     patch_frames: int = 5
     """Frames per patch: some tenth of a second, short enough for an attack to have one of its own."""

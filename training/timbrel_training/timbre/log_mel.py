@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from timbrel_training.codec.timbrel_notes.analysis import gather_matrix
 
-SILENCE_DB = -120.0
+SILENCE_DB = -150.0
 """The level of silence; 0 dB is a sine of amplitude 1 within one bin of the transform."""
 HOPS_PER_WINDOW = 1.5
 """A window is the shortest power of two in samples that spans so many hops."""
