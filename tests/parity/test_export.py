@@ -21,6 +21,7 @@ from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig, NoteTransformer
+from timbrel_training.timbre.encoder import TimbreEncoder
 
 Export = Callable[..., pb.Manifest]
 Alter = Callable[[Path], None]
@@ -206,12 +207,16 @@ def test_an_older_bundle_is_replaced_and_nothing_else(
     assert (other / "precious.txt").read_text() == "keep"
 
 
-def test_parts_that_do_not_belong_together_are_refused(export: Export, tiny: Any, tmp_path: Path) -> None:
+def test_parts_that_do_not_belong_together_are_refused(
+    export: Export, tiny: Any, recipe: ModuleType, tmp_path: Path
+) -> None:
     stranger = NoteTransformer(replace(tiny.model.config, n_codebooks=5))
     with pytest.raises(ExportError, match="n_codebooks = 5"):
         export(model=stranger)
     with pytest.raises(ExportError, match="head_dim is 12"):
         export(model=NoteTransformer(replace(tiny.model.config, head_dim=12)))
+    with pytest.raises(ExportError, match="hears audio at 44100 Hz, the codec's is at 16000 Hz"):
+        export(timbre_encoder=TimbreEncoder(recipe.TIMBRE, 44_100))
     with pytest.raises(ExportError, match="no sample notes"):
         export(sample_notes=[])
     assert list(tmp_path.iterdir()) == []

@@ -44,11 +44,14 @@ class TimbreTrainingConfig:
     """Weight of instrument classification, rising from 0."""
     adversary_weight: float = 0.02
     """Weight of pitch and velocity read through gradient reversal; more makes the map restless."""
+    shift_bands: int = 3
+    """A note's spectrum is moved by up to so many bands either way, at random: so that none is known by its
+    pitch, and the map finds an instrument at pitches that it was not trained on too."""
     margin: float = 0.0
     """Distance from which on instruments leave each other alone; 0: 1.6 / sqrt(n_instruments)."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, batch_size=2, margin=0)
+        check_at_least(self, batch_size=2, margin=0, shift_bands=0)
 
 
 class TimbreDecoder(nn.Module):

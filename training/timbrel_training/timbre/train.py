@@ -64,7 +64,7 @@ class TimbreTrainer:
         self._fit_normalisation()
 
     def batch(self, step: int) -> TimbreBatch:
-        """Draws random training notes; half of them cropped to a random shorter length.
+        """Draws random training notes, moved by some bands; half of them cropped to a random shorter length.
 
         A crop is what the encoder would hear of a recording cut there: no frame looks ahead.
         """
@@ -74,8 +74,9 @@ class TimbreTrainer:
         lengths = self.features.n_frames[rows]
         shorter = generator.integers(SHORTEST_CROP, config.encoder.n_frames + 1, len(rows))
         lengths = np.where(generator.random(len(rows)) < 0.5, np.minimum(lengths, shorter), lengths)
+        moves = generator.integers(-config.shift_bands, config.shift_bands + 1, len(rows))
         return TimbreBatch(
-            levels=self._tensor(self.features.levels[rows]),
+            levels=self._tensor(_moved(self.features.levels[rows], moves)),
             n_frames=self._tensor(lengths),
             instrument=self._tensor(table.instrument[rows]),
             pitch=self._tensor(table.pitch[rows]),
@@ -153,6 +154,12 @@ def train_timbre(
     save_weights(out_dir, ENCODER, encoder, description)
     write_map(out_dir, TimbreMap.from_points(points, table), points, table)
     return figures
+
+
+def _moved(levels: NDArray[np.float16], moves: NDArray[np.int64]) -> NDArray[np.float16]:
+    """Moves levels [B, F, n_bands] up by so many bands each, int64 [B]; bands at the edges come again."""
+    source = np.arange(levels.shape[2]) - moves[:, None]
+    return np.take_along_axis(levels, source.clip(0, levels.shape[2] - 1)[:, None], axis=2)
 
 
 def features_key(encoder: TimbreEncoder, notes: NoteDataset) -> str:
