@@ -74,7 +74,7 @@ class TimbreEncoder:
         Args:
             audio: [samples] or [samples, channels], at any level, with or without silence before and after.
             sample_rate: its samples per second.
-            pitch: MIDI note number, fractions allowed, where it is known: a hint, which only older bundles go by.
+            pitch: MIDI note number, fractions allowed, where known: a hint, for older bundles alone.
 
         Raises:
             AudioError: of another shape, not finite, silent or too short (see `prepare_recording`).

@@ -72,7 +72,9 @@ class LogMel(nn.Module):
         padded = torch.cat([zeros[:, :before], audio, zeros], dim=1)[:, : before + all_frames]
         present = torch.arange(before + all_frames, device=audio.device) < (n_samples + before)[:, None]
         framed = torch.where(present, padded, 0.0).unfold(1, length, hop) * self.window
-        return 10.0 * torch.log10(self._power(framed) @ self.bands + 10.0 ** (SILENCE_DB / 10.0))
+        power = self._power(framed) @ self.bands
+        # Not a sum with the least power, which exporters take for a sum with 0.
+        return 10.0 * torch.log10(power.clamp(min=10.0 ** (SILENCE_DB / 10.0)))
 
     def _power(self, framed: Tensor) -> Tensor:
         """Returns the power [B, F, n / 2] of each frequency of frames [B, F, n]."""
