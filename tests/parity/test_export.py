@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import CODEC_ENCODER
 from timbrel_bundle.weights import source_of
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
@@ -190,6 +192,18 @@ def test_what_agrees_is_written(
     assert 0 < manifest.parity.max_audio_difference < 1e-3
     assert manifest.model.max_positions == tiny.model.config.max_positions
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_a_codec_whose_encoder_is_no_graph_ships_without_it(
+    export: Export, tamper: Callable[[Alter], None], tiny: Any, tmp_path: Path
+) -> None:
+    tamper(lambda folder: (folder / CODEC_ENCODER).unlink())
+    codec = copy.deepcopy(tiny.codec)
+    codec.has_encoder_graph = False
+    export(codec=codec)
+    bundle = Bundle.open(tmp_path / "bundle")
+    bundle.require()
+    assert CODEC_ENCODER not in bundle and CODEC_ENCODER in tiny.bundle
 
 
 def test_an_older_bundle_is_replaced_and_nothing_else(
