@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,14 +13,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from tqdm import tqdm
 
 from timbrel_training.errors import CheckpointError
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.timbre.encoder import TimbreEncoder
 
 Levels = NDArray[np.float16]
 """[T, n_bands] in dB, of a note's first frames; T is 0 where there is nothing to hear."""
 FILE_VERSION = 1
 """Raise it when levels are computed in another way."""
+BATCH = 16
+"""Notes whose levels are computed at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +52,31 @@ def levels_of(encoder: TimbreEncoder, notes: list[NDArray[np.float32]]) -> list[
     n_samples = torch.tensor([min(len(note), longest) for note in notes], device=device)
     levels = log_mel(torch.from_numpy(audio).to(device), n_samples).half().cpu().numpy()
     return [row[:n] for row, n in zip(levels, log_mel.count(n_samples).tolist(), strict=True)]
+
+
+def features_key(encoder: TimbreEncoder, notes: NoteDataset) -> str:
+    """Names what an encoder hears of a library by 16 hexadecimal digits; other notes have another name."""
+    config = encoder.config
+    levels = (config.frame_rate, config.n_frames, config.n_bands, config.lowest_hertz, config.highest_hertz)
+    digest = hashlib.sha256(json.dumps([FILE_VERSION, levels, notes.header], sort_keys=True).encode())
+    digest.update(notes.index.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def library_features(folder: Path, encoder: TimbreEncoder, notes: NoteDataset) -> NoteFeatures:
+    """Returns the levels of a library's notes, kept in `folder`; see `kept_features`."""
+    longest = encoder.log_mel.n_frames * encoder.log_mel.hop_length
+
+    def compute(done: int) -> Iterator[Levels]:
+        with tqdm(desc="features", total=len(notes), initial=done, dynamic_ncols=True) as shown:
+            for first in range(done, len(notes), BATCH):
+                rows = range(first, min(first + BATCH, len(notes)))
+                yield from levels_of(encoder, [notes.audio(row, 0, longest) for row in rows])
+                shown.update(len(rows))
+
+    return kept_features(
+        folder / f"features-{features_key(encoder, notes)}.f16", encoder, len(notes), compute
+    )
 
 
 def kept_features(

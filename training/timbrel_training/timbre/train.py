@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
 from timbrel_training.errors import CheckpointError, TrainingError
@@ -22,7 +18,7 @@ from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
-from timbrel_training.timbre.features import FILE_VERSION, Levels, kept_features, levels_of
+from timbrel_training.timbre.features import features_key, library_features
 from timbrel_training.timbre.map import ENCODER, MapFigures, TimbreMap, measure, write_map
 from timbrel_training.timbre.model import TimbreBatch, TimbreModel, TimbreTrainingConfig
 from timbrel_training.tokens.table import TokenTable, require_training_notes
@@ -31,8 +27,6 @@ SHORTEST_CROP = 15
 """Frames: recordings shown to `locate` may be this short, so training sees such crops too."""
 EMBED_BATCH = 512
 """Notes located at once after training."""
-HEAR_BATCH = 16
-"""Notes whose features are computed at once."""
 
 
 class TimbreTrainer:
@@ -55,10 +49,7 @@ class TimbreTrainer:
         _, families = np.unique(np.array(table.families), return_inverse=True)
         torch.manual_seed(config.loop.seed)
         self.model = TimbreModel(config, notes.sample_rate, families.astype(np.int64)).to(device)
-        self.features_key = features_key(self.model.encoder, notes)
-        path = out_dir / f"features-{self.features_key}.f16"
-        hear = functools.partial(_hear, self.model.encoder, notes)
-        self.features = kept_features(path, self.model.encoder, len(notes), hear)
+        self.features = library_features(out_dir, self.model.encoder, notes)
         frames = (table.held_frames - table.lead_frames) * (config.encoder.frame_rate / table.frame_rate)
         self._held_frames = np.maximum(frames, 1).astype(np.float32)
         self._fit_normalisation()
@@ -129,7 +120,7 @@ def train_timbre(
     trainer = TimbreTrainer(config, table, notes, out_dir, device)
     fields = dataclasses.asdict(config)
     del fields["loop"]
-    identity = {"timbre": fields, "features": trainer.features_key}
+    identity = {"timbre": fields, "features": features_key(trainer.model.encoder, notes)}
     loop = Loop(
         config.loop,
         trainer.model,
@@ -160,25 +151,6 @@ def _moved(levels: NDArray[np.float16], moves: NDArray[np.int64]) -> NDArray[np.
     """Moves levels [B, F, n_bands] up by so many bands each, int64 [B]; bands at the edges come again."""
     source = np.arange(levels.shape[2]) - moves[:, None]
     return np.take_along_axis(levels, source.clip(0, levels.shape[2] - 1)[:, None], axis=2)
-
-
-def features_key(encoder: TimbreEncoder, notes: NoteDataset) -> str:
-    """Names the features of a library by 16 hexadecimal digits: other notes or other levels have another."""
-    config = encoder.config
-    levels = (config.frame_rate, config.n_frames, config.n_bands, config.lowest_hertz, config.highest_hertz)
-    digest = hashlib.sha256(json.dumps([FILE_VERSION, levels, notes.header], sort_keys=True).encode())
-    digest.update(notes.index.tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _hear(encoder: TimbreEncoder, notes: NoteDataset, done: int) -> Iterator[Levels]:
-    """Computes the levels of the notes from this one on."""
-    longest = encoder.log_mel.n_frames * encoder.log_mel.hop_length
-    with tqdm(desc="features", total=len(notes), initial=done, dynamic_ncols=True) as shown:
-        for first in range(done, len(notes), HEAR_BATCH):
-            rows = range(first, min(first + HEAR_BATCH, len(notes)))
-            yield from levels_of(encoder, [notes.audio(row, 0, longest) for row in rows])
-            shown.update(len(rows))
 
 
 def _check_same_notes(table: TokenTable, notes: NoteDataset) -> None:

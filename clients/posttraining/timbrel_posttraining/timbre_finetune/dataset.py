@@ -26,8 +26,8 @@ from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.encoder import TimbreEncoder
-from timbrel_training.timbre.features import Levels, NoteFeatures, kept_features, levels_of
-from timbrel_training.timbre.train import features_key, load_encoder
+from timbrel_training.timbre.features import Levels, NoteFeatures, features_key, kept_features, levels_of
+from timbrel_training.timbre.train import load_encoder
 
 NO_INSTRUMENT = -1
 """Stands for the instrument of a note from between instruments."""
