@@ -21,7 +21,7 @@ from timbrel_training.timbre.features import Levels, kept_features, levels_of
 from timbrel_training.timbre.log_mel import LogMel
 from timbrel_training.timbre.map import TimbreMap, measure, read_map
 from timbrel_training.timbre.model import TimbreDecoder
-from timbrel_training.timbre.train import load_encoder, train_timbre
+from timbrel_training.timbre.train import TimbreTrainer, load_encoder, train_timbre
 from timbrel_training.tokens.table import TokenTable
 
 CONFIG = TimbreEncoderConfig(n_frames=20, patch_frames=5, n_bands=32, width=16, n_layers=2, n_heads=2)
@@ -218,6 +218,30 @@ def test_interrupted_training_of_the_map_ends_with_the_same_map(
     assert features.stat().st_mtime_ns == before  # computed once
     for name in ("timbre_encoder.safetensors", "note_timbres.npy", "timbre_map.json"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+
+
+def test_batches_are_notes_moved_by_some_bands_and_half_of_them_cropped(
+    tmp_path: Path, library_table: TokenTable, library_dir: Path
+) -> None:
+    config = load_config("tiny", ["timbre.shift_bands=2", "timbre.batch_size=40"]).timbre
+    trainer = TimbreTrainer(config, library_table, NoteDataset(library_dir), tmp_path, CPU)
+    batch, kept, moves = trainer.batch(3), trainer.features, set()
+    n_cropped = 0
+    for levels, n_frames, pitch, velocity in zip(
+        batch.levels.numpy(), batch.n_frames, batch.pitch, batch.velocity, strict=True
+    ):
+        alike = (library_table.pitch == int(pitch)) & (library_table.velocity == int(velocity))
+        (row, move), *_ = [
+            (row, move)
+            for row in np.flatnonzero(alike & (library_table.split == Split.TRAIN))
+            for move in range(-2, 3)
+            if np.array_equal(np.roll(kept.levels[row], move, axis=1)[:, 2:-2], levels[:, 2:-2])
+        ]
+        moves.add(move)
+        n_cropped += int(n_frames < kept.n_frames[row])
+        assert n_frames <= kept.n_frames[row]
+    assert moves == {-2, -1, 0, 1, 2} and 0 < n_cropped < 30
+    assert torch.equal(trainer.batch(3).levels, batch.levels)
 
 
 def test_notes_that_are_not_the_table_s_are_refused(
