@@ -44,7 +44,7 @@ class TimbreTrainingConfig:
     """Weight of instrument classification, rising from 0."""
     adversary_weight: float = 0.02
     """Weight of pitch and velocity read through gradient reversal; more makes the map restless."""
-    shift_bands: int = 3
+    shift_bands: int = 2
     """A note's spectrum is moved by up to so many bands either way, at random: so that none is known by its
     pitch, and the map finds an instrument at pitches that it was not trained on too."""
     margin: float = 0.0
