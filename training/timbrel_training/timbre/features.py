@@ -1,4 +1,4 @@
-"""What the timbre encoder hears of many notes, computed once and kept in a file to train from."""
+"""The features of stage 1: what the timbre encoder hears of many notes, computed once and kept in a file."""
 
 from __future__ import annotations
 
