@@ -63,10 +63,10 @@ pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a 
 	$(TIMBREL) train codec --config $(CONFIG) --notes $(RUN)/notes --out $(RUN)/codec
 	[ -e $(RUN)/tokens.bin ] || $(TIMBREL) train tokens --notes $(RUN)/notes --codec $(RUN)/codec --out $(RUN)/tokens.bin
 	$(TIMBREL) train refine --config $(CONFIG) --codec $(RUN)/codec --notes $(RUN)/notes --tokens $(RUN)/tokens.bin --out $(RUN)/refined
-	$(TIMBREL) train timbre --config $(CONFIG) --tokens $(RUN)/tokens.bin --codec $(RUN)/refined --out $(RUN)/timbre
+	$(TIMBREL) train timbre --config $(CONFIG) --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --out $(RUN)/timbre
 	$(TIMBREL) train model --config $(CONFIG) --tokens $(RUN)/tokens.bin --timbre $(RUN)/timbre --out $(RUN)/model
 	$(EXPORT) --timbre $(RUN)/timbre
-	$(TIMBREL) train hearing --config $(CONFIG) --bundle $(RUN)/bundle --notes $(RUN)/notes --timbre $(RUN)/timbre --codec $(RUN)/refined --out $(RUN)/hearing
+	$(TIMBREL) train hearing --config $(CONFIG) --bundle $(RUN)/bundle --notes $(RUN)/notes --timbre $(RUN)/timbre --out $(RUN)/hearing
 	$(EXPORT) --timbre $(RUN)/hearing
 	$(TIMBREL) train evaluate --bundle $(RUN)/bundle --notes $(RUN)/notes --count $(COUNT) --out $(RUN)/evaluation
 	$(TIMBREL) train card --bundle $(RUN)/bundle --evaluation $(RUN)/evaluation

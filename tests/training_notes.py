@@ -1,4 +1,4 @@
-"""Synthetic notes: tokenised ones with a codec without audio, and a library of the tiny bundle's names."""
+"""Synthetic notes: tokenised ones without audio, and a library of the tiny bundle's names, tokenised too."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
-from timbrel_training.codec.interface import Codec
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.notes.synthetic import SyntheticSource
@@ -20,37 +18,6 @@ N_CODEBOOKS = 3
 CODEBOOK_SIZE = 16
 INSTRUMENTS = ("Grand Piano", "Violin", "Flute", "Trumpet")
 """On the tiny bundle's map."""
-
-
-class LatentsOnlyCodec(Codec):
-    """A codec whose latents are looked up; it knows no audio."""
-
-    id = "latents-only"
-    sample_rate = 24_000
-    hop_length = 480
-    n_codebooks = N_CODEBOOKS
-    codebook_size = CODEBOOK_SIZE
-    latent_dim = 8
-
-    def __init__(self) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        shape = (N_CODEBOOKS, CODEBOOK_SIZE, self.latent_dim)
-        self.register_buffer("books", torch.randn(shape, generator=generator))
-
-    def encode(
-        self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
-    ) -> Tensor:
-        raise NotImplementedError
-
-    def decode(self, codes: Tensor, *_: Tensor | None, **__: Tensor | None) -> Tensor:
-        raise NotImplementedError
-
-    def latents(self, codes: Tensor) -> Tensor:
-        return torch.stack([self.books[q][codes[:, :, q]] for q in range(N_CODEBOOKS)]).sum(dim=0)
-
-    def silence(self) -> Tensor:
-        return torch.zeros(N_CODEBOOKS, dtype=torch.int64)
 
 
 def make_table(n_instruments: int = 4, per_instrument: int = 40, seed: int = 0) -> TokenTable:
@@ -90,12 +57,6 @@ def table() -> TokenTable:
     return make_table()
 
 
-@pytest.fixture
-def latents_codec() -> LatentsOnlyCodec:
-    """Its codes fit `table`."""
-    return LatentsOnlyCodec()
-
-
 class NamedSource(SyntheticSource):
     """Synthetic notes under the names that the tiny bundle's map has."""
 
@@ -110,3 +71,24 @@ def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = NamedSource(pitches=range(57, 65), n_draws=6, sample_rate=16_000, max_held=1.0)
     render_dataset(source, path, jobs=1, rule=SplitRule(cell_fraction=0.25))
     return path
+
+
+@pytest.fixture
+def library_table(library_dir: Path) -> TokenTable:
+    """What tokens say of the library's notes; their codes are made up."""
+    notes = NoteDataset(library_dir)
+    generator = np.random.default_rng(0)
+    return from_notes(
+        [
+            generator.integers(0, CODEBOOK_SIZE, (20, N_CODEBOOKS)).astype(np.uint16)
+            for _ in range(len(notes))
+        ],
+        instrument=notes.instrument.tolist(),
+        pitch=notes.pitch.tolist(),
+        velocity=notes.velocity.tolist(),
+        held_frames=np.ceil(50.0 * notes.held_seconds).tolist(),
+        split=notes.split.tolist(),
+        instruments=list(zip(notes.instruments, notes.instrument_families, strict=True)),
+        codebook_size=CODEBOOK_SIZE,
+        frame_rate=50.0,
+    )

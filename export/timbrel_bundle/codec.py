@@ -322,7 +322,7 @@ def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> 
 
 
 class CodecEncoder:
-    """Turns audio into codes. Safe to share between threads."""
+    """Turns audio into codes, where the bundle has the graph. Safe to share between threads."""
 
     def __init__(self, bundle: Bundle, n_threads: int = 0) -> None:
         """Loads the encoder's graph; arguments and errors are those of `CodecDecoder`."""
@@ -345,13 +345,22 @@ class CodecEncoder:
             AudioError: the audio is empty, not mono or not finite.
             ValueError: the pitch is not a number of 0..127.
         """
-        if pitch is not None and not 0 < pitch <= 127:
-            raise ValueError(f"pitch {pitch} is not a MIDI note number above 0 and up to 127")
+        hint = np.array([pitch_hint(pitch)], dtype=np.float32)
         samples = resample(checked_mono(audio), sample_rate, self.spec.sample_rate)
-        hint = PITCH_UNKNOWN if pitch is None else pitch
-        feeds = {"audio": samples[None], "pitch": np.array([hint], dtype=np.float32)}
+        feeds = {"audio": samples[None], "pitch": hint}
         (codes,) = self._session.run(["codes"], feeds)
         return np.asarray(codes[0], dtype=np.uint16)
+
+
+def pitch_hint(pitch: float | None) -> float:
+    """The pitch as the encoder's graph takes it, None as PITCH_UNKNOWN.
+
+    Raises:
+        ValueError: it is not a number above 0 and up to 127.
+    """
+    if pitch is not None and not 0 < pitch <= 127:
+        raise ValueError(f"pitch {pitch} is not a MIDI note number above 0 and up to 127")
+    return PITCH_UNKNOWN if pitch is None else pitch
 
 
 def frame_cents(cents: Cents, spec: pb.CodecSpec, first: int, n_frames: int) -> npt.NDArray[np.float32]:

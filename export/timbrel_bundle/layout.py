@@ -25,6 +25,8 @@ DECODER_STEP_PORTABLE = "decoder_step_portable.onnx"
 """The same as DECODER_STEP in standard operators (TensorScatter and Attention, opset 24)."""
 
 CODEC_ENCODER = "codec_encoder.onnx"
+"""Only where the codec's encoder can be a graph."""
+
 CODEC_DECODER = "codec_decoder.onnx"
 TIMBRE_ENCODER = "timbre_encoder.onnx"
 

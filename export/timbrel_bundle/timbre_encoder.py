@@ -1,6 +1,6 @@
 """Recordings of one note: brought to what the timbre encoder was trained on, and located on the timbre map.
 
-Recordings are folded to mono, trimmed and scaled, as training notes are. The graphs run on the CPU.
+Recordings are folded to mono, trimmed and scaled to one peak. The graphs run on the CPU.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from timbrel_bundle.audio import checked_rate, resample
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import Audio, CodecEncoder, Codes
-from timbrel_bundle.errors import AudioError
+from timbrel_bundle.codec import Audio, CodecEncoder, pitch_hint
+from timbrel_bundle.errors import AudioError, BundleError
 from timbrel_bundle.layout import TIMBRE_ENCODER
 from timbrel_bundle.manifest import heard_seconds
 from timbrel_bundle.runtime import session_options
@@ -38,32 +38,33 @@ MIN_SECONDS = 0.05
 """A recording needs as much sound: a few frames, so that an attack and what follows can be told."""
 
 PEAK = 0.1
-"""Every recording is scaled to this peak, the median of training notes. The encoder takes level for a part of
-the timbre, and how far a recording was turned up says nothing of the instrument: left 12 dB louder or softer,
-86 % of training notes lie nearest to their own instrument, scaled to one peak 93 %, as at their own level."""
+"""Every recording is scaled to this peak, the median of training notes: how far it was turned up says nothing
+of the instrument. Timbre encoders that take audio hear levels relative to the loudest anyway."""
 
 
 class TimbreEncoder:
     """Says where on the timbre map a recording lies. Safe to share between threads."""
 
     def __init__(self, bundle: Bundle, n_threads: int = 0) -> None:
-        """Loads the graphs of the codec's encoder and of the timbre encoder.
+        """Loads the graph of the timbre encoder.
 
         Args:
             n_threads: threads within an operator; 0 lets onnxruntime take one per core.
 
         Raises:
-            BundleError: a graph or its weights are missing, damaged or do not fit the manifest.
+            BundleError: the graph or its weights are missing, damaged or do not fit the manifest.
             RuntimeMissingError: onnxruntime is not installed.
         """
-        self._codec = CodecEncoder(bundle, n_threads)
+        self._spec = bundle.manifest.codec
         self._max_seconds = longest_seconds(bundle.manifest)
-        self._session = bundle.session(
-            TIMBRE_ENCODER,
-            options=session_options(n_threads),
-            inputs=["codes", "n_frames"],
-            outputs=["timbre"],
-        )
+        self._session = bundle.session(TIMBRE_ENCODER, options=session_options(n_threads), outputs=["timbre"])
+        inputs = {given.name for given in self._session.get_inputs()}
+        # Bundles made before timbre encoders took audio have one that takes codes: this goes when they do.
+        self._codec = CodecEncoder(bundle, n_threads) if inputs == {"codes", "n_frames"} else None
+        if self._codec is None and inputs != {"audio", "n_samples"}:
+            raise BundleError(
+                bundle.path / TIMBRE_ENCODER, f"takes {sorted(inputs)}, not audio and n_samples"
+            )
 
     def locate(
         self, audio: npt.NDArray[Any], sample_rate: int, pitch: float | None = None
@@ -73,23 +74,21 @@ class TimbreEncoder:
         Args:
             audio: [samples] or [samples, channels], at any level, with or without silence before and after.
             sample_rate: its samples per second.
-            pitch: MIDI note number, fractions allowed, where it is known: a hint.
+            pitch: MIDI note number, fractions allowed, where known: a hint, for older bundles alone.
 
         Raises:
             AudioError: of another shape, not finite, silent or too short (see `prepare_recording`).
             ValueError: the pitch is not a number above 0 and up to 127.
         """
-        codes = self.encode(audio, sample_rate, pitch)
-        feeds = {"codes": codes.astype(np.int64)[None], "n_frames": np.array([len(codes)], dtype=np.int64)}
+        hint = pitch_hint(pitch)
+        sound = prepare_recording(audio, sample_rate, self._spec, self._max_seconds)
+        feeds: dict[str, npt.NDArray[Any]] = {"audio": sound[None], "n_samples": np.array([len(sound)])}
+        if self._codec is not None:
+            codes = self._codec.encode(sound, self._spec.sample_rate, hint or None).astype(np.int64)
+            feeds = {"codes": codes[None], "n_frames": np.array([len(codes)])}
         (timbre,) = self._session.run(["timbre"], feeds)
         x, y = (float(value) for value in timbre[0])
         return x, y
-
-    def encode(self, audio: npt.NDArray[Any], sample_rate: int, pitch: float | None = None) -> Codes:
-        """Codes uint16 [T, K] of the sound alone, by which `locate` goes; arguments and errors are its."""
-        spec = self._codec.spec
-        sound = prepare_recording(audio, sample_rate, spec, self._max_seconds)
-        return self._codec.encode(sound, spec.sample_rate, pitch)
 
 
 def prepare_recording(

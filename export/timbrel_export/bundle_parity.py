@@ -9,7 +9,6 @@ import numpy as np
 import onnxruntime as ort
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
@@ -22,6 +21,7 @@ from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
+from timbrel_training.timbre.encoder import TimbreEncoder
 
 DECODE_GRAPHS = {
     layout.DECODER_STEP: (layout.CONDITION_ENCODER, FLOAT, FLOAT),
@@ -47,7 +47,7 @@ def check_bundle(
     bundle: Bundle,
     model: NoteTransformer,
     codec: Codec,
-    timbre_encoder: nn.Module,
+    timbre_encoder: TimbreEncoder,
     notes: Sequence[SampleNote],
 ) -> pb.ParityReport:
     """Compares every graph of a bundle with the module it was made from.
@@ -125,7 +125,7 @@ def _check(bundle: Bundle, graph: str, model: NoteTransformer, notes: Sequence[S
 
 
 def _check_codec(
-    bundle: Bundle, codec: Codec, timbre_encoder: nn.Module, notes: Sequence[SampleNote]
+    bundle: Bundle, codec: Codec, timbre_encoder: TimbreEncoder, notes: Sequence[SampleNote]
 ) -> float:
     spec = bundle.manifest.codec
     codes = [note.codes for note in notes]
@@ -133,12 +133,15 @@ def _check_codec(
         layout.CODEC_DECODER, bundle.session(layout.CODEC_DECODER), interface.codec_decoder_interface(spec)
     )
     difference = compare_codec_decoder(codec, bundle, codes)
-    encoder = bundle.session(layout.CODEC_ENCODER)
-    check_interface(layout.CODEC_ENCODER, encoder, interface.codec_encoder_interface(spec))
-    compare_codec_encoder(codec, encoder, codes)
+    if codec.has_encoder_graph:
+        encoder = bundle.session(layout.CODEC_ENCODER)
+        check_interface(layout.CODEC_ENCODER, encoder, interface.codec_encoder_interface(spec))
+        compare_codec_encoder(codec, encoder, codes)
     timbre = bundle.session(layout.TIMBRE_ENCODER)
-    check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface(spec))
-    compare_timbre_encoder(codec, timbre_encoder, timbre, codes)
+    check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface())
+    with torch.no_grad():
+        audio = [codec.decode(torch.from_numpy(each.astype(np.int64))[None])[0].numpy() for each in codes]
+    compare_timbre_encoder(timbre_encoder, timbre, audio)
     return difference
 
 
@@ -208,19 +211,19 @@ def compare_codec_encoder(
 
 @torch.no_grad()
 def compare_timbre_encoder(
-    codec: Codec, encoder: nn.Module, session: ort.InferenceSession, notes: Sequence[NDArray[np.uint16]]
+    encoder: TimbreEncoder, session: ort.InferenceSession, notes: Sequence[NDArray[np.float32]]
 ) -> float:
-    """Largest difference of any point, all notes in one batch, padded.
+    """Largest difference of any point, all notes, audio [S] each, in one batch, padded.
 
     Raises:
         ParityError: it exceeds MAX_TIMBRE_DIFFERENCE.
     """
-    n_frames = np.array([len(codes) for codes in notes])
-    padded = np.zeros((len(notes), n_frames.max(), notes[0].shape[1]), dtype=np.int64)
-    for row, codes in enumerate(notes):
-        padded[row, : len(codes)] = codes
-    expected = encoder(codec.latents(torch.from_numpy(padded)), torch.from_numpy(n_frames)).numpy()
-    (found,) = session.run(["timbre"], {"codes": padded, "n_frames": n_frames})
+    n_samples = np.array([len(audio) for audio in notes])
+    padded = np.zeros((len(notes), n_samples.max()), dtype=np.float32)
+    for row, audio in zip(padded, notes, strict=True):
+        row[: len(audio)] = audio
+    expected = encoder(torch.from_numpy(padded), torch.from_numpy(n_samples)).numpy()
+    (found,) = session.run(["timbre"], {"audio": padded, "n_samples": n_samples})
     worst = float(np.abs(found - expected).max())
     if not worst <= MAX_TIMBRE_DIFFERENCE:
         raise ParityError(

@@ -1,6 +1,6 @@
-"""The ONNX graphs of any codec, and of the timbre encoder that reads its latents.
+"""The ONNX graphs that take or give audio: those of any codec, and the timbre encoder's.
 
-The codec's encoder takes whole recordings; its decoder streams and carries its state.
+Encoders take whole recordings; the codec's decoder streams and carries its state.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
-from timbrel_export.errors import ExportError
 from timbrel_export.onnx_export import WeightFile, export_program, save_graph, save_weights
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec, Expression
+from timbrel_training.timbre.encoder import TimbreEncoder
 
 
 class EncoderGraph(nn.Module):
@@ -46,61 +46,38 @@ class DecoderGraph(nn.Module):
         return audio, *after.values()
 
 
-class TimbreGraph(nn.Module):
-    """codes [B, T, K], n_frames [B] -> timbre [B, 2] in the unit disc; later frames are padding."""
-
-    def __init__(self, codec: Codec, encoder: nn.Module) -> None:
-        super().__init__()
-        self.codec = codec
-        self.encoder = encoder
-
-    def forward(self, codes: Tensor, n_frames: Tensor) -> Tensor:
-        return self.encoder(self.codec.latents(codes), n_frames)
-
-
 def export_codec(codec: Codec, directory: Path) -> pb.CodecSpec:
-    """Writes codec_encoder.onnx, codec_decoder.onnx, codec.safetensors into `directory`; describes them.
+    """Writes codec_decoder.onnx, codec.safetensors into `directory`; describes them.
 
-    The weights of `codec` must already be rounded to fp16 (`round_to_half`): the files hold them so.
-
-    Raises:
-        ExportError: the codec has no encoder's graph.
+    Where the codec's encoder can be a graph, codec_encoder.onnx too. The weights of `codec` must already be
+    rounded to fp16 (`round_to_half`): the files hold them so.
     """
-    if not codec.has_encoder_graph:
-        raise ExportError(
-            f"codec {codec.id}: trains and codes, but no bundle can hold it yet: its encoder is no graph;"
-            " train one with codec.id = 'timbrel-notes'"
-        )
     codec = copy.deepcopy(codec).eval()
     about = {"id": codec.id, "config": dataclasses.asdict(codec.config)}
     weights = save_weights(codec, directory / CODEC_WEIGHTS, about).within("codec.")
     _export_decoder(codec, directory / CODEC_DECODER, weights)
-    _export_encoder(codec, directory / CODEC_ENCODER, weights)
+    if codec.has_encoder_graph:
+        _export_encoder(codec, directory / CODEC_ENCODER, weights)
     return describe_codec(codec)
 
 
-def export_timbre_encoder(
-    codec: Codec, encoder: nn.Module, path: Path, codec_weights: WeightFile, weights: WeightFile
-) -> None:
-    """Writes the codec's latents and the stage-1 encoder as one graph.
+def export_timbre_encoder(encoder: TimbreEncoder, path: Path, weights: WeightFile) -> None:
+    """Writes the stage-1 encoder, its front end included, as one graph.
 
     Args:
-        codec: its weights rounded to fp16.
-        encoder: latents [B, T, D], n_frames [B] -> points [B, 2]; its weights rounded to fp16.
+        encoder: its weights rounded to fp16.
         path: the .onnx file.
-        codec_weights: the codec's weights.
         weights: the encoder's weights.
     """
-    batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames")
-    codes = torch.zeros(2, 7, codec.n_codebooks, dtype=torch.int64)
+    batch, samples = torch.export.Dim("batch"), torch.export.Dim("samples", min=2)
     program = export_program(
-        TimbreGraph(codec, encoder),
-        (codes, torch.tensor([7, 5])),
-        input_names=["codes", "n_frames"],
+        encoder,
+        (torch.zeros(2, 999), torch.tensor([999, 500])),
+        input_names=["audio", "n_samples"],
         output_names=["timbre"],
-        dynamic_shapes=({0: batch, 1: frames}, {0: batch}),
+        dynamic_shapes=({0: batch, 1: samples}, {0: batch}),
     )
-    save_graph(program, path, codec_weights.within("codec."), weights.within("encoder."))
+    save_graph(program, path, weights)
 
 
 def describe_codec(codec: Codec) -> pb.CodecSpec:

@@ -21,6 +21,7 @@ from timbrel_export.sample_note import SampleNote, find_cache_scales
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
+from timbrel_training.timbre.encoder import TimbreEncoder
 
 HEAD_DIM_MULTIPLE = 8
 """onnxruntime's GroupQueryAttention asks this of a head's width."""
@@ -31,7 +32,7 @@ M = TypeVar("M", bound=nn.Module)
 def export_bundle(
     model: NoteTransformer,
     codec: Codec,
-    timbre_encoder: nn.Module,
+    timbre_encoder: TimbreEncoder,
     timbre_map: pb.TimbreMap,
     training: pb.TrainingInfo,
     ranges: pb.RequestRanges,
@@ -46,7 +47,7 @@ def export_bundle(
     Args:
         model: stage 2.
         codec: whose codes the model writes.
-        timbre_encoder: stage 1: latents [B, T, latent_dim], n_frames [B] -> points [B, 2].
+        timbre_encoder: stage 1, at the codec's sample rate.
         timbre_map: the named points.
         training: how the model was trained.
         ranges: what may be asked of it.
@@ -64,7 +65,7 @@ def export_bundle(
         ParityError: a graph computes something else than its module.
     """
     out_dir = Path(out_dir)
-    _check_parts(model, codec, out_dir, sample_notes)
+    _check_parts(model, codec, timbre_encoder, out_dir, sample_notes)
     model, codec, timbre_encoder = _as_shipped(model), _as_shipped(codec), _as_shipped(timbre_encoder)
     with bundle_folder.new_bundle(out_dir) as folder:
         codec_spec = write_graphs(model, codec, timbre_encoder, sample_notes, folder)
@@ -84,7 +85,7 @@ def export_bundle(
 def write_graphs(
     model: NoteTransformer,
     codec: Codec,
-    timbre_encoder: nn.Module,
+    timbre_encoder: TimbreEncoder,
     notes: Sequence[SampleNote],
     folder: Path,
 ) -> pb.CodecSpec:
@@ -104,11 +105,8 @@ def write_graphs(
         )
         model_graphs.export_decoder_step_half(model, folder / layout.DECODER_STEP_HALF, weights)
     codec_spec = codec_graphs.export_codec(codec, folder)
-    codec_weights = onnx_export.weights_in(codec, layout.CODEC_WEIGHTS)
     timbre_weights = onnx_export.save_weights(timbre_encoder, folder / layout.TIMBRE_WEIGHTS)
-    codec_graphs.export_timbre_encoder(
-        codec, timbre_encoder, folder / layout.TIMBRE_ENCODER, codec_weights, timbre_weights
-    )
+    codec_graphs.export_timbre_encoder(timbre_encoder, folder / layout.TIMBRE_ENCODER, timbre_weights)
     # A codec without an encoder's graph is made again in PyTorch where notes are coded: all of it ships.
     onnx_export.drop_unused_weights(folder, () if codec.has_encoder_graph else [layout.CODEC_WEIGHTS])
     return codec_spec
@@ -125,7 +123,11 @@ def _as_shipped(module: M) -> M:
 
 
 def _check_parts(
-    model: NoteTransformer, codec: Codec, out_dir: Path, sample_notes: Sequence[SampleNote]
+    model: NoteTransformer,
+    codec: Codec,
+    timbre_encoder: TimbreEncoder,
+    out_dir: Path,
+    sample_notes: Sequence[SampleNote],
 ) -> None:
     for field in ("n_codebooks", "codebook_size"):
         if getattr(model.config, field) != getattr(codec, field):
@@ -133,6 +135,11 @@ def _check_parts(
                 f"the model has {field} = {getattr(model.config, field)}, "
                 f"the codec {getattr(codec, field)}: they were not trained together"
             )
+    if timbre_encoder.sample_rate != codec.sample_rate:
+        raise ExportError(
+            f"the timbre encoder hears audio at {timbre_encoder.sample_rate} Hz, the codec's is at "
+            f"{codec.sample_rate} Hz: train stage 1 on notes at the codec's rate"
+        )
     if model.config.width_per_head % HEAD_DIM_MULTIPLE:
         raise ExportError(
             f"the model's head_dim is {model.config.width_per_head}; "

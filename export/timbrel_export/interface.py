@@ -124,9 +124,9 @@ def codec_decoder_interface(codec: pb.CodecSpec) -> Interface:
     return Interface(inputs, outputs)
 
 
-def timbre_encoder_interface(codec: pb.CodecSpec) -> Interface:
+def timbre_encoder_interface() -> Interface:
     """timbre_encoder.onnx."""
-    inputs = (Port("codes", INT64, (None, None, codec.n_codebooks)), Port("n_frames", INT64, (None,)))
+    inputs = (Port("audio", FLOAT, (None, None)), Port("n_samples", INT64, (None,)))
     return Interface(inputs, (Port("timbre", FLOAT, (None, 2)),))
 
 

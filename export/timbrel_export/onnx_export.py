@@ -149,12 +149,7 @@ def save_weights(module: nn.Module, path: Path, config: Mapping[str, object] | N
         for name, tensor in module.state_dict().items()
     }
     save_file(state, path, None if config is None else {CONFIG_KEY: json.dumps(config)})
-    return weights_in(module, path.name)
-
-
-def weights_in(module: nn.Module, file: str) -> WeightFile:
-    """Lists what `save_weights` of the module wrote, or will write, into the file of this name."""
-    return WeightFile(file, frozenset(module.state_dict()))
+    return WeightFile(path.name, frozenset(state))
 
 
 def drop_unused_weights(folder: Path, whole: Collection[str] = ()) -> None:

@@ -90,9 +90,7 @@ def main(out_dir: Path) -> None:
             for name, family, x, y in INSTRUMENTS
         ]
     )
-    encoder = TimbreEncoder(TIMBRE, CODEC.latent_dim)
-    with torch.no_grad():
-        encoder.head.weight.mul_(20)
+    encoder = make_timbre_encoder()
     manifest = export_bundle(
         model, make_codec(), encoder, timbre_map, training, RANGES, out_dir, notes, name="tiny"
     )
@@ -110,6 +108,17 @@ def make_codec() -> TimbrelNotes:
         codec.decoder.envelope.bias.fill_(1.1)
         codec.decoder.noise_envelope.bias.fill_(-0.5)
     return codec
+
+
+def make_timbre_encoder() -> TimbreEncoder:
+    """A timbre encoder with random weights, whose points lie apart."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(13)
+        encoder = TimbreEncoder(TIMBRE, CODEC.sample_rate)
+        encoder.head.weight.mul_(5)
+        encoder.mean.fill_(-50.0)
+        encoder.deviation.fill_(20.0)
+    return encoder.eval()
 
 
 def train(rng: np.random.Generator) -> NoteTransformer:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 import soundfile
 import soxr
+from bundle_variants import without_codec_encoder
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -90,9 +91,31 @@ class TestClient:
         assert len(note.codes) > 0
         assert math.hypot(*client.locate(note.audio, note.sample_rate, note.pitch).timbre) <= 1.0 + 1e-6
 
-    def test_a_pitch_is_passed_on(self, client: timbrel.Client, notes: Any) -> None:
-        low, high = (client.locate(notes[0], RATE, pitch).timbre for pitch in (60, 84))
-        assert math.dist(low, high) > 1e-3
+    def test_a_pitch_is_passed_on(self, client: timbrel.Client, notes: Any, tiny_bundle: Path) -> None:
+        encoder = TimbreEncoder(Bundle.open(tiny_bundle), n_threads=1)
+        for pitch in (60, 84):
+            located = client.locate(notes[0], RATE, pitch)
+            assert math.dist(located.timbre, encoder.locate(notes[0], RATE, pitch)) < 1e-4
+
+    def test_a_codec_without_an_encoder_s_graph_needs_none(
+        self,
+        audio_bundle: Path,
+        start_server: Callable[..., Any],
+        notes: Any,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Its bundle is served and fetched, and recordings are located on it."""
+        monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+        bundle = without_codec_encoder(audio_bundle, tmp_path / "bundle")
+        encoder = TimbreEncoder(Bundle.open(bundle), n_threads=1)
+        with timbrel.Client(start_server(bundle=bundle).address) as client:
+            for note in notes:
+                located = client.locate(note, RATE)
+                assert math.dist(located.timbre, encoder.locate(note, RATE)) < 1e-4
+            assert len(client.generate(located.timbre, seconds=0.2, seed=1).audio) > 0
+        (fetched,) = (tmp_path / "cache" / "bundles").iterdir()
+        assert "codec_decoder.onnx" in {path.name for path in fetched.iterdir()}
 
     def test_many_at_once_are_each_as_alone(self, client: timbrel.Client, notes: Any) -> None:
         alone = [client.locate(note, RATE).timbre for note in notes]

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from training_notes import library_dir
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.runtime import session_options
@@ -24,6 +25,8 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.timbrel_notes import TimbrelNotes
 from timbrel_training.model import NoteTransformer
 from timbrel_training.timbre.encoder import TimbreEncoder
+
+__all__ = ["library_dir"]
 
 Alter = Callable[[Path], None]
 """Changes something in a folder of graphs and weights."""
@@ -64,17 +67,15 @@ def recipe() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def tiny(recipe: ModuleType) -> Tiny:
+def tiny(recipe: ModuleType, audio_bundle: Path) -> Tiny:
     torch.set_num_threads(1)
-    folder = DATA / "tiny_bundle"
+    folder = audio_bundle
     rng = np.random.default_rng(7)
     return Tiny(
         bundle=Bundle.open(folder),
         model=_filled(NoteTransformer(recipe.MODEL), folder / "model.safetensors"),
         codec=_filled(recipe.make_codec(), folder / "codec.safetensors"),
-        timbre_encoder=_filled(
-            TimbreEncoder(recipe.TIMBRE, recipe.CODEC.latent_dim), folder / "timbre.safetensors"
-        ),
+        timbre_encoder=_filled(recipe.make_timbre_encoder(), folder / "timbre.safetensors"),
         notes=[recipe.sample_note(rng, held) for held in (3, 11, 24)],
     )
 

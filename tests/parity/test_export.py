@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,11 +17,13 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import CODEC_ENCODER
 from timbrel_bundle.weights import source_of
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import ModelConfig, NoteTransformer
+from timbrel_training.timbre.encoder import TimbreEncoder
 
 Export = Callable[..., pb.Manifest]
 Alter = Callable[[Path], None]
@@ -191,6 +194,18 @@ def test_what_agrees_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
+def test_a_codec_whose_encoder_is_no_graph_ships_without_it(
+    export: Export, tamper: Callable[[Alter], None], tiny: Any, tmp_path: Path
+) -> None:
+    tamper(lambda folder: (folder / CODEC_ENCODER).unlink())
+    codec = copy.deepcopy(tiny.codec)
+    codec.has_encoder_graph = False
+    export(codec=codec)
+    bundle = Bundle.open(tmp_path / "bundle")
+    bundle.require()
+    assert CODEC_ENCODER not in bundle and CODEC_ENCODER in tiny.bundle
+
+
 def test_an_older_bundle_is_replaced_and_nothing_else(
     export: Export, tamper: Callable[[Alter], None], tmp_path: Path
 ) -> None:
@@ -206,12 +221,16 @@ def test_an_older_bundle_is_replaced_and_nothing_else(
     assert (other / "precious.txt").read_text() == "keep"
 
 
-def test_parts_that_do_not_belong_together_are_refused(export: Export, tiny: Any, tmp_path: Path) -> None:
+def test_parts_that_do_not_belong_together_are_refused(
+    export: Export, tiny: Any, recipe: ModuleType, tmp_path: Path
+) -> None:
     stranger = NoteTransformer(replace(tiny.model.config, n_codebooks=5))
     with pytest.raises(ExportError, match="n_codebooks = 5"):
         export(model=stranger)
     with pytest.raises(ExportError, match="head_dim is 12"):
         export(model=NoteTransformer(replace(tiny.model.config, head_dim=12)))
+    with pytest.raises(ExportError, match="hears audio at 44100 Hz, the codec's is at 16000 Hz"):
+        export(timbre_encoder=TimbreEncoder(recipe.TIMBRE, 44_100))
     with pytest.raises(ExportError, match="no sample notes"):
         export(sample_notes=[])
     assert list(tmp_path.iterdir()) == []

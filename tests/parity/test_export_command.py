@@ -36,7 +36,7 @@ def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
         {"id": "timbrel-notes", "config": dataclasses.asdict(recipe.CODEC)},
     )
     _write_tokens(runs / "tokens.bin", tiny, recipe)
-    encoder = {"encoder": dataclasses.asdict(recipe.TIMBRE), "latent_dim": recipe.CODEC.latent_dim}
+    encoder = {"encoder": dataclasses.asdict(recipe.TIMBRE), "sample_rate": recipe.CODEC.sample_rate}
     save_weights(runs / "timbre", "timbre_encoder", tiny.timbre_encoder, encoder)
     chart = TimbreMap(
         tuple(MapPoint(name, family, x, y, 36, 96) for name, family, x, y in recipe.INSTRUMENTS)

@@ -31,7 +31,7 @@ def graphs_of_the_codec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         spec: pb.CodecSpec = tiny.bundle.manifest.codec
         return spec
 
-    def take_timbre_encoder(codec: object, encoder: object, path: Path, *weights: object) -> None:
+    def take_timbre_encoder(encoder: object, path: Path, weights: object) -> None:
         shutil.copy(tiny.bundle.path / path.name, path)
 
     monkeypatch.setattr(codec_graphs, "export_codec", take_codec)

@@ -4,12 +4,11 @@ timbrel train notes --source soundfont:FILE.sf2 --out runs/notes
 timbrel train codec --notes runs/notes --out runs/codec
 timbrel train tokens --notes runs/notes --codec runs/codec --out runs/tokens.bin
 timbrel train refine --codec runs/codec --notes runs/notes --tokens runs/tokens.bin --out runs/refined
-timbrel train timbre --tokens runs/tokens.bin --codec runs/refined --out runs/timbre
+timbrel train timbre --tokens runs/tokens.bin --notes runs/notes --out runs/timbre
 timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --out runs/model
 timbrel export --model runs/model --timbre runs/timbre --codec runs/refined \\
     --tokens runs/tokens.bin --out runs/b
-timbrel train hearing --bundle runs/b --notes runs/notes --timbre runs/timbre --codec runs/refined \\
-    --out runs/hearing
+timbrel train hearing --bundle runs/b --notes runs/notes --timbre runs/timbre --out runs/hearing
 timbrel export --model runs/model --timbre runs/hearing --codec runs/refined \\
     --tokens runs/tokens.bin --out runs/b
 timbrel train evaluate --bundle runs/b --notes runs/notes --out runs/evaluation

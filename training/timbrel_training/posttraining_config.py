@@ -66,10 +66,6 @@ class TimbreFinetuneConfig:
     between_distance: float = 0.5
     """Distance that those keep from every point, in median distances between neighbouring instruments: twice
     the noise that stage 2 was trained with."""
-    hinted_share: float = 0.1
-    """Share of notes whose pitch the codec is told, as `locate` may be, somewhat off."""
-    hint_semitones: float = 0.3
-    """Standard deviation of how far off."""
     cut_share: float = 0.15
     """Share of notes that begin a little late, or end too early, as recordings do."""
     source_share: float = 0.4
@@ -89,9 +85,7 @@ class TimbreFinetuneConfig:
     """Share of the notes kept back, to see whether the encoder learns more than them."""
 
     def __post_init__(self) -> None:
-        check_shares(self, "hinted_share", "cut_share", "crop_share")
-        if self.hinted_share + self.cut_share > 1.0:
-            raise ConfigError("hinted_share and cut_share: more than 1 together")
+        check_shares(self, "cut_share", "crop_share")
         if not 0.0 < self.source_share + self.between_share < 1.0:
             raise ConfigError("source_share and between_share: expected above 0 and below 1 together")
         if not 0.0 <= self.validation_share < 1.0:
@@ -99,4 +93,4 @@ class TimbreFinetuneConfig:
         if self.softness <= 0:
             raise ConfigError(f"softness: {self.softness}, expected above 0")
         check_at_least(self, source_notes=1, own_notes=1, batch_size=1, between_notes=0, between_distance=0)
-        check_at_least(self, hint_semitones=0, name_weight=0, pull_weight=0)
+        check_at_least(self, name_weight=0, pull_weight=0)

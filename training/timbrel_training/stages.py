@@ -118,22 +118,24 @@ class RefineStage:
 
 
 class TimbreStage:
-    """`timbrel train timbre`: tokenised notes become a map of timbres."""
+    """`timbrel train timbre`: notes become a map of timbres."""
 
-    help = "stage 1: learn the map of timbres from tokenised notes"
+    help = "stage 1: learn the map of timbres from the sound of notes"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "tokens", "the token store")
-        add_folder(parser, "codec", "folder of the codec that made it")
-        add_folder(parser, "out", "folder for checkpoint, encoder and map; an unfinished one is resumed")
+        add_folder(parser, "notes", "the library that it was made of")
+        add_folder(
+            parser, "out", "folder for features, checkpoint, encoder and map; an unfinished one is resumed"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         config = config_of(args).timbre
         table = TokenTable.from_store(TokenStore(args.tokens))
-        codec = registry.load_codec(args.codec)
-        figures = train_timbre(config, table, codec, args.out, pick_device(args.device))
+        notes = NoteDataset(args.notes)
+        figures = train_timbre(config, table, notes, args.out, pick_device(args.device))
         print(f"{args.out}: {len(table.instruments)} instruments, {table.n_notes} notes")
         _print_figures(dataclasses.asdict(figures), ".3f")
         return 0

@@ -9,6 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import torch
+
 Worker = TypeVar("Worker")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,7 +30,7 @@ def results(
         make_worker: makes the worker of a process; like `method`, it can be pickled.
         method: the worker's, called with each item.
         items: to work on.
-        jobs: processes; 1 works in this one.
+        jobs: processes, one thread each; 1 works in this one.
         chunk: items handed to a process at a time.
     """
     if jobs <= 1:
@@ -48,6 +50,7 @@ _worker: Callable[[], Any]
 def _remember(make_worker: Callable[[], Any]) -> None:
     """Begins a process. Its worker is made with the first item, so that its errors reach the caller."""
     global _worker
+    torch.set_num_threads(1)
     _worker = functools.cache(make_worker)
 
 

@@ -1,20 +1,26 @@
-"""Recordings are brought to one form or refused in one line, and located on the tiny bundle's real graphs."""
+"""Recordings are brought to one form or refused in one line, and located on real graphs."""
 
 from __future__ import annotations
 
 import math
+import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 import soxr
+from bundle_variants import without_codec_encoder
+from onnx import TensorProto, helper
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
-from timbrel_bundle.errors import AudioError
+from timbrel_bundle.errors import AudioError, BundleError
+from timbrel_bundle.layout import CODEC_ENCODER, TIMBRE_ENCODER
 from timbrel_bundle.timbre_encoder import PEAK, TimbreEncoder, fold, prepare_recording
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -26,8 +32,8 @@ NEAR = 0.02
 
 
 @pytest.fixture(scope="module")
-def bundle(tiny_bundle: Path) -> Bundle:
-    return Bundle.open(tiny_bundle)
+def bundle(audio_bundle: Path) -> Bundle:
+    return Bundle.open(audio_bundle)
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +79,52 @@ def test_stereo_another_rate_and_silence_hardly_move_the_point(
         assert distance(encoder.locate(recording, 44_100), encoder.locate(note, RATE)) < NEAR
 
 
-def test_the_pitch_is_a_hint_to_the_codec(
-    encoder: TimbreEncoder, notes: list[npt.NDArray[np.float32]]
+def test_without_the_codec_s_encoder_points_are_the_same(
+    audio_bundle: Path, encoder: TimbreEncoder, notes: list[npt.NDArray[np.float32]], tmp_path: Path
 ) -> None:
-    assert distance(encoder.locate(notes[0], RATE, 60.0), encoder.locate(notes[0], RATE, 84.0)) > 1e-3
+    bundle = Bundle.open(without_codec_encoder(audio_bundle, tmp_path / "bundle"))
+    bundle.require()
+    assert CODEC_ENCODER not in bundle
+    without = TimbreEncoder(bundle, n_threads=1)
+    for note in notes:
+        assert without.locate(note, RATE, 60.0) == encoder.locate(note, RATE)
+
+
+def test_bundles_whose_timbre_encoder_takes_codes_still_locate(folder: Any) -> None:
+    """Theirs takes the means of both codebooks, of which the second is the pitch, for a point."""
+    types = {"codes": (TensorProto.INT64, ["B", "T", 2]), "n_frames": (TensorProto.INT64, ["B"])}
+    nodes = [
+        helper.make_node("Cast", ["codes"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["numbers", "axis"], ["means"], keepdims=0),
+        helper.make_node("Mul", ["means", "hundredth"], ["timbre"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, *given) for name, given in types.items()],
+        [helper.make_tensor_value_info("timbre", TensorProto.FLOAT, ["B", 2])],
+        [
+            onnx.numpy_helper.from_array(np.array([1]), "axis"),
+            onnx.numpy_helper.from_array(np.array(0.01, np.float32), "hundredth"),
+        ],
+    )
+    opset = [helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=10)
+    (folder.path / TIMBRE_ENCODER).write_bytes(model.SerializeToString())
+    folder.manifest.files.add(name=TIMBRE_ENCODER)
+    folder.save()
+    encoder, audio = TimbreEncoder(folder.open(), n_threads=1), np.full(800, 0.5, np.float32)
+    assert encoder.locate(audio, 8000, 60.0) == pytest.approx((0.01, 0.6))
+    assert encoder.locate(audio, 8000) == pytest.approx((0.01, 0.0))
+
+
+def test_a_graph_that_takes_something_else_is_refused(
+    audio_bundle: Path, rename_input: Callable[[Path, str, str], None], tmp_path: Path
+) -> None:
+    shutil.copytree(audio_bundle, tmp_path / "bundle")
+    rename_input(tmp_path / "bundle" / TIMBRE_ENCODER, "n_samples", "n_frames")
+    with pytest.raises(BundleError, match=r"takes \['audio', 'n_frames'\], not audio and n_samples"):
+        TimbreEncoder(Bundle.open(tmp_path / "bundle", verify=False), n_threads=1)
 
 
 def test_what_is_no_note_is_refused(encoder: TimbreEncoder, notes: list[npt.NDArray[np.float32]]) -> None:

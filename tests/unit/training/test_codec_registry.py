@@ -38,7 +38,6 @@ class LevelCodec(Codec):
     sample_rate = 24_000
     hop_length = 480
     n_codebooks = 1
-    latent_dim = 2
 
     def __init__(self, n_levels: int) -> None:
         super().__init__()
@@ -55,10 +54,6 @@ class LevelCodec(Codec):
 
     def decode(self, codes: Tensor, *_: Tensor | None, **__: Tensor | None) -> Tensor:
         return self.levels[codes[:, :, 0]].repeat_interleave(self.hop_length, dim=1)
-
-    def latents(self, codes: Tensor) -> Tensor:
-        level = self.levels[codes[:, :, 0]]
-        return torch.stack([level, level.square()], dim=2)
 
     def silence(self) -> Tensor:
         return torch.zeros(1, dtype=torch.int64)
@@ -111,7 +106,7 @@ def run_to_the_map(config: Path, folder: Path) -> TokenStore:
     run("notes", "--config", config, "--source", "synthetic", "--jobs", 1, "--out", notes)
     assert run("codec", "--config", config, "--notes", notes, "--out", codec) == 0
     assert run("tokens", "--notes", notes, "--codec", codec, "--out", tokens, "--jobs", 1) == 0
-    words = ("--config", config, "--tokens", tokens, "--codec", codec, "--out", folder / "timbre")
+    words = ("--config", config, "--tokens", tokens, "--notes", notes, "--out", folder / "timbre")
     assert run("timbre", *words, "--device", "cpu") == 0
     return TokenStore(tokens)
 

@@ -45,7 +45,6 @@ def test_shapes_are_those_of_the_interface(codec: EncodecCodec) -> None:
     assert codes.shape == (2, codec.n_frames(1000), 4) == (2, 4, 4)
     assert codes.dtype == torch.int64 and int(codes.max()) < codec.codebook_size
     assert codec.decode(codes).shape == (2, 4 * codec.hop_length)
-    assert codec.latents(codes).shape == (2, 4, codec.latent_dim)
     assert codec.silence().shape == (4,)
     assert codec.frame_rate == 75.0
 

@@ -1,65 +1,121 @@
-"""Stage 1: the encoder, the losses that shape the map, and a tiny training from tokens to files."""
+"""Stage 1: the encoder, the losses that shape the map, and a tiny training from notes to files."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from timbrel_training.codec.interface import Codec
 from timbrel_training.config import load_config
-from timbrel_training.errors import CheckpointError, ConfigError
+from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre import losses
-from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
+from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig, frame_mask
+from timbrel_training.timbre.features import Levels, kept_features, levels_of
+from timbrel_training.timbre.log_mel import LogMel
 from timbrel_training.timbre.map import TimbreMap, measure, read_map
 from timbrel_training.timbre.model import TimbreDecoder
-from timbrel_training.timbre.train import load_encoder, train_timbre
+from timbrel_training.timbre.train import TimbreTrainer, load_encoder, train_timbre
 from timbrel_training.tokens.table import TokenTable
 
-CONFIG = TimbreEncoderConfig(n_frames=20, patch_frames=5, width=16, n_layers=2, n_heads=2)
+CONFIG = TimbreEncoderConfig(n_frames=20, patch_frames=5, n_bands=32, width=16, n_layers=2, n_heads=2)
+RATE = 16_000
+HOP = 427
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(params=["patches", "strided"])
 def encoder(request: pytest.FixtureRequest) -> TimbreEncoder:
     torch.manual_seed(0)
-    made = TimbreEncoder(dataclasses.replace(CONFIG, trunk=request.param), latent_dim=6)
+    made = TimbreEncoder(dataclasses.replace(CONFIG, trunk=request.param), RATE)
     torch.nn.init.normal_(made.head.weight)  # as if trained: points all over the plane
+    made.mean.fill_(-50.0)
+    made.deviation.fill_(20.0)
     return made.eval()
 
 
+def tones(n_notes: int, n_samples: int) -> torch.Tensor:
+    """Decaying tones [B, S] of random pitches, with some noise."""
+    t = torch.arange(n_samples) / RATE
+    hertz = 110 * 2 ** (3 * torch.rand(n_notes, 1))
+    return 0.3 * torch.exp(-2 * t) * torch.sin(2 * torch.pi * hertz * t) + 0.001 * torch.randn(
+        n_notes, n_samples
+    )
+
+
+@pytest.mark.parametrize("sample_rate", [8000, 16_000, 44_100, 48_000])
+def test_levels_are_those_of_a_fourier_transform(sample_rate: int) -> None:
+    log_mel = LogMel(sample_rate, 37.5, 4, 64, 40.0, 16_000.0)
+    length, hop = len(log_mel.window), log_mel.hop_length
+    audio = torch.randn(2, 4 * hop)
+    levels = log_mel(audio, torch.tensor([4 * hop, 4 * hop]))
+    framed = torch.nn.functional.pad(audio, (length - hop, 0)).unfold(1, length, hop)
+    power = torch.fft.rfft(framed * log_mel.window).abs().square()[:, :, :-1]
+    torch.testing.assert_close(levels, 10 * torch.log10(power @ log_mel.bands), atol=1e-3, rtol=0)
+    assert (log_mel.bands.sum(dim=0) > 0.99).all()  # none is empty
+
+
+def test_bands_lie_where_they_should() -> None:
+    log_mel = LogMel(48_000, 37.5, 40, 64, 40.0, 16_000.0)
+    t = torch.arange(48_000) / 48_000
+    audio = torch.stack([torch.sin(2 * torch.pi * hertz * t) for hertz in (60, 440, 15_000, 19_000)])
+    levels = log_mel(audio, torch.full((4,), 48_000))[:, 20]
+    loudest = levels.argmax(dim=1).tolist()
+    assert loudest[0] <= 1 and loudest[0] < loudest[1] < loudest[2] and loudest[2] >= 61
+    assert levels[3].max() < levels[2].max() - 50  # beyond the last band
+
+
+def test_the_front_end_is_no_part_of_the_weights(encoder: TimbreEncoder) -> None:
+    assert not [name for name in encoder.state_dict() if name.startswith("log_mel")]
+
+
 def test_points_lie_in_the_unit_disc_for_notes_of_any_length(encoder: TimbreEncoder) -> None:
-    for n_frames in (1, 7, 20, 55):
-        points = encoder(5 * torch.randn(9, n_frames, 6), torch.full((9,), n_frames))
+    for n_samples in (1, 7 * HOP, 20 * HOP, 55 * HOP):
+        points = encoder(tones(9, n_samples), torch.full((9,), n_samples))
         assert points.shape == (9, 2)
         assert points.square().sum(dim=1).max() <= 1 + 1e-5
 
 
 def test_what_lies_behind_a_note_is_ignored(encoder: TimbreEncoder) -> None:
-    latents = torch.randn(3, 30, 6)
-    n_frames = torch.tensor([4, 11, 20])
-    other = latents.clone()
-    for row, frames in enumerate(n_frames):
-        other[row, int(frames) :] = 9.0
-    assert torch.allclose(encoder(latents, n_frames), encoder(other, n_frames), atol=1e-6)
-    cropped = encoder(latents[:1, :4], n_frames[:1])
-    assert torch.allclose(cropped, encoder(latents[:1], n_frames[:1]), atol=1e-6)
+    audio = tones(3, 30 * HOP)
+    n_samples = torch.tensor([4 * HOP - 99, 11 * HOP + 1, 20 * HOP])
+    other = audio.clone()
+    for row, length in enumerate(n_samples):
+        other[row, int(length) :] = 9.0
+    assert torch.equal(encoder(audio, n_samples), encoder(other, n_samples))
+    cropped = encoder(audio[:1, : 4 * HOP - 99], n_samples[:1])
+    assert torch.allclose(cropped, encoder(audio[:1], n_samples[:1]), atol=1e-5)
+
+
+def test_how_loud_a_note_is_does_not_move_it(encoder: TimbreEncoder) -> None:
+    audio, n_samples = tones(5, 15 * HOP), torch.full((5,), 15 * HOP)
+    assert torch.allclose(encoder(0.1 * audio, n_samples), encoder(audio, n_samples), atol=1e-3)
+
+
+def test_a_crop_of_features_is_what_is_heard_of_cropped_audio(encoder: TimbreEncoder) -> None:
+    audio, whole = tones(4, 30 * HOP), torch.full((4,), 30 * HOP)
+    levels = encoder.log_mel(audio, whole)
+    for n_frames in (1, 9, 20):
+        heard = encoder(audio[:, : n_frames * HOP], torch.full((4,), n_frames * HOP))
+        assert torch.allclose(encoder.place(levels, torch.full((4,), n_frames)), heard, atol=1e-5)
 
 
 def test_encoder_can_be_traced_with_any_length(encoder: TimbreEncoder) -> None:
-    batch, frames = torch.export.Dim("batch", min=1), torch.export.Dim("frames", min=1)
+    batch, samples = torch.export.Dim("batch", min=1), torch.export.Dim("samples", min=1)
     program = torch.export.export(
         encoder,
-        (torch.randn(2, 9, 6), torch.tensor([9, 5])),
-        dynamic_shapes=({0: batch, 1: frames}, {0: batch}),
+        (tones(2, 999), torch.tensor([999, 500])),
+        dynamic_shapes=({0: batch, 1: samples}, {0: batch}),
     ).module()
-    for n_frames in (3, 31):
-        latents, lengths = torch.randn(4, n_frames, 6), torch.tensor([1, 2, 3, n_frames])
-        assert torch.allclose(program(latents, lengths), encoder(latents, lengths), atol=1e-6)
+    for n_samples in (3, 31 * HOP):
+        audio, lengths = tones(4, n_samples), torch.tensor([1, 2, 3, n_samples])
+        assert torch.allclose(program(audio, lengths), encoder(audio, lengths), atol=1e-6)
 
 
 def test_bad_shapes_of_the_encoder_are_refused() -> None:
@@ -67,6 +123,8 @@ def test_bad_shapes_of_the_encoder_are_refused() -> None:
         TimbreEncoderConfig(trunk="lstm")
     with pytest.raises(ConfigError, match="multiple of 5"):
         TimbreEncoderConfig(n_frames=151)
+    with pytest.raises(ConfigError, match="lowest_hertz"):
+        TimbreEncoderConfig(lowest_hertz=20_000.0)
 
 
 def test_neighbours_attract_within_and_repel_between_instruments() -> None:
@@ -99,14 +157,14 @@ def test_the_adversary_learns_while_the_encoder_unlearns() -> None:
 
 
 def test_segments_are_means_of_a_notes_own_frames() -> None:
-    decoder = TimbreDecoder(latent_dim=2, n_frames=20, n_segments=4)
-    latents = torch.arange(20.0)[None, :, None].expand(1, 20, 2)
-    means, present = decoder.segments(latents, torch.tensor([5]))
+    decoder = TimbreDecoder(n_bands=2, n_frames=20, n_segments=4)
+    levels = torch.arange(20.0)[None, :, None].expand(1, 20, 2)
+    means, present = decoder.segments(levels, frame_mask(torch.tensor([5]), 20))
     edges = decoder.edges.tolist()
     assert edges[0] == 0 and edges[-1] == 20
     assert means[0, 0, 0].item() == pytest.approx((edges[1] - 1) / 2)
     assert present[0, :, 0].tolist() == [1.0 if start < 5 else 0.0 for start in edges[:-1]]
-    assert decoder(torch.zeros(1, 2), torch.tensor([60]), torch.tensor([9]), torch.tensor([5])).shape == (
+    assert decoder(torch.zeros(1, 2), torch.tensor([60]), torch.tensor([9]), torch.tensor([5.0])).shape == (
         1,
         4,
         2,
@@ -123,42 +181,110 @@ def test_figures_of_a_perfect_map(table: TokenTable) -> None:
 
 
 def test_training_writes_a_map_that_tells_instruments_apart(
-    tmp_path: Path, table: TokenTable, latents_codec: Codec
+    tmp_path: Path, library_table: TokenTable, library_dir: Path
 ) -> None:
-    codec = latents_codec
-    config = load_config("tiny", ["timbre.loop.n_steps=150", "timbre.loop.learning_rate=0.005"]).timbre
-    figures = train_timbre(config, table, codec, tmp_path, torch.device("cpu"))
-    assert figures.accuracy > 0.8
+    table, notes = library_table, NoteDataset(library_dir)
+    changes = ("loop.n_steps=150", "loop.learning_rate=0.005", "shift_bands=0")
+    config = load_config("tiny", [f"timbre.{change}" for change in changes]).timbre
+    figures = train_timbre(config, table, notes, tmp_path, CPU)
+    assert figures.training_accuracy > 0.9  # eight pitches are too few to tell held-out ones by
     written = json.loads((tmp_path / "timbre_map.json").read_text())["points"]
     assert [point["instrument"] for point in written] == list(table.instruments)
     training = (table.split == Split.TRAIN) & (table.instrument == 0)
-    assert written[0]["pitch_min"] == table.pitch[training].min() == 61
+    assert written[0]["pitch_min"] == table.pitch[training].min()
     chart, points = read_map(tmp_path)
     assert points.shape == (table.n_notes, 2)
     assert np.linalg.norm(points, axis=1).max() <= 1 + 1e-5
     assert chart == TimbreMap.from_points(points, table)
     assert (tmp_path / "map.png").stat().st_size > 1000
     encoder = load_encoder(tmp_path)
-    codes, lengths = table.crops(range(5), encoder.config.n_frames)
-    found = encoder(codec.latents(torch.from_numpy(codes)), torch.from_numpy(lengths))
-    assert np.allclose(found.detach().numpy(), points[:5], atol=1e-5)
+    for row in range(5):  # but for the features' rounding to 16 bits
+        audio = torch.from_numpy(notes.audio(row))[None]
+        found = encoder(audio, torch.tensor([audio.shape[1]])).detach().numpy()
+        assert np.allclose(found, points[row], atol=0.01)
 
 
 def test_interrupted_training_of_the_map_ends_with_the_same_map(
-    tmp_path: Path, table: TokenTable, latents_codec: Codec
+    tmp_path: Path, library_table: TokenTable, library_dir: Path
 ) -> None:
-    codec, device = latents_codec, torch.device("cpu")
+    table, notes = library_table, NoteDataset(library_dir)
     config = load_config("tiny").timbre
-    train_timbre(config, table, codec, tmp_path / "whole", device)
+    train_timbre(config, table, notes, tmp_path / "whole", CPU)
     sitting = dataclasses.replace(config, loop=dataclasses.replace(config.loop, max_minutes=1e-9))
-    train_timbre(sitting, table, codec, tmp_path / "parts", device)
-    train_timbre(config, table, codec, tmp_path / "parts", device)
+    train_timbre(sitting, table, notes, tmp_path / "parts", CPU)
+    (features,) = (tmp_path / "parts").glob("features-*")
+    before = features.stat().st_mtime_ns
+    train_timbre(config, table, notes, tmp_path / "parts", CPU)
+    assert features.stat().st_mtime_ns == before  # computed once
     for name in ("timbre_encoder.safetensors", "note_timbres.npy", "timbre_map.json"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+
+
+def test_batches_are_notes_moved_by_some_bands_and_half_of_them_cropped(
+    tmp_path: Path, library_table: TokenTable, library_dir: Path
+) -> None:
+    config = load_config("tiny", ["timbre.shift_bands=2", "timbre.batch_size=40"]).timbre
+    trainer = TimbreTrainer(config, library_table, NoteDataset(library_dir), tmp_path, CPU)
+    batch, kept, moves = trainer.batch(3), trainer.features, set()
+    n_cropped = 0
+    for levels, n_frames, pitch, velocity in zip(
+        batch.levels.numpy(), batch.n_frames, batch.pitch, batch.velocity, strict=True
+    ):
+        alike = (library_table.pitch == int(pitch)) & (library_table.velocity == int(velocity))
+        (row, move), *_ = [
+            (row, move)
+            for row in np.flatnonzero(alike & (library_table.split == Split.TRAIN))
+            for move in range(-2, 3)
+            if np.array_equal(np.roll(kept.levels[row], move, axis=1)[:, 2:-2], levels[:, 2:-2])
+        ]
+        moves.add(move)
+        n_cropped += int(n_frames < kept.n_frames[row])
+        assert n_frames <= kept.n_frames[row]
+    assert moves == {-2, -1, 0, 1, 2} and 0 < n_cropped < 30
+    assert torch.equal(trainer.batch(3).levels, batch.levels)
+
+
+def test_notes_that_are_not_the_table_s_are_refused(
+    tmp_path: Path, table: TokenTable, library_table: TokenTable, library_dir: Path
+) -> None:
+    config, notes = load_config("tiny").timbre, NoteDataset(library_dir)
+    with pytest.raises(TrainingError, match="the tokens are not of these notes"):
+        train_timbre(config, table, notes, tmp_path, CPU)
+    train_timbre(config, library_table, notes, tmp_path, CPU)
+    notes.header["seed"] = "another"
+    with pytest.raises(CheckpointError, match="another"):
+        train_timbre(config, library_table, notes, tmp_path, CPU)
+
+
+def test_features_that_were_begun_are_gone_on_with(tmp_path: Path, encoder: TimbreEncoder) -> None:
+    levels = levels_of(encoder, [note.numpy() for note in tones(5, 9 * HOP)])
+    assert [len(each) for each in levels] == [9] * 5
+    levels[2] = levels[2][:0]
+
+    def tiring(done: int) -> Iterator[Levels]:
+        yield from levels[done : done + 3]
+        raise KeyboardInterrupt
+
+    path = tmp_path / "features.f16"
+    with pytest.raises(KeyboardInterrupt):
+        kept_features(path, encoder, 5, tiring)
+    with path.with_name("features.f16.partial").open("ab") as file:
+        file.write(b"half a record")
+    begun_at: list[int] = []
+    kept = kept_features(path, encoder, 5, lambda done: begun_at.append(done) or levels[done:])
+    assert begun_at == [3] and list(tmp_path.iterdir()) == [path]
+    assert kept.n_frames.tolist() == [9, 9, 0, 9, 9]
+    for row, each in enumerate(levels):
+        assert np.array_equal(kept.levels[row, : len(each)], each) and not kept.levels[row, len(each) :].any()
+    with pytest.raises(CheckpointError, match="not the features of these 6 notes; delete it"):
+        kept_features(path, encoder, 6, tiring)
 
 
 def test_a_missing_map_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="train stage 1 first"):
         read_map(tmp_path)
     with pytest.raises(CheckpointError, match="train it first"):
+        load_encoder(tmp_path)
+    (tmp_path / "timbre_encoder.json").write_text('{"latent_dim": 8}')
+    with pytest.raises(CheckpointError, match="of an older timbrel; train stage 1 again"):
         load_encoder(tmp_path)

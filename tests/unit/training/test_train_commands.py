@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from timbrel_training.checkpoint import save_weights
-from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
 from timbrel_training.stages import STAGES
@@ -25,14 +22,8 @@ def run(stage: str, *arguments: str | Path) -> int:
 
 
 @pytest.fixture
-def codec_dir(tmp_path: Path) -> Path:
-    codec = TimbrelNotes(load_config("tiny").codec.codec)
-    save_weights(tmp_path / "codec", "codec", codec, {"id": codec.id, "config": asdict(codec.config)})
-    return tmp_path / "codec"
-
-
-@pytest.fixture
-def store(tmp_path: Path, table: TokenTable) -> Path:
+def store(tmp_path: Path, library_table: TokenTable) -> Path:
+    table = library_table
     path = tmp_path / "tokens.bin"
     config = load_config("tiny").codec.codec
     header = TokenHeader("timbrel-notes", "0", 24_000, 480, config.n_codebooks, config.codebook_size)
@@ -55,8 +46,8 @@ def store(tmp_path: Path, table: TokenTable) -> Path:
     return path
 
 
-def test_a_table_is_its_store(store: Path, table: TokenTable) -> None:
-    read = TokenTable.from_store(TokenStore(store))
+def test_a_table_is_its_store(store: Path, library_table: TokenTable) -> None:
+    read, table = TokenTable.from_store(TokenStore(store)), library_table
     assert read.instruments == table.instruments
     assert (read.n_frames == table.n_frames).all()
     assert (read.note(7)[:, :3] == table.note(7)).all()
@@ -64,10 +55,10 @@ def test_a_table_is_its_store(store: Path, table: TokenTable) -> None:
 
 
 def test_from_tokens_to_a_model(
-    tmp_path: Path, codec_dir: Path, store: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, library_dir: Path, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "timbre"
-    assert run("timbre", "--tokens", store, "--codec", codec_dir, "--out", out) == 0
+    assert run("timbre", "--tokens", store, "--notes", library_dir, "--out", out) == 0
     assert "accuracy" in capsys.readouterr().out
     assert run("model", "--tokens", store, "--timbre", out, "--out", tmp_path / "model") == 0
     assert "held out" in capsys.readouterr().out
@@ -75,12 +66,12 @@ def test_from_tokens_to_a_model(
     assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
-def test_mistakes_are_one_clear_error(tmp_path: Path, codec_dir: Path, store: Path) -> None:
+def test_mistakes_are_one_clear_error(tmp_path: Path, library_dir: Path, store: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(TrainingError, match=r"nothing\.bin"):
-        run("timbre", "--tokens", tmp_path / "nothing.bin", "--codec", codec_dir, "--out", out)
-    with pytest.raises(CheckpointError, match="train it first"):
-        run("timbre", "--tokens", store, "--codec", tmp_path / "nowhere", "--out", out)
+        run("timbre", "--tokens", tmp_path / "nothing.bin", "--notes", library_dir, "--out", out)
+    with pytest.raises(TrainingError, match="not a library of notes"):
+        run("timbre", "--tokens", store, "--notes", tmp_path / "nowhere", "--out", out)
     with pytest.raises(CheckpointError, match="train stage 1 first"):
         run("model", "--tokens", store, "--timbre", tmp_path / "nowhere", "--out", out)
     with pytest.raises(ConfigError, match="expected auto, cpu or cuda"):

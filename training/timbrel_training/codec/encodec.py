@@ -103,7 +103,6 @@ class EncodecCodec(Codec):
         self.sample_rate = int(self.model.sample_rate)
         self.hop_length = int(self.model.encoder.hop_length)
         self.codebook_size = int(self.model.quantizer.bins)
-        self.latent_dim = int(self.model.quantizer.dimension)
         self.requires_grad_(False)
         self.eval()
 
@@ -147,13 +146,8 @@ class EncodecCodec(Codec):
         level_db: Tensor | None = None,
     ) -> Tensor:
         self.check_cents(cents)
-        audio: Tensor = self.model.decoder(self.latents(codes).transpose(1, 2))
+        audio: Tensor = self.model.decoder(self.model.quantizer.decode(codes.permute(2, 0, 1)))
         return audio[:, 0, : codes.shape[1] * self.hop_length] * self.gain(level_db)
-
-    @torch.no_grad()
-    def latents(self, codes: Tensor) -> Tensor:
-        latents: Tensor = self.model.quantizer.decode(codes.permute(2, 0, 1))
-        return latents.transpose(1, 2)
 
     def silence(self) -> Tensor:
         second = torch.zeros(1, self.sample_rate, device=next(self.parameters()).device)

@@ -79,7 +79,6 @@ class Codec(nn.Module):
     hop_length: int
     n_codebooks: int
     codebook_size: int
-    latent_dim: int
     codes_per_semitone: int = 0
     """Codes of codebook 0 per semitone where it codes the fundamental, else 0."""
     code_offset: int = 0
@@ -91,7 +90,7 @@ class Codec(nn.Module):
     lead_frames: int = 0
     """Frames at a note's start that hold no sound."""
     has_encoder_graph: bool = True
-    """Whether `encode` can become a graph: a bundle's codec has to."""
+    """Whether `encode` can become a graph, for bundles to hold: whoever only plays a bundle needs none."""
     bends: bool = False
     """Whether the cents of an `Expression` do something."""
 
@@ -165,10 +164,6 @@ class Codec(nn.Module):
         before = torch.cat([level_db[:, :1], level_db[:, :-1]], dim=1)[:, :, None]
         level = before + (level_db[:, :, None] - before) * share
         return torch.pow(10.0, level.flatten(1) / 20)
-
-    @abstractmethod
-    def latents(self, codes: Tensor) -> Tensor:
-        """Returns the vectors that codes stand for: float32 [B, T, latent_dim] of codes int64 [B, T, K]."""
 
     @abstractmethod
     def silence(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""The timbre encoder: it takes codec latents and returns a point in the unit disc."""
+"""The timbre encoder: it hears a note and returns a point in the unit disc."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from timbrel_training.errors import ConfigError
+from timbrel_training.settings import check_at_least
+from timbrel_training.timbre.log_mel import SILENCE_DB, LogMel
 
 HIDDEN = -1e4
 """Added to the attention score of a patch that holds no frames."""
@@ -20,10 +22,20 @@ class TimbreEncoderConfig:
 
     trunk: str = "strided"
     """`strided`: convolutions, as in pGESAM; `patches`: a ViT over patches of frames with a [CLS] token."""
-    n_frames: int = 150
-    """Frames looked at, from the note's start; 3 s at 50 frames per second show attack and decay."""
+    frame_rate: float = 37.5
+    """Frames per second, about: a frame is a whole number of samples."""
+    n_frames: int = 115
+    """Frames looked at, from the note's start: 3 s show attack and decay."""
+    n_bands: int = 64
+    """Mel bands of a frame."""
+    lowest_hertz: float = 40.0
+    """Where the bands begin."""
+    highest_hertz: float = 16_000.0
+    """Where they end, or at half the sample rate where that is lower."""
+    range_db: float = 70.0
+    """Levels further than this below a note's loudest one are taken to be as far: nobody hears them."""
     patch_frames: int = 5
-    """Frames per patch: a tenth of a second, short enough for an attack to have one of its own."""
+    """Frames per patch: some tenth of a second, short enough for an attack to have one of its own."""
     width: int = 128
     """Channels: instruments are told apart by less than notes are written with."""
     n_layers: int = 3
@@ -40,58 +52,91 @@ class TimbreEncoderConfig:
             raise ConfigError(f"n_frames: {self.n_frames}, expected a multiple of {self.patch_frames}")
         if self.width % self.n_heads:
             raise ConfigError(f"width: {self.width}, expected a multiple of n_heads = {self.n_heads}")
+        if not 0 <= self.lowest_hertz < self.highest_hertz:
+            raise ConfigError(f"lowest_hertz: {self.lowest_hertz}, expected 0 up to highest_hertz")
+        check_at_least(self, frame_rate=1, n_frames=1, n_bands=1, range_db=1)
 
 
 class TimbreEncoder(nn.Module):
-    """Latents of a note to a Gaussian on the timbre map; `forward` gives its mean, inside the unit disc."""
+    """A note's audio to a Gaussian on the timbre map; `forward` gives its mean, inside the unit disc.
 
-    mean: Tensor  # [D], of the training notes' latents
-    deviation: Tensor  # [D]
+    How loud the audio is does not count: levels are relative to the note's loudest.
+    """
 
-    def __init__(self, config: TimbreEncoderConfig, latent_dim: int) -> None:
+    mean: Tensor  # [n_bands], of the training notes' relative levels
+    deviation: Tensor  # [n_bands]
+
+    def __init__(self, config: TimbreEncoderConfig, sample_rate: int) -> None:
         super().__init__()
         self.config = config
-        self.latent_dim = latent_dim
-        self.register_buffer("mean", torch.zeros(latent_dim))
-        self.register_buffer("deviation", torch.ones(latent_dim))
+        self.sample_rate = sample_rate
+        self.log_mel = LogMel(
+            sample_rate,
+            config.frame_rate,
+            config.n_frames,
+            config.n_bands,
+            config.lowest_hertz,
+            config.highest_hertz,
+        )
+        self.register_buffer("mean", torch.zeros(config.n_bands))
+        self.register_buffer("deviation", torch.ones(config.n_bands))
         trunk = PatchTrunk if config.trunk == "patches" else StridedTrunk
-        self.trunk = trunk(config, latent_dim)
+        self.trunk = trunk(config, config.n_bands)
         self.head = nn.Linear(config.width, 4)
         nn.init.normal_(self.head.weight, 0.0, 0.02)
         with torch.no_grad():
             self.head.bias.copy_(torch.tensor([0.0, 0.0, -4.0, -4.0]))
 
-    def forward(self, latents: Tensor, n_frames: Tensor) -> Tensor:
+    def forward(self, audio: Tensor, n_samples: Tensor) -> Tensor:
         """Returns points float32 [B, 2] in the unit disc.
 
         Args:
-            latents: float32 [B, T, D], any T; what lies behind a note's frames is ignored.
-            n_frames: int64 [B], frames of each note, at least 1.
+            audio: float32 [B, S] at `sample_rate`, any S.
+            n_samples: int64 [B], samples of each note; what lies behind them is ignored.
         """
-        return into_disc(self.distribution(latents, n_frames)[0])
+        return self.place(self.log_mel(audio, n_samples), self.log_mel.count(n_samples))
 
-    def distribution(self, latents: Tensor, n_frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns mean and logarithm of the variance, [B, 2] each; the mean may lie outside the disc."""
-        padding = latents.new_zeros(latents.shape[0], self.config.n_frames, self.latent_dim)
-        fitted = torch.cat([latents, padding], dim=1)[:, : self.config.n_frames]
+    def place(self, levels: Tensor, n_frames: Tensor) -> Tensor:
+        """Returns the points float32 [B, 2] of notes given as `distribution` takes them."""
+        return into_disc(self.distribution(levels, n_frames)[0])
+
+    def distribution(self, levels: Tensor, n_frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns mean and logarithm of the variance, [B, 2] each; the mean may lie outside the disc.
+
+        Args:
+            levels: float32 [B, F, n_bands], of `log_mel`; those behind a note's frames are ignored.
+            n_frames: int64 [B], 1..F.
+        """
         mask = frame_mask(n_frames, self.config.n_frames)  # [B, F, 1]
-        features = self.trunk(self.normalise(fitted) * mask, mask).float()
+        features = self.trunk(self.normalise(levels, mask), mask).float()
         mean, log_variance = self.head(features).float().chunk(2, dim=1)
         return mean, log_variance.clamp(-10.0, 2.0)
 
-    def normalise(self, latents: Tensor) -> Tensor:
-        """Returns latents with mean 0 and variance 1 over the training notes."""
-        return (latents - self.mean) / self.deviation
+    def normalise(self, levels: Tensor, mask: Tensor) -> Tensor:
+        """Returns relative levels with mean 0 and variance 1 over the training notes; 0 where the mask is."""
+        return (self.relative(levels, mask) - self.mean) / self.deviation * mask
+
+    def relative(self, levels: Tensor, mask: Tensor) -> Tensor:
+        """Returns levels [B, F, n_bands] relative to each note's loudest: -range_db .. 0 dB."""
+        loudest = torch.where(mask > 0, levels, SILENCE_DB).amax(dim=(1, 2), keepdim=True)
+        return (levels - loudest).clamp(-self.config.range_db, 0.0)
+
+    def fit(self, levels: Tensor, n_frames: Tensor) -> None:
+        """Takes over mean and deviation from training notes; arguments are those of `distribution`."""
+        mask = frame_mask(n_frames, self.config.n_frames)
+        frames = self.relative(levels, mask)[mask[:, :, 0] > 0]  # [frames, n_bands]
+        self.mean.copy_(frames.mean(dim=0))
+        self.deviation.copy_(frames.std(dim=0).clamp(min=1e-2))
 
 
 class PatchTrunk(nn.Module):
     """A small ViT (Dosovitskiy et al., 2021): masked patches [B, F, D] -> the [CLS] token [B, width]."""
 
-    def __init__(self, config: TimbreEncoderConfig, latent_dim: int) -> None:
+    def __init__(self, config: TimbreEncoderConfig, n_features: int) -> None:
         super().__init__()
         self.patch_frames = config.patch_frames
         n_patches = config.n_frames // config.patch_frames
-        self.embed = nn.Linear(config.patch_frames * (latent_dim + 1), config.width)
+        self.embed = nn.Linear(config.patch_frames * (n_features + 1), config.width)
         self.cls = nn.Parameter(0.02 * torch.randn(1, 1, config.width))
         self.positions = nn.Parameter(0.02 * torch.randn(1, n_patches + 1, config.width))
         self.layers = nn.ModuleList(TrunkLayer(config.width, config.n_heads) for _ in range(config.n_layers))
@@ -143,9 +188,9 @@ class TrunkLayer(nn.Module):
 class StridedTrunk(nn.Module):
     """Convolutions of stride 2 over frames, then a mean over the note: [B, F, D] -> [B, width]."""
 
-    def __init__(self, config: TimbreEncoderConfig, latent_dim: int) -> None:
+    def __init__(self, config: TimbreEncoderConfig, n_features: int) -> None:
         super().__init__()
-        widths = [latent_dim, *[config.width] * config.n_layers]
+        widths = [n_features, *[config.width] * config.n_layers]
         self.convolutions = nn.ModuleList(
             nn.Conv1d(before, after, kernel_size=5, stride=2, padding=2)
             for before, after in itertools.pairwise(widths)

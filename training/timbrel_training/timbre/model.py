@@ -44,22 +44,25 @@ class TimbreTrainingConfig:
     """Weight of instrument classification, rising from 0."""
     adversary_weight: float = 0.02
     """Weight of pitch and velocity read through gradient reversal; more makes the map restless."""
+    shift_bands: int = 2
+    """A note's spectrum is moved by up to so many bands either way, at random: so that none is known by its
+    pitch, and the map finds an instrument at pitches that it was not trained on too."""
     margin: float = 0.0
     """Distance from which on instruments leave each other alone; 0: 1.6 / sqrt(n_instruments)."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, batch_size=2, margin=0)
+        check_at_least(self, batch_size=2, margin=0, shift_bands=0)
 
 
 class TimbreDecoder(nn.Module):
-    """A point, a pitch, a velocity and a hold to the mean latent of a few segments of the note.
+    """A point, a pitch, a velocity and a hold to the mean spectrum of a few segments of the note.
 
     Segments, not frames: the map has to know a sound's colour and how it moves; the rest is noise to it.
     """
 
     edges: Tensor  # int64 [n_segments + 1], frames
 
-    def __init__(self, latent_dim: int, n_frames: int, *, n_segments: int = 8, width: int = 256) -> None:
+    def __init__(self, n_bands: int, n_frames: int, *, n_segments: int = 8, width: int = 256) -> None:
         super().__init__()
         self.n_frames = n_frames
         growth = torch.cat([torch.zeros(1), torch.cumsum(SEGMENT_GROWTH ** torch.arange(n_segments), 0)])
@@ -72,28 +75,32 @@ class TimbreDecoder(nn.Module):
             nn.GELU(),
             nn.Linear(width, width),
             nn.GELU(),
-            nn.Linear(width, n_segments * latent_dim),
+            nn.Linear(width, n_segments * n_bands),
         )
 
     def forward(self, timbre: Tensor, pitch: Tensor, velocity: Tensor, held_frames: Tensor) -> Tensor:
-        """Returns [B, n_segments, D], the mean latents of the segments.
+        """Returns [B, n_segments, n_bands], the mean normalised levels of the segments.
 
         Args:
             timbre: float32 [B, 2].
             pitch: int64 [B], MIDI note number.
             velocity: int64 [B], 1..127.
-            held_frames: int64 [B]; given, so that the map need not tell long notes from short ones.
+            held_frames: float32 [B]; given, so that the map need not tell long notes from short ones.
         """
         octaves = (pitch.float() - 60.0) / 12.0
         waves = [octaves / 2.5, torch.sin(octaves), torch.cos(octaves), torch.sin(2 * octaves)]
-        hold = held_frames.clamp(max=self.n_frames).float() / self.n_frames
+        hold = held_frames.clamp(max=self.n_frames) / self.n_frames
         inputs = torch.stack([timbre[:, 0], timbre[:, 1], *waves, velocity.float() / 127.0, hold], dim=1)
         return self.layers(inputs).unflatten(1, (self.edges.shape[0] - 1, -1))
 
-    def segments(self, latents: Tensor, n_frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the target, mean latents [B, n_segments, D], and 1 where a segment has any, [.., 1]."""
-        mask = frame_mask(n_frames, latents.shape[1])
-        sums = _prefix(latents * mask)[:, self.edges]
+    def segments(self, levels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the target, mean levels [B, n_segments, n_bands], and 1 where a segment has any, [.., 1].
+
+        Args:
+            levels: [B, n_frames, n_bands], normalised.
+            mask: [B, n_frames, 1], 1 for the frames that a note has.
+        """
+        sums = _prefix(levels * mask)[:, self.edges]
         counts = _prefix(mask)[:, self.edges]
         totals, lengths = sums[:, 1:] - sums[:, :-1], counts[:, 1:] - counts[:, :-1]
         return totals / lengths.clamp(min=1.0), (lengths > 0).float()
@@ -108,12 +115,12 @@ def _prefix(x: Tensor) -> Tensor:
 class TimbreBatch:
     """A batch of notes' starts, and the progress of the training."""
 
-    codes: Tensor  # int64 [B, F, K]
+    levels: Tensor  # float16 [B, F, n_bands], in dB
     n_frames: Tensor  # int64 [B]
     instrument: Tensor  # int64 [B]
     pitch: Tensor  # int64 [B]
     velocity: Tensor  # int64 [B]
-    held_frames: Tensor  # int64 [B]
+    held_frames: Tensor  # float32 [B], frames of the encoder
     progress: float  # 0..1
 
 
@@ -122,29 +129,30 @@ class TimbreModel(nn.Module):
 
     family_of: Tensor  # int64 [M]
 
-    def __init__(self, config: TimbreTrainingConfig, latent_dim: int, families: NDArray[np.int64]) -> None:
+    def __init__(self, config: TimbreTrainingConfig, sample_rate: int, families: NDArray[np.int64]) -> None:
         """Takes families, int64 [M]: the family of each instrument, counted from 0."""
         super().__init__()
         self.config = config
         n_instruments = len(families)
         self.margin = config.margin or losses.default_margin(n_instruments)
-        self.encoder = TimbreEncoder(config.encoder, latent_dim)
-        self.decoder = TimbreDecoder(latent_dim, config.encoder.n_frames)
+        self.encoder = TimbreEncoder(config.encoder, sample_rate)
+        self.decoder = TimbreDecoder(config.encoder.n_bands, config.encoder.n_frames)
         self.instruments = losses.Prototypes(n_instruments, self.margin / 4)
         self.families = losses.Prototypes(int(families.max()) + 1, 0.25)
         self.adversary = losses.Adversary()
         self.register_buffer("family_of", torch.from_numpy(families), persistent=False)
 
-    def loss(self, batch: TimbreBatch, latents: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the weighted sum and parts of the batch's losses; latents float32 [B, F, D]."""
+    def loss(self, batch: TimbreBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns the weighted sum and parts of the batch's losses."""
         config = self.config
-        mean, log_variance = self.encoder.distribution(latents, batch.n_frames)
+        levels = batch.levels.float()
+        mean, log_variance = self.encoder.distribution(levels, batch.n_frames)
         point = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
         attraction, repulsion = losses.neighbours(mean, batch.instrument, self.margin)
         family = self.family_of[batch.instrument]
         rising = batch.progress**0.5
         weighted = {
-            "reconstruction": (config.reconstruction_weight, self._reconstruction(point, batch, latents)),
+            "reconstruction": (config.reconstruction_weight, self._reconstruction(point, batch, levels)),
             "divergence": (config.divergence_weight, losses.divergence(mean, log_variance)),
             "outside_disc": (config.disc_weight, losses.outside_disc(mean)),
             "attraction": (config.attraction_weight * rising, attraction),
@@ -162,8 +170,8 @@ class TimbreModel(nn.Module):
         total = torch.stack([weight * part for weight, part in weighted.values()]).sum()
         return total, {name: part for name, (_, part) in weighted.items()}
 
-    def _reconstruction(self, point: Tensor, batch: TimbreBatch, latents: Tensor) -> Tensor:
-        normalised = self.encoder.normalise(latents)
-        wanted, present = self.decoder.segments(normalised, batch.n_frames)
+    def _reconstruction(self, point: Tensor, batch: TimbreBatch, levels: Tensor) -> Tensor:
+        mask = frame_mask(batch.n_frames, levels.shape[1])
+        wanted, present = self.decoder.segments(self.encoder.normalise(levels, mask), mask)
         found = self.decoder(point, batch.pitch, batch.velocity, batch.held_frames)
-        return ((found - wanted).square() * present).sum() / (present.sum() * latents.shape[2])
+        return ((found - wanted).square() * present).sum() / (present.sum() * levels.shape[2])

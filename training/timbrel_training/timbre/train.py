@@ -1,10 +1,11 @@
-"""Trains the timbre map (stage 1): tokenised notes in, an encoder, a map and every note's point out."""
+"""Trains the timbre map (stage 1): notes in, an encoder, a map and every note's point out."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
-from timbrel_training.codec.interface import Codec
+from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.loop import Loop, batch_seed
+from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
+from timbrel_training.timbre.features import features_key, library_features
 from timbrel_training.timbre.map import ENCODER, MapFigures, TimbreMap, measure, write_map
 from timbrel_training.timbre.model import TimbreBatch, TimbreModel, TimbreTrainingConfig
 from timbrel_training.tokens.table import TokenTable, require_training_notes
@@ -27,86 +30,97 @@ EMBED_BATCH = 512
 
 
 class TimbreTrainer:
-    """Draws batches from a table of notes, trains, and places every note on the map."""
+    """Draws batches of notes' features, trains, and places every note on the map."""
 
     def __init__(
-        self, config: TimbreTrainingConfig, table: TokenTable, codec: Codec, device: torch.device
+        self,
+        config: TimbreTrainingConfig,
+        table: TokenTable,
+        notes: NoteDataset,
+        out_dir: Path,
+        device: torch.device,
     ) -> None:
         require_training_notes(table)
+        _check_same_notes(table, notes)
         self.config = config
         self.table = table
-        self.codec = codec.eval().to(device)
         self.device = device
         self.training_notes = table.of_split(Split.TRAIN)
         _, families = np.unique(np.array(table.families), return_inverse=True)
         torch.manual_seed(config.loop.seed)
-        self.model = TimbreModel(config, codec.latent_dim, families.astype(np.int64)).to(device)
+        self.model = TimbreModel(config, notes.sample_rate, families.astype(np.int64)).to(device)
+        self.features = library_features(out_dir, self.model.encoder, notes)
+        frames = (table.held_frames - table.lead_frames) * (config.encoder.frame_rate / table.frame_rate)
+        self._held_frames = np.maximum(frames, 1).astype(np.float32)
         self._fit_normalisation()
 
     def batch(self, step: int) -> TimbreBatch:
-        """Draws random training notes; half of them cropped to a random shorter length."""
+        """Draws random training notes, moved by some bands; half of them cropped to a random shorter length.
+
+        A crop is what the encoder would hear of a recording cut there: no frame looks ahead.
+        """
         config, table = self.config, self.table
         generator = np.random.default_rng(batch_seed(config.loop.seed, step))
         rows = generator.choice(self.training_notes, config.batch_size)
-        codes, lengths = table.crops(rows, config.encoder.n_frames)
+        lengths = self.features.n_frames[rows]
         shorter = generator.integers(SHORTEST_CROP, config.encoder.n_frames + 1, len(rows))
         lengths = np.where(generator.random(len(rows)) < 0.5, np.minimum(lengths, shorter), lengths)
+        moves = generator.integers(-config.shift_bands, config.shift_bands + 1, len(rows))
         return TimbreBatch(
-            codes=self._tensor(codes),
+            levels=self._tensor(_moved(self.features.levels[rows], moves)),
             n_frames=self._tensor(lengths),
             instrument=self._tensor(table.instrument[rows]),
             pitch=self._tensor(table.pitch[rows]),
             velocity=self._tensor(table.velocity[rows]),
-            held_frames=self._tensor(table.held_frames[rows]),
+            held_frames=self._tensor(self._held_frames[rows]),
             progress=step / config.loop.n_steps,
         )
 
     def loss(self, batch: TimbreBatch, /) -> tuple[Tensor, Mapping[str, Tensor]]:
         """See `TimbreModel.loss`."""
-        return self.model.loss(batch, self._latents(batch.codes))
+        return self.model.loss(batch)
 
     @torch.no_grad()
     def locate_all(self, encoder: TimbreEncoder) -> NDArray[np.float32]:
         """Returns every note's point, float32 [N, 2]."""
-        points = []
-        for first in range(0, self.table.n_notes, EMBED_BATCH):
-            rows = range(first, min(first + EMBED_BATCH, self.table.n_notes))
-            codes, lengths = self.table.crops(rows, self.config.encoder.n_frames)
-            latents = self._latents(torch.from_numpy(codes).to(self.device))
-            points.append(encoder(latents, torch.from_numpy(lengths).to(self.device)).cpu())
+        rows = np.arange(self.table.n_notes)
+        batches = np.split(rows, range(EMBED_BATCH, len(rows), EMBED_BATCH))
+        points = [encoder.place(*self.features.of(batch, self.device)).cpu() for batch in batches]
         return torch.cat(points).numpy().astype(np.float32)
 
     def validate(self, average: nn.Module) -> dict[str, float]:
         """Measures how well the averaged encoder separates the instruments."""
         return dataclasses.asdict(measure(self.locate_all(encoder_of(average)), self.table))
 
-    def _tensor(self, array: NDArray[np.int64]) -> Tensor:
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
-
-    @torch.no_grad()
-    def _latents(self, codes: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, enabled=False):
-            return self.codec.latents(codes).float()
 
     def _fit_normalisation(self, n_notes: int = 1000) -> None:
         generator = np.random.default_rng(self.config.loop.seed)
         rows = generator.permutation(self.training_notes)[:n_notes]
-        codes, lengths = self.table.crops(rows, self.config.encoder.n_frames)
-        present = np.arange(codes.shape[1]) < lengths[:, None]
-        frames = torch.from_numpy(codes[present])[None].to(self.device)  # [1, frames, K]
-        latents = self._latents(frames)[0]
-        self.model.encoder.mean.copy_(latents.mean(dim=0))
-        self.model.encoder.deviation.copy_(latents.std(dim=0).clamp(min=1e-4))
+        self.model.encoder.fit(*self.features.of(rows, self.device))
 
 
 def train_timbre(
-    config: TimbreTrainingConfig, table: TokenTable, codec: Codec, out_dir: Path, device: torch.device
+    config: TimbreTrainingConfig, table: TokenTable, notes: NoteDataset, out_dir: Path, device: torch.device
 ) -> MapFigures:
-    """Trains stage 1 in `out_dir`, or resumes it, and writes the map there; `map` describes the files."""
-    trainer = TimbreTrainer(config, table, codec, device)
+    """Trains stage 1 in `out_dir`, or resumes it, and writes the map there; `map` describes the files.
+
+    Args:
+        config: of the training.
+        table: what is known of the notes.
+        notes: the same notes, in the same order: their sound.
+        out_dir: for features, checkpoint, encoder and map.
+        device: to train on.
+
+    Raises:
+        TrainingError: the table is of other notes, or has none to train on.
+        CheckpointError: the checkpoint is of another run.
+    """
+    trainer = TimbreTrainer(config, table, notes, out_dir, device)
     fields = dataclasses.asdict(config)
     del fields["loop"]
-    identity = {"timbre": fields, "codec": codec.id, "n_notes": table.n_notes}
+    identity = {"timbre": fields, "features": features_key(trainer.model.encoder, notes)}
     loop = Loop(
         config.loop,
         trainer.model,
@@ -124,14 +138,33 @@ def train_timbre(
     description = {
         "kind": "timbre_encoder",
         "encoder": dataclasses.asdict(config.encoder),
-        "latent_dim": codec.latent_dim,
-        "codec": codec.id,
+        "sample_rate": encoder.sample_rate,
         "steps": loop.step,
         "figures": dataclasses.asdict(figures),
     }
     save_weights(out_dir, ENCODER, encoder, description)
     write_map(out_dir, TimbreMap.from_points(points, table), points, table)
     return figures
+
+
+def _moved(levels: NDArray[np.float16], moves: NDArray[np.int64]) -> NDArray[np.float16]:
+    """Moves levels [B, F, n_bands] up by so many bands each, int64 [B]; bands at the edges come again."""
+    source = np.arange(levels.shape[2]) - moves[:, None]
+    return np.take_along_axis(levels, source.clip(0, levels.shape[2] - 1)[:, None], axis=2)
+
+
+def _check_same_notes(table: TokenTable, notes: NoteDataset) -> None:
+    """Raises TrainingError unless the table's rows are the library's notes."""
+    names = [table.instruments[index] for index in table.instrument]
+    same = len(notes) == table.n_notes and (notes.pitch == table.pitch).all()
+    if not (
+        same
+        and (notes.velocity == table.velocity).all()
+        and names == list(map(notes.name, range(len(notes))))
+    ):
+        raise TrainingError(
+            f"{notes.path}: the tokens are not of these notes; name the library that they were made of"
+        )
 
 
 def encoder_of(model: nn.Module) -> TimbreEncoder:
@@ -146,9 +179,11 @@ def load_encoder(folder: Path) -> TimbreEncoder:
     """Returns the trained encoder of a stage-1 folder, in eval mode.
 
     Raises:
-        CheckpointError: there is none, or it is damaged.
+        CheckpointError: there is none, or it is damaged or of an older timbrel.
     """
     description = load_description(folder, ENCODER)
-    encoder = TimbreEncoder(TimbreEncoderConfig(**description["encoder"]), description["latent_dim"])
+    if "sample_rate" not in description:
+        raise CheckpointError(f"{folder}: its timbre encoder is of an older timbrel; train stage 1 again")
+    encoder = TimbreEncoder(TimbreEncoderConfig(**description["encoder"]), description["sample_rate"])
     load_weights(folder, ENCODER, encoder)
     return encoder.eval()

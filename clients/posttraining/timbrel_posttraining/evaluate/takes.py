@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from timbrel import Client
 from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecDecoder, CodecEncoder
+from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_path
 from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_posttraining import processes
+from timbrel_posttraining.bundles import NoteCoder, codec_of
 from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
 from timbrel_posttraining.evaluate.measure.features import NOWHERE, NoteFeatures, measure_note
 from timbrel_posttraining.evaluate.measure.likeness import Likeness, likeness
@@ -153,7 +154,7 @@ class TakeAudio:
     """Gives takes their sound: read from the library, resampled, sent through the codec, or decoded."""
 
     def __init__(self, bundle: Bundle, library: NoteDataset, cache: TakeCache) -> None:
-        self._encoder = CodecEncoder(bundle, n_threads=1)
+        self._bundle = bundle
         self._decoder = CodecDecoder(bundle, n_threads=1)
         self._library = library
         self._cache = cache
@@ -179,8 +180,13 @@ class TakeAudio:
         """Reads or makes the codes [T, K] of a take that is decoded."""
         if take.kind is Kind.GENERATED:
             return self._cache.codes(take)[0]
-        audio = self._library.audio(take.row)
-        return self._encoder.encode(audio, self._library.sample_rate, float(take.pitch))
+        audio, rate = self._library.audio(take.row), self._library.sample_rate
+        return self._coder.encode(audio, rate, float(take.pitch), take.seconds)
+
+    @functools.cached_property
+    def _coder(self) -> NoteCoder:
+        """Made when it is first needed: not everybody asks for notes through the codec."""
+        return codec_of(self._bundle)
 
 
 def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progress: bool = False) -> None:

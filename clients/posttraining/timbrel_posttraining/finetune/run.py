@@ -86,7 +86,7 @@ def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None
     config, work = task.config, task.work
     distance = config.distance * base.chart.spacing
     samples = code_samples(source, base, config, work, tell)
-    placement = place_samples(base, samples.table, distance, tell)
+    placement = place_samples(base, samples, distance, tell)
     base.verify(samples.table, placement.own)
     rehearsal = rehearse(base, placement.where, config, distance, work / "rehearsal.bin")
     noise = config.training.noise_fraction * base.chart.spacing

@@ -12,9 +12,9 @@ import soxr
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from timbrel_bundle.codec import CodecEncoder
-from timbrel_bundle.layout import TIMBRE_ENCODER
+from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_export.errors import ExportError
+from timbrel_posttraining.bundles import codec_of
 from timbrel_posttraining.finetune.base import Base
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.cleaning import Cleaner
@@ -67,9 +67,12 @@ def check_names(new: Sequence[str], old: Sequence[str]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class CodedSamples:
-    """Recordings as codes, each in several variants."""
+    """Recordings, each in several variants."""
 
+    library: NoteDataset
+    variants: list[Variant]
     table: TokenTable
+    """The variants' codes, in the same order."""
     n_trained: int
     """Recordings that are trained on; the others are held out."""
 
@@ -89,10 +92,11 @@ def code_samples(
     library = _read_library(source, config.cell_fraction, work / "notes", tell)
     rows = _within_ranges(library, base, tell)
     path = work / "samples.bin"
+    variants = plan_variants(library, rows.tolist(), base.ranges.pitch, config)
     if not path.exists():
-        _write_codes(library, plan_variants(library, rows.tolist(), base.ranges.pitch, config), base, path)
+        _write_codes(library, variants, base, path)
     trained = int((library.split[rows] == int(Split.TRAIN)).sum())
-    return CodedSamples(TokenTable.from_store(TokenStore(path)), trained or len(rows))
+    return CodedSamples(library, variants, TokenTable.from_store(TokenStore(path)), trained or len(rows))
 
 
 @dataclass(frozen=True)
@@ -119,10 +123,14 @@ class Variant:
             audio = soxr.resample(audio, rate * self.speed, rate, quality="HQ").astype(np.float32)
         return np.concatenate([np.zeros(round(self.delay * hop_length), np.float32), audio])
 
+    def held_seconds(self, library: NoteDataset, hop_length: int) -> float:
+        """Returns for how long its key is held, from the start of its audio."""
+        delay = self.delay * hop_length / library.sample_rate
+        return float(library.held_seconds[self.row]) / self.speed + delay
+
     def held_frames(self, library: NoteDataset, hop_length: int) -> int:
         """Counts the frames for which its key is held."""
-        held = float(library.held_seconds[self.row]) / self.speed * library.sample_rate / hop_length
-        return max(1, round(held + self.delay))
+        return max(1, round(self.held_seconds(library, hop_length) * library.sample_rate / hop_length))
 
 
 def plan_variants(
@@ -186,14 +194,15 @@ def _within_ranges(library: NoteDataset, base: Base, tell: Tell) -> NDArray[np.i
 
 def _write_codes(library: NoteDataset, variants: Sequence[Variant], base: Base, path: Path) -> None:
     header = base.header
-    encoder = CodecEncoder(base.bundle)
+    coder = codec_of(base.bundle)
     with TokenStoreWriter(path, header) as writer:
         for variant in tqdm(variants[len(writer) :], "coding", len(variants), initial=len(writer)):
             row, instrument = variant.row, int(library.instrument[variant.row])
             audio = variant.audio(library, header.hop_length)
+            held = variant.held_seconds(library, header.hop_length)
             pitch = int(library.pitch[row]) + variant.semitones
             writer.add(
-                encoder.encode(audio, header.sample_rate, float(pitch) if pitch else None),
+                coder.encode(audio, header.sample_rate, float(pitch) if pitch else None, held),
                 instrument=library.instruments[instrument],
                 family=library.instrument_families[instrument],
                 pitch=pitch,
@@ -214,12 +223,12 @@ class Placement:
     where: NDArray[np.float32]  # [M, 2], of each instrument
 
 
-def place_samples(base: Base, samples: TokenTable, distance: float, tell: Tell) -> Placement:
+def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell) -> Placement:
     """Places samples where the timbre encoder sees them, moved off other instruments if need be.
 
     Args:
         base: whose timbre encoder and map they are.
-        samples: coded samples.
+        samples: the samples.
         distance: to keep from every other instrument.
         tell: receives a line for each instrument.
     """
@@ -227,8 +236,8 @@ def place_samples(base: Base, samples: TokenTable, distance: float, tell: Tell) 
     taken = base.chart.centroids
     names = [point.instrument for point in base.chart.points]
     where = []
-    for index, name in enumerate(samples.instruments):
-        rows = samples.instrument == index
+    for index, name in enumerate(samples.table.instruments):
+        rows = samples.table.instrument == index
         seen = own[rows].mean(axis=0)
         found = find_place(seen, taken, distance)
         tell(_describe(name, seen, found, taken, names))
@@ -239,15 +248,16 @@ def place_samples(base: Base, samples: TokenTable, distance: float, tell: Tell) 
     return Placement(own / np.maximum(radius, 1.0), np.stack(where))
 
 
-def locate(base: Base, table: TokenTable) -> NDArray[np.float32]:
-    """Finds where the bundle's timbre encoder sees each note, float32 [N, 2] in the unit disc."""
-    session = base.bundle.session(TIMBRE_ENCODER, inputs=["codes", "n_frames"], outputs=["timbre"])
-    points = []
-    for index in range(table.n_notes):
-        codes = table.note(index).astype(np.int64)[None]
-        given = {"codes": codes, "n_frames": np.array([codes.shape[1]], dtype=np.int64)}
-        points.append(session.run(["timbre"], given)[0][0])
-    return np.stack(points).astype(np.float32)
+def locate(base: Base, samples: CodedSamples) -> NDArray[np.float32]:
+    """Finds where the bundle's timbre encoder hears each variant, float32 [N, 2] in the unit disc."""
+    encoder, header = TimbreEncoder(base.bundle, n_threads=1), base.header
+    points = [
+        encoder.locate(
+            variant.audio(samples.library, header.hop_length), header.sample_rate, float(pitch) or None
+        )
+        for variant, pitch in zip(samples.variants, samples.table.pitch, strict=True)
+    ]
+    return np.array(points, dtype=np.float32)
 
 
 def find_place(wanted: Point, others: Point, distance: float) -> Point:

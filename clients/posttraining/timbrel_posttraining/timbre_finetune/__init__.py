@@ -1,1 +1,1 @@
-"""Fine-tuning of the timbre encoder, on source notes and the bundle's own, encoded as by `locate`."""
+"""Fine-tuning of the timbre encoder, on source notes and the bundle's own, heard as `locate` hears."""

@@ -12,7 +12,7 @@ help = "train the timbre encoder on, on recordings and on notes that the bundle 
 _EXAMPLES = """\
 examples:
   timbrel train hearing --bundle runs/cpu/bundle --notes runs/cpu/notes --timbre runs/cpu/timbre \\
-      --codec runs/cpu/codec --out runs/cpu/hearing
+      --out runs/cpu/hearing
   timbrel export --timbre runs/cpu/hearing ...     # as before, with the new folder in place of stage 1's
 
 Every instrument stays at its point, so that the model need not be trained again. The bundle is served
@@ -27,10 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     add_config_arguments(parser)
     add_device_argument(parser)
-    add_folder(parser, "bundle", "a bundle exported with that stage 1 and codec")
+    add_folder(parser, "bundle", "a bundle exported with that stage 1")
     add_folder(parser, "notes", "the library of notes that it learnt from")
     add_folder(parser, "timbre", "folder of stage 1, where training begins")
-    add_folder(parser, "codec", "folder of the codec")
     add_folder(parser, "out", "folder for lessons, checkpoint, encoder and map; an unfinished one is resumed")
     parser.add_argument(
         "--jobs",
@@ -45,7 +44,6 @@ def run(args: argparse.Namespace) -> int:
     """Trains, and prints how well notes are located."""
     from timbrel_bundle.bundle import Bundle
     from timbrel_posttraining.timbre_finetune.trainer import fine_tune_timbre
-    from timbrel_training.codec.registry import load_codec
     from timbrel_training.loop import pick_device
     from timbrel_training.notes.dataset import NoteDataset
 
@@ -56,7 +54,6 @@ def run(args: argparse.Namespace) -> int:
         bundle,
         NoteDataset(args.notes),
         args.timbre,
-        load_codec(args.codec),
         args.out,
         pick_device(args.device),
         args.jobs,

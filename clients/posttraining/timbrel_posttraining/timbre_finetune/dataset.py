@@ -1,12 +1,12 @@
-"""The dataset: samples that are drawn, written by the bundle, encoded as by `locate`, and kept as files."""
+"""The dataset: samples that are drawn, written by the bundle, heard as by `locate`, and kept as files."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +16,18 @@ from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.layout import CODEC_WEIGHTS, MODEL_WEIGHTS, TIMBRE_MAP
-from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_bundle.timbre_encoder import longest_seconds, prepare_recording
 from timbrel_posttraining import processes
-from timbrel_posttraining.bundles import published_map, token_header
+from timbrel_posttraining.bundles import published_map
 from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
 from timbrel_posttraining.evaluate.takes import TakeAudio, TakeCache, write_takes
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
-from timbrel_training.tokens.store import TokenStore
-from timbrel_training.tokens.store_writer import TokenStoreWriter
-from timbrel_training.tokens.table import TokenTable
+from timbrel_training.timbre.encoder import TimbreEncoder
+from timbrel_training.timbre.features import Levels, NoteFeatures, features_key, kept_features, levels_of
+from timbrel_training.timbre.train import load_encoder
 
 NO_INSTRUMENT = -1
 """Stands for the instrument of a note from between instruments."""
@@ -41,12 +41,10 @@ SHORTEST_SHARE = 0.3
 TRIES = 10_000
 """Points drawn to find one that is far enough from all instruments."""
 
-VERSION = 1
-"""Raise it when samples are drawn or encoded in another way."""
+VERSION = 2
+"""Raise it when samples are drawn or heard in another way."""
 CHUNK = 8
 """Samples handed to a process at a time."""
-BETWEEN = "between instruments"
-"""The instrument under which the notes between instruments are listed."""
 FILES = (MODEL_WEIGHTS, CODEC_WEIGHTS, TIMBRE_MAP)
 """The files of a bundle that samples depend on. Its timbre encoder is not among them: that is what learns."""
 FIELDS = (
@@ -54,8 +52,6 @@ FIELDS = (
     "own_notes",
     "between_notes",
     "between_distance",
-    "hinted_share",
-    "hint_semitones",
     "cut_share",
 )
 """The fields of the config that samples depend on."""
@@ -68,7 +64,6 @@ class TimbreSample:
     take: Take
     instrument: int  # number on the map, or NO_INSTRUMENT
     target: tuple[float, float]  # point of the map
-    hint: float | None = None  # pitch that the codec is told, a MIDI note number
     start: float = 0.0  # seconds that a late recording misses
     share: float = 1.0  # of the rest, before a recording ends too early
 
@@ -138,14 +133,9 @@ class SamplePlan:
         return Take(Kind.GENERATED, pitch, velocity, held, timbre=point, draw=next(self._draws))
 
     def _varied(self, sample: TimbreSample) -> TimbreSample:
-        config, rng = self.config, self._rng
+        rng = self._rng
         way, start, share = rng.random(), rng.uniform(0.0, LATEST_START), rng.uniform(SHORTEST_SHARE, 1.0)
-        hint = float(np.clip(sample.take.pitch + config.hint_semitones * rng.standard_normal(), 1.0, 127.0))
-        if way < config.hinted_share:
-            return TimbreSample(sample.take, sample.instrument, sample.target, hint=hint)
-        if way < config.hinted_share + config.cut_share:
-            return TimbreSample(sample.take, sample.instrument, sample.target, start=start, share=share)
-        return sample
+        return replace(sample, start=start, share=share) if way < self.config.cut_share else sample
 
     def _open_point(self) -> tuple[float, float]:
         """Draws a point of the disc away from all instruments."""
@@ -179,96 +169,82 @@ class SamplePlan:
         return np.flatnonzero(own & inside & trained).astype(np.int64)
 
 
-def dataset_key(bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig) -> str:
+def dataset_key(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, encoder: TimbreEncoder
+) -> str:
     """Names the dataset by 16 hexadecimal digits: equal ones have the same, and no others."""
     hashes = {file.name: file.sha256 for file in bundle.manifest.files}
     fields = {name: value for name, value in asdict(config).items() if name in FIELDS}
-    about = [VERSION, [hashes[name] for name in FILES], fields, config.loop.seed, library.header]
+    about = [VERSION, [hashes[name] for name in FILES], fields, config.loop.seed]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    digest.update(library.index.tobytes())
+    digest.update(features_key(encoder, library).encode())
     return digest.hexdigest()[:16]
 
 
 def make_dataset(
-    bundle: Bundle, library: NoteDataset, samples: list[TimbreSample], folder: Path, jobs: int
-) -> TokenTable:
-    """Has the bundle write its notes among the samples, encodes all samples, and keeps both in `folder`.
+    bundle: Bundle,
+    library: NoteDataset,
+    samples: list[TimbreSample],
+    timbre_dir: Path,
+    folder: Path,
+    jobs: int,
+) -> NoteFeatures:
+    """Has the bundle write its notes among the samples, hears all samples, and keeps both in `folder`.
 
     Args:
         bundle: verified.
         library: of the source notes.
         samples: of `SamplePlan.draw`.
+        timbre_dir: stage 1's folder, whose encoder hears.
         folder: of these very samples, see `dataset_key`; whatever is there already is not made again.
-        jobs: processes that encode.
+        jobs: processes that hear.
 
     Returns:
-        The codes, a note for each sample in their order; one with too little to hear has no frames.
+        What is heard of the samples, in their order; one with too little to hear has no frames.
 
     Raises:
         TimbrelError: the bundle cannot be served.
     """
-    path = folder / "heard.bin"  # so named that older runs can be resumed
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        cache = TakeCache(folder)
+    cache = TakeCache(folder)
+    make_extractor = functools.partial(FeatureExtractor, bundle.path, library.path, timbre_dir, cache)
+
+    def compute(done: int) -> Iterator[Levels]:
         write_takes(bundle.path, [sample.take for sample in samples], cache, progress=True)
-        make_extractor = functools.partial(FeatureExtractor, bundle.path, library.path, cache)
-        _write_codes(bundle, samples, make_extractor, path, jobs)
-    return TokenTable.from_store(TokenStore(path))
-
-
-def _write_codes(
-    bundle: Bundle,
-    samples: list[TimbreSample],
-    make_extractor: Callable[[], FeatureExtractor],
-    path: Path,
-    jobs: int,
-) -> None:
-    points = bundle.timbre_map.points
-    with TokenStoreWriter(path, token_header(bundle)) as writer:
-        done = len(writer)
-        left = samples[done:]
         with (
-            processes.results(make_extractor, FeatureExtractor.encode, left, jobs, CHUNK) as encoded,
+            processes.results(make_extractor, FeatureExtractor.hear, samples[done:], jobs, CHUNK) as heard,
             bar("hearing", len(samples), "note", initial=done) as shown,
         ):
-            for sample, codes in zip(left, encoded, strict=True):
-                known = sample.instrument != NO_INSTRUMENT
-                writer.add(
-                    codes,
-                    instrument=points[sample.instrument].instrument if known else BETWEEN,
-                    family=points[sample.instrument].family if known else BETWEEN,
-                    pitch=sample.take.pitch,
-                    velocity=sample.take.velocity,
-                    held_frames=writer.header.held_frames(sample.take.seconds),
-                    source=str(sample.take.kind),
-                    split=int(Split.TRAIN),
-                )
+            for levels in heard:
+                yield levels
                 shown.update()
-        writer.finish()
+
+    folder.mkdir(parents=True, exist_ok=True)
+    return kept_features(folder / "heard.f16", load_encoder(timbre_dir), len(samples), compute)
 
 
 class FeatureExtractor:
-    """Encodes samples as `locate` encodes recordings: trimmed, at one level, pitch unknown. One per process.
+    """Hears samples as `locate` hears recordings: trimmed, at one level. One per process.
 
     Args:
-        bundle: its folder, whose codec encodes.
+        bundle: its folder, whose codec decodes the notes that it wrote.
         library: of the source notes.
+        timbre_dir: stage 1's folder, whose encoder hears.
         cache: of the notes that the bundle wrote.
     """
 
-    def __init__(self, bundle: Path, library: Path, cache: TakeCache) -> None:
+    def __init__(self, bundle: Path, library: Path, timbre_dir: Path, cache: TakeCache) -> None:
         opened = Bundle.open(bundle, verify=False)  # checked by whoever started this
         self._audio = TakeAudio(opened, NoteDataset(library), cache)
-        self._encoder = TimbreEncoder(opened, n_threads=1)
-        self._n_codebooks = opened.manifest.codec.n_codebooks
+        self._encoder = load_encoder(timbre_dir)
+        self._manifest = opened.manifest
 
-    def encode(self, sample: TimbreSample) -> NDArray[np.uint16]:
-        """Returns codes [T, K]; none where there is too little to hear."""
+    def hear(self, sample: TimbreSample) -> Levels:
+        """Returns levels [T, n_bands]; none where there is too little to hear."""
         audio, rate = self._audio.of(sample.take)
         rest = audio[round(sample.start * rate) :]
-        recorded = rest[: round(sample.share * len(rest))]
+        recorded, manifest = rest[: round(sample.share * len(rest))], self._manifest
         try:
-            return self._encoder.encode(recorded, rate, sample.hint)
+            sound = prepare_recording(recorded, rate, manifest.codec, longest_seconds(manifest))
         except AudioError:
-            return np.zeros((0, self._n_codebooks), np.uint16)
+            return np.zeros((0, self._encoder.config.n_bands), np.float16)
+        return levels_of(self._encoder, [sound])[0]

@@ -20,15 +20,14 @@ from timbrel_posttraining.evaluate.evaluation_set import Kind
 from timbrel_posttraining.evaluate.sections.map import APART_FACTOR, ranks, spreads
 from timbrel_posttraining.timbre_finetune import dataset
 from timbrel_training.checkpoint import load_description, save_weights
-from timbrel_training.codec.interface import Codec
 from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
-from timbrel_training.timbre.encoder import TimbreEncoder, into_disc
+from timbrel_training.timbre.encoder import TimbreEncoder
+from timbrel_training.timbre.features import NoteFeatures
 from timbrel_training.timbre.map import ENCODER, MAP_FILE, NOTES_FILE, TimbreMap, read_map
 from timbrel_training.timbre.train import EMBED_BATCH, SHORTEST_CROP, load_encoder
-from timbrel_training.tokens.table import TokenTable
 
 DATASET = "lessons"
 """The folder of the dataset, within that of the training; so named that older runs can be resumed."""
@@ -38,9 +37,9 @@ PLACE_TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class TimbreBatch:
-    """Encoded notes, and where they belong."""
+    """Notes as they are heard, and where they belong."""
 
-    codes: Tensor  # int64 [B, F, K]
+    levels: Tensor  # float32 [B, F, n_bands], in dB
     n_frames: Tensor  # int64 [B]
     instrument: Tensor  # int64 [B], NO_INSTRUMENT between instruments
     target: Tensor  # float32 [B, 2]
@@ -52,9 +51,8 @@ class TimbreFineTuner:
     Args:
         config: of the training.
         encoder: stage 1's; trained in place.
-        codec: which made the codes.
         samples: the samples of the dataset.
-        table: their codes, in the same order.
+        features: what is heard of them, in the same order.
         chart: the bundle's map, m points; they are no parameters, and stay.
         device: to train on.
 
@@ -66,16 +64,14 @@ class TimbreFineTuner:
         self,
         config: TimbreFinetuneConfig,
         encoder: TimbreEncoder,
-        codec: Codec,
         samples: Sequence[dataset.TimbreSample],
-        table: TokenTable,
+        features: NoteFeatures,
         chart: TimbreMap,
         device: torch.device,
     ) -> None:
         self.config = config
         self.encoder = encoder.to(device)
-        self.codec = codec.eval().to(device)
-        self.table = table
+        self.features = features
         self.device = device
         self.points = chart.centroids.astype(np.float64)
         self.spacings = chart.spacings
@@ -90,7 +86,7 @@ class TimbreFineTuner:
 
     def batch(self, step: int) -> TimbreBatch:
         """Draws random notes of each kind, each kind's share; some cropped to a random shorter length."""
-        config, table = self.config, self.table
+        config = self.config
         rng = np.random.default_rng(batch_seed(config.loop.seed, step))
         n_sources = round(config.source_share * config.batch_size)
         n_between = round(config.between_share * config.batch_size) if len(self._training["between"]) else 0
@@ -101,12 +97,13 @@ class TimbreFineTuner:
         }
         rows = np.concatenate([rng.choice(self._training[kind], n) for kind, n in counts.items() if n])
         n_frames = self.encoder.config.n_frames
-        codes, lengths = table.crops(rows, n_frames)
+        levels, _ = self.features.of(rows, self.device)
+        lengths = self.features.n_frames[rows]
         shorter = rng.integers(min(SHORTEST_CROP, n_frames), n_frames + 1, len(rows))
         cropped = rng.random(len(rows)) < config.crop_share
         lengths = np.where(cropped, np.minimum(lengths, shorter), lengths)
         return TimbreBatch(
-            codes=torch.from_numpy(codes).to(self.device),
+            levels=levels,
             n_frames=torch.from_numpy(lengths).to(self.device),
             instrument=torch.from_numpy(self.instrument[rows]).to(self.device),
             target=torch.from_numpy(self.target[rows]).to(self.device),
@@ -119,7 +116,7 @@ class TimbreFineTuner:
         than in proportion with the distance: what cannot be told apart does not pull all others along.
         """
         config = self.config
-        mean, _ = self.encoder.distribution(self._latents(batch.codes), batch.n_frames)
+        mean, _ = self.encoder.distribution(batch.levels, batch.n_frames)
         named = batch.instrument != dataset.NO_INSTRUMENT
         logits = -_length(mean[:, None] - self._centres[None]) / (config.softness * self.spacing)  # [B, m]
         away = _length(mean - batch.target) / self._scale[batch.instrument]
@@ -154,23 +151,16 @@ class TimbreFineTuner:
         """Finds where the encoder puts these notes, [n, 2]."""
         found = [np.zeros((0, 2))]
         for first in range(0, len(rows), EMBED_BATCH):
-            codes, lengths = self.table.crops(rows[first : first + EMBED_BATCH], encoder.config.n_frames)
-            latents = self._latents(torch.from_numpy(codes).to(self.device))
-            mean, _ = encoder.distribution(latents, torch.from_numpy(lengths).to(self.device))
-            found.append(into_disc(mean).double().cpu().numpy())
+            batch = self.features.of(rows[first : first + EMBED_BATCH], self.device)
+            found.append(encoder.place(*batch).double().cpu().numpy())
         return np.concatenate(found)
-
-    @torch.no_grad()
-    def _latents(self, codes: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, enabled=False):
-            return self.codec.latents(codes).float()
 
     def _share_out(self) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
         """Splits each kind's notes into those to train on and those kept back; silent notes are neither."""
         rng = np.random.default_rng(self.config.loop.seed)
         training, kept_back = {}, {}
         for kind, rows in self._of_kind.items():
-            audible = rng.permutation(rows[self.table.n_frames[rows] > 0])
+            audible = rng.permutation(rows[self.features.n_frames[rows] > 0])
             n_kept = int(self.config.validation_share * len(audible))
             kept_back[kind], training[kind] = np.sort(audible[:n_kept]), np.sort(audible[n_kept:])
         for kind in ("source", "generated"):
@@ -193,7 +183,6 @@ def fine_tune_timbre(
     bundle: Bundle,
     library: NoteDataset,
     timbre_dir: Path,
-    codec: Codec,
     out_dir: Path,
     device: torch.device,
     jobs: int = 1,
@@ -204,26 +193,26 @@ def fine_tune_timbre(
 
     Args:
         config: of the training.
-        bundle: made of this codec and this stage 1; verified.
+        bundle: made of this stage 1; verified.
         library: the notes that it learnt from.
         timbre_dir: stage 1's folder.
-        codec: the bundle's.
         out_dir: for the dataset, the checkpoint and the encoder.
         device: to train on.
-        jobs: processes that encode.
+        jobs: processes that hear.
 
     Raises:
         CheckpointError: stage 1 is missing or not the bundle's, or the checkpoint is of another run.
-        TrainingError: the library or the codec is not the bundle's.
+        TrainingError: the library is not the bundle's.
         TimbrelError: the bundle cannot be served.
     """
     chart = _shared_map(bundle, timbre_dir)
-    _check_codec(bundle, codec)
     encoder = load_encoder(timbre_dir)
+    _check_rate(bundle, encoder, timbre_dir)
     samples = dataset.SamplePlan(bundle, library, config).draw()
-    key = dataset.dataset_key(bundle, library, config)
-    table = dataset.make_dataset(bundle, library, samples, out_dir / DATASET / key, jobs)
-    trainer = TimbreFineTuner(config, encoder, codec, samples, table, chart, device)
+    key = dataset.dataset_key(bundle, library, config, encoder)
+    folder = out_dir / DATASET / key
+    features = dataset.make_dataset(bundle, library, samples, timbre_dir, folder, jobs)
+    trainer = TimbreFineTuner(config, encoder, samples, features, chart, device)
     weights = (timbre_dir / f"{ENCODER}.safetensors").read_bytes()
     settings = {name: value for name, value in asdict(config).items() if name != "loop"}
     identity = {"hearing": settings, "lessons": key, "stage_1": hashlib.sha256(weights).hexdigest()}
@@ -272,14 +261,13 @@ def _shared_map(bundle: Bundle, timbre_dir: Path) -> TimbreMap:
     return published
 
 
-def _check_codec(bundle: Bundle, codec: Codec) -> None:
-    spec = bundle.manifest.codec
-    for field in ("sample_rate", "hop_length", "n_codebooks", "codebook_size"):
-        if getattr(spec, field) != getattr(codec, field):
-            raise TrainingError(
-                f"the codec's {field} is {getattr(codec, field)}, that of the codec in {bundle.path} is "
-                f"{getattr(spec, field)}; name the folder that the bundle was exported with"
-            )
+def _check_rate(bundle: Bundle, encoder: TimbreEncoder, timbre_dir: Path) -> None:
+    """Raises CheckpointError where stage 1 hears other audio than the bundle gives."""
+    if encoder.sample_rate != bundle.manifest.codec.sample_rate:
+        raise CheckpointError(
+            f"{timbre_dir}: its encoder hears audio at {encoder.sample_rate} Hz, {bundle.path} has audio at "
+            f"{bundle.manifest.codec.sample_rate} Hz; name the folder that the bundle was exported with"
+        )
 
 
 def _length(x: Tensor) -> Tensor:

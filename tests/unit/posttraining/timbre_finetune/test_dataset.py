@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from timbrel_training.errors import ConfigError, TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
+from timbrel_training.timbre.encoder import TimbreEncoder
+from timbrel_training.timbre.train import load_encoder
 
 
 def test_samples_are_shared_evenly_and_lie_at_published_points(
@@ -35,9 +38,8 @@ def test_samples_are_shared_evenly_and_lie_at_published_points(
     for each in samples:
         if each.take.kind is Kind.SOURCE:
             assert library.name(each.take.row) == points[each.instrument].instrument
-    assert any(each.hint is not None for each in samples)
     assert any(each.start > 0 and each.share < 1 for each in samples)
-    assert any(each.hint is None and each.start == 0 and each.share == 1 for each in samples)
+    assert any(each.start == 0 and each.share == 1 for each in samples)
 
 
 def test_notes_between_instruments_keep_off_all_of_them(
@@ -88,10 +90,12 @@ def test_no_seed_is_one_of_evaluations(
 
 
 def test_samples_are_the_same_in_every_run_and_have_a_name(
-    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, timbre_dir: Path
 ) -> None:
+    encoder = load_encoder(timbre_dir)
+
     def draw(config: TimbreFinetuneConfig) -> tuple[str, list[object]]:
-        return dataset_key(bundle, library, config), list(SamplePlan(bundle, library, config).draw())
+        return dataset_key(bundle, library, config, encoder), list(SamplePlan(bundle, library, config).draw())
 
     assert draw(config) == draw(config)
     slower = replace(config, pull_weight=9.0)
@@ -100,6 +104,8 @@ def test_samples_are_the_same_in_every_run_and_have_a_name(
     for other in (replace(config, own_notes=12), seeded):
         key, samples = draw(other)
         assert key != draw(config)[0] and samples != draw(config)[1]
+    other_ear = TimbreEncoder(replace(encoder.config, n_bands=32), encoder.sample_rate)
+    assert dataset_key(bundle, library, config, other_ear) != draw(config)[0]
 
 
 def test_a_library_without_an_instrument_of_the_map_is_refused(

@@ -1,4 +1,4 @@
-"""The whole stage on the tiny bundle: a real server writes, real sessions encode, an encoder learns."""
+"""The whole stage on the tiny bundle: a real server writes, and its notes are heard, an encoder learns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from data.make_tiny_bundle import TIMBRE
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.timbre_encoder import TimbreEncoder as BundleEncoder
-from timbrel_bundle.timbre_encoder import longest_seconds, prepare_recording
 from timbrel_posttraining.bundles import published_map
 from timbrel_posttraining.evaluate.takes import TakeCache
 from timbrel_posttraining.timbre_finetune import command
@@ -25,14 +25,13 @@ from timbrel_posttraining.timbre_finetune.dataset import (
     make_dataset,
 )
 from timbrel_posttraining.timbre_finetune.trainer import TimbreFineTuner, fine_tune_timbre
-from timbrel_training.codec.timbrel_notes import TimbrelNotes
-from timbrel_training.errors import CheckpointError, TrainingError
+from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
+from timbrel_training.timbre.features import NoteFeatures
 from timbrel_training.timbre.map import TimbreMap, read_map
 from timbrel_training.timbre.train import load_encoder
-from timbrel_training.tokens.table import TokenTable, from_notes
 
 CPU = torch.device("cpu")
 ENCODER_FILE = "timbre_encoder.safetensors"
@@ -50,7 +49,6 @@ def test_the_command_leaves_a_stage_1_folder_with_the_same_points(
     tiny_bundle: Path,
     library_dir: Path,
     timbre_dir: Path,
-    codec_dir: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -59,7 +57,6 @@ def test_the_command_leaves_a_stage_1_folder_with_the_same_points(
         "bundle": tiny_bundle,
         "notes": library_dir,
         "timbre": timbre_dir,
-        "codec": codec_dir,
         "out": out,
         "jobs": 1,
     }
@@ -70,12 +67,12 @@ def test_the_command_leaves_a_stage_1_folder_with_the_same_points(
     before, after = load_encoder(timbre_dir), load_encoder(out)
     assert after.config == before.config
     assert not torch.equal(after.head.weight, before.head.weight)
-    assert torch.equal(after.mean, before.mean)  # latents are normalised as they were
+    assert torch.equal(after.mean, before.mean)  # levels are normalised as they were
     chart, points = read_map(out)
     assert chart.points and len(points) == len(read_map(timbre_dir)[1])
     description = json.loads((out / "timbre_encoder.json").read_text())
     assert description["hearing"]["steps"] == 20
-    # A second run writes and encodes nothing anew, and leaves the same.
+    # A second run writes and hears nothing anew, and leaves the same.
     kept = {path: path.stat().st_mtime_ns for path in (out / "lessons").rglob("*")}
     weights = (out / ENCODER_FILE).read_bytes()
     assert train_hearing({**arguments, "jobs": 2}) == 0
@@ -87,14 +84,13 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     bundle: Bundle,
     library: NoteDataset,
     timbre_dir: Path,
-    codec: TimbrelNotes,
     config: TimbreFinetuneConfig,
     tmp_path: Path,
 ) -> None:
     config = replace(config, source_notes=16, own_notes=4, between_notes=2)
 
     def train(config: TimbreFinetuneConfig, out: Path) -> Loop:
-        return fine_tune_timbre(config, bundle, library, timbre_dir, codec, tmp_path / out, CPU)
+        return fine_tune_timbre(config, bundle, library, timbre_dir, tmp_path / out, CPU)
 
     assert train(config, Path("whole")).finished
     sitting = replace(config, loop=replace(config.loop, max_minutes=1e-9))
@@ -111,77 +107,67 @@ def test_an_interrupted_dataset_goes_on(
     bundle: Bundle,
     library: NoteDataset,
     config: TimbreFinetuneConfig,
+    timbre_dir: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     samples = SamplePlan(bundle, library, config).draw()
     samples = [*samples[:10], *samples[-6:]]
-    whole = make_dataset(bundle, library, samples, tmp_path / "whole", jobs=1)
-    encode = FeatureExtractor.encode
-    encoded: list[TimbreSample] = []
+    whole = make_dataset(bundle, library, samples, timbre_dir, tmp_path / "whole", jobs=1)
+    hear = FeatureExtractor.hear
+    heard: list[TimbreSample] = []
 
     def tiring(extractor: FeatureExtractor, sample: TimbreSample) -> np.ndarray:
-        if len(encoded) == 5:
+        if len(heard) == 5:
             raise KeyboardInterrupt
-        encoded.append(sample)
-        return encode(extractor, sample)
+        heard.append(sample)
+        return hear(extractor, sample)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(FeatureExtractor, "encode", tiring)
-        make_dataset(bundle, library, samples, tmp_path / "parts", jobs=1)
-    parts = make_dataset(bundle, library, samples, tmp_path / "parts", jobs=1)
-    assert np.array_equal(parts.codes, whole.codes) and np.array_equal(parts.offsets, whole.offsets)
-    assert parts.pitch.tolist() == [sample.take.pitch for sample in samples]
+        patch.setattr(FeatureExtractor, "hear", tiring)
+        make_dataset(bundle, library, samples, timbre_dir, tmp_path / "parts", jobs=1)
+    parts = make_dataset(bundle, library, samples, timbre_dir, tmp_path / "parts", jobs=1)
+    assert np.array_equal(parts.levels, whole.levels) and np.array_equal(parts.n_frames, whole.n_frames)
+    assert len(parts.n_frames) == len(samples)
 
 
-def test_source_notes_are_encoded_as_locate_encodes_recordings(
-    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, tmp_path: Path
+def test_samples_are_heard_as_locate_hears_recordings(
+    audio_bundle: Path, library: NoteDataset, config: TimbreFinetuneConfig, timbre_dir: Path, tmp_path: Path
 ) -> None:
+    """The bundle has stage 1's very encoder."""
+    bundle = Bundle.open(audio_bundle)
     samples = SamplePlan(bundle, library, config).draw()[: config.source_notes]
-    extractor = FeatureExtractor(bundle.path, library.path, TakeCache(tmp_path))
-    encoder = BundleEncoder(bundle, n_threads=1)
-    spec = bundle.manifest.codec
-    plain = next(each for each in samples if each.hint is None and each.share == 1.0)
+    extractor = FeatureExtractor(bundle.path, library.path, timbre_dir, TakeCache(tmp_path))
+    encoder = load_encoder(timbre_dir)
+    plain = next(each for each in samples if each.share == 1.0)
     audio, rate = library.audio(plain.take.row), library.sample_rate
-    sound = prepare_recording(audio, rate, spec, longest_seconds(bundle.manifest))
-    session = bundle.session("codec_encoder.onnx")
-    (codes,) = session.run(["codes"], {"audio": sound[None], "pitch": np.zeros(1, np.float32)})
-    assert np.array_equal(extractor.encode(plain), codes[0])
-    assert np.array_equal(extractor.encode(plain), encoder.encode(3.0 * audio, rate))  # whatever its level
-    cut = next(each for each in samples if each.share < 1.0)
-    assert 0 < len(extractor.encode(cut)) < len(encoder.encode(library.audio(cut.take.row), rate))
-    silent = replace(cut, start=60.0)
-    assert extractor.encode(silent).shape == (0, spec.n_codebooks)
+    levels = torch.from_numpy(extractor.hear(plain)).float()
+    padded = torch.nn.functional.pad(levels, (0, 0, 0, TIMBRE.n_frames - len(levels)))
+    point = encoder.place(padded[None], torch.tensor([len(levels)]))[0].detach().numpy()
+    located = BundleEncoder(bundle, n_threads=1).locate(3.0 * audio, rate)  # whatever its level
+    np.testing.assert_allclose(point, located, atol=0.01)  # features and weights have 16 bits
+    longest = max(samples, key=lambda each: library.length[each.take.row])
+    cut = replace(longest, share=0.25)
+    assert 0 < len(extractor.hear(cut)) < len(extractor.hear(replace(cut, share=1.0))) == TIMBRE.n_frames
+    assert extractor.hear(replace(cut, start=60.0)).shape == (0, TIMBRE.n_bands)
 
 
-def sample_table(samples: list[TimbreSample], codec: TimbrelNotes, seed: int = 0) -> TokenTable:
-    """Makes codes that tell the point, and none at all of the first sample."""
+def sample_features(samples: list[TimbreSample], seed: int = 0) -> NoteFeatures:
+    """Makes levels that tell the point, and none at all of the first sample."""
     generator = np.random.default_rng(seed)
-    notes = []
-    for number, sample in enumerate(samples):
-        codes = generator.integers(0, codec.codebook_size, (12 if number else 0, codec.n_codebooks))
-        codes[:, 1] = round(20 * (sample.target[0] + 1))
-        codes[:, 2] = round(20 * (sample.target[1] + 1))
-        notes.append(codes.astype(np.uint16))
-    ones = [1] * len(samples)
-    return from_notes(
-        notes,
-        instrument=[0] * len(samples),
-        pitch=[60] * len(samples),
-        velocity=ones,
-        held_frames=ones,
-        split=[0] * len(samples),
-        instruments=[("any", "any")],
-        codebook_size=codec.codebook_size,
-        frame_rate=codec.frame_rate,
-    )
+    shape = (len(samples), TIMBRE.n_frames, TIMBRE.n_bands)
+    levels = generator.uniform(-80.0, -60.0, shape).astype(np.float16)
+    targets = np.array([sample.target for sample in samples])
+    levels[:, :12, :16] = (-40.0 + 20.0 * targets[:, 0])[:, None, None]
+    levels[:, :12, 16:32] = (-40.0 + 20.0 * targets[:, 1])[:, None, None]
+    levels[:, :12, 32] = 0.0
+    return NoteFeatures(levels, np.where(np.arange(len(samples)) > 0, 12, 0))
 
 
 def test_the_encoder_learns_and_the_points_stay(
     bundle: Bundle,
     library: NoteDataset,
     config: TimbreFinetuneConfig,
-    codec: TimbrelNotes,
     timbre_dir: Path,
     tmp_path: Path,
 ) -> None:
@@ -194,8 +180,8 @@ def test_the_encoder_learns_and_the_points_stay(
         loop=replace(config.loop, n_steps=150, learning_rate=3e-3, validate_every=150),
     )
     samples = SamplePlan(bundle, library, config).draw()
-    table, chart = sample_table(samples, codec), published_map(bundle)
-    trainer = TimbreFineTuner(config, load_encoder(timbre_dir), codec, samples, table, chart, CPU)
+    features, chart = sample_features(samples), published_map(bundle)
+    trainer = TimbreFineTuner(config, load_encoder(timbre_dir), samples, features, chart, CPU)
     between = np.array([row for row, each in enumerate(samples) if each.instrument == NO_INSTRUMENT])
     asked = np.array([samples[row].target for row in between])
 
@@ -218,18 +204,18 @@ def test_the_encoder_learns_and_the_points_stay(
 
 
 def test_batches_hold_each_kinds_share_and_nothing_silent_or_kept_back(
-    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, codec: TimbrelNotes, timbre_dir: Path
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, timbre_dir: Path
 ) -> None:
     config = replace(config, validation_share=0.25, crop_share=0.0, batch_size=40)
     samples = SamplePlan(bundle, library, config).draw()
-    table = sample_table(samples, codec)
-    table.codes[:, 3] = np.repeat(np.arange(table.n_notes), table.n_frames)  # tells the sample
+    features = sample_features(samples)
+    features.levels[:, 0, -1] = np.arange(len(samples))  # tells the sample
     chart = published_map(bundle)
-    trainer = TimbreFineTuner(config, load_encoder(timbre_dir), codec, samples, table, chart, CPU)
+    trainer = TimbreFineTuner(config, load_encoder(timbre_dir), samples, features, chart, CPU)
     seen: set[int] = set()
     for step in range(60):
         batch = trainer.batch(step)
-        rows = batch.codes[:, 0, 3].numpy()
+        rows = batch.levels[:, 0, -1].numpy().astype(int)
         seen |= set(rows.tolist())
         assert (batch.n_frames > 0).all()
         assert np.allclose([samples[row].target for row in rows], batch.target)
@@ -241,25 +227,26 @@ def test_batches_hold_each_kinds_share_and_nothing_silent_or_kept_back(
     assert len(kept_back) == sum(
         n // 4 for n in (config.source_notes - 1, config.own_notes, config.between_notes)
     )
-    assert torch.equal(trainer.batch(7).codes, trainer.batch(7).codes)
+    assert torch.equal(trainer.batch(7).levels, trainer.batch(7).levels)
 
 
 def test_parts_that_do_not_belong_together_are_refused(
     bundle: Bundle,
     library: NoteDataset,
     config: TimbreFinetuneConfig,
-    codec: TimbrelNotes,
     timbre_dir: Path,
     tmp_path: Path,
 ) -> None:
     chart, _ = read_map(timbre_dir)
     moved = TimbreMap(tuple(replace(point, x=point.x + 0.01) for point in chart.points))
     out = tmp_path / "out"
-    codec.codebook_size += 1
-    with pytest.raises(TrainingError, match="codebook_size is 65"):
-        fine_tune_timbre(config, bundle, library, timbre_dir, codec, out, CPU)
-    codec.codebook_size -= 1
+    about = timbre_dir / "timbre_encoder.json"
+    as_it_is = about.read_text()
+    about.write_text(as_it_is.replace("16000,", "48000,"))
+    with pytest.raises(CheckpointError, match="hears audio at 48000 Hz"):
+        fine_tune_timbre(config, bundle, library, timbre_dir, out, CPU)
+    about.write_text(as_it_is)
     (timbre_dir / "timbre_map.json").write_text(json.dumps(moved.to_json()))
     with pytest.raises(CheckpointError, match="its map is not that of"):
-        fine_tune_timbre(config, bundle, library, timbre_dir, codec, out, CPU)
+        fine_tune_timbre(config, bundle, library, timbre_dir, out, CPU)
     assert not out.exists()

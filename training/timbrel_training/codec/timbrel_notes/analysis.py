@@ -44,10 +44,16 @@ def spread_matrix(n_bands: int, n_bins: int, sample_rate: int) -> Tensor:
     return torch.clamp(1.0 - (position[None, :] - torch.arange(n_bands)[:, None]).abs(), min=0.0)
 
 
-def gather_matrix(n_bands: int, n_bins: int, sample_rate: int, lowest: float = 20.0) -> Tensor:
-    """Returns [n_bins, n_bands]: triangular mel filters whose weights sum to 1; no band is empty."""
+def gather_matrix(
+    n_bands: int, n_bins: int, sample_rate: int, lowest: float = 20.0, highest: float = math.inf
+) -> Tensor:
+    """Returns [n_bins, n_bands]: triangular mel filters whose weights sum to 1; no band is empty.
+
+    They reach from `lowest` to `highest` Hz, or to the Nyquist frequency; bins from 0 Hz to there.
+    """
     nyquist = sample_rate / 2
-    edges = torch.linspace(float(mel(torch.tensor(lowest))), float(mel(torch.tensor(nyquist))), n_bands + 2)
+    top = torch.tensor(min(highest, nyquist))
+    edges = torch.linspace(float(mel(torch.tensor(lowest))), float(mel(top)), n_bands + 2)
     centres = hertz(edges)
     step = nyquist / (n_bins - 1)
     left = torch.minimum(centres[:-2], centres[1:-1] - step)

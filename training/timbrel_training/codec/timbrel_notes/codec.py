@@ -30,7 +30,6 @@ class TimbrelNotes(Codec):
         self.hop_length = self.config.hop_length
         self.n_codebooks = self.config.n_codebooks
         self.codebook_size = self.config.codebook_size
-        self.latent_dim = self.config.latent_dim
         self.codes_per_semitone = self.config.fundamental_steps_per_semitone
         self.code_offset = (
             round(self.config.fundamental_min * self.codes_per_semitone) + self.codebook_size // 2
@@ -52,6 +51,7 @@ class TimbrelNotes(Codec):
         return torch.cat([fundamental_to_code(fundamental, self.config)[:, :, None], codes], dim=2)
 
     def latents(self, codes: Tensor) -> Tensor:
+        """Returns what the residual quantizer's codes stand for: [B, T, latent_dim] of codes [B, T, K]."""
         return self.quantizer.decode(codes[:, :, 1:])
 
     def initial_state(self, n_batch: int) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from timbrel_training.codec.interface import Codec, Expression
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
 from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
-from timbrel_training.codec.timbrel_notes.header import NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header import HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
 from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch
@@ -84,7 +84,6 @@ class ParameterCodec(Codec):
         self.config = config
         self.sample_rate, self.hop_length = config.sample_rate, config.hop_length
         self.n_codebooks, self.codebook_size = 2 + config.n_header_books, config.codebook_size
-        self.latent_dim = config.header.n_codes * NUMBERS_PER_CODE
         self.codes_per_semitone = config.fundamental_steps_per_semitone
         self.code_offset = round(config.fundamental_min * self.codes_per_semitone) + self.codebook_size // 2
         self.sub_hop = config.hop_length // N_SUBFRAMES
@@ -125,12 +124,6 @@ class ParameterCodec(Codec):
             analysis, _ = analyse_note(samples, self.sample_rate, midi, held)
             rows.append(torch.from_numpy(self.encode_analysis(analysis)))
         return torch.stack(rows).to(audio.device)
-
-    def latents(self, codes: Tensor) -> Tensor:
-        frame = torch.arange(codes.shape[1], device=codes.device).expand(codes.shape[:2])
-        before = torch.zeros_like(codes[:, 0, 2:]).repeat(1, N_ROWS)
-        header = self._header(codes[:, :, 2:], frame, before)
-        return self.header.dequantized(header[:, :, : self.config.header.n_codes])
 
     @torch.no_grad()
     def encode_analysis(self, note: NoteAnalysis) -> NDArray[np.int64]:
