@@ -57,7 +57,15 @@ _MESSAGES: dict[str, dict[str, tuple[int, int | str, bool]]] = {
 _EXTERNAL = 1
 """TensorProto.DataLocation.EXTERNAL."""
 
-DTYPES: Mapping[int, str] = {1: "float32", 2: "uint8", 6: "int32", 7: "int64", 10: "float16", 11: "float64"}
+DTYPES: Mapping[int, str] = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    6: "int32",
+    7: "int64",
+    10: "float16",
+    11: "float64",
+}
 """TensorProto.DataType of weights that may be external, as numpy names it."""
 
 

@@ -10,11 +10,14 @@ import numpy.typing as npt
 import onnxruntime as ort
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from timbrel_bundle.graph_header import parse_graph_header
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
+from timbrel_bundle.weights import load_weights, to_ort_values
 from timbrel_export.codec_graphs import export_codec
-from timbrel_export.onnx_export import export_program, round_to_half, save_graph
+from timbrel_export.onnx_export import round_to_half
+from timbrel_training.codec import registry
 from timbrel_training.codec.interface import Expression
 from timbrel_training.codec.timbrel_notes.header import HeaderConfig
 from timbrel_training.codec.timbrel_notes.parameter_codec import (
@@ -23,43 +26,25 @@ from timbrel_training.codec.timbrel_notes.parameter_codec import (
     ParameterCodec,
     ParameterCodecConfig,
 )
+from timbrel_training.errors import CheckpointError
 
 CONFIG = ParameterCodecConfig(n_templates=3, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
 HOP = CONFIG.hop_length
 
 
-class DecoderGraph(nn.Module):
-    def __init__(self, codec: ParameterCodec) -> None:
-        super().__init__()
-        self.codec = codec
-        self.names = list(codec.initial_state(1))
-
-    def forward(self, codes: Tensor, expression: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
-        given = dict(zip(self.names, state, strict=True))
-        audio, after = self.codec.decode_chunk(codes, Expression(*expression), given)
-        return audio, *after.values()
-
-
 class Graph:
-    """The graph of a codec's decoder, run by onnxruntime on one thread."""
+    """A codec's decoder as a bundle has it, run by onnxruntime on one thread."""
 
-    def __init__(self, codec: ParameterCodec, file: Path) -> None:
-        self.names = list(codec.initial_state(1))
-        batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames")
-        codes, expression = draw(2, 3)
-        state = list(codec.initial_state(2).values())
-        framed = {0: batch, 1: frames}
-        program = export_program(
-            DecoderGraph(codec),
-            (codes, list(expression), state),
-            input_names=["codes", "seed", "cents", "level_db", *self.names],
-            output_names=["audio", *(f"{name}_out" for name in self.names)],
-            dynamic_shapes=(framed, [{0: batch}, framed, framed], [{0: batch}] * len(state)),
-        )
-        save_graph(program, file)
+    def __init__(self, codec: ParameterCodec, folder: Path) -> None:
+        self.spec = export_codec(codec, folder)
+        self.names = [state.name for state in self.spec.decoder_state]
+        graph = folder / CODEC_DECODER
+        external = parse_graph_header(graph.read_bytes()).external_weights
+        values = to_ort_values(load_weights(folder / CODEC_WEIGHTS, external))
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
-        self.session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        options.add_external_initializers([weight.name for weight in external], values)
+        self.session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
     def run(self, codes: Tensor, expression: Expression, state: list[Any]) -> tuple[Any, list[Any]]:
         given = dict(zip(("codes", "seed", "cents", "level_db"), (codes, *expression), strict=True))
@@ -69,13 +54,12 @@ class Graph:
 
 
 def draw(n_notes: int, n_frames: int) -> tuple[Tensor, Expression]:
-    """Notes of a header that changes now and then, whose fundamental, level and bend all move."""
+    """Notes of a header that changes once, whose fundamental, level and bend all move."""
     header = torch.randint(0, 1000, (n_notes, n_frames, CONFIG.n_header_books))
     header[:, 1:2, -1] = 480  # loudness: 10 dB
     header[:, 3:4, -1] = 2  # template
-    stays = torch.rand(header[:, N_ROWS:].shape) < 0.99
-    stays[:, :, -1] = True
-    header[:, N_ROWS:][stays] = CONFIG.codebook_size - 1
+    hold = CONFIG.codebook_size - 1
+    header[:, N_ROWS:, -1] = header[:, 2 * N_ROWS :] = hold
     fundamental = 300 + torch.randint(0, 4, (n_notes, n_frames, 1))
     phase = N_FINE * (torch.arange(n_frames) >= n_frames - 5).long()[None, :, None] * 2
     codes = torch.cat([fundamental, phase.expand(n_notes, -1, -1) + fundamental % N_FINE, header], dim=2)
@@ -104,8 +88,13 @@ def codec() -> ParameterCodec:
 
 
 @pytest.fixture(scope="module")
-def graph(codec: ParameterCodec, tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    return Graph(codec, tmp_path_factory.mktemp("graphs") / "decoder.onnx")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("exported")
+
+
+@pytest.fixture(scope="module")
+def graph(codec: ParameterCodec, folder: Path) -> Graph:
+    return Graph(codec, folder)
 
 
 def test_the_graph_plays_what_pytorch_plays(codec: ParameterCodec, graph: Graph) -> None:
@@ -124,10 +113,28 @@ def test_the_graph_plays_what_pytorch_plays(codec: ParameterCodec, graph: Graph)
     assert done == 300 and peak > 0
 
 
-def test_export_leaves_out_the_encoder_which_is_no_graph(codec: ParameterCodec, tmp_path: Path) -> None:
-    spec = export_codec(codec, tmp_path)
-    assert (spec.id, spec.lead_frames) == ("timbrel-notes-2", N_ROWS)
-    assert {path.name for path in tmp_path.iterdir()} == {CODEC_DECODER, CODEC_WEIGHTS}
+def test_export_leaves_out_the_encoder_which_is_no_graph(
+    codec: ParameterCodec, graph: Graph, folder: Path
+) -> None:
+    """Who codes notes makes the codec again of what a bundle holds."""
+    assert (graph.spec.id, graph.spec.lead_frames) == ("timbrel-notes-2", N_ROWS)
+    assert {path.name for path in folder.iterdir()} == {CODEC_DECODER, CODEC_WEIGHTS}
+    again = registry.codec_in_bundle(folder / CODEC_WEIGHTS)
+    assert isinstance(again, ParameterCodec) and again.config == CONFIG
+    for (name, one), other in zip(codec.state_dict().items(), again.state_dict().values(), strict=True):
+        assert torch.equal(one, other), name
+
+
+def test_weights_that_are_no_codec_are_refused(folder: Path, graph: Graph, tmp_path: Path) -> None:
+    whole = (folder / CODEC_WEIGHTS).read_bytes()
+    for content in (whole[:-100], whole.replace(b"timbrel-notes-2", b"timbrel-notes-3"), b""):
+        (tmp_path / CODEC_WEIGHTS).write_bytes(content)
+        with pytest.raises(
+            CheckpointError, match=r"codec\.safetensors: holds no codec that this timbrel"
+        ):
+            registry.codec_in_bundle(tmp_path / CODEC_WEIGHTS)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        registry.codec_in_bundle(tmp_path / "none.safetensors")
 
 
 def test_the_two_do_not_drift_apart(codec: ParameterCodec, graph: Graph) -> None:
