@@ -138,7 +138,7 @@ def test_weights_that_are_no_codec_are_refused(folder: Path, graph: Graph, tmp_p
 
 
 def test_the_two_do_not_drift_apart(codec: ParameterCodec, graph: Graph) -> None:
-    """Half a minute: phases differ by so little that twenty times as much would not be heard either."""
+    """Half a minute: phases differ by so little that ten times as much would not be heard either."""
     codes, expression = draw(1, 200)
     codes[:, :, 1] %= N_FINE  # the key stays down
     plain_state, state = codec.initial_state(1), start(codec, 1)
@@ -147,4 +147,4 @@ def test_the_two_do_not_drift_apart(codec: ParameterCodec, graph: Graph) -> None
         audio, state = graph.run(codes, expression, state)
         np.testing.assert_allclose(audio, plain.numpy(), atol=1e-4 * float(plain.abs().max()), rtol=0)
     phases = state[graph.names.index("phase")] - plain_state["phase"].numpy()
-    assert np.abs(phases - np.round(phases)).max() < 1e-4  # cycles
+    assert np.abs(phases - np.round(phases)).max() < 5e-4  # cycles
