@@ -21,6 +21,8 @@ from timbrel_server.engine.request import Finish, Frame
 FAR = 1 << 60
 """A position, and a number of frames, that no note reaches."""
 
+_ONE = np.ones(1, np.int64)  # a number of Python's would take numpy longer
+
 
 @dataclass(frozen=True)
 class TokenLayout:
@@ -70,6 +72,7 @@ class NoteColumns:
     def __init__(self, layout: TokenLayout, n_rows: int) -> None:
         k, n_steps, delay = layout.n_codebooks, layout.max_steps, layout.codebook_delay
         self._layout, self._last_delay = layout, layout.last_delay
+        self._eos_id = np.array([layout.eos_id])
         self.position = np.zeros(n_rows, np.int64)
         """The step to take next, from 0; also how many positions the cache holds. 0 where there is no note."""
         self.tokens = np.full((n_rows, k), layout.bos_id, np.int64)
@@ -82,9 +85,9 @@ class NoteColumns:
         self._finish: list[Finish | None] = [None] * n_rows
         self._unsteady: set[int] = set()  # rows in which not every codebook goes on
         self._delays = 1 + delay * np.arange(k)
-        self._first_cell = n_steps * np.arange(n_rows)
-        self._drawn = np.zeros((n_rows * n_steps, k), np.int32)  # by row and step
-        row, step, codebook = n_steps * self._drawn.strides[0], *self._drawn.strides
+        self._rows = np.arange(n_rows)
+        self._drawn = np.zeros((n_rows, n_steps, k), np.int32)
+        row, step, codebook = self._drawn.strides
         self._frames = as_strided(  # by row and frame: each codebook that much later
             self._drawn, (n_rows, layout.max_frames, k), (row, step, codebook + delay * step), writeable=False
         )
@@ -111,9 +114,8 @@ class NoteColumns:
             *(self._wake_position, self._wake_seconds),
         ):
             column[target] = column[source]
-        before, after = self._first_cell[source], self._first_cell[target]
         n_steps = self.position[source]
-        self._drawn[after : after + n_steps] = self._drawn[before : before + n_steps]
+        self._drawn[target, :n_steps] = self._drawn[source, :n_steps]
         self._finish[target] = self._finish[source]
         if source in self._unsteady:
             self._unsteady.add(target)
@@ -145,24 +147,25 @@ class NoteColumns:
         Returns:
             the rows to look at, rising.
         """
+        # With one note, time goes by the number of numpy's operations, and those in place are the slow ones.
         n = len(drawn)
-        position, tokens = self.position[:n], self.tokens[:n]
-        self._drawn[self._first_cell[:n] + position] = drawn
+        tokens, before = self.tokens[:n], self.position[:n]
+        self._drawn[self._rows[:n], before] = drawn
         if moved is None:
-            position += 1
             tokens[:] = drawn
+            position = before + _ONE
         else:
-            position += moved
             tokens[moved] = drawn[moved]
-        is_named = drawn[:, 0] == self._layout.eos_id
-        is_named |= position >= self._wake_position[:n]
+            position = before + moved
+        before[:] = position
+        is_named = (drawn[:, 0] == self._eos_id) | (position >= self._wake_position[:n])
         if now >= self._next_wake_seconds:
             seconds = self._wake_seconds[:n]
-            is_late = seconds <= now
-            is_named |= is_late
+            is_late = seconds <= now if moved is None else (seconds <= now) & moved
+            is_named = is_named | is_late
             self._next_wake_seconds = seconds.min(initial=math.inf, where=~is_late)
         if moved is not None:
-            is_named &= moved
+            is_named = is_named & moved
         named: list[int] = is_named.nonzero()[0].tolist()
         for row in named:
             self._look_for_end(row, drawn[row, 0])

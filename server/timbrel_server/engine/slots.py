@@ -153,10 +153,8 @@ class Slots:
         time; once its key is up, nothing is left to wait for."""
         n = self.n_rows
         position = self.notes.position[:n]
-        is_due = position < self._lead[:n] + tick
-        is_due |= position >= self._held_frames[:n]
-        is_due &= self._active[:n]
-        return is_due
+        is_let = (position < self._lead[:n] + tick) | (position >= self._held_frames[:n])
+        return is_let & self._active[:n]
 
     def _clear(self, row: int) -> None:
         self.notes.clear(row)
