@@ -5,11 +5,11 @@ Examples:
     python tests/benchmarks/host.py --quick
     python tests/benchmarks/host.py --rows 1 1024 --codebooks 8
 
-Every slot has a note of about a hundred frames, and others wait. `engine` is the engine over a runner that draws
-at once: admission, the delay pattern, ends of notes, deliveries. `engine_and_runner` has the product's own runner
-over sessions that do nothing: what a step reads is put where a graph would read it, uniforms are made for each
-new note. Both in microseconds of the thread's processor time for each row and step, the fastest of the rounds.
-The last line is JSON.
+Every slot has a note of about a hundred frames, and others wait. `engine` is the engine over a runner that
+draws at once: admission, the delay pattern, ends of notes, deliveries. `engine_and_runner` has the product's
+own runner over sessions that do nothing: what a step reads is put where a graph would read it, and uniforms
+are made for each new note. Both in microseconds of the thread's processor time for each row and step, the
+fastest of the rounds. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -111,13 +111,13 @@ class HostRunner(Runner):
 
 
 class FullEngine:
-    """An engine whose slots are all in use, and its steps by hand."""
+    """An engine whose slots are all in use, stepped by hand."""
 
     def __init__(self, runner: Any, n_codebooks: int) -> None:
         layout = TokenLayout(n_codebooks, BOS, EOS, MAX_FRAMES, codes_per_semitone=12, code_offset=700)
         self._queue = RequestQueue(1 << 20, 1 << 30)
         self._engine = Engine(runner, layout, self._queue, post=lambda deliveries: None)
-        self._n_rows = runner.buckets[-1]
+        self._n_rows: int = runner.buckets[-1]
         for _ in range(2 * STEPS_BETWEEN_ENDS // BLOCK):
             self.microseconds()
 
@@ -130,7 +130,8 @@ class FullEngine:
         started = time.thread_time()
         for _ in range(BLOCK):
             self._engine.step()
-        return 1e6 * (time.thread_time() - started) / (BLOCK * self._n_rows)
+        seconds: float = time.thread_time() - started
+        return 1e6 * seconds / (BLOCK * self._n_rows)
 
 
 def measure(n_rows: int, n_codebooks: int, n_rounds: int) -> dict[str, float]:
@@ -172,7 +173,9 @@ def main() -> None:
     )
     figures = {name: {str(n): each[name] for n, each in found.items()} for name in next(iter(found.values()))}
     largest = max(found)
-    bar = Bar(f"engine, microseconds a row and step, {largest} rows", found[largest]["engine"], 1.0, at_most=True)
+    bar = Bar(
+        f"engine, microseconds a row and step, {largest} rows", found[largest]["engine"], 1.0, at_most=True
+    )
     report.finish({"codebooks": args.codebooks, "microseconds_a_row_and_step": figures}, [bar])
 
 

@@ -214,8 +214,8 @@ class Engine:
             self._post(deliveries)
 
     def _deliver(self, rows: Sequence[int], now: float) -> None:
-        """Looks at the notes in these rows: takes the frames that are to go out, ends those that are complete,
-        and says when to look again."""
+        """Looks at the notes in these rows: delivers the frames that are to go out, ends the notes that are
+        complete, and says when to look at the others again."""
         slots, notes = self._slots, self._slots.notes
         spans, parts = [], []
         for row in rows:

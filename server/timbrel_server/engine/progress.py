@@ -74,7 +74,7 @@ class NoteColumns:
         self._layout, self._last_delay = layout, layout.last_delay
         self._eos_id = np.array([layout.eos_id])
         self.position = np.zeros(n_rows, np.int64)
-        """The step to take next, from 0; also how many positions the cache holds. 0 where there is no note."""
+        """The step to take next, from 0; also how many positions the cache holds. Without a note, 0."""
         self.tokens = np.full((n_rows, k), layout.bos_id, np.int64)
         """[rows, K], what that step reads."""
         self._n_frames = np.full(n_rows, FAR)  # of notes that have not ended, FAR
@@ -192,11 +192,9 @@ class NoteColumns:
         """
         sizes = [last - first for _, first, last in spans]
         codes = np.concatenate([self._frames[row, first:last] for row, first, last in spans])
-        zeroth = codes[:, 0]
-        zeroth += np.repeat(self._code_shift[[row for row, _, _ in spans]], sizes)
-        np.maximum(zeroth, 0, out=zeroth)
-        np.minimum(zeroth, self._layout.bos_id - 1, out=zeroth)
-        frames = zip(*codes.T.tolist(), strict=True)
+        zeroth = codes[:, 0] + np.repeat(self._code_shift[[row for row, _, _ in spans]], sizes)
+        zeroth = np.minimum(np.maximum(zeroth, 0), self._layout.bos_id - 1)
+        frames = zip(zeroth.tolist(), *codes.T[1:].tolist(), strict=True)
         return [list(itertools.islice(frames, size)) for size in sizes]
 
     def _look_for_end(self, row: int, token: int) -> None:

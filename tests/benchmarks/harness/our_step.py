@@ -64,7 +64,7 @@ def open_observed(
 
 
 @dataclass(frozen=True)
-class StepInput:
+class HostInput:
     """The tokens and uniforms of one step, as a host holds them."""
 
     tokens: list[list[int]]
@@ -73,13 +73,13 @@ class StepInput:
     """[B, K], known as soon as the note is."""
 
 
-def step_inputs(n_rows: int, n_codebooks: int, codebook_size: int) -> Iterator[StepInput]:
+def step_inputs(n_rows: int, n_codebooks: int, codebook_size: int) -> Iterator[HostInput]:
     """Yields inputs without end, the same for whoever asks."""
     random = np.random.default_rng(0)
     shape = (n_rows, n_codebooks)
     return itertools.cycle(
         [
-            StepInput(
+            HostInput(
                 random.integers(0, codebook_size, shape).tolist(), random.random(shape, dtype=np.float32)
             )
             for _ in range(N_STEPS)

@@ -57,7 +57,9 @@ class OneNote:
         return frame
 
 
-def play(note: list[Frame], layout: TokenLayout, *, ends: bool = True) -> tuple[OneNote, list[Frame], list[int]]:
+def play(
+    note: list[Frame], layout: TokenLayout, *, ends: bool = True
+) -> tuple[OneNote, list[Frame], list[int]]:
     """Feeds a note's tokens as a decoder would draw them, with rubbish wherever no frame is asked for.
 
     Returns the note, the frames it gave, and the step at which each was given.
@@ -150,7 +152,7 @@ class PlainNote:
     @property
     def finish(self) -> Finish | None:
         n_frames = self.n_frames
-        if n_frames is None or n_frames and len(self.drawn) < n_frames + self._layout.last_delay:
+        if n_frames is None or (n_frames and len(self.drawn) < n_frames + self._layout.last_delay):
             return None
         return Finish.EOS if n_frames < self._layout.max_frames else Finish.CAP
 
@@ -165,7 +167,10 @@ class PlainNote:
         delay = self._layout.codebook_delay
         n = max(0, len(self.drawn) - self._layout.last_delay)
         n = n if self.n_frames is None else min(n, self.n_frames)
-        return [tuple(self._code(self.drawn[t + q * delay][q], q) for q in range(len(self.reads))) for t in range(n)]
+        return [
+            tuple(self._code(self.drawn[t + q * delay][q], q) for q in range(len(self.reads)))
+            for t in range(n)
+        ]
 
     def _read(self, q: int) -> int:
         frame = len(self.drawn) - 1 - q * self._layout.codebook_delay
@@ -193,9 +198,7 @@ class PlainNote:
     ),
     st.integers(1, 5),
 )
-def test_notes_in_any_company_are_what_the_pattern_says(
-    seed: int, layout: TokenLayout, n_rows: int
-) -> None:
+def test_notes_in_any_company_are_what_the_pattern_says(seed: int, layout: TokenLayout, n_rows: int) -> None:
     """Notes begin, wait, are given up and change rows at random; frames are fetched late, and only where a
     row is named is it looked at."""
     rng, columns, plain = random.Random(seed), NoteColumns(layout, n_rows), dict[int, PlainNote]()

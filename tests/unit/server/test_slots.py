@@ -28,7 +28,9 @@ def slots(*handles: RequestHandle, n_slots: int = 4, tick: int = 0) -> Slots:
     return made
 
 
-def step(made: Slots, *drawn: list[int], tick: int = 0, during: Callable[[], None] = lambda: None) -> list[bool]:
+def step(
+    made: Slots, *drawn: list[int], tick: int = 0, during: Callable[[], None] = lambda: None
+) -> list[bool]:
     """Takes a step; returns the gates that it read."""
     given = made.begin_step(tick)
     assert given is not None
@@ -55,6 +57,7 @@ def test_a_row_is_named_when_its_first_frame_is_there_and_when_its_note_ends() -
     for tokens in ([1, 0], [2, 1], [3, 2], [EOS, 3]):
         made.begin_step(0)
         named.append(list(made.end_step(np.array([tokens]), 0.0)))
+        made.notes.wake(0, n_frames=100)
     assert named == [[], [0], [], [0]]
     assert made.notes.finish(0) is Finish.EOS
 
@@ -161,7 +164,8 @@ def test_a_live_note_that_waits_reads_the_same_again() -> None:
         given = made.begin_step(0)
         assert given is not None
         read.append((int(given.positions[0]), given.tokens[0].tolist(), bool(given.held[0])))
-        made.release(live) if len(read) == 2 else None
+        if len(read) == 2:
+            made.release(live)
         made.end_step(np.array([[7, 7], [2, 2]]), 0.0)
     assert read == [(1, [1, 10], True)] * 2
     assert live.held_frames == 1, "the step that was run again has read no gate that counts"
