@@ -29,7 +29,7 @@ import torch
 from benchmarks.harness.bound import Bound, Floor, observe
 from benchmarks.harness.concat_graph import ConcatStep, open_concat
 from benchmarks.harness.models import SHAPES, random_model, write_model_bundle
-from benchmarks.harness.our_step import NOTE, OurStep, HostInput, open_at, open_portable, step_inputs
+from benchmarks.harness.our_step import NOTE, HostInput, OurStep, open_at, open_portable, step_inputs
 from benchmarks.harness.report import Bar, Report, print_table
 from benchmarks.harness.report import Cell as TableCell
 from benchmarks.harness.streams import AudioDecoder, Player
