@@ -113,9 +113,10 @@ class HostRunner(Runner):
 class FullEngine:
     """An engine whose slots are all in use, stepped by hand."""
 
-    def __init__(self, runner: Any, n_codebooks: int) -> None:
+    def __init__(self, runner: Any, n_codebooks: int, frames_ahead: int | None) -> None:
         layout = TokenLayout(n_codebooks, BOS, EOS, MAX_FRAMES, codes_per_semitone=12, code_offset=700)
         self._queue = RequestQueue(1 << 20, 1 << 30)
+        self._frames_ahead = frames_ahead
         self._engine = Engine(runner, layout, self._queue, post=lambda deliveries: None)
         self._n_rows: int = runner.buckets[-1]
         for _ in range(2 * STEPS_BETWEEN_ENDS // BLOCK):
@@ -125,7 +126,9 @@ class FullEngine:
         """Of a row and step, in a block of them."""
         with self._queue.changed:
             while len(self._queue) < 2 * self._n_rows:
-                request = NoteRequest((0.0, 0.0), 60, 100, held_frames=80, seed=len(self._queue))
+                request = NoteRequest(
+                    *((0.0, 0.0), 60, 100), 80, len(self._queue), frames_ahead=self._frames_ahead
+                )
                 self._queue.put(RequestHandle(request, lambda delivery: None))
         started = time.thread_time()
         for _ in range(BLOCK):
@@ -134,11 +137,12 @@ class FullEngine:
         return 1e6 * seconds / (BLOCK * self._n_rows)
 
 
-def measure(n_rows: int, n_codebooks: int, n_rounds: int) -> dict[str, float]:
+def measure(n_rows: int, n_codebooks: int, n_rounds: int, *, live: bool) -> dict[str, float]:
     """Microseconds of a row and step."""
+    runners = {"engine": NullRunner, "engine_and_runner": HostRunner}
+    ahead = MAX_FRAMES if live else None  # so far ahead that none waits for its tick
     engines = {
-        "engine": FullEngine(NullRunner(n_rows, n_codebooks), n_codebooks),
-        "engine_and_runner": FullEngine(HostRunner(n_rows, n_codebooks), n_codebooks),
+        name: FullEngine(make(n_rows, n_codebooks), n_codebooks, ahead) for name, make in runners.items()
     }
     blocks = range(2 * STEPS_BETWEEN_ENDS // BLOCK)  # in which about two notes a row begin and end
     found: dict[str, list[float]] = {name: [] for name in engines}
@@ -156,6 +160,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="fewer rounds")
     add("--rows", nargs="+", type=int, default=list(ROWS), help="notes at once (default: 1 to 1024)")
+    add("--live", action="store_true", help="notes that are played live, each frame delivered by itself")
     add("--codebooks", type=int, default=3, help="codes of a frame (default %(default)s)")
     return parser.parse_args(argv)
 
@@ -166,7 +171,8 @@ def main() -> None:
     report = Report("host", quick=args.quick)
     seconds = 0.3 if args.quick else 3.0  # at about 20 microseconds a step and 1 a row
     steps = {n: 4 * STEPS_BETWEEN_ENDS * (20e-6 + n * 1e-6) for n in args.rows}
-    found = {n: measure(n, args.codebooks, max(2, int(seconds / steps[n]))) for n in args.rows}
+    n_rounds = {n: max(2, int(seconds / steps[n])) for n in args.rows}
+    found = {n: measure(n, args.codebooks, n_rounds[n], live=args.live) for n in args.rows}
     print_table(
         ["rows", "engine us", "engine and runner us"],
         [[n, each["engine"], each["engine_and_runner"]] for n, each in found.items()],
@@ -176,7 +182,9 @@ def main() -> None:
     bar = Bar(
         f"engine, microseconds a row and step, {largest} rows", found[largest]["engine"], 1.0, at_most=True
     )
-    report.finish({"codebooks": args.codebooks, "microseconds_a_row_and_step": figures}, [bar])
+    report.finish(
+        {"codebooks": args.codebooks, "live": args.live, "microseconds_a_row_and_step": figures}, [bar]
+    )
 
 
 if __name__ == "__main__":

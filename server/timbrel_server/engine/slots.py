@@ -132,9 +132,10 @@ class Slots:
         n, notes = self.n_rows, self.notes
         if self._live or len(self._rows) < n:
             moving = self._due(tick)
-            if not moving.any():
+            n_moving = np.count_nonzero(moving)
+            if n_moving == 0:
                 return None
-            self._moving = moving
+            self._moving = moving if n_moving < n else None
         elif not n:
             return None
         self._is_stepping = True
