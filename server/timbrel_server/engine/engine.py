@@ -217,23 +217,19 @@ class Engine:
         """Looks at the notes in these rows: delivers the frames that are to go out, ends the notes that are
         complete, and says when to look at the others again."""
         slots, notes = self._slots, self._slots.notes
-        spans, parts = [], []
         for row in rows:
             handle, finish = slots.handle(row), notes.finish(row)
             chunker = self._chunkers[handle]
             first, is_urgent = chunker.n_sent, chunker.is_urgent
             n_frames = chunker.take(notes.n_complete(row), now, ends=finish is not None)
             if n_frames or finish is not None:
-                spans.append((row, first, first + n_frames))
-                parts.append((handle, finish, is_urgent))
+                delivery = Delivery(notes.frames(row, first, first + n_frames), finish)
+                self._deliveries.put(handle, delivery, urgent=is_urgent)
             if finish is not None:
                 slots.end(handle)
                 del self._chunkers[handle]
             else:
                 notes.wake(row, *chunker.next_look)
-        if spans:
-            for (handle, finish, is_urgent), frames in zip(parts, notes.frames(spans), strict=True):
-                self._deliveries.put(handle, Delivery(frames, finish), urgent=is_urgent)
 
     def _main(self) -> None:
         try:

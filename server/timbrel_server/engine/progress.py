@@ -7,7 +7,6 @@ n + K - 2.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,7 +80,7 @@ class NoteColumns:
         self._wake_position = np.full(n_rows, FAR)  # where `advance` names the row
         self._wake_seconds = np.full(n_rows, math.inf)  # when it does, if not before
         self._next_wake_seconds = math.inf  # no later than the first of them
-        self._code_shift = np.zeros(n_rows, np.int64)
+        self._code_shift = [0] * n_rows
         self._finish: list[Finish | None] = [None] * n_rows
         self._unsteady: set[int] = set()  # rows in which not every codebook goes on
         self._delays = 1 + delay * np.arange(k)
@@ -109,14 +108,11 @@ class NoteColumns:
 
     def move(self, source: int, target: int) -> None:
         """A note changes rows."""
-        for column in (
-            *(self.position, self.tokens, self._n_frames, self._code_shift),
-            *(self._wake_position, self._wake_seconds),
-        ):
+        for column in (self.position, self.tokens, self._n_frames, self._wake_position, self._wake_seconds):
             column[target] = column[source]
         n_steps = self.position[source]
         self._drawn[target, :n_steps] = self._drawn[source, :n_steps]
-        self._finish[target] = self._finish[source]
+        self._finish[target], self._code_shift[target] = self._finish[source], self._code_shift[source]
         if source in self._unsteady:
             self._unsteady.add(target)
         self.clear(source)
@@ -181,21 +177,17 @@ class NoteColumns:
 
     def finish(self, row: int) -> Finish | None:
         """The reason for which the note ended, once every frame is complete: no further step is needed."""
+        if (finish := self._finish[row]) is None:
+            return None
         n_frames = self._n_frames[row]
-        is_complete = n_frames == 0 or self.position[row] >= n_frames + self._last_delay
-        return self._finish[row] if is_complete else None
+        return finish if n_frames == 0 or self.position[row] >= n_frames + self._last_delay else None
 
-    def frames(self, spans: Sequence[tuple[int, int, int]]) -> list[list[Frame]]:
-        """Returns the frames of each of these spans: row, first frame, and the one behind the last.
-
-        At least one span is wanted, and every frame has to be complete.
-        """
-        sizes = [last - first for _, first, last in spans]
-        codes = np.concatenate([self._frames[row, first:last] for row, first, last in spans])
-        zeroth = codes[:, 0] + np.repeat(self._code_shift[[row for row, _, _ in spans]], sizes)
-        zeroth = np.minimum(np.maximum(zeroth, 0), self._layout.bos_id - 1)
-        frames = zip(zeroth.tolist(), *codes.T[1:].tolist(), strict=True)
-        return [list(itertools.islice(frames, size)) for size in sizes]
+    def frames(self, row: int, first: int, last: int) -> list[Frame]:
+        """Returns the frames of a row's note from `first` to before `last`. They have to be complete."""
+        zeroth, *others = self._frames[row, first:last].T.tolist()
+        shift, top = self._code_shift[row], self._layout.bos_id - 1
+        codes = [0 if (code := token + shift) < 0 else code if code < top else top for token in zeroth]
+        return list(zip(codes, *others, strict=True))
 
     def _look_for_end(self, row: int, token: int) -> None:
         if self._finish[row] is not None:

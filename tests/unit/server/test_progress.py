@@ -53,7 +53,7 @@ class OneNote:
         self._columns.advance(np.array([drawn]))
         if (n_complete := self._columns.n_complete(0)) == before:
             return None
-        [[frame]] = self._columns.frames([(0, before, n_complete)])
+        [frame] = self._columns.frames(0, before, n_complete)
         return frame
 
 
@@ -232,10 +232,9 @@ def test_notes_in_any_company_are_what_the_pattern_says(seed: int, layout: Token
             if moved[row] and (wants_a_look or len(note.frames) >= n_frames or now >= seconds):
                 assert row in named
         assert not [row for row in named if not moved[row]]
-        if spans := [(row, len(fetched[row]), columns.n_complete(row)) for row in named]:
-            for (row, _, _), frames in zip(spans, columns.frames(spans), strict=True):
-                fetched[row] += frames
-                assert fetched[row] == plain[row].frames
+        for row in named:
+            fetched[row] += columns.frames(row, len(fetched[row]), columns.n_complete(row))
+            assert fetched[row] == plain[row].frames
         for row in named:
             due[row] = len(fetched[row]) + rng.randrange(1, 4), rng.choice([math.inf, now + 2.0])
             columns.wake(row, *due[row])

@@ -58,8 +58,7 @@ class Singer:
     def take(self, drawn: np.ndarray) -> None:
         self.notes.advance(drawn[None])
         if (n_frames := self.notes.n_complete(0)) > len(self.frames):
-            [new] = self.notes.frames([(0, len(self.frames), n_frames)])
-            self.frames += new
+            self.frames += self.notes.frames(0, len(self.frames), n_frames)
 
 
 def step_input(singers: dict[int, Singer]) -> StepInput:

@@ -93,7 +93,7 @@ def test_a_note_that_moves_down_goes_on_as_it_was() -> None:
     assert made.move_down(1) == 0
     assert (made.n_rows, list(made)) == (1, [(0, notes[1])])
     assert [step(made, [3, 3])[0] for _ in range(3)] == [True, True, False]
-    assert made.notes.frames([(0, 0, 2)]) == [[(2, 3), (3, 3)]]
+    assert made.notes.frames(0, 0, 2) == [(2, 3), (3, 3)]
 
 
 def gates(made: Slots, releases_before: int | None = None, releases_during: int | None = None) -> list[bool]:
