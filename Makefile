@@ -55,7 +55,7 @@ format: $(VENV)/.installed ## Let ruff mend what it can
 install: $(VENV)/.installed ## Install everything for development into .venv (CPU torch included)
 
 bench: $(VENV)/.installed ## Measure the engine, the codec, the server and the whole (BENCH_ARGS=--quick: minutes instead of an hour)
-	for name in decode profile codec serve gpu library explore reload; do $(BIN)/python tests/benchmarks/$$name.py $(BENCH_ARGS) || exit; done
+	for name in decode profile codec serve gpu library explore reload host; do $(BIN)/python tests/benchmarks/$$name.py $(BENCH_ARGS) || exit; done
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
 pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first

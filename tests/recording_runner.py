@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from timbrel_server.decoder.memory import SharedArrays
 from timbrel_server.decoder.runner import Runner
-from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.slots import StepInput
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class RecordingRunner(Runner):
         super().move(source, target)
         self._in_row[target] = self._in_row[source]
 
-    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
-        drawn = super().step(rows)
-        for row, tokens in zip(rows, drawn, strict=True):
+    def step(self, given: StepInput) -> NDArray[np.int64]:
+        drawn = super().step(given)
+        for row in given.active.nonzero()[0].tolist():
             recorded = RecordedStep(
-                row.row, self._n_rows, tokens, self._logits.arrays["logits"][row.row].copy()
+                row, self._n_rows, drawn[row].tolist(), self._logits.arrays["logits"][row].copy()
             )
-            self._in_row[row.row].steps[row.position] = recorded
+            self._in_row[row].steps[int(given.positions[row])] = recorded
         return drawn
 
     def _run(self, n_rows: int) -> None:

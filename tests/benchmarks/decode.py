@@ -29,7 +29,7 @@ import torch
 from benchmarks.harness.bound import Bound, Floor, observe
 from benchmarks.harness.concat_graph import ConcatStep, open_concat
 from benchmarks.harness.models import SHAPES, random_model, write_model_bundle
-from benchmarks.harness.our_step import NOTE, OurStep, StepInput, open_at, open_portable, step_inputs
+from benchmarks.harness.our_step import NOTE, HostInput, OurStep, open_at, open_portable, step_inputs
 from benchmarks.harness.report import Bar, Report, print_table
 from benchmarks.harness.report import Cell as TableCell
 from benchmarks.harness.streams import AudioDecoder, Player
@@ -216,12 +216,12 @@ class Contest:
             works |= {BOUND: bound.run, FLOOR: floor.run, NOTHING: bound.run_nothing}
         return interleave(works, plan)
 
-    def _inputs(self, n_rows: int) -> Iterator[StepInput]:
+    def _inputs(self, n_rows: int) -> Iterator[HostInput]:
         codec = self.bundle.manifest.codec
         return step_inputs(n_rows, codec.n_codebooks, codec.codebook_size)
 
 
-def _torch_work(side: TorchStep, position: int, given: Iterator[StepInput]) -> Work:
+def _torch_work(side: TorchStep, position: int, given: Iterator[HostInput]) -> Work:
     def work() -> list[list[int]]:
         read = next(given)
         drawn: list[list[int]] = side.step(np.array(read.tokens), True, position, read.uniforms).tolist()
@@ -230,7 +230,7 @@ def _torch_work(side: TorchStep, position: int, given: Iterator[StepInput]) -> W
     return work
 
 
-def _concat_work(concat: ConcatStep, given: Iterator[StepInput]) -> Work:
+def _concat_work(concat: ConcatStep, given: Iterator[HostInput]) -> Work:
     first = next(given)
     bound = concat.bind(np.array(first.tokens), first.uniforms.copy())
 

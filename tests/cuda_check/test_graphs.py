@@ -25,8 +25,8 @@ from timbrel_posttraining.finetune.base import Base
 from timbrel_server.decoder.memory import Arena, Memory
 from timbrel_server.decoder.runner import CaptureError, Runner
 from timbrel_server.decoder.sessions import DECODER_GRAPHS, open_sessions
-from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.slots import StepInput
 
 N_SLOTS = 64
 MOST_KERNELS = {"fp16": 75, "fp32": 104}
@@ -51,8 +51,10 @@ def note(seed: int) -> NoteRequest:
     return NoteRequest((0.1, 0.2), 60, 100, 50, seed)
 
 
-def full_step(bundle: Bundle, position: int) -> list[StepRow]:
-    return [StepRow(row, position, [0] * bundle.manifest.codec.n_codebooks, True) for row in range(N_SLOTS)]
+def full_step(bundle: Bundle, position: int) -> StepInput:
+    held = np.ones(N_SLOTS, np.bool_)
+    tokens = np.zeros((N_SLOTS, bundle.manifest.codec.n_codebooks), np.int64)
+    return StepInput(held, np.full(N_SLOTS, position), tokens, held)
 
 
 def test_every_node_of_a_step_runs_on_cuda_and_none_copies(bundle: Bundle, precision: str) -> None:

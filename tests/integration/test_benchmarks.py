@@ -18,7 +18,7 @@ from timbrel_bundle.runtime import CUDA, obstacle
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = ROOT / "tests" / "data" / "tiny_bundle"
-SCRIPTS = ("decode", "profile", "codec", "serve", "gpu", "library", "explore", "reload")
+SCRIPTS = ("decode", "profile", "codec", "serve", "gpu", "library", "explore", "reload", "host")
 
 
 def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -78,6 +78,13 @@ def test_profile_refuses_a_position_beyond_the_cache() -> None:
     assert done.returncode == 1
     assert "position 5000 is beyond the cache" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_host_reports_what_a_row_and_step_cost_without_graphs() -> None:
+    found = figures("host", "--quick", "--rows", "1", "3", "--codebooks", "2")
+    for by_rows in found["microseconds_a_row_and_step"].values():
+        assert set(by_rows) == {"1", "3"}
+        assert all(microseconds > 0 for microseconds in by_rows.values())
 
 
 def test_codec_reports_real_time_by_chunk() -> None:

@@ -23,8 +23,8 @@ from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.decoder.memory import HOST, Arena, SharedArrays
 from timbrel_server.decoder.sessions import CUDA_GATE, DecoderSessions, run_options
-from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.slots import StepInput
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,6 @@ class Runner:
         self._n_slots = n_slots
         self._pinned = pinned
         self._is_remote = sessions.memory != HOST
-        self._first_rows = tuple(range(n_slots))
         self._row_numbers = np.arange(n_slots)
         self.can_move = not self._is_remote
         with self._device():
@@ -135,34 +134,26 @@ class Runner:
         for array in (self.note_uniforms, *self._settings.arrays.values()):
             array[target] = array[source]
 
-    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
-        """Moves these rows on by one position; returns the tokens [K] that each drew, in the order given.
-
-        Rows of the batch that are not named run along at position 0, which a new note writes anew.
+    def step(self, given: StepInput) -> npt.NDArray[np.int64]:
+        """Moves the first n rows on by one position; returns the tokens [n, K] that they drew, which the next
+        step overwrites.
 
         Raises:
             ValueError: a position beyond the cache.
         """
-        numbers, steps, tokens, held = zip(*rows, strict=True)
-        if max(steps) >= self._model.max_positions:
-            raise ValueError(f"a note ran beyond the cache's {self._model.max_positions} positions")
-        n_rows = self.buckets[bisect_right(self.buckets, max(numbers))]
-        where = self._where(numbers)
-        if n_rows > len(numbers):
-            self._positions[:n_rows] = 0
-        self._positions[where] = steps
-        self._tokens[where] = tokens
-        self._gate[where] = held
-        self._uniforms[where] = self.note_uniforms[self._row_numbers[where], self._positions[where]]
+        n = len(given.positions)
+        n_rows = self.buckets[bisect_left(self.buckets, n)]
+        try:
+            self._uniforms[:n] = self.note_uniforms[self._row_numbers[:n], given.positions]
+        except IndexError:
+            most = self._model.max_positions
+            raise ValueError(f"a note ran beyond the cache's {most} positions") from None
+        self._positions[:n], self._tokens[:n], self._gate[:n] = given.positions, given.tokens, given.held
+        if n_rows > n:
+            self._positions[n:n_rows] = 0  # which a new note writes anew
         with self._device():
             self._run(n_rows)
-        drawn: list[list[int]] = self._next_tokens[where].tolist()
-        return drawn
-
-    def _where(self, numbers: Sequence[int]) -> slice | npt.NDArray[np.intp]:
-        """Makes an index of these rows: nearly always the first ones, and a slice takes half the time."""
-        n_first = len(numbers)
-        return slice(n_first) if numbers == self._first_rows[:n_first] else np.array(numbers)
+        return self._next_tokens[:n]
 
     def _device(self) -> contextlib.AbstractContextManager[None]:
         """Whatever uses the device stands within; on the CPU that is nothing to wait for."""

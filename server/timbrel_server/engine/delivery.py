@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from timbrel_server.engine.request import Delivery, EngineObserver, Finish, Frame, RequestHandle
+from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandle
 
 LARGEST_CHUNK_FRAMES = 32
 """Beyond this larger replies save next to nothing."""
@@ -55,8 +55,8 @@ def post_to(loop: asyncio.AbstractEventLoop, observer: EngineObserver) -> Post:
 
 
 class DeliveryCoalescer:
-    """Gathers what steps have written. Each note has a `Chunker`, and chunks that can wait go out with
-    others, since to wake up who takes them costs more than to take them.
+    """Gathers what steps have written: chunks that can wait go out with others, since to wake up who takes
+    them costs more than to take them.
 
     No locks: whoever owns it guards it.
     """
@@ -67,28 +67,9 @@ class DeliveryCoalescer:
             clock: seconds since some moment in the past, never falling.
         """
         self._clock = clock
-        self._chunkers: dict[RequestHandle, Chunker] = {}
         self._held: dict[RequestHandle, Delivery] = {}
         self._since = 0.0  # when the first of them came
         self._is_urgent = False
-
-    def begin(self, handle: RequestHandle) -> None:
-        """A note has its slot: its frames are going to be added."""
-        chunker = self._chunkers[handle] = Chunker.of(handle)
-        if (handle.waited_seconds or 0.0) > NOTICEABLE_WAIT_SECONDS:
-            chunker.note_came_late()
-
-    def add(self, handle: RequestHandle, frame: Frame | None, finish: Finish | None) -> None:
-        """Takes the frame that a step completed, if any, and the reason for which the note has ended with
-        it, if it has."""
-        chunker = self._chunkers[handle]
-        is_urgent = chunker.is_urgent
-        frames = chunker.add(frame) if frame is not None else ()
-        if finish is not None:
-            del self._chunkers[handle]
-            self.put(handle, Delivery([*frames, *chunker.flush()], finish), urgent=is_urgent)
-        elif frames:
-            self.put(handle, Delivery(frames), urgent=is_urgent)
 
     def put(self, handle: RequestHandle, delivery: Delivery, *, urgent: bool) -> None:
         """Takes a delivery; one more of the same note becomes one with what waits of it.
@@ -110,6 +91,8 @@ class DeliveryCoalescer:
         Args:
             again_in_seconds: when this will be asked again; what could wait too long until then goes out now.
         """
+        if not self._held:
+            return ()
         held_then = self._clock() - self._since + again_in_seconds
         if not self._is_urgent and held_then < LONGEST_HOLD_SECONDS:
             return ()
@@ -119,45 +102,41 @@ class DeliveryCoalescer:
         return taken
 
     def drop(self, handle: RequestHandle) -> None:
-        """Forgets a note, and what waits of it."""
-        self._chunkers.pop(handle, None)
+        """Forgets what waits of a note."""
         self._held.pop(handle, None)
 
 
 class Chunker:
-    """Gathers a note's frames into chunks: the first frame goes out alone, so that sound can begin; then each
+    """Tells which of a note's frames go out together: the first alone, so that sound can begin; then each
     chunk is three times as large as the last, since each reply costs about the same whatever is in it."""
 
-    def __init__(
-        self,
-        largest: int = LARGEST_CHUNK_FRAMES,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        first: int = 1,
-    ) -> None:
+    def __init__(self, largest: int = LARGEST_CHUNK_FRAMES, *, first: int = 1) -> None:
         """
         Args:
             largest: frames of the largest chunk, at least 1.
-            clock: seconds since some moment in the past, never falling.
             first: frames of the first chunk, at least 1.
         """
-        self._pending: list[Frame] = []
+        self.n_sent = 0
+        """Frames that have gone out."""
         self._size = first
         self._longest_wait_seconds = LONGEST_WAIT_SECONDS
         self._growth = GROWTH
         self._largest = largest
-        self._clock = clock
-        self._due = 0.0  # when what is pending is to go out, however little it is
+        self._due: float | None = None  # when what is pending is to go out, however little it is
         self._is_live = False
         self.is_urgent = True
         """Whether the next chunk is to go out at once: its listener hears nothing yet, or plays live."""
 
     @classmethod
     def of(cls, handle: RequestHandle) -> Chunker:
-        """Makes the one that a note's reader wants."""
+        """Makes the one that a note's reader wants, once the note has its slot."""
         if handle.whole:
-            return cls.of_whole_notes()
-        return cls() if handle.request.frames_ahead is None else cls.of_live_notes()
+            chunker = cls.of_whole_notes()
+        else:
+            chunker = cls() if handle.request.frames_ahead is None else cls.of_live_notes()
+        if (handle.waited_seconds or 0.0) > NOTICEABLE_WAIT_SECONDS:
+            chunker.note_came_late()
+        return chunker
 
     @classmethod
     def of_whole_notes(cls) -> Chunker:
@@ -175,17 +154,32 @@ class Chunker:
         chunker._is_live = True
         return chunker
 
-    def add(self, frame: Frame) -> Sequence[Frame]:
-        """Takes a frame; returns the chunk that it completes, else nothing."""
-        now = self._clock()
-        if not self._pending:
-            self._due = now + self._longest_wait_seconds
-        self._pending.append(frame)
-        if len(self._pending) < self._size and now < self._due:
-            return ()
+    def take(self, n_complete: int, now: float, *, ends: bool = False) -> int:
+        """Returns the number of frames that go out now, those behind `n_sent`, and counts them as sent.
+
+        Args:
+            n_complete: frames of the note that are complete. Wants to be told of the first behind `n_sent`.
+            now: seconds since some moment in the past, never falling.
+            ends: whether there will be no more.
+        """
+        n_pending = n_complete - self.n_sent
+        if not ends and n_pending < self._size:
+            if self._due is None and n_pending:
+                self._due = now + self._longest_wait_seconds
+            if self._due is None or now < self._due:
+                return 0
         self._size = min(self._growth * self._size, self._largest)
         self.is_urgent = self._is_live
-        return self.flush()
+        self.n_sent, self._due = n_complete, None
+        return n_pending
+
+    @property
+    def next_look(self) -> tuple[int, float]:
+        """The number of complete frames at which `take` is to be asked next, and the seconds at which it is
+        in any case."""
+        if self._due is None:
+            return self.n_sent + 1, math.inf
+        return self.n_sent + self._size, self._due
 
     def note_came_late(self) -> None:
         """Its listener is in no hurry any more, unless the note is played live: the first frame goes out
@@ -194,8 +188,3 @@ class Chunker:
             return
         self._growth = self._largest = NO_LIMIT
         self._longest_wait_seconds = max(self._longest_wait_seconds, LONGEST_WAIT_AFTER_QUEUING_SECONDS)
-
-    def flush(self) -> Sequence[Frame]:
-        """Returns all that is pending."""
-        chunk, self._pending = self._pending, []
-        return chunk

@@ -6,32 +6,25 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from timbrel_server.engine.delivery import DeliveryCoalescer, Post
+import numpy as np
+import numpy.typing as npt
+
+from timbrel_server.engine.delivery import Chunker, DeliveryCoalescer, Post
 from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import Delivery, EngineObserver, NoteRequest, RequestHandle
 from timbrel_server.engine.request_queue import RequestQueue
 from timbrel_server.engine.scheduler import FrameClock, Scheduler
-from timbrel_server.engine.slots import Slot
+from timbrel_server.engine.slots import StepInput
 from timbrel_server.errors import UnavailableError
 
 _log = logging.getLogger(__name__)
 
 UNTIMED_FRAME_RATE = 1e6
 """So many frames a second that no note ever waits for its tick."""
-
-
-class StepRow(NamedTuple):
-    """The input of one row of a step."""
-
-    row: int
-    position: int
-    """The step of this row's note, from 0."""
-    tokens: Sequence[int]  # [K]
-    held: bool
 
 
 class StepRunner(Protocol):
@@ -51,8 +44,9 @@ class StepRunner(Protocol):
     def move(self, source: int, target: int) -> None:
         """Copies a running note to another row."""
 
-    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
-        """Moves these rows on by one position; returns the tokens [K] that each drew, in the order given."""
+    def step(self, given: StepInput) -> npt.NDArray[np.int64]:
+        """Moves the first n rows on by one position; returns the tokens [n, K] that they drew, which may
+        change with the next step."""
 
 
 class Engine:
@@ -84,9 +78,11 @@ class Engine:
         self._runner = runner
         self._clock = frame_clock or FrameClock(UNTIMED_FRAME_RATE)
         self._scheduler = Scheduler(layout, runner.buckets, queue, compacts=runner.can_move)
+        self._slots = self._scheduler.slots
         self._post = post
         self._on_death = on_death
         self._changed = queue.changed  # guards the scheduler and all below
+        self._chunkers: dict[RequestHandle, Chunker] = {}  # of running notes
         self._deliveries = DeliveryCoalescer()
         self._end: str | None = None  # why nothing is written any more
         self._step_seconds = 0.0  # running mean
@@ -104,13 +100,13 @@ class Engine:
     def n_occupied(self) -> int:
         """Slots in use."""
         with self._changed:
-            return self._scheduler.n_occupied
+            return self._slots.n_occupied
 
     @property
     def n_frames_left(self) -> int:
         """Frames that the notes in hand will go on for, at least: until their keys go up."""
         with self._changed:
-            return self._scheduler.n_frames_left
+            return self._slots.n_frames_left
 
     @property
     def step_seconds(self) -> float:
@@ -156,12 +152,13 @@ class Engine:
         or whose note has ended, is let be.
         """
         with self._changed:
-            self._scheduler.release(handle)
+            self._slots.release(handle)
 
     def cancel(self, handle: RequestHandle) -> None:
         """Gives a note up: nothing more is delivered from the next step on. Finished ones are let be."""
         with self._changed:
-            self._scheduler.cancel(handle)
+            self._slots.end(handle)
+            self._chunkers.pop(handle, None)
             self._deliveries.drop(handle)
 
     def step(self) -> None:
@@ -169,58 +166,70 @@ class Engine:
         self._n_steps += 1
         self._stepping = True
         try:
-            due, rows = self._admit()
-            drawn = self._run(rows)
-            self._publish(due, drawn)
+            given = self._admit()
+            drawn = self._run(given) if given is not None else None
+            self._publish(drawn)
         finally:  # one that raised has ended too: its engine has died, and has not stalled
             self._stepping = False
 
-    def _admit(self) -> tuple[list[Slot], list[StepRow]]:
-        """Returns the slots that are to move on, by row, and what the step reads."""
-        with self._changed:
-            tick = self._clock.tick
-            admission = self._scheduler.admit(tick)
-            active = self._scheduler.active
-            due = [slot for slot in active if slot.is_due(tick)]
-            for slot in due:
-                slot.begin_step()
-            rows = [_step_row(slot) for slot in active] if due else []
-            begun = [(slot.row, slot.handle.request) for slot in admission.begun]
-            for slot in admission.begun:
-                waited = slot.handle.waited_seconds = time.monotonic() - slot.handle.submitted
-                self._deliveries.begin(slot.handle)
-                self._observer.admitted(waited)
-        if begun:
-            self._runner.admit(begun)
-        for move in admission.moves:
-            self._runner.move(move.source, move.target)
-        return due, rows
-
-    def _run(self, rows: Sequence[StepRow]) -> dict[int, list[int]]:
-        """Returns tokens [K] by row.
+    def _admit(self) -> StepInput | None:
+        """Returns what the step reads; None where no note is to move on.
 
         Notes that are not due run along, and what they draw is dropped: their next step does the same again
         at the same position, to the same effect. Left out, they would lose what their cache holds.
         """
-        if not rows:
-            return {}
+        with self._changed:
+            tick = self._clock.tick
+            admission = self._scheduler.admit(tick)
+            given = self._slots.begin_step(tick)
+            for _, handle in admission.begun:
+                handle.waited_seconds = time.monotonic() - handle.submitted
+                self._chunkers[handle] = Chunker.of(handle)
+                self._observer.admitted(handle.waited_seconds)
+        if admission.begun:
+            self._runner.admit([(row, handle.request) for row, handle in admission.begun])
+        for move in admission.moves:
+            self._runner.move(move.source, move.target)
+        return given
+
+    def _run(self, given: StepInput) -> npt.NDArray[np.int64]:
+        """Returns the tokens [n, K] that the first n rows drew."""
+        n_notes = self._slots.n_active
         started = time.monotonic()
-        drawn = self._runner.step(rows)
+        drawn = self._runner.step(given)
         seconds = time.monotonic() - started
         self._step_seconds += 0.1 * (seconds - self._step_seconds)
-        self._observer.stepped(seconds, len(rows))
-        return {row.row: tokens for row, tokens in zip(rows, drawn, strict=True)}
+        self._observer.stepped(seconds, n_notes)
+        return drawn
 
-    def _publish(self, due: Sequence[Slot], drawn: Mapping[int, Sequence[int]]) -> None:
+    def _publish(self, drawn: npt.NDArray[np.int64] | None) -> None:
         with self._changed:
-            for slot in due:
-                if slot.active:
-                    frame = slot.advance(drawn[slot.row])
-                    self._deliveries.add(slot.handle, frame, slot.finish)
+            if drawn is not None:
+                now = time.monotonic()
+                if rows := self._slots.end_step(drawn, now):
+                    self._deliver(rows, now)
             goes_on = self._scheduler.has_work(self._clock.tick)
             deliveries = self._deliveries.take(again_in_seconds=self._step_seconds if goes_on else math.inf)
         if deliveries:
             self._post(deliveries)
+
+    def _deliver(self, rows: Sequence[int], now: float) -> None:
+        """Looks at the notes in these rows: delivers the frames that are to go out, ends the notes that are
+        complete, and says when to look at the others again."""
+        slots, notes = self._slots, self._slots.notes
+        for row in rows:
+            handle, finish = slots.handle(row), notes.finish(row)
+            chunker = self._chunkers[handle]
+            first, is_urgent = chunker.n_sent, chunker.is_urgent
+            n_frames = chunker.take(notes.n_complete(row), now, ends=finish is not None)
+            if n_frames or finish is not None:
+                delivery = Delivery(notes.frames(row, first, first + n_frames), finish)
+                self._deliveries.put(handle, delivery, urgent=is_urgent)
+            if finish is not None:
+                slots.end(handle)
+                del self._chunkers[handle]
+            else:
+                notes.wake(row, *chunker.next_look)
 
     def _main(self) -> None:
         try:
@@ -245,10 +254,5 @@ class Engine:
         with self._changed:
             while self._end is None and not self._scheduler.has_work(self._clock.tick):
                 # Only notes that wait for their tick are here, if any.
-                self._changed.wait(self._clock.seconds_to_next if self._scheduler.n_occupied else None)
+                self._changed.wait(self._clock.seconds_to_next if self._slots.n_occupied else None)
             return self._end is None
-
-
-def _step_row(slot: Slot) -> StepRow:
-    progress = slot.progress
-    return StepRow(slot.row, progress.position, progress.tokens, progress.position < slot.handle.held_frames)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import RequestHandle
 from timbrel_server.engine.request_queue import RequestQueue
-from timbrel_server.engine.slots import Slot, SlotState
+from timbrel_server.engine.slots import Slots
 
 
 class FrameClock:
@@ -54,10 +55,13 @@ class Move:
 class Admission:
     """The changes of the batch between two steps, in the order to carry them out."""
 
-    begun: Sequence[Slot]
-    """Slots whose note begins with this step."""
+    begun: Sequence[tuple[int, RequestHandle]]
+    """Notes that begin with this step, and their rows."""
 
     moves: Sequence[Move]
+
+
+NO_CHANGE = Admission((), ())
 
 
 class Scheduler:
@@ -76,95 +80,50 @@ class Scheduler:
             queue: holds what waits, for this scheduler and others; its lock guards this one, too.
             compacts: whether notes may be moved between rows.
         """
-        self._layout = layout
         self._buckets = tuple(buckets)
         self._queue = queue
         self._compacts = compacts
-        self._slots = [Slot(row) for row in range(self._buckets[-1])]  # by row
+        self.slots = Slots(layout, self._buckets[-1])
         queue.join(self)
-
-    @property
-    def active(self) -> list[Slot]:
-        """Slots that the next step moves on, by row."""
-        return [slot for slot in self._slots if slot.active]
-
-    @property
-    def n_occupied(self) -> int:
-        """Slots that are not free."""
-        return sum(slot.state is not SlotState.FREE for slot in self._slots)
 
     @property
     def n_free(self) -> int:
         """Requests that would have a slot from the next admission on."""
-        return len(self._slots) - sum([slot.active for slot in self._slots])
-
-    @property
-    def n_frames_left(self) -> int:
-        """Frames until the keys of all running notes go up."""
-        return sum(max(0, slot.handle.held_frames - slot.progress.position) for slot in self.active)
+        return self._buckets[-1] - self.slots.n_active
 
     def has_work(self, tick: int) -> bool:
         """Whether there is anything to admit, run or free at this tick."""
-        is_waited_for = self._queue.has_for(self)
-        return any(
-            slot.is_due(tick) if slot.active else is_waited_for or slot.state is SlotState.DONE
-            for slot in self._slots
-        )
-
-    def cancel(self, handle: RequestHandle) -> None:
-        """Drops a note from its slot, with the next admission. One that has ended already is let be."""
-        for slot in self._slots:
-            if slot.active and slot.handle is handle:
-                slot.abandon()
-
-    def release(self, handle: RequestHandle) -> None:
-        """The key of a note goes up with the next step. One that has ended is let be."""
-        for slot in self._slots:
-            if slot.active and slot.handle is handle:
-                slot.release()
+        slots = self.slots
+        return bool(slots.done) or slots.is_due(tick) or (self.n_free > 0 and self._queue.has_for(self))
 
     def admit(self, tick: int = 0) -> Admission:
         """Frees the slots that are done, fills them from the queue, closes gaps."""
+        slots = self.slots
+        for row in sorted(slots.done):
+            self._vacate(row)
         begun = []
-        for slot in self._slots:
-            if slot.active:
-                continue
-            if slot.state is SlotState.DONE:
-                self._vacate(slot)
-            if self._queue.has_for(self):
-                slot.occupy(self._queue.take(), self._layout, tick)
-                begun.append(slot)
-        return Admission(begun, moves=self._close_gaps())
+        while self.n_free > 0 and self._queue.has_for(self):
+            handle = self._queue.take()
+            begun.append((slots.occupy(handle, tick), handle))
+        moves = self._close_gaps() if self._compacts and slots.n_active < slots.n_rows else ()
+        return Admission(begun, moves) if begun or moves else NO_CHANGE
 
     def close(self) -> list[RequestHandle]:
         """Gives up every running note, and returns them; no more is taken."""
         self._queue.leave(self)
-        running = [slot.handle for slot in self.active]
-        for slot in self._slots:
-            slot.abandon()
-            if slot.state is SlotState.DONE:
-                self._vacate(slot)
+        running = [handle for _, handle in self.slots]
+        for handle in running:
+            self.slots.end(handle)
+        for row in sorted(self.slots.done):
+            self._vacate(row)
         return running
 
-    def _vacate(self, slot: Slot) -> None:
-        self._queue.leave_slot(slot.handle)
-        slot.vacate()
+    def _vacate(self, row: int) -> None:
+        self._queue.leave_slot(self.slots.handle(row))
+        self.slots.vacate(row)
 
     def _close_gaps(self) -> list[Move]:
         """Moves the highest notes down, as long as that lets a smaller bucket do."""
-        active = self.active
-        if not self._compacts or not active:
-            return []
-        bucket = self._bucket(len(active))
-        stranded = [slot for slot in active if slot.row >= bucket]
-        gaps = [slot for slot in self._slots[:bucket] if not slot.active]
-        return [self._swap(slot, gap) for slot, gap in zip(stranded, gaps, strict=False)]
-
-    def _swap(self, slot: Slot, gap: Slot) -> Move:
-        move = Move(source=slot.row, target=gap.row)
-        slot.row, gap.row = gap.row, slot.row
-        self._slots[slot.row], self._slots[gap.row] = slot, gap
-        return move
-
-    def _bucket(self, n_rows: int) -> int:
-        return next(bucket for bucket in self._buckets if bucket >= n_rows)
+        bucket = self._buckets[bisect_left(self._buckets, self.slots.n_active)]
+        stranded = [row for row, _ in self.slots if row >= bucket] if bucket < self.slots.n_rows else ()
+        return [Move(row, self.slots.move_down(row)) for row in stranded]

@@ -1,123 +1,167 @@
-"""A slot: one row of the engine's batch, and the note in it."""
+"""The slots: the rows of the engine's batch and the notes in them, in columns."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
 
-from timbrel_server.engine.progress import NoteProgress, TokenLayout
-from timbrel_server.engine.request import Finish, Frame, RequestHandle
+import numpy as np
+import numpy.typing as npt
 
-
-class SlotState(enum.Enum):
-    """The states of a slot."""
-
-    FREE = enum.auto()
-    """It holds no note."""
-
-    WRITING = enum.auto()
-    """Its note goes on."""
-
-    FLUSHING = enum.auto()
-    """Its note's length is known; the later codebooks are catching up."""
-
-    DONE = enum.auto()
-    """Its note is complete, or its caller has gone: free from the next admission on."""
+from timbrel_server.engine.progress import FAR, NoteColumns, TokenLayout
+from timbrel_server.engine.request import RequestHandle
 
 
-_NEXT: dict[SlotState, frozenset[SlotState]] = {
-    SlotState.FREE: frozenset({SlotState.WRITING}),
-    SlotState.WRITING: frozenset({SlotState.FLUSHING, SlotState.DONE}),
-    SlotState.FLUSHING: frozenset({SlotState.DONE}),
-    SlotState.DONE: frozenset({SlotState.FREE}),
-}
+class StepInput(NamedTuple):
+    """What a step reads of the first n rows of the batch. Rows without a note run along at position 0."""
+
+    active: npt.NDArray[np.bool_]
+    """[n], whether the row has a note."""
+    positions: npt.NDArray[np.int64]
+    """[n], the step of the row's note, from 0."""
+    tokens: npt.NDArray[np.int64]
+    """[n, K]."""
+    held: npt.NDArray[np.bool_]
+    """[n], the gate of the frame that codebook 0 predicts next."""
 
 
-class Slot:
-    """One row of the batch. Its state changes in `_become` alone."""
+class Slots:
+    """Which note is in which row, its gate, and when it may move on.
 
-    def __init__(self, row: int) -> None:
-        self.row = row
-        self.state = SlotState.FREE
-        self.active = False
-        """Whether the next step moves this slot's note on. Asked for often, so it is no property."""
-        self._handle: RequestHandle | None = None
-        self._progress: NoteProgress | None = None
-        self._n_begun = 0  # steps that are being run or have been
-        self._frames_ahead: int | None = None
-        self._first_tick = 0
+    A row is free; then it has a note, which is active until it is complete or given up; then it is done, and
+    to be vacated before it is free again.
+    """
 
-    @property
-    def handle(self) -> RequestHandle:
-        """The request of the note. Raises RuntimeError for a free slot, as do the next two."""
-        if self._handle is None:
-            raise RuntimeError(f"slot {self.row} holds no note")
-        return self._handle
+    def __init__(self, layout: TokenLayout, n_slots: int) -> None:
+        self.notes = NoteColumns(layout, n_slots)
+        self.n_rows = 0
+        """Rows up to the last that is not free."""
+        self.done: set[int] = set()
+        """Rows that are to be vacated."""
+        self._free = list(range(n_slots))  # a heap
+        self._handles: list[RequestHandle | None] = [None] * n_slots
+        self._rows: dict[RequestHandle, int] = {}  # of active notes
+        self._live: set[int] = set()  # rows of active notes that are played live
+        self._active = np.zeros(n_slots, np.bool_)
+        self._held_frames = np.zeros(n_slots, np.int64)
+        self._lead = np.full(n_slots, FAR)  # with the tick added: the position to be reached by now
+        self._is_stepping = False
+        self._moving: npt.NDArray[np.bool_] | None = None  # the rows that the step moves on, if not all
 
-    @property
-    def progress(self) -> NoteProgress:
-        """The note's progress."""
-        if self._progress is None:
-            raise RuntimeError(f"slot {self.row} holds no note")
-        return self._progress
+    def __iter__(self) -> Iterator[tuple[int, RequestHandle]]:
+        """The rows of active notes, rising, and their requests."""
+        return iter(sorted((row, handle) for handle, row in self._rows.items()))
 
     @property
-    def held(self) -> bool:
-        """The gate of the frame that codebook 0 predicts next."""
-        return self.progress.position < self.handle.held_frames
+    def n_active(self) -> int:
+        """Notes that go on."""
+        return len(self._rows)
 
     @property
-    def finish(self) -> Finish | None:
-        """The reason for which the note ended, once every frame is complete."""
-        return self._progress.finish if self._progress and self._progress.complete else None
+    def n_occupied(self) -> int:
+        """Rows that are not free."""
+        return len(self._rows) + len(self.done)
+
+    @property
+    def n_frames_left(self) -> int:
+        """Frames until the keys of all active notes go up."""
+        left = np.maximum(self._held_frames - self.notes.position, 0)
+        return int(left.sum(where=self._active))
+
+    def handle(self, row: int) -> RequestHandle:
+        """Returns the request of a row's note. Raises RuntimeError for a free row."""
+        handle = self._handles[row]
+        if handle is None:
+            raise RuntimeError(f"slot {row} holds no note")
+        return handle
+
+    def occupy(self, handle: RequestHandle, tick: int = 0) -> int:
+        """Begins a note in the lowest free row, in the frame of real time that `tick` counts; returns the
+        row. Raises IndexError where none is free."""
+        row = heappop(self._free)
+        self._handles[row] = handle
+        self._rows[handle] = row
+        self._active[row] = True
+        self._held_frames[row] = handle.held_frames
+        if (lead := handle.request.frames_ahead) is not None:
+            self._lead[row] = lead - tick
+            self._live.add(row)
+        self.notes.begin(row, handle.request.pitch)
+        self.n_rows = max(self.n_rows, row + 1)
+        return row
+
+    def release(self, handle: RequestHandle) -> None:
+        """The key goes up: from the next step on, if one is being run. One whose note has ended is let be."""
+        if (row := self._rows.get(handle)) is not None:
+            is_begun = self._is_stepping and (self._moving is None or self._moving[row])
+            handle.release(int(self.notes.position[row]) + bool(is_begun))
+            self._held_frames[row] = handle.held_frames
+
+    def end(self, handle: RequestHandle) -> None:
+        """The note is complete, or given up. One that has ended is let be."""
+        if (row := self._rows.pop(handle, None)) is not None:
+            self._active[row] = False
+            self._live.discard(row)
+            self.done.add(row)
+
+    def vacate(self, row: int) -> None:
+        """Makes room for another note. Raises KeyError for a row that is not done."""
+        self.done.remove(row)
+        self._clear(row)
+
+    def move_down(self, source: int) -> int:
+        """Moves an active note to the lowest free row, which it returns."""
+        handle, target = self.handle(source), heappop(self._free)
+        self._handles[target], self._rows[handle] = handle, target
+        for column in (self._active, self._held_frames, self._lead):
+            column[target] = column[source]
+        if source in self._live:
+            self._live.add(target)
+        self.notes.move(source, target)
+        self._clear(source)
+        return target
 
     def is_due(self, tick: int) -> bool:
-        """Whether the note may move on now. One that is played live waits while it is ahead of real time;
-        once its key is up, nothing is left to wait for."""
-        lead = self._frames_ahead
-        return lead is None or self.progress.position < tick - self._first_tick + lead or not self.held
+        """Whether any note may move on now."""
+        return len(self._rows) > len(self._live) or bool(self._due(tick).any())
 
-    def occupy(self, handle: RequestHandle, layout: TokenLayout, tick: int = 0) -> None:
-        """Begins a note, in the frame of real time that `tick` counts."""
-        self._become(SlotState.WRITING)
-        self._handle = handle
-        self._progress = NoteProgress(layout, handle.request.pitch)
-        self._n_begun = 0
-        self._frames_ahead = handle.request.frames_ahead
-        self._first_tick = tick
+    def begin_step(self, tick: int) -> StepInput | None:
+        """Returns what a step reads: from now on its frames can no longer be released. None where no note is
+        due."""
+        n, notes = self.n_rows, self.notes
+        if self._live or len(self._rows) < n:
+            moving = self._due(tick)
+            n_moving = np.count_nonzero(moving)
+            if n_moving == 0:
+                return None
+            self._moving = moving if n_moving < n else None
+        elif not n:
+            return None
+        self._is_stepping = True
+        position = notes.position[:n]
+        return StepInput(self._active[:n], position, notes.tokens[:n], position < self._held_frames[:n])
 
-    def begin_step(self) -> None:
-        """A step reads this slot's gate from now on: its frame can no longer be released."""
-        self._n_begun = self.progress.position + 1
+    def end_step(self, drawn: npt.NDArray[np.int64], now: float) -> Sequence[int]:
+        """Takes the tokens [n, K] that the step drew; returns the rows to look at, as of
+        `NoteColumns.advance`, whose notes are still wanted."""
+        moving, self._moving, self._is_stepping = self._moving, None, False
+        named = self.notes.advance(drawn, now, moving)
+        return [row for row in named if self._active[row]] if named else named
 
-    def advance(self, drawn: Sequence[int]) -> Frame | None:
-        """Takes the tokens [K] that a step drew; returns the frame that they complete, if any."""
-        progress = self.progress
-        frame = progress.advance(drawn)
-        if progress.finish is not None and self.state is SlotState.WRITING:
-            self._become(SlotState.FLUSHING)
-        if progress.complete:
-            self._become(SlotState.DONE)
-        return frame
+    def _due(self, tick: int) -> npt.NDArray[np.bool_]:
+        """The rows [n] whose note may move on now. One that is played live waits while it is ahead of real
+        time; once its key is up, nothing is left to wait for."""
+        n = self.n_rows
+        position = self.notes.position[:n]
+        is_let = (position < self._lead[:n] + tick) | (position >= self._held_frames[:n])
+        return is_let & self._active[:n]
 
-    def abandon(self) -> None:
-        """Gives the note up: its caller has gone."""
-        if self.active:
-            self._become(SlotState.DONE)
-
-    def release(self) -> None:
-        """The key goes up: from the next step on, if one is being run."""
-        if self.active:
-            self.handle.release(self._n_begun)
-
-    def vacate(self) -> None:
-        """Makes room for the next note."""
-        self._become(SlotState.FREE)
-        self._handle = None
-        self._progress = None
-
-    def _become(self, state: SlotState) -> None:
-        if state not in _NEXT[self.state]:
-            raise RuntimeError(f"slot {self.row} cannot go from {self.state.name} to {state.name}")
-        self.state = state
-        self.active = state in (SlotState.WRITING, SlotState.FLUSHING)
+    def _clear(self, row: int) -> None:
+        self.notes.clear(row)
+        self._handles[row] = None
+        self._active[row], self._held_frames[row], self._lead[row] = False, 0, FAR
+        self._live.discard(row)
+        heappush(self._free, row)
+        while self.n_rows and self._handles[self.n_rows - 1] is None:
+            self.n_rows -= 1

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from benchmarks.harness.our_step import step_at
 from recording_runner import RecordedNote, RecordingRunner
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.request_fields import DEFAULT_SAMPLING, SamplingSettings
 from timbrel_server.decoder.sessions import DecoderSessions
-from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest
 from timbrel_training.model import NoteTransformer
 
@@ -76,8 +76,7 @@ def write_notes(
     runner.admit(list(enumerate(requests)))
     read = np.full((n_notes, n_steps + 1, n_codebooks), bos)
     for step in range(n_steps):
-        rows = [StepRow(row, step, read[row, step].tolist(), True) for row in range(n_notes)]
-        drawn = np.array(runner.step(rows))
+        drawn = runner.step(step_at(read[:, step], step))
         begun = min(step + 1, n_codebooks)  # of the delay pattern
         read[:, step + 1, :begun] = drawn[:, :begun]
     notes = [runner.take(request) for request in requests]

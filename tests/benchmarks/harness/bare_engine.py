@@ -12,13 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from benchmarks.harness.our_step import open_at
+from benchmarks.harness.our_step import open_at, step_at
 from benchmarks.harness.processes import answer
 from benchmarks.harness.streams import Deliveries, random_note
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_server.decoder.runner import Runner
-from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.request import Delivery, RequestHandle
 from timbrel_server.served_bundles.served_bundle import token_layout
@@ -74,11 +73,11 @@ class BareEngine:
         found = []
         for _ in range(n_notes):
             note = random_note(self._manifest, self._random, 1.0, 1.0)
-            tokens = [bos] * n_codebooks
+            tokens = np.full((1, n_codebooks), bos)
             started = time.perf_counter()
             self._runner.admit([(0, note)])
             for position in range(n_codebooks):
-                (tokens,) = self._runner.step([StepRow(0, position, tokens, True)])
+                tokens = self._runner.step(step_at(tokens, position))
             found.append(1e3 * (time.perf_counter() - started))
             time.sleep(0.02)
         return float(np.median(found))

@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 import timbrel_server.__main__
 import timbrel_server.served_bundles.engine_loader
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.decoder.sessions import DecoderSessions
-from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.slots import StepInput
 
 
 class NullRunner:
@@ -24,7 +27,7 @@ class NullRunner:
     ) -> None:
         self.buckets: Sequence[int] = [n_slots]
         self.can_move = True
-        self._tokens = [0] * manifest.codec.n_codebooks
+        self._tokens = np.zeros((n_slots, manifest.codec.n_codebooks), np.int64)
 
     def warm_up(self) -> None:
         """Nothing to warm up."""
@@ -35,9 +38,9 @@ class NullRunner:
     def move(self, source: int, target: int) -> None:
         """Nothing to move."""
 
-    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
+    def step(self, given: StepInput) -> npt.NDArray[np.int64]:
         """Token 0 for every row and codebook."""
-        return [self._tokens for _ in rows]
+        return self._tokens[: len(given.positions)]
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from timbrel_bundle.request_fields import SamplingSettings
 from timbrel_bundle.runtime import resolve_provider, session_options
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import FP32, DecoderSessions, open_sessions
-from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.request import NoteRequest
+from timbrel_server.engine.slots import StepInput
 
 SAMPLING = SamplingSettings(temperature=1.0, top_k=256, top_p=0.95)
 """Every side draws with these."""
@@ -64,7 +64,7 @@ def open_observed(
 
 
 @dataclass(frozen=True)
-class StepInput:
+class HostInput:
     """The tokens and uniforms of one step, as a host holds them."""
 
     tokens: list[list[int]]
@@ -73,13 +73,13 @@ class StepInput:
     """[B, K], known as soon as the note is."""
 
 
-def step_inputs(n_rows: int, n_codebooks: int, codebook_size: int) -> Iterator[StepInput]:
+def step_inputs(n_rows: int, n_codebooks: int, codebook_size: int) -> Iterator[HostInput]:
     """Yields inputs without end, the same for whoever asks."""
     random = np.random.default_rng(0)
     shape = (n_rows, n_codebooks)
     return itertools.cycle(
         [
-            StepInput(
+            HostInput(
                 random.integers(0, codebook_size, shape).tolist(), random.random(shape, dtype=np.float32)
             )
             for _ in range(N_STEPS)
@@ -107,19 +107,20 @@ class OurStep:
 
     def step(self, tokens: npt.NDArray[np.int64], position: int) -> npt.NDArray[np.int64]:
         """Tokens [B, K] drawn by the first rows with what their note draws with, from tokens [B, K]."""
-        return np.asarray(self.runner.step(_rows(tokens.tolist(), position)), dtype=np.int64)
+        return self.runner.step(step_at(tokens, position)).copy()
 
     def work(self, n_rows: int, position: int) -> Work:
         """Steps of the first rows at this position, each with tokens and uniforms of its own."""
         given = step_inputs(n_rows, self._n_codebooks, self._codebook_size)
         prepared = itertools.cycle(
-            [(_rows(each.tokens, position), each.uniforms) for each in itertools.islice(given, N_STEPS)]
+            [(each.tokens, each.uniforms) for each in itertools.islice(given, N_STEPS)]
         )
         drawn_with = self.runner.note_uniforms[:n_rows, position]
 
         def work() -> list[list[int]]:
-            rows, drawn_with[:] = next(prepared)
-            return self.runner.step(rows)
+            tokens, drawn_with[:] = next(prepared)
+            drawn: list[list[int]] = self.runner.step(step_at(np.array(tokens), position)).tolist()
+            return drawn
 
         return work
 
@@ -129,5 +130,8 @@ class OurStep:
         return next(size for size in self.runner.buckets if size >= n_rows)
 
 
-def _rows(tokens: list[list[int]], position: int) -> list[StepRow]:
-    return [StepRow(row, position, read, True) for row, read in enumerate(tokens)]
+def step_at(tokens: npt.NDArray[np.int64], position: int) -> StepInput:
+    """What a step of these tokens [B, K] reads, all keys held, all rows at one position."""
+    n_rows = len(tokens)
+    held = np.ones(n_rows, np.bool_)
+    return StepInput(held, np.full(n_rows, position), tokens, held)

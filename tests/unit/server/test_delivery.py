@@ -105,39 +105,42 @@ def ticking(seconds: float) -> Callable[[], float]:
     return lambda: next(now) * seconds
 
 
+def sizes(chunker: Chunker, n_frames: int, clock: Callable[[], float] = still) -> list[int]:
+    """Frames of each chunk, the chunker being asked with each frame."""
+    found = [chunker.take(n, clock()) for n in range(1, n_frames + 1)]
+    return [size for size in found if size]
+
+
 def test_the_first_frame_goes_out_alone_and_chunks_grow() -> None:
-    chunker = Chunker(clock=still)
-    chunks = [chunk for t in range(200) if (chunk := chunker.add((t,)))]
-    assert [len(chunk) for chunk in chunks] == [1, 3, 9, 27, 32, 32, 32, 32, 32]
-    assert max(len(chunk) for chunk in chunks) == LARGEST_CHUNK_FRAMES
+    assert sizes(Chunker(), 200) == [1, 3, 9, 27, 32, 32, 32, 32, 32]
+    assert LARGEST_CHUNK_FRAMES == 32
 
 
 @pytest.mark.parametrize("frame_rate", [37.5, 50.0, 200.0])
 def test_no_frame_waits_for_long(frame_rate: float) -> None:
-    chunker = Chunker(clock=ticking(1 / frame_rate))
-    sizes = [len(chunk) for t in range(200) if (chunk := chunker.add((t,)))]
-    assert sizes[0] == 1
-    assert max(sizes) <= LONGEST_WAIT_SECONDS * frame_rate + 2
-    assert max(sizes) >= LONGEST_WAIT_SECONDS * frame_rate
+    found = sizes(Chunker(), 200, ticking(1 / frame_rate))
+    assert found[0] == 1
+    assert max(found) <= LONGEST_WAIT_SECONDS * frame_rate + 2
+    assert max(found) >= LONGEST_WAIT_SECONDS * frame_rate
 
 
 def test_no_chunk_is_larger_than_allowed() -> None:
-    chunker = Chunker(largest=1, clock=still)
-    assert [list(chunker.add((t,))) for t in range(5)] == [[(t,)] for t in range(5)]
+    assert sizes(Chunker(largest=1), 5) == [1] * 5
 
 
 @pytest.mark.parametrize("clock", [still, ticking(0.06)])
-def test_no_frame_is_lost_or_out_of_order(clock: Callable[[], float]) -> None:
-    chunker = Chunker(clock=clock)
-    frames = [frame for t in range(77) for frame in chunker.add((t,))] + list(chunker.flush())
-    assert frames == [(t,) for t in range(77)]
-    assert chunker.flush() == []
+def test_no_frame_is_lost(clock: Callable[[], float]) -> None:
+    chunker = Chunker()
+    assert sum(sizes(chunker, 77, clock)) == chunker.n_sent < 77
+    assert chunker.take(77, 0.0, ends=True) > 0
+    assert chunker.n_sent == 77
+    assert chunker.take(77, 0.0, ends=True) == 0
 
 
 def test_a_note_that_is_wanted_whole_comes_whole() -> None:
     chunker = Chunker.of_whole_notes()
-    assert all(not chunker.add((t,)) for t in range(1000))
-    assert chunker.flush() == [(t,) for t in range(1000)]
+    assert sizes(chunker, 1000, ticking(1.0)) == []
+    assert chunker.take(1000, 2000.0, ends=True) == 1000
 
 
 @pytest.mark.parametrize("came_late", [False, True])
@@ -145,23 +148,38 @@ def test_a_live_note_comes_frame_by_frame_and_at_once(came_late: bool) -> None:
     chunker = Chunker.of_live_notes()
     if came_late:
         chunker.note_came_late()
-    for t in range(50):
+    for n in range(1, 50):
         assert chunker.is_urgent
-        assert chunker.add((t,)) == [(t,)]
+        assert chunker.take(n, 0.0) == 1
 
 
 def test_only_the_first_chunk_of_another_is_urgent() -> None:
-    chunker = Chunker(clock=still)
+    chunker = Chunker()
     assert chunker.is_urgent
-    chunker.add((0,))
+    chunker.take(1, 0.0)
     assert not chunker.is_urgent
 
 
 def test_a_note_that_came_late_comes_in_fewer_pieces_and_its_first_frame_alone() -> None:
     frame_rate = 37.5
-    chunker = Chunker(clock=ticking(1 / frame_rate))
+    chunker = Chunker()
     chunker.note_came_late()
-    sizes = [len(chunk) for t in range(200) if (chunk := chunker.add((t,)))]
-    assert sizes[0] == 1
+    found = sizes(chunker, 200, ticking(1 / frame_rate))
+    assert found[0] == 1
     longest = LONGEST_WAIT_AFTER_QUEUING_SECONDS * frame_rate
-    assert longest <= min(sizes[1:]) <= max(sizes) <= longest + 2
+    assert longest <= min(found[1:]) <= max(found) <= longest + 2
+
+
+@pytest.mark.parametrize("make", [Chunker, Chunker.of_whole_notes, Chunker.of_live_notes])
+@pytest.mark.parametrize("frame_rate", [37.5, 1e9])
+def test_to_be_asked_only_when_it_says_makes_no_difference(
+    make: Callable[[], Chunker], frame_rate: float
+) -> None:
+    often, seldom = make(), make()
+    found: list[tuple[int, int]] = []
+    for n in range(1, 300):
+        now = n / frame_rate
+        n_frames, seconds = seldom.next_look
+        asked = seldom.take(n, now) if n >= n_frames or now >= seconds else 0
+        found.append((often.take(n, now), asked))
+    assert [size for size, _ in found] == [size for _, size in found]

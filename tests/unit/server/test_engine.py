@@ -6,15 +6,17 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from waiting import wait_for
 
 from timbrel_server.engine import delivery as engine_delivery
-from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import Delivery, Finish, Frame, NoteRequest, RequestHandle
 from timbrel_server.engine.scheduler import FrameClock
+from timbrel_server.engine.slots import StepInput
 from timbrel_server.errors import OverloadedError, UnavailableError
 
 SIZE, BOS, EOS = 10, 10, 11
@@ -47,17 +49,16 @@ class CountingRunner:
     def move(self, source: int, target: int) -> None:
         self.seeds[target] = self.seeds[source]
 
-    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
+    def step(self, given: StepInput) -> npt.NDArray[np.int64]:
         assert self.gate.wait(PATIENCE_SECONDS)
         if self.failure is not None:
             raise self.failure
         self.during.get(len(self.steps), lambda: None)()
-        self.steps.append([row.row for row in rows])
-        return [self._draw(row) for row in rows]
-
-    def _draw(self, row: StepRow) -> list[int]:
-        tokens = [(self.seeds[row.row] + row.position - q) % SIZE for q in range(N_CODEBOOKS)]
-        return tokens if row.held else [EOS, *tokens[1:]]
+        self.steps.append(given.active.nonzero()[0].tolist())
+        seeds = np.array(self.seeds[: len(given.positions)])
+        drawn = ((seeds + given.positions)[:, None] - np.arange(N_CODEBOOKS)) % SIZE
+        drawn[~given.held, 0] = EOS
+        return drawn
 
 
 class Listener:

@@ -6,13 +6,15 @@ import queue
 import threading
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from waiting import wait_for
 
-from timbrel_server.engine.engine import StepRow
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import ClientKey, Delivery, Frame, NoteRequest, RequestHandle
+from timbrel_server.engine.slots import StepInput
 from timbrel_server.errors import OverloadedError, UnavailableError
 
 EOS = 1001
@@ -43,11 +45,11 @@ class SeedRunner:
     def move(self, source: int, target: int) -> None:
         self.seeds[target] = self.seeds[source]
 
-    def step(self, rows: Sequence[StepRow]) -> list[list[int]]:
+    def step(self, given: StepInput) -> npt.NDArray[np.int64]:
         assert self.gate.wait(PATIENCE_SECONDS)
         if self.failure is not None:
             raise self.failure
-        return [[self.seeds[row.row] if row.held else EOS] for row in rows]
+        return np.where(given.held, self.seeds[: len(given.held)], EOS)[:, None]
 
 
 def hand_out(deliveries: Sequence[tuple[RequestHandle, Delivery]]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.harness.our_step import step_at
 from waiting import PATIENCE_SECONDS, wait_for
 
 from timbrel_bundle.bundle import Bundle
@@ -17,9 +18,9 @@ from timbrel_bundle.request_fields import SamplingSettings
 from timbrel_bundle.runtime import CPU, CUDA, obstacle
 from timbrel_server.decoder import sessions
 from timbrel_server.decoder.runner import Runner, bucket_sizes
-from timbrel_server.engine.engine import StepRow
-from timbrel_server.engine.progress import NoteProgress
+from timbrel_server.engine.progress import NoteColumns
 from timbrel_server.engine.request import Frame, NoteRequest
+from timbrel_server.engine.slots import StepInput
 from timbrel_server.served_bundles.served_bundle import token_layout
 
 LIVELY = SamplingSettings(temperature=1.0, top_k=64, top_p=1.0)
@@ -46,26 +47,38 @@ class Singer:
 
     def __init__(self, bundle: Bundle, seed: int, held_frames: int) -> None:
         self.request = NoteRequest((0.3, -0.2), 40 + seed, 90, held_frames, seed, LIVELY)
-        self.progress = NoteProgress(token_layout(bundle.manifest), 60)
+        self.notes = NoteColumns(token_layout(bundle.manifest), 1)
+        self.notes.begin(0, 60)
         self.frames: list[Frame] = []
 
-    def step_row(self, row: int) -> StepRow:
-        position = self.progress.position
-        return StepRow(row, position, self.progress.tokens, position < self.request.held_frames)
+    @property
+    def goes_on(self) -> bool:
+        return self.notes.finish(0) is None
 
-    def take(self, drawn: list[int]) -> None:
-        if (frame := self.progress.advance(drawn)) is not None:
-            self.frames.append(frame)
+    def take(self, drawn: np.ndarray) -> None:
+        self.notes.advance(drawn[None])
+        if (n_frames := self.notes.n_complete(0)) > len(self.frames):
+            self.frames += self.notes.frames(0, len(self.frames), n_frames)
+
+
+def step_input(singers: dict[int, Singer]) -> StepInput:
+    """What a step of these rows reads."""
+    n, k = max(singers) + 1, next(iter(singers.values())).notes.tokens.shape[1]
+    given = StepInput(*(np.zeros(shape, np.int64) for shape in (n, n, (n, k), n)))
+    for row, singer in singers.items():
+        position = singer.notes.position[0]
+        given.active[row], given.positions[row] = True, position
+        given.tokens[row], given.held[row] = singer.notes.tokens[0], position < singer.request.held_frames
+    return given
 
 
 def sing(runner: Runner, singers: dict[int, Singer], n_steps: int | None = None) -> None:
     """Runs the singers in their rows to their ends, or for so many steps."""
     while singers and n_steps != 0:
-        rows = sorted(singers)
-        drawn = runner.step([singers[row].step_row(row) for row in rows])
-        for row, tokens in zip(rows, drawn, strict=True):
-            singers[row].take(tokens)
-        singers = {row: singer for row, singer in singers.items() if not singer.progress.complete}
+        drawn = runner.step(step_input(singers))
+        for row, singer in singers.items():
+            singer.take(drawn[row])
+        singers = {row: singer for row, singer in singers.items() if singer.goes_on}
         n_steps = None if n_steps is None else n_steps - 1
 
 
@@ -190,7 +203,7 @@ def test_another_seed_gives_another_note(runner: Runner, bundle: Bundle) -> None
 def test_a_position_beyond_the_cache_is_refused(runner: Runner, bundle: Bundle) -> None:
     beyond = bundle.manifest.model.max_positions
     with pytest.raises(ValueError, match="beyond the cache"):
-        runner.step([StepRow(0, beyond, [0] * bundle.manifest.codec.n_codebooks, True)])
+        runner.step(step_at(np.zeros((1, bundle.manifest.codec.n_codebooks), np.int64), beyond))
 
 
 def test_the_portable_graph_writes_the_same_notes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
@@ -10,7 +11,6 @@ from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import NoteRequest, RequestHandle
 from timbrel_server.engine.request_queue import RequestQueue
 from timbrel_server.engine.scheduler import FrameClock, Move, Scheduler
-from timbrel_server.engine.slots import Slot
 
 EOS = 11
 LAYOUT = TokenLayout(n_codebooks=2, bos_id=10, eos_id=EOS, max_frames=50)
@@ -29,21 +29,21 @@ def scheduler(*, waiting: int = 0, compacts: bool = True) -> tuple[Scheduler, Re
     return made, queue
 
 
-def rows(slots: list[Slot]) -> dict[int, int]:
+def rows(notes: Iterable[tuple[int, RequestHandle]]) -> dict[int, int]:
     """Row -> seed of the note in it."""
-    return {slot.row: slot.handle.request.seed for slot in slots}
+    return {row: handle.request.seed for row, handle in notes}
 
 
 def end(scheduler: Scheduler, *seeds: int) -> None:
-    """Lets the notes of these seeds end, as if at once."""
-    for slot in scheduler.active:
-        if slot.handle.request.seed in seeds:
-            slot.advance([EOS, 0])
+    """Lets the notes of these seeds end."""
+    for _, handle in scheduler.slots:
+        if handle.request.seed in seeds:
+            scheduler.slots.end(handle)
 
 
 def test_first_come_first_served_into_the_lowest_rows() -> None:
     made, queue = scheduler(waiting=6)
-    assert rows(list(made.admit().begun)) == {0: 0, 1: 1, 2: 2, 3: 3}
+    assert rows(made.admit().begun) == {0: 0, 1: 1, 2: 2, 3: 3}
     assert len(queue) == 2
 
 
@@ -51,8 +51,8 @@ def test_a_note_joins_while_others_are_running() -> None:
     made, queue = scheduler(waiting=2)
     made.admit()
     queue.put(handle(seed=7))
-    assert rows(list(made.admit().begun)) == {2: 7}
-    assert rows(made.active) == {0: 0, 1: 1, 2: 7}
+    assert rows(made.admit().begun) == {2: 7}
+    assert rows(made.slots) == {0: 0, 1: 1, 2: 7}
 
 
 def test_a_waiting_note_takes_the_row_of_one_that_ended() -> None:
@@ -60,7 +60,7 @@ def test_a_waiting_note_takes_the_row_of_one_that_ended() -> None:
     made.admit()
     end(made, 1)
     admission = made.admit()
-    assert rows(list(admission.begun)) == {1: 4}
+    assert rows(admission.begun) == {1: 4}
     assert not admission.moves
 
 
@@ -69,49 +69,48 @@ def test_the_highest_note_moves_down_where_a_smaller_bucket_would_do() -> None:
     made.admit()
     end(made, 0)
     assert made.admit().moves == [Move(source=2, target=0)]
-    assert rows(made.active) == {0: 2, 1: 1}
+    assert rows(made.slots) == {0: 2, 1: 1}
 
 
 def test_a_gap_that_no_smaller_bucket_would_close_stays() -> None:
     made, _ = scheduler(waiting=4)
     made.admit()
     end(made, 1)
-    assert made.admit().moves == []
-    assert rows(made.active) == {0: 0, 2: 2, 3: 3}
+    assert not made.admit().moves
+    assert rows(made.slots) == {0: 0, 2: 2, 3: 3}
 
 
 def test_nothing_moves_where_rows_cannot() -> None:
     made, _ = scheduler(waiting=3, compacts=False)
     made.admit()
     end(made, 0, 1)
-    assert made.admit().moves == []
-    assert rows(made.active) == {2: 2}
+    assert not made.admit().moves
+    assert rows(made.slots) == {2: 2}
 
 
 def test_a_cancelled_note_frees_its_slot_with_the_next_admission() -> None:
     made, _ = scheduler(waiting=2)
     made.admit()
-    made.cancel(made.active[0].handle)
-    assert rows(made.active) == {1: 1}
+    made.slots.end(dict(made.slots)[0])
+    assert rows(made.slots) == {1: 1}
     made.admit()
-    assert made.n_occupied == 1
+    assert made.slots.n_occupied == 1
 
 
 def test_cancelling_what_has_ended_changes_nothing() -> None:
     made, _ = scheduler(waiting=1)
-    [slot] = made.admit().begun
-    gone = slot.handle
+    [(_, gone)] = made.admit().begun
     end(made, 0)
     made.admit()
-    made.cancel(gone)
+    made.slots.end(gone)
     assert not made.has_work(tick=0)
 
 
 def test_a_closed_scheduler_gives_up_what_runs_and_takes_no_more() -> None:
     made, queue = scheduler(waiting=6)
-    running = [slot.handle for slot in made.admit().begun]
+    running = [handle for _, handle in made.admit().begun]
     assert made.close() == running
-    assert made.n_occupied == 0
+    assert made.slots.n_occupied == 0
     assert not made.has_work(tick=0)
     assert not made.admit().begun
     assert len(queue) == 2
@@ -124,19 +123,16 @@ def test_any_history_keeps_every_note_in_one_row_of_the_smallest_bucket() -> Non
     for seed in range(400):
         if len(queue) < 10 and rng.random() < 0.7:
             queue.put(handle(seed))
-        for slot in made.active:
+        for _, handle_ in made.slots:
             if rng.random() < 0.3:
-                where.pop(slot.handle.request.seed)
-                if rng.random() < 0.5:
-                    slot.advance([EOS, 0])
-                else:
-                    made.cancel(slot.handle)
+                where.pop(handle_.request.seed)
+                made.slots.end(handle_)
         admission = made.admit()
-        where |= {slot.handle.request.seed: slot.row for slot in admission.begun}
+        where |= {seed: row for row, seed in rows(admission.begun).items()}
         for move in admission.moves:
             assert move.target not in where.values()
             where = {seed: move.target if row == move.source else row for seed, row in where.items()}
-        assert {seed: row for row, seed in rows(made.active).items()} == where
+        assert {seed: row for row, seed in rows(made.slots).items()} == where
         n_active = len(where)
         smallest = next(bucket for bucket in BUCKETS if bucket >= n_active)
         assert all(row < smallest for row in where.values())
