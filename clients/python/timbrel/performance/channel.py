@@ -35,7 +35,7 @@ class Press:
 
 
 class HeldKeys:
-    """Takes events in the order of time, in seconds; `notes` are those that have ended, and how long they were held.
+    """Takes events in the order of time, in seconds; `notes` are those that have ended, and how long held.
 
     A key may be struck again while it is held: releases then end the oldest first. A note that only the pedal
     holds ends where its key is struck again, as on a piano.
@@ -130,7 +130,7 @@ class Channel:
         return tuple(self._states)
 
     def play(self, time: float, message: Any) -> Setting | None:
-        """One of mido's channel messages, `time` seconds from the beginning; returns a parameter that it set."""
+        """One of mido's channel messages, `time` seconds from the beginning; returns a parameter it set."""
         match message.type:
             case "note_on":
                 self._press(time, message.note, message.velocity)
@@ -255,4 +255,6 @@ class Channel:
             self._states.append(changed)
 
 
-PERFORMED = frozenset({*cc.STATE_FIELDS, cc.MODULATION, cc.PEDAL, cc.PORTAMENTO, cc.PORTAMENTO_TIME, cc.PORTAMENTO_FROM})
+PERFORMED = frozenset(
+    {*cc.STATE_FIELDS, cc.MODULATION, cc.PEDAL, cc.PORTAMENTO, cc.PORTAMENTO_TIME, cc.PORTAMENTO_FROM}
+)

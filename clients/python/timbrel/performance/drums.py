@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import soundfile
 
 from timbrel.errors import TimbrelError, refusal
@@ -73,6 +74,8 @@ def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int
         ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         trouble = " ".join(ended.stderr.split())
         if ended.returncode or "Failed to load" in trouble or not sound.is_file():
-            raise DrumsError(f"FluidSynth cannot play the drums with {font}: {trouble[:200] or 'it says nothing'}")
+            raise DrumsError(
+                f"FluidSynth cannot play the drums with {font}: {trouble[:200] or 'it says nothing'}"
+            )
         audio, _ = soundfile.read(sound, dtype="float32", always_2d=True)
-    return audio
+    return np.asarray(audio)

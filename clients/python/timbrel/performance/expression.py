@@ -1,4 +1,4 @@
-"""What a player does to a note that sounds: values over time, and the curves of cents and of level that they make."""
+"""What is done to a note while it sounds: values over time, and the curves of cents and level they make."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Steps:
         """The values [N] at these times."""
         if bisect_right(self._times, times[-1]) == 1:
             return np.full(len(times), self._values[0])
-        return np.array(self._values)[np.searchsorted(self._times, times, side="right") - 1]
+        places = np.searchsorted(self._times, times, side="right") - 1
+        return np.asarray(np.array(self._values)[places])
 
 
 def curve_times(start: float, held: float) -> Times:
@@ -74,7 +75,7 @@ def glide(cents: float, seconds: float, times: Times) -> npt.NDArray[np.float64]
     """A portamento: from so many cents off to none, in this time."""
     if seconds <= 0.0:
         return np.zeros(len(times))
-    return cents * np.clip(1.0 - (times - times[0]) / seconds, 0.0, 1.0)
+    return np.asarray(cents * np.clip(1.0 - (times - times[0]) / seconds, 0.0, 1.0))
 
 
 def as_bend(cents: npt.NDArray[np.float64], times: Times) -> tuple[float | Curve, bool]:
@@ -94,7 +95,7 @@ def as_level(decibels: npt.NDArray[np.float64], times: Times) -> Curve:
 
 def square_law_db(value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """40 log10 of a share of full volume, as General MIDI has it."""
-    return 40.0 * np.log10(np.maximum(value, 10.0 ** (SILENT_DB / 40.0)))
+    return np.asarray(40.0 * np.log10(np.maximum(value, 10.0 ** (SILENT_DB / 40.0))))
 
 
 def _thinned(values: npt.NDArray[np.float64], times: Times) -> Curve:

@@ -1,4 +1,4 @@
-"""The bytes of a Standard MIDI File, read as far as they go: what is strange or damaged is named, and the rest kept.
+"""The bytes of a Standard MIDI File, read as far as they go: what is strange or damaged is named.
 
 mido's own reader gives a whole file up for one bad key signature, an unknown chunk or a missing byte.
 """

@@ -130,8 +130,8 @@ def _open(path: Path) -> MidiFile:
 
 
 def _in_order(file: MidiFile) -> tuple[list[tuple[int, Any]], list[tuple[int, int]], int]:
-    """(tick, message) and (tick, tempo) of all tracks, by tick, at one tick in the order of the tracks; and the
-    last tick."""
+    """(tick, message) of all tracks, by tick, at one tick in the order of the tracks; (tick, tempo); the last
+    tick."""
     messages: list[tuple[int, Any]] = []
     tempos: list[tuple[int, int]] = []
     begin = end = 0

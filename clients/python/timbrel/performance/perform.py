@@ -239,7 +239,7 @@ class _Mixdown:
     def play(self, note: Note, places: Sequence[ScoreNote]) -> None:
         """One rendering, at all its places."""
         trimmed = TrimmedNote.of(note)
-        sustain = Sustain(trimmed, self._model.frame_rate)
+        sustain = Sustain(trimmed)
         for place in places:
             longer = max(0.0, place.held - self._model.seconds_range[1])
             if self._model.bends and not isinstance(place.cents, float):
@@ -255,16 +255,16 @@ class _Mixdown:
         self, note: Note, trimmed: TrimmedNote, sustain: Sustain, points: Curve, longer: float
     ) -> TrimmedNote:
         """The note bent along its way, and held for so many seconds more."""
-        frames = sustain.lengthened_frames(note, round(longer * self._model.frame_rate))
+        rate = self._model.frame_rate
+        frames = sustain.lengthened_frames(note, round(longer * rate), rate)
         if frames is None:
             self._cut(trimmed)
-            order, louder = np.arange(len(note.codes)), np.zeros(len(note.codes))
-        else:
-            order, louder = frames
+            frames = np.arange(len(note.codes)), np.zeros(len(note.codes))
+        order, louder = frames
         # A bend counts from the attack, which the decoded note has some time after its beginning.
         curve = [(max(0.0, second + trimmed.attack_seconds), cents) for second, cents in points]
         audio = self._client.decode(note.codes[order], note.seed, curve, louder)
-        held = note.seconds + (len(order) - len(note.codes)) / self._model.frame_rate
+        held = note.seconds + (len(order) - len(note.codes)) / rate
         return TrimmedNote.of(note, audio, held)
 
     def _cut(self, trimmed: TrimmedNote) -> TrimmedNote:
@@ -279,4 +279,4 @@ def _swelled(note: TrimmedNote, level_db: Curve) -> Audio:
         return note.audio
     seconds, decibels = np.array(level_db).T
     gains = 10.0 ** (np.interp(note.seconds(), seconds, decibels) / 20.0)
-    return (note.audio * gains).astype(np.float32)
+    return np.asarray(note.audio * gains, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""What a MIDI device makes of a file's messages: sixteen channels, MPE zones, and what is set for all of them."""
+"""What a device makes of a file's messages: sixteen channels, MPE zones, and what is set for all of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Receiver:
 
     @property
     def unperformed(self) -> Counter[str]:
-        """What was asked of the notes and is not heard in them -> how many times; drums are another matter."""
+        """What was asked of the notes and is not heard in them -> how many times; drums are left aside."""
         heard = {press.zone or channel for channel in self._channels for press, _ in channel.keys.notes}
         counted = [
             channel
@@ -120,7 +120,9 @@ class Receiver:
         if press.zone is not None:
             tuned += channel.tuning.at(times)
         shift = round(tuned[0] / 100.0)
-        moved = glide(100.0 * press.glide[0], press.glide[1], times) + sum(each.bend.at(times) for each in voices)
+        moved = glide(100.0 * press.glide[0], press.glide[1], times) + sum(
+            each.bend.at(times) for each in voices
+        )
         depth = np.maximum.reduce([each.vibrato.at(times) for each in voices])
         bend, beyond = as_bend(tuned - 100.0 * shift + moved + vibrato(depth, times), times)
         self._unperformed[BEYOND_BENDS] += beyond
@@ -130,9 +132,7 @@ class Receiver:
             level_db=as_level(self._pressure_db(voices, press.key, times) + self._volume.at(times), times),
         )
 
-    def _pressure_db(
-        self, voices: Sequence[Channel], key: int, times: Times
-    ) -> npt.NDArray[np.float64]:
+    def _pressure_db(self, voices: Sequence[Channel], key: int, times: Times) -> npt.NDArray[np.float64]:
         pressures = [each.pressure for each in voices]
         pressures += [each.key_pressures[key] for each in voices if key in each.key_pressures]
         return np.asarray(PRESSURE_DB / 127 * np.maximum.reduce([each.at(times) for each in pressures]))

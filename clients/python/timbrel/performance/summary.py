@@ -54,7 +54,10 @@ def as_facts(
             for part in performance.parts
         ],
         "drums_by": str(options.drums) if performance.with_drums else None,
-        "skipped": {"drums": 0 if performance.with_drums else plan.n_drums, "out_of_range": 0 if options.fold else plan.n_out_of_range},
+        "skipped": {
+            "drums": 0 if performance.with_drums else plan.n_drums,
+            "out_of_range": 0 if options.fold else plan.n_out_of_range,
+        },
         "folded": plan.n_out_of_range if options.fold else 0,
         "lengthened": plan.n_long - performance.n_cut,
         "cut": performance.n_cut,

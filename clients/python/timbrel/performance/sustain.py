@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,7 @@ class TrimmedNote:
 
     sample_rate: int
 
-    removed: int
+    removed: int = 0
     """Samples that were cut from its beginning; negative where there is silence before it."""
 
     @classmethod
@@ -94,10 +95,8 @@ class Sustain:
     ones last. The release is the note's own, at the level that the loop has come to.
     """
 
-    def __init__(self, note: TrimmedNote, frame_rate: float) -> None:
-        """`frame_rate` is the codec's, frames a second."""
+    def __init__(self, note: TrimmedNote) -> None:
         self._note = note
-        self._frame_rate = frame_rate
         self._n_join = round(JOIN_SECONDS * note.sample_rate)
         # A sound that ends with its hold has no release but the fade of its end.
         self._released = max(0, min(note.released, len(note.audio) - self._n_join))
@@ -121,8 +120,8 @@ class Sustain:
         return replace(self._note, audio=audio, released=place)
 
     def lengthened_frames(
-        self, note: Note, n_extra: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None:
+        self, note: Note, n_extra: int, frame_rate: float
+    ) -> tuple[npt.NDArray[np.signedinteger[Any]], npt.NDArray[np.floating[Any]]] | None:
         """The same before it is decoded, for a note that is bent on its way: which frames of its codes to
         decode, [frames], and by how many dB each is to be louder, so that what dies goes on dying.
 
@@ -131,13 +130,14 @@ class Sustain:
         Args:
             note: the note that was trimmed.
             n_extra: frames to hold it for longer.
+            frame_rate: frames a second.
         """
         every = np.arange(len(note.codes))
         if n_extra == 0 or self._has_rung_out():
             return every, np.zeros(len(every))
         if self._loop is None:
             return None
-        hop = round(note.sample_rate / self._frame_rate)
+        hop = round(note.sample_rate / frame_rate)
         n_lead = len(every) - len(note.audio) // hop  # frames that hold no sound
         start, end, released = (
             min(max(round((place + self._note.removed) / hop) + n_lead, 0), len(every))
@@ -146,7 +146,7 @@ class Sustain:
         held = np.arange(released + n_extra)
         looped = np.where(held < end, held, start + (held - start) % max(end - start, 1))
         order = np.concatenate([looped, every[released:]])
-        return order, self._decay / self._frame_rate * (order - np.arange(len(order)))
+        return order, self._decay / frame_rate * (order - np.arange(len(order)))
 
     def _has_rung_out(self) -> bool:
         """Whether the note has died away before it is let go."""

@@ -105,7 +105,8 @@ def _read_scale(path: str | Path) -> list[float]:
     n_steps = int(count[0])
     if not 1 <= n_steps <= MAX_DEGREES or len(lines) < 2 + n_steps:
         raise refusal(
-            "tuning", f"{path} announces {n_steps} notes and holds {len(lines) - 2}; 1 to {MAX_DEGREES} may be"
+            "tuning",
+            f"{path} announces {n_steps} notes and holds {len(lines) - 2}; 1 to {MAX_DEGREES} may be",
         )
     steps = []
     for number, line in lines[2 : 2 + n_steps]:
@@ -174,7 +175,7 @@ class Retunings:
     def cents(
         self, program: tuple[int, int], channel: int, key: int, times: Times
     ) -> npt.NDArray[np.float64]:
-        """Cents above equal temperament at these times; `program` is (bank, number), channels count from 0."""
+        """Cents above equal temperament at these times; of a (bank, number), channels count from 0."""
         steps = self._keys.get((*program, key))
         cents = np.full(len(times), self._base[key] or 0.0) if steps is None else steps.at(times)
         of_class = self._classes.get((channel, key % PITCH_CLASSES))
