@@ -1,5 +1,5 @@
-"""What `timbrel play` makes of bends, MPE, tunings and the like: files written here, played by the bundle that
-ships, and their pitch and level measured."""
+"""Bends, MPE, tunings and the like in `timbrel play`: files written here, played by the bundle that ships,
+and their pitch and level measured."""
 
 from __future__ import annotations
 
@@ -120,9 +120,10 @@ def exclusive(seconds: float, *data: int) -> Event:
     return seconds, "sysex", {"data": data}
 
 
-def close(found: float, wanted: float) -> bool:
-    print(f"{wanted:+.1f} cents asked, {found:+.1f} heard")
-    return abs(found - wanted) <= TOLERANCE_CENTS
+def check(found: Sequence[float], wanted: Sequence[float]) -> None:
+    """Cents that were heard, beside those that were asked for."""
+    errors = np.array(found) - np.array(wanted)
+    assert np.abs(errors).max() <= TOLERANCE_CENTS, np.round([found, wanted], 1).tolist()
 
 
 def test_bends_follow_their_range_and_tunings_add_up(player: Player) -> None:
@@ -142,7 +143,7 @@ def test_bends_follow_their_range_and_tunings_add_up(player: Player) -> None:
     plain = player.cents(0.1, 0.9)
     heard = [player.cents(start + 0.1, start + 0.9) - plain for start in (1.5, 3.0, 4.5, 6.0, 7.5, 9.0)]
     wanted = [100.0, 600.0, -50.0, -50.0, -60.0 + 25.0 - 100.0, 700.0 + 25.0 - 100.0]
-    assert all([close(*pair) for pair in zip(heard, wanted, strict=True)])
+    check(heard, wanted)
     assert player.facts["not_performed"] == {"non-registered parameter (NRPN)": 1}
 
 
@@ -157,12 +158,12 @@ def test_mpe_bends_and_presses_each_note_for_itself(player: Player) -> None:
     assert [part["channel"] for part in player.facts["parts"]] == [1]
     assert player.facts["not_performed"] == {"brightness (the slide of MPE)": 1}
     first = player.audio
-    assert close(player.cents(0.7, 1.4), 100.2 + (tuned := reference(player, 60)))
-    assert close(player.cents(1.8, 2.4), 300.2 + tuned)
+    tuned = reference(player, 60)
+    check([player.cents(0.7, 1.4), player.cents(1.8, 2.4)], [100.2 + tuned, 300.2 + tuned])
     assert player.level_db(1.9, 2.4) - player.level_db(0.9, 1.4) == pytest.approx(6.0, abs=2.5)
     player.play([*setup, *bends, *press, *high])
-    assert close(player.cents(0.7, 1.4, 67), tuned := reference(player, 67))
-    assert close(player.cents(1.8, 2.4, 67), tuned)  # the manager's two semitones up, two down by its own
+    tuned = reference(player, 67)  # then the manager's two semitones up, and two down by its own
+    check([player.cents(0.7, 1.4, 67), player.cents(1.8, 2.4, 67)], [tuned, tuned])
     second = player.audio
     player.play([*setup, *bends, *press, *low, *high])
     n = min(len(first), len(second), len(player.audio))
@@ -195,7 +196,7 @@ def test_pressure_and_master_volume_set_the_level_of_notes_that_sound(player: Pl
     events = [*note(0.0, 2.0), *note(3.0, 2.0), *note(6.0, 2.0), *note(9.0, 2.0)]
     events += [(4.0, "aftertouch", {"value": 127}), (5.5, "aftertouch", {"value": 0})]
     events += [(7.0, "polytouch", {"note": 60, "value": 127}), (7.0, "polytouch", {"note": 72, "value": 0})]
-    events += [exclusive(8.9, 0x7F, 0x7F, 0x04, 0x01, 0, 64)]
+    events += [(8.8, "polytouch", {"note": 60, "value": 0}), exclusive(8.9, 0x7F, 0x7F, 0x04, 0x01, 0, 64)]
     player.play(events)
     plain = player.level_db(1.1, 1.9)
     louder = [player.level_db(start + 1.1, start + 1.9) - plain for start in (3.0, 6.0, 9.0)]
@@ -215,17 +216,17 @@ def test_a_portamento_glides_from_the_note_before(player: Player) -> None:
         near = np.abs(track.seconds - at) < 0.02
         heard = 100 * (69 + 12 * np.log2(np.median(track.hertz[near & track.voiced]) / 440) - 67)
         assert abs(heard - asked) < 40.0  # a frame late is 19 cents of this glide
-    assert close(player.cents(1.5 + seconds + 0.1, 3.4, 67), plain)
+    check([player.cents(1.5 + seconds + 0.1, 3.4, 67)], [plain])
 
 
 def test_a_bent_note_longer_than_the_bundles_goes_on(player: Player) -> None:
     events = [*note(0.0, 2.0), *note(4.0, 10.0), wheel(4.5, 0), wheel(5.0, 4096), wheel(12.0, -4096)]
     player.play(events)
     plain = player.cents(0.5, 1.9)
-    for start, cents in ((5.2, 100.0), (8.5, 100.0), (10.5, 100.0), (12.2, -100.0)):
-        assert close(player.cents(start, start + 1.4), cents + plain)
+    heard = [player.cents(start, start + 1.4) - plain for start in (5.2, 8.5, 10.5, 12.2)]
+    check(heard, [100.0, 100.0, 100.0, -100.0])
     levels = [player.level_db(start, start + 0.5) for start in np.arange(5.0, 13.4, 0.5)]
-    assert np.ptp(levels) < 6.0 and player.level_db(14.8, 15.0) < min(levels) - 20.0
+    assert np.ptp(levels) < 6.0 and 14.0 < len(player.audio) / player.rate < 15.0
     assert (player.facts["lengthened"], player.facts["cut"]) == (1, 0)
 
 
@@ -237,21 +238,19 @@ def test_scales_and_midi_tuning(player: Player) -> None:
     arguments = ("--timbre", "Trumpet", "--tuning", "quarter.scl")
     player.play([*note(0.0, 1.0, 60), *note(1.5, 1.0, 61), *note(3.0, 1.0, 64)], *arguments)
     plain = player.cents(0.1, 0.9)
-    assert close(player.cents(1.6, 2.4) - plain, 50.0)
-    assert close(player.cents(3.1, 3.9) - plain, 200.0)
+    check([player.cents(1.6, 2.4) - plain, player.cents(3.1, 3.9) - plain], [50.0, 200.0])
     mapped = [*note(0.0, 1.0, 60), *note(1.5, 1.0, 61), *note(3.0, 1.0, 62), *note(4.5, 1.0, 63)]
     player.play(mapped, *arguments, "--keyboard-map", "fifth.kbm")
     raised = 1200 * np.log2(263.14 / 261.6256)
     heard = [player.cents(start + 0.1, start + 0.9) - plain for start in (0.0, 1.5, 4.5)]
-    assert all([close(*pair) for pair in zip(heard, [raised, raised + 50, raised + 150], strict=True)])
+    check(heard, [raised, raised + 50, raised + 150])
     assert player.facts["not_performed"] == {"note on a key that the keyboard map leaves out": 1}
     # Key 62 sounds a third of a semitone above 60 (single note change), 61 a flat one (octave form).
     single = exclusive(0.0, 0x7F, 0x7F, 0x08, 0x02, 0, 1, 62, 60, *divmod(round((1 << 14) / 3), 128))
     octave = exclusive(0.0, 0x7E, 0x7F, 0x08, 0x08, 3, 127, 127, 64, 34, *(64,) * 10)
     player.play([single, octave, *note(0.0, 1.0, 62), *note(1.5, 1.0, 61), *note(3.0, 1.0, 60)])
-    assert close(player.cents(0.1, 0.9) - plain, 100 / 3)
-    assert close(player.cents(1.6, 2.4) - plain, 70.0)
-    assert close(player.cents(3.1, 3.9) - plain, 0.0)
+    heard = [player.cents(start + 0.1, start + 0.9) - plain for start in (0.0, 1.5, 3.0)]
+    check(heard, [100 / 3, 70.0, 0.0])
 
 
 def test_drums_are_named_or_played(player: Player, run: Callable[..., tuple[int, str, str]]) -> None:
