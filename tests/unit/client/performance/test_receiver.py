@@ -102,7 +102,7 @@ def test_pressure_of_keys_and_channels_is_the_larger_one() -> None:
 
 
 def test_zones_share_out_the_channels() -> None:
-    """Members' notes are the manager's; a drum channel that is a member is none; ranges hold for all members."""
+    """Members' notes are the manager's, those of channel 10, too; ranges hold for all members."""
     piece = Piece().rpn(6, 10).send("program_change", program=40)
     piece.rpn(0, 24, channel=4).send("pitchwheel", pitch=4096, channel=9)
     note = piece.note(60, channel=9)

@@ -88,7 +88,7 @@ def test_a_map_places_degrees_and_the_reference(tmp_path: Path) -> None:
 def test_bad_files_are_refused_in_a_line(tmp_path: Path, scale: str, placed: str | None, word: str) -> None:
     files = [written(tmp_path, "s.scl", scale)]
     files += [] if placed is None else [written(tmp_path, "m.kbm", placed)]
-    with pytest.raises(InvalidRequestError, match="line|kbm|scl") as raised:
+    with pytest.raises(InvalidRequestError, match=r"line|kbm|scl") as raised:
         read_tuning(*files)
     assert word in str(raised.value) and str(raised.value).isprintable()
 
