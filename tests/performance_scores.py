@@ -10,7 +10,7 @@ from timbrel.performance.score import ChannelState, Score, ScoreNote
 def score_of(*notes: ScoreNote) -> Score:
     """A piece of these notes, with no controllers moved."""
     states = {channel: (ChannelState(0.0),) for channel in range(1, 17)}
-    return Score(notes, states, max(note.start + note.held for note in notes), 0)
+    return Score(notes, states, max(note.start + note.held for note in notes))
 
 
 def score_note(pitch: int = 60, **changes: Any) -> ScoreNote:

@@ -52,6 +52,11 @@ export class AudioOutput extends Emitter {
     this.#send({ type: "stop", id, fade });
   }
 
+  /** How loud a voice is from now on: 1 is as it came. */
+  setGain(id, value) {
+    this.#send({ type: "setGain", id, value });
+  }
+
   setVolume(value) {
     this.#send({ type: "setVolume", value });
   }

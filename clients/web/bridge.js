@@ -58,6 +58,11 @@ export class Bridge extends Emitter {
     if (this.#notes.has(id)) this.#send({ type: "off", id });
   }
 
+  /** A note that is played live sounds so many cents from its pitch from now on. */
+  bend(id, cents) {
+    if (this.#notes.has(id)) this.#send({ type: "bend", id, cents });
+  }
+
   cancel(id) {
     if (this.#notes.delete(id)) this.#send({ type: "cancel", id });
   }

@@ -1,11 +1,10 @@
 // Keys that are played: on the piano, on the computer's keyboard and over MIDI.
 
 import { $, fill, remember, remembered } from "./browser.js";
+import { MidiInput } from "./midi.js";
 import { pitchName } from "./names.js";
 import { LETTERS, Piano } from "./piano.js";
 
-const [NOTE_OFF, NOTE_ON, CONTROL] = [0x80, 0x90, 0xb0];
-const [SUSTAIN, ALL_SOUND_OFF, ALL_NOTES_OFF] = [64, 120, 123];
 const CODES = { ";": "Semicolon", "'": "Quote" };
 const OFFSETS = new Map([...LETTERS].map((letter, offset) => [CODES[letter] ?? `Key${letter}`, offset]));
 
@@ -19,7 +18,7 @@ export class KeyInput {
     });
     this.held = new HeldKeys(player, notes, this.piano);
     new ComputerKeyboard(this.held, this.piano);
-    this.midi = new MidiInput($("midi"), this.held, messages);
+    this.midi = new MidiInput($("midi"), this.held, notes, messages);
     this.audio = audio;
     $("octave").textContent = pitchName(this.piano.base);
     $("octave-down").addEventListener("click", () => this.piano.shift(-1));
@@ -50,14 +49,15 @@ class HeldKeys {
     this.pedal = false;
   }
 
-  /** A key goes down; `source` tells apart two ways of pressing the same key. */
+  /** A key goes down; `source` tells apart two ways of pressing the same key. Returns its note, if it has one. */
   down(source, pitch, velocity) {
     const name = `${source} ${pitch}`;
-    if (this.#held.has(name)) return;
+    if (this.#held.has(name)) return null;
     const note = this.player.key(pitch, velocity);
-    if (!note) return;
+    if (!note) return null;
     this.#held.set(name, note);
     this.piano.mark(pitch, true);
+    return note;
   }
 
   up(source, pitch) {
@@ -123,72 +123,6 @@ class ComputerKeyboard {
 
   #allUp() {
     for (const code of [...this.#down.keys()]) this.#released(code);
-  }
-}
-
-/** MIDI keyboards: velocity, the sustain pedal, and devices that come and go. */
-class MidiInput {
-  #access = null;
-
-  constructor(button, held, messages) {
-    this.button = button;
-    this.held = held;
-    this.messages = messages;
-    button.addEventListener("click", () => this.connect());
-    this.#resume();
-  }
-
-  /** Asks for MIDI; a browser may ask its user first. */
-  async connect() {
-    if (!navigator.requestMIDIAccess) {
-      const why = isSecureContext ? "This browser has no MIDI." : "MIDI on the network needs HTTPS.";
-      this.messages.show(why, "bad");
-      return;
-    }
-    try {
-      await this.#open();
-    } catch {
-      this.messages.show("MIDI was not allowed.", "bad");
-      return;
-    }
-    const names = this.#inputs().map(({ name }) => name);
-    this.messages.show(names.length ? `MIDI: ${names.join(", ")}` : "MIDI is on: plug in a keyboard.", "good");
-  }
-
-  /** Takes one MIDI message, bytes. */
-  take([status, number, value]) {
-    const kind = status & 0xf0;
-    if (kind === NOTE_ON && value > 0) this.held.down("midi", number, value);
-    else if (kind === NOTE_OFF || kind === NOTE_ON) this.held.up("midi", number);
-    else if (kind === CONTROL && number === SUSTAIN) this.held.setPedal(value >= 64);
-    else if (kind === CONTROL && (number === ALL_NOTES_OFF || number === ALL_SOUND_OFF)) this.held.release();
-  }
-
-  /** Where it was allowed before, nobody need ask again. */
-  async #resume() {
-    try {
-      const { state } = await navigator.permissions.query({ name: "midi" });
-      if (state === "granted" && navigator.requestMIDIAccess) await this.#open();
-    } catch {
-      // A browser that does not know the permission: the button asks.
-    }
-  }
-
-  async #open() {
-    this.#access = await navigator.requestMIDIAccess();
-    this.#access.addEventListener("statechange", () => this.#listen());
-    this.#listen();
-  }
-
-  #inputs() {
-    return [...this.#access.inputs.values()].filter(({ state }) => state === "connected");
-  }
-
-  #listen() {
-    for (const input of this.#access.inputs.values()) input.onmidimessage = ({ data }) => this.take(data);
-    const names = this.#inputs().map(({ name }) => name);
-    this.button.setAttribute("aria-pressed", String(names.length > 0));
-    this.button.title = names.join(", ") || "No MIDI keyboard";
   }
 }
 

@@ -84,6 +84,16 @@ export class Notes extends Emitter {
     this.bridge.off(note.id);
   }
 
+  /** A held note sounds so many cents from its pitch from now on. */
+  bend(note, cents) {
+    this.bridge.bend(note.id, cents);
+  }
+
+  /** How loud a note is from now on: 1 is as it came. */
+  setGain(note, value) {
+    this.audio.setGain(note.id, value);
+  }
+
   /** Ends a note now, wherever it is. */
   cancel(note, fade = 0.03) {
     if (!note.complete) {

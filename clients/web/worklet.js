@@ -1,7 +1,7 @@
 // The mixer: runs on the audio thread, holds one voice for each note and adds them up.
 //
-// In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | volume {value}
-//      | tap {on}
+// In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | setGain {id, value}
+//      | setVolume {value} | tap {on}
 // Out: sound {id, time, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
 //      | tapped {samples} for whoever listens in
 
@@ -54,6 +54,7 @@ class Voice {
     this.id = id;
     this.step = rate / sampleRate; // source samples for each output sample
     this.gain = gain;
+    this.wantedGain = gain;
     this.fifo = new Fifo();
     this.fraction = 0; // between two source samples
     this.needed = prebuffer * rate; // source samples to wait for before sounding
@@ -75,7 +76,8 @@ class Voice {
   mix(out) {
     if (this.waiting && !this.#ready()) return -1;
     let first = -1;
-    const { fifo, step, gain } = this;
+    const { fifo, step } = this;
+    if (!this.heard) this.gain = this.wantedGain;
     for (let i = 0; i < out.length; i++) {
       if (fifo.length < (step === 1 ? 1 : 3)) {
         this.#dry();
@@ -85,8 +87,9 @@ class Voice {
       const wanted = this.stopping || (!this.finished && left * this.fade < 1) ? 0 : 1;
       if (this.level < wanted) this.level = Math.min(1, this.level + this.fade);
       else if (this.level > wanted) this.level = Math.max(0, this.level - this.fade);
+      this.gain += (this.wantedGain - this.gain) * 0.002;
       const tail = this.finished ? Math.min(1, left * this.fade) : 1;
-      const value = (step === 1 ? fifo.data[fifo.start] : this.#between()) * this.level * tail * gain;
+      const value = (step === 1 ? fifo.data[fifo.start] : this.#between()) * this.level * tail * this.gain;
       out[i] += value;
       if (!this.heard && Math.abs(value) > AUDIBLE) {
         this.heard = true;
@@ -189,6 +192,11 @@ class Mixer extends AudioWorkletProcessor {
 
   stop({ id, fade }) {
     this.voices.get(id)?.stop(fade);
+  }
+
+  setGain({ id, value }) {
+    const voice = this.voices.get(id);
+    if (voice) voice.wantedGain = value;
   }
 
   setVolume({ value }) {

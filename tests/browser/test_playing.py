@@ -11,6 +11,8 @@ import pytest
 from browser.explorer_page import SAMPLE_RATE, ExplorerPage, opened
 from requirements_gate import require_module
 
+from timbrel.library.render.yin import Yin
+
 Measure = Callable[[npt.NDArray[np.float32]], float]
 SILENCE = 1e-3
 
@@ -194,6 +196,45 @@ def test_midi_plays_with_velocity_and_pedal(page: Any) -> None:
     assert page.evaluate("timbrel.player.current.request.seconds") < 3.5
     page.evaluate(take, [0x90, 20, 100])  # below the model's range: nothing, and no fault
     page.wait_for_silence()
+
+
+def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) -> None:
+    """A key of a zone: as it is, bent by its own wheel, by the manager's, and tuned and made softer by it."""
+
+    def send(*messages: list[int]) -> None:
+        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
+
+    def rpn(channel: int, number: int, value: int) -> list[list[int]]:
+        return [[0xB0 + channel, *pair] for pair in ((101, 0), (100, number), (6, value), (100, 127))]
+
+    def heard(*before: list[int]) -> tuple[float, float]:
+        """The pitch of channel 2's middle C, and its peak in the loudspeaker."""
+        send(*before)
+        with page.recording() as blocks:
+            send([0x91, 60, 100])
+            page.until("timbrel.player.current.length > 1.2 * timbrel.player.current.sampleRate")
+            page.page.wait_for_timeout(600)
+            send([0x81, 60, 0])
+            page.until("timbrel.player.current.complete")
+            page.wait_for_silence()
+        samples = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
+        rate = page.evaluate("timbrel.player.current.sampleRate")
+        pitch = Yin().measure(samples[round(0.2 * rate) :], rate)
+        assert pitch is not None
+        return pitch, float(np.abs(np.concatenate(blocks)).max())
+
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    plain, loudness = heard(*rpn(0, 6, 15))
+    own, _ = heard([0xE1, 0, 65])  # 128 steps of 8192, of 48 semitones
+    assert own - plain == pytest.approx(0.75, abs=0.1)
+    both, _ = heard([0xE0, 0, 96])  # half of the manager's two semitones
+    assert both - plain == pytest.approx(1.75, abs=0.1)
+    tuned, soft = heard([0xE0, 0, 64], [0xE1, 0, 64], *rpn(1, 1, 32), [0xB0, 7, 50])
+    assert tuned - plain == pytest.approx(-0.5, abs=0.1)
+    assert soft / loudness == pytest.approx(0.25, rel=0.1)
+    send([0xB1, 71, 3])
+    page.until("document.body.textContent.includes('controller 71 is not performed')")
 
 
 def test_a_drag_plays_a_path_of_notes(page: Any) -> None:

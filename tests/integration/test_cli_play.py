@@ -218,8 +218,14 @@ def test_the_summary_says_who_plays_and_what_was_left_out(served: str, run: Run)
     write(
         "song.mid",
         [program(41), on(0, 60), on(240, 60, 0), on(240, 20), on(480, 20, 0)],
-        [(0, mido.Message("pitchwheel", pitch=500))],
-        [on(0, 36, channel=9), on(240, 36, 0, channel=9), on(240, 38, channel=9), on(480, 38, 0, channel=9)],
+        [control(0, 91, 60)],
+        [
+            (0, mido.MetaMessage("track_name", name="Kit")),
+            on(0, 36, channel=9),
+            on(240, 36, 0, channel=9),
+            on(240, 38, channel=9),
+            on(480, 38, 0, channel=9),
+        ],
     )
     to = ("--server", served)
     status, out, error = run("play", "song.mid", "--out", "song.ogg", "--sample-rate", "44100", *to)
@@ -228,9 +234,9 @@ def test_the_summary_says_who_plays_and_what_was_left_out(served: str, run: Run)
     lines = [line.strip() for line in out.splitlines()[1:]]
     assert lines == [
         "channel  1  Violin  1 note, nearest to the file's Viola",
-        "channel 10: 2 drum notes left out",
+        "channel 10 (Kit): 2 drum notes left out (--drums FONT.sf2 plays them)",
         "1 note outside of 33..96 left out (--fold transposes by octaves)",
-        "1 pitch bend not played",
+        "not performed: reverb (1)",
     ]
     info = soundfile.info("song.ogg")
     assert (info.format, info.subtype, info.samplerate, info.channels) == ("OGG", "VORBIS", 44_100, 2)

@@ -98,6 +98,11 @@ class PlayStream:
         if (message := self._notes.cancel(listener)) is not None:
             self._requests.put_nowait(message)
 
+    def bend(self, listener: NoteListener, cents: float) -> None:
+        """What the server decodes of a note from now on is bent. Harmless where it has ended."""
+        if (message := self._notes.bend(listener, cents)) is not None:
+            self._requests.put_nowait(message)
+
     async def finish(self, patience_seconds: float | None = None) -> None:
         """Lets go of every key, and returns when the server has written what still sounds.
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 from timbrel.audio import check_audio_target, write_audio
 from timbrel.cli import options
+from timbrel.errors import refusal
 from timbrel.performance import PerformanceOptions, parse_timbres, perform, read_score
 from timbrel.performance.summary import as_facts, as_text
+from timbrel.performance.tuning import EQUAL_TEMPERAMENT, read_tuning
 
 _EXAMPLES = """\
 examples:
@@ -16,13 +19,17 @@ examples:
   timbrel play canon.mid --timbre 1=Flute --timbre 2=0.1,-0.3 --out canon.flac
   timbrel play song.mid --out song.ogg --sample-rate 44100         instruments after the file's programs
   timbrel play song.mid --timbre Harpsichord --fold --takes 3 --seed 7 --out song.wav
-  timbrel play song.mid --out song.wav --json | jq '.parts[] | {channel, program_name, player}'
+  timbrel play song.mid --drums FluidR3_GM.sf2 --out song.wav      FluidSynth plays the drums
+  timbrel play song.mid --tuning pelog.scl --keyboard-map white_keys.kbm --out song.wav
+  timbrel play song.mid --out song.wav --json | jq '{parts, not_performed, remarks}'
 
-Channels count from 1; drums, on channel 10, are left out unless a timbre is given for it. A program that the
-timbre map lacks is played by the instrument nearest to it, and the summary says by which, as it says in one
-line each what was left out, transposed or made softer. Pitch bend is not played. Notes longer than the bundle
-can hold go on by a loop. Equal notes are rendered once; the same command with the same --seed writes the same
-bytes.
+Performed: pitch bend and its range, MPE (bend and pressure of each note), modulation (a vibrato), channel and
+key pressure (up to 6 dB), volume, expression, pan, the sustain pedal, portamento, fine, coarse and master
+tuning, MIDI Tuning. What else a file asks for is named by the summary, as is what was left out, transposed or
+made softer, and what of the file is damaged. Channels count from 1; drums, on channel 10, are left out unless
+--drums or a timbre is given for them. A program that the timbre map lacks is played by the instrument nearest
+to it. Notes longer than the bundle can hold go on by a loop. Equal notes are rendered once; the same command
+with the same --seed writes the same bytes.
 """
 
 
@@ -33,8 +40,8 @@ class PlayCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.description = (
-            "Performs a MIDI file (type 0 or 1): velocities, note lengths, the sustain pedal, tempo changes,"
-            " volume, expression and pan, each channel with a timbre of its own, in stereo."
+            "Performs a MIDI file (type 0, 1 or 2), each channel with a timbre of its own, in stereo: notes,"
+            " tempo changes, pedal, bends, vibrato, pressure, portamento, tunings, levels and pan."
         )
         parser.epilog = _EXAMPLES
         parser.add_argument("file", metavar="FILE", help="the .mid file")
@@ -55,13 +62,18 @@ class PlayCommand:
     def run(self, args: argparse.Namespace) -> int:
         # What can be said without a server is said without one.
         path = check_audio_target(args.out, args.sample_rate)
-        asked, score = parse_timbres(args.timbre), read_score(args.file)
+        if args.keyboard_map and not args.tuning:
+            raise refusal("keyboard_map", "it lays a scale on the keys: give the scale by --tuning FILE.scl")
+        asked = parse_timbres(args.timbre)
+        tuning = read_tuning(args.tuning, args.keyboard_map) if args.tuning else EQUAL_TEMPERAMENT
+        score = read_score(args.file, tuning)
         how = PerformanceOptions(
             seed=args.seed,
             takes=args.takes,
             fold=args.fold,
             normalize=args.normalize,
             sample_rate=args.sample_rate,
+            drums=Path(args.drums) if args.drums else None,
             progress=True,
         )
         how.check()
@@ -96,11 +108,20 @@ def _add_notes(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="transpose notes that the bundle cannot play by octaves (default: leave them out)",
     )
+    group.add_argument(
+        "--tuning", metavar="FILE.scl", help="a Scala scale, from middle C (default: equal temperament)"
+    )
+    group.add_argument("--keyboard-map", metavar="FILE.kbm", help="lays the scale on the keys, as Scala does")
 
 
 def _add_sound(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sound")
     options.add_sample_rate_option(group)
+    group.add_argument(
+        "--drums",
+        metavar="FONT.sf2",
+        help="FluidSynth plays the drum channel with this SoundFont (default: drums are left out)",
+    )
     group.add_argument(
         "--normalize",
         action="store_true",

@@ -88,6 +88,9 @@ class Model:
     codebook_size: int
     """Codes are 0..codebook_size-1."""
 
+    bends: bool
+    """Whether the codec bends notes: whether `cents` other than 0 are taken."""
+
     n_parameters: int
     """Trained parameters of the note model."""
 
@@ -166,6 +169,7 @@ def model_from_pb(response: pb.GetModelResponse) -> Model:
         frame_rate=frame_rate,
         n_codebooks=codec.n_codebooks,
         codebook_size=codec.codebook_size,
+        bends=codec.bends,
         n_parameters=manifest.model.n_parameters,
         pitch_range=(ranges.pitch_min, ranges.pitch_max),
         velocity_range=(ranges.velocity_min, ranges.velocity_max),

@@ -41,6 +41,11 @@ class LiveNotes(Generic[Note]):
         note_id = self._ids.get(note)
         return None if note_id is None else pb.PlayRequest(id=note_id, cancel=pb.NoteCancel())
 
+    def bend(self, note: Note, cents: float) -> pb.PlayRequest | None:
+        """The message that bends a note; None where it has ended."""
+        note_id = self._ids.get(note)
+        return None if note_id is None else pb.PlayRequest(id=note_id, bend=pb.Bend(cents=cents))
+
     def receive(self, response: pb.PlayResponse) -> tuple[Note, pb.GenerateResponse | TimbrelError] | None:
         """The note that a response is about, and its next reply or the error that ended it.
 

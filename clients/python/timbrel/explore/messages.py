@@ -16,6 +16,8 @@ from typing import Any, NoReturn
 from timbrel.errors import InvalidRequestError, OverloadedError, TimbrelError, refusal
 from timbrel.explore.http_common import error_reply
 from timbrel.explore.parameters import NOTE_FIELDS, refuse_unknown, shown
+from timbrel_bundle.request_fields import FIELD
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MAX_ID = 2**32 - 1
 
@@ -33,7 +35,7 @@ Frame = str | bytes
 
 _ID = struct.Struct("<I")
 _COMMON = frozenset({"type", "id"})
-_ON_FIELDS = _COMMON | NOTE_FIELDS | {"lead", "live"}
+_FIELDS = {"on": _COMMON | NOTE_FIELDS | {"lead", "live"}, "bend": _COMMON | {"cents"}}
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,21 @@ class NoteCancel:
 
 
 @dataclass(frozen=True)
+class NoteBend:
+    """Says that a note that is played live sounds so many cents from its pitch from now on."""
+
+    note_id: int
+    cents: float
+
+
+@dataclass(frozen=True)
 class Ping:
     """Asks for an answer with the same token."""
 
     token: Any
 
 
-Message = NoteOn | NoteOff | NoteCancel | Ping
+Message = NoteOn | NoteOff | NoteCancel | NoteBend | Ping
 
 
 class BadMessageError(TimbrelError):
@@ -92,9 +102,11 @@ def parse_message(text: str) -> Message:
         return Ping(given.get("t"))
     note_id = _note_id(given, kind)
     try:
-        refuse_unknown(given, _ON_FIELDS if kind == "on" else _COMMON)
+        refuse_unknown(given, _FIELDS.get(str(kind), _COMMON))
         if kind == "on":
             return _note_on(note_id, given)
+        if kind == "bend":
+            return NoteBend(note_id, _bend_cents(given.get("cents")))
         return NoteOff(note_id) if kind == "off" else NoteCancel(note_id)
     except InvalidRequestError as error:
         raise BadMessageError(str(error), note_id) from None
@@ -160,8 +172,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _note_id(given: Mapping[str, Any], kind: object) -> int:
-    if kind not in ("on", "off", "cancel"):
-        raise BadMessageError(f"type: {shown(kind)} is none of on, off, cancel and ping")
+    if kind not in ("on", "off", "cancel", "bend"):
+        raise BadMessageError(f"type: {shown(kind)} is none of on, off, cancel, bend and ping")
     note_id = given.get("id")
     if not isinstance(note_id, int) or isinstance(note_id, bool) or not 1 <= note_id <= MAX_ID:
         raise BadMessageError(f"id: {shown(note_id)} is no whole number of 1 to {MAX_ID}")
@@ -177,6 +189,14 @@ def _note_on(note_id: int, given: Mapping[str, Any]) -> NoteOn:
     if lead is not None and not (is_number and low <= lead <= high):
         raise refusal("lead", f"{shown(lead)} is not allowed; {low:g} to {high:g} seconds are")
     return NoteOn(note_id, {name: given[name] for name in NOTE_FIELDS & given.keys()}, live, lead)
+
+
+def _bend_cents(value: object) -> float:
+    if (fault := FIELD["cents"].fault(value, pb.RequestRanges())) is not None or not isinstance(
+        value, int | float
+    ):
+        raise refusal("cents", fault or f"{shown(value)} is no number")
+    return float(value)
 
 
 class StalledError(OverloadedError):

@@ -78,6 +78,9 @@ class Session:
             case messages.NoteOff(note_id):
                 if self._stream is not None and (note := self._live.get(note_id)) is not None:
                     self._stream.note_off(note)
+            case messages.NoteBend(note_id, cents):
+                if self._stream is not None and (note := self._live.get(note_id)) is not None:
+                    self._stream.bend(note, cents)
             case messages.NoteCancel(note_id):
                 if (note := self._live.get(note_id)) is not None:
                     self._cancel(note)

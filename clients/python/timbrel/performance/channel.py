@@ -2,94 +2,98 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from timbrel.performance.score import ChannelState, ScoreNote
+from timbrel.performance import controllers as cc
+from timbrel.performance.controllers import Parameters, Setting
+from timbrel.performance.expression import Steps
+from timbrel.performance.score import ChannelState
 
-PEDAL_DOWN = 64
-"""Values of the pedal's controller from here on mean down."""
+PORTAMENTO_SECONDS = 2.0
+"""The slowest portamento; its time grows with the square of the controller."""
+
+BEND_STEPS = 8192
+"""Of a pitch wheel, either way."""
 
 
 @dataclass(frozen=True)
-class _Press:
+class Press:
+    """A key that went down."""
+
     start: float
-    program: int
+    """Seconds."""
+    key: int
     velocity: int
+    program: int
+    zone: Channel | None = None
+    """The MPE zone's manager, where the channel is a member."""
+    glide: tuple[float, float] = (0.0, 0.0)
+    """A portamento: from so many semitones off, in so many seconds."""
 
 
 class HeldKeys:
-    """Takes events in the order of time, in seconds; `notes` are those that have ended.
+    """Takes events in the order of time, in seconds; `notes` are those that have ended, and how long held.
 
     A key may be struck again while it is held: releases then end the oldest first. A note that only the pedal
     holds ends where its key is struck again, as on a piano.
     """
 
-    def __init__(self, channel: int) -> None:
-        self.notes: list[ScoreNote] = []
-        self._channel = channel
+    def __init__(self) -> None:
+        self.notes: list[tuple[Press, float]] = []
         self._pedal = False
-        self._held: dict[int, deque[_Press]] = {}
-        self._pedalled: dict[int, list[_Press]] = {}
+        self._held: dict[int, deque[Press]] = {}
+        self._pedalled: dict[int, list[Press]] = {}
 
-    def press(self, time: float, pitch: int, velocity: int, program: int) -> None:
+    def press(self, press: Press) -> None:
         """A key goes down. Velocity 0 is a release, as running status has it."""
-        if velocity == 0:
-            self.release(time, pitch)
+        if press.velocity == 0:
+            self.release(press.start, press.key)
             return
-        self._end(time, pitch, self._pedalled.pop(pitch, []))
-        self._held.setdefault(pitch, deque()).append(_Press(time, program, velocity))
+        self._end(press.start, self._pedalled.pop(press.key, []))
+        self._held.setdefault(press.key, deque()).append(press)
 
-    def release(self, time: float, pitch: int) -> None:
+    def release(self, time: float, key: int) -> None:
         """A key comes up; one that is not down is no matter."""
-        if not (presses := self._held.get(pitch)):
+        if not (presses := self._held.get(key)):
             return
         press = presses.popleft()
         if self._pedal:
-            self._pedalled.setdefault(pitch, []).append(press)
+            self._pedalled.setdefault(key, []).append(press)
         else:
-            self._end(time, pitch, [press])
+            self._end(time, [press])
 
     def pedal(self, time: float, value: int) -> None:
         """The sustain pedal moves; coming up, it ends all notes whose keys are up."""
-        self._pedal = value >= PEDAL_DOWN
+        self._pedal = value >= cc.SWITCHED_ON
         if not self._pedal:
-            for pitch, presses in self._pedalled.items():
-                self._end(time, pitch, presses)
-            self._pedalled.clear()
+            self._end_pedalled(time)
 
     def release_all(self, time: float) -> None:
         """All keys come up; the pedal still holds what it holds."""
-        for pitch, presses in self._held.items():
+        for key, presses in self._held.items():
             for _ in range(len(presses)):
-                self.release(time, pitch)
+                self.release(time, key)
 
     def silence(self, time: float) -> None:
         """All notes end, the pedal's too: at the end of the piece, or where a file says so."""
         self.release_all(time)
-        for pitch, presses in self._pedalled.items():
-            self._end(time, pitch, presses)
+        self._end_pedalled(time)
+
+    def _end_pedalled(self, time: float) -> None:
+        for presses in self._pedalled.values():
+            self._end(time, presses)
         self._pedalled.clear()
 
-    def _end(self, time: float, pitch: int, presses: list[_Press]) -> None:
-        for press in presses:
-            self.notes.append(
-                ScoreNote(
-                    start=press.start,
-                    held=time - press.start,
-                    channel=self._channel,
-                    program=press.program,
-                    pitch=pitch,
-                    velocity=press.velocity,
-                )
-            )
+    def _end(self, time: float, presses: Sequence[Press]) -> None:
+        self.notes += [(press, time - press.start) for press in presses]
 
 
-VOLUME, PAN, EXPRESSION, PEDAL = 7, 10, 11, 64
-ALL_SOUND_OFF, RESET_CONTROLLERS, ALL_NOTES_OFF = 120, 121, 123
-
-_FIELDS = {VOLUME: "volume", PAN: "pan", EXPRESSION: "expression"}
+_PARAMETERS = frozenset(
+    {cc.DATA, cc.DATA_FINE, cc.INCREMENT, cc.DECREMENT, cc.NRPN, cc.NRPN_FINE, cc.RPN, cc.RPN_FINE}
+)
 
 
 class Channel:
@@ -97,51 +101,150 @@ class Channel:
 
     def __init__(self, number: int) -> None:
         """Channels are numbered 1..16."""
-        self.n_pitch_bends = 0
+        self.number = number
+        self.keys = HeldKeys()
+        self.zone: Channel | None = None
+        """The manager of the MPE zone that it is a member of."""
+        self.bend = Steps()  # cents
+        self.tuning = Steps()  # cents
+        self.vibrato = Steps()  # cents
+        self.pressure = Steps()  # 0..127
+        self.key_pressures: dict[int, Steps] = {}
+        self.tuning_program = (0, 0)
+        """Bank and number of what MIDI Tuning messages set."""
+        self.unperformed: Counter[str] = Counter()
         self._program = 0
-        self._keys = HeldKeys(number)
         self._states = [ChannelState(0.0)]
-
-    @property
-    def notes(self) -> list[ScoreNote]:
-        """The notes that have ended."""
-        return self._keys.notes
+        self._parameters = Parameters()
+        self._wheel = self._modulation = 0
+        self._bend_range, self._vibrato_range = 2.0, 50.0  # semitones, cents
+        self._coarse_cents = self._fine_cents = 0.0
+        self._portamento = False
+        self._portamento_time = 0
+        self._glide_from: int | None = None  # a key, by its own controller, for the next note
+        self._last_key: int | None = None
 
     @property
     def states(self) -> tuple[ChannelState, ...]:
         """The controllers' values, each from a moment on."""
         return tuple(self._states)
 
-    def play(self, time: float, message: Any) -> None:
-        """One of mido's channel messages, `time` seconds from the beginning."""
+    def play(self, time: float, message: Any) -> Setting | None:
+        """One of mido's channel messages, `time` seconds from the beginning; returns a parameter it set."""
         match message.type:
             case "note_on":
-                self._keys.press(time, message.note, message.velocity, self._program)
+                self._press(time, message.note, message.velocity)
             case "note_off":
-                self._keys.release(time, message.note)
+                self.keys.release(time, message.note)
             case "program_change":
                 self._program = message.program
-            case "control_change":
-                self._control(time, message.control, message.value)
             case "pitchwheel":
-                self.n_pitch_bends += message.pitch != 0
+                self._wheel = message.pitch
+                self._set_bend(time)
+            case "aftertouch":
+                self.pressure.set(time, message.value)
+            case "polytouch":
+                self.key_pressures.setdefault(message.note, Steps()).set(time, message.value)
+            case "control_change" if message.control in _PARAMETERS:
+                return self._parameter(message.control, message.value)
+            case "control_change":
+                self.control(time, message.control, message.value)
+        return None
 
-    def finish(self, time: float) -> None:
-        """The piece is over: what still sounds is let go."""
-        self._keys.silence(time)
-
-    def _control(self, time: float, control: int, value: int) -> None:
-        if field := _FIELDS.get(control):
+    def control(self, time: float, control: int, value: int) -> None:
+        """A controller moves; those of parameters are not among them."""
+        if field := cc.STATE_FIELDS.get(control):
             self._change(time, **{field: value})
-        elif control == PEDAL:
-            self._keys.pedal(time, value)
-        elif control == ALL_SOUND_OFF:
-            self._keys.silence(time)
-        elif control == ALL_NOTES_OFF:
-            self._keys.release_all(time)
-        elif control == RESET_CONTROLLERS:
-            self._keys.pedal(time, 0)
-            self._change(time, expression=127)  # volume and pan stay: General MIDI's RP-015
+        elif control == cc.MODULATION:
+            self._modulation = value
+            self._set_vibrato(time)
+        elif control == cc.PEDAL:
+            self.keys.pedal(time, value)
+        elif control == cc.PORTAMENTO:
+            self._portamento = value >= cc.SWITCHED_ON
+        elif control == cc.PORTAMENTO_TIME:
+            self._portamento_time = value
+        elif control == cc.PORTAMENTO_FROM:
+            self._glide_from = value
+        elif control == cc.ALL_SOUND_OFF:
+            self.keys.silence(time)
+        elif control == cc.RESET_CONTROLLERS:
+            self._reset(time)
+        elif control == cc.ALL_NOTES_OFF or cc.OMNI_OFF <= control <= cc.POLY:  # modes end notes, too
+            self.keys.release_all(time)
+        if control not in PERFORMED and (missed := cc.unperformed_name(control, value)):
+            self.unperformed[missed] += 1
+
+    def set_parameter(self, time: float, setting: Setting) -> None:
+        """A registered parameter is set, by the file or for a member of a zone."""
+        parameter, coarse, fine = setting
+        self._parameters.put(*setting)
+        match parameter:
+            case cc.BEND_RANGE:
+                self._bend_range = setting.semitones
+                self._set_bend(time)
+            case cc.VIBRATO_RANGE:
+                self._vibrato_range = 100.0 * (coarse + fine / 128)
+                self._set_vibrato(time)
+            case cc.FINE_TUNING:
+                self._fine_cents = 100.0 * ((coarse << 7 | fine) - BEND_STEPS) / BEND_STEPS
+                self.tuning.set(time, self._coarse_cents + self._fine_cents)
+            case cc.COARSE_TUNING:
+                self._coarse_cents = 100.0 * (coarse - 64)
+                self.tuning.set(time, self._coarse_cents + self._fine_cents)
+            case cc.TUNING_PROGRAM:
+                self.tuning_program = (self.tuning_program[0], coarse)
+            case cc.TUNING_BANK:
+                self.tuning_program = (coarse, self.tuning_program[1])
+
+    def power_on(self, time: float) -> None:
+        """All is as it is where a file says nothing: what General MIDI's own message asks for."""
+        self._reset(time)
+        self._program = 0
+        self._change(time, volume=ChannelState.volume, pan=ChannelState.pan)
+        for setting in (
+            Setting(cc.BEND_RANGE, 2, 0),
+            Setting(cc.FINE_TUNING, 64, 0),
+            Setting(cc.COARSE_TUNING, 64, 0),
+        ):
+            self.set_parameter(time, setting)
+
+    def _press(self, time: float, key: int, velocity: int) -> None:
+        glide = (0.0, 0.0)
+        if velocity:
+            origin = self._glide_from
+            if origin is None and self._portamento:
+                origin = self._last_key
+            if origin is not None:
+                glide = (float(origin - key), PORTAMENTO_SECONDS * (self._portamento_time / 127) ** 2)
+            self._glide_from, self._last_key = None, key
+        program = self._program if self.zone is None else self.zone._program
+        self.keys.press(Press(time, key, velocity, program, self.zone, glide))
+
+    def _parameter(self, control: int, value: int) -> Setting | None:
+        taken = self._parameters.take(control, value)
+        if isinstance(taken, str):
+            self.unperformed[taken] += 1
+            return None
+        return taken
+
+    def _set_bend(self, time: float) -> None:
+        self.bend.set(time, 100.0 * self._bend_range * self._wheel / BEND_STEPS)
+
+    def _set_vibrato(self, time: float) -> None:
+        self.vibrato.set(time, self._vibrato_range * self._modulation / 127)
+
+    def _reset(self, time: float) -> None:
+        self.keys.pedal(time, 0)
+        self._change(time, expression=127)  # volume and pan stay: General MIDI's RP-015
+        self._wheel = self._modulation = 0
+        self._portamento = False
+        self._parameters.take(cc.RPN, 127)
+        self._parameters.take(cc.RPN_FINE, 127)
+        self._set_bend(time)
+        self._set_vibrato(time)
+        for pressure in (self.pressure, *self.key_pressures.values()):
+            pressure.set(time, 0.0)
 
     def _change(self, time: float, **values: int) -> None:
         last = self._states[-1]
@@ -150,3 +253,8 @@ class Channel:
             self._states[-1] = changed
         else:
             self._states.append(changed)
+
+
+PERFORMED = frozenset(
+    {*cc.STATE_FIELDS, cc.MODULATION, cc.PEDAL, cc.PORTAMENTO, cc.PORTAMENTO_TIME, cc.PORTAMENTO_FROM}
+)

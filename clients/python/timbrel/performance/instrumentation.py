@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import refusal
 from timbrel.library.plan.voice import NamedPoint, Timbre, name_voices
+from timbrel.performance.receiver import DRUM_CHANNEL
 from timbrel.performance.score import Score
 
 FAMILY_SIZE = 8
 """Programs of a family, one after another."""
-
-DRUM_CHANNEL = 10
-"""As people count, from 1: its keys are drums, not pitches."""
 
 PROGRAMS = (
     *("Acoustic Grand Piano", "Bright Acoustic Piano", "Electric Grand Piano", "Honky-tonk Piano"),

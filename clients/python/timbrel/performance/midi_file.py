@@ -1,16 +1,18 @@
-"""Reads Standard MIDI Files of type 0 and 1: their clock, their tracks, and a score out of them."""
+"""A score out of a Standard MIDI File: its clock, and its tracks together."""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from timbrel.errors import MissingExtraError, refusal
-from timbrel.performance.channel import Channel
+from timbrel.performance.midi_bytes import MidiFile, parse_midi
+from timbrel.performance.receiver import Receiver
 from timbrel.performance.score import Score
+from timbrel.performance.tuning import EQUAL_TEMPERAMENT, KeyCents
 
 DEFAULT_TEMPO = 500_000
 """Microseconds a quarter note, where a file says nothing: 120 beats a minute."""
@@ -68,78 +70,96 @@ MAX_SECONDS = 3600.0
 """Longer pieces are refused: the mix is held in memory, some 400 kB a second, and the file's
 content beside it."""
 
+MAX_BYTES = 1 << 26
+
 EXTRA = "midi"
 
 
-def read_score(path: str | os.PathLike[str]) -> Score:
-    """Reads the score of a MIDI file.
+def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMENT) -> Score:
+    """Reads the score of a MIDI file; the patterns of type 2 follow one another.
+
+    What is damaged is left out, and named in the score's remarks.
 
     Raises:
         MissingExtraError: mido, which the midi extra brings, is not installed.
-        InvalidRequestError: there is no such file, it is none of type 0 or 1, is damaged, holds no notes, or
-            is longer than MAX_SECONDS.
+        InvalidRequestError: there is no such file, it is no MIDI file, holds no notes, or is longer than
+            MAX_SECONDS.
     """
     file = _open(Path(path))
-    if file.type == 2:
-        raise refusal("file", f"{path} is of type 2, a bag of patterns; save the piece as type 0 or 1")
-    messages = list(_in_order(file))
-    tempos = [(tick, message.tempo) for tick, message in messages if message.type == "set_tempo"]
+    timed, tempos, n_ticks = _in_order(file)
     try:
-        clock = clock_of(file.ticks_per_beat, tempos)
+        clock = clock_of(file.division, tempos)
     except ValueError as error:
         raise refusal("file", f"{path} is no MIDI file that can be read: {error}") from None
-    seconds = clock.seconds(max((tick for tick, _ in messages), default=0))
+    seconds = clock.seconds(n_ticks)
     if seconds > MAX_SECONDS:
         raise refusal(
             "file", f"{path} is {seconds / 60:.0f} minutes long; up to {MAX_SECONDS / 60:.0f} are allowed"
         )
-    channels = [Channel(number) for number in range(1, 17)]
-    for tick, message in messages:
-        if not message.is_meta and hasattr(message, "channel"):  # a meta message may name one, too
-            channels[message.channel].play(clock.seconds(tick), message)
-    return _score(path, channels, seconds)
-
-
-def _score(path: str | os.PathLike[str], channels: list[Channel], seconds: float) -> Score:
-    for channel in channels:
-        channel.finish(seconds)
-    notes = sorted(
-        (note for channel in channels for note in channel.notes),
-        key=lambda note: (note.start, note.channel, note.pitch),
-    )
+    receiver = Receiver(tuning)
+    for tick, message in timed:
+        receiver.play(clock.seconds(tick), message)
+    notes = sorted(receiver.finish(seconds), key=lambda note: (note.start, note.channel, note.pitch))
+    remarks = _remarks(file)
     if not notes:
-        raise refusal("file", f"{path} holds no notes")
+        raise refusal("file", "; ".join([f"{path} holds no notes", *remarks]))
     return Score(
         notes=tuple(notes),
-        states={number: channel.states for number, channel in enumerate(channels, 1)},
+        states=receiver.states,
         seconds=seconds,
-        n_pitch_bends=sum(channel.n_pitch_bends for channel in channels),
+        unperformed={name: count for name, count in sorted(receiver.unperformed.items()) if count},
+        remarks=remarks,
+        track_names=_track_names(file),
+        drums=tuple(receiver.drums),
     )
 
 
-def _open(path: Path) -> Any:
-    """mido's MidiFile."""
+def _open(path: Path) -> MidiFile:
     try:
-        import mido
+        import mido  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("reading a MIDI file", EXTRA) from error
     if not path.is_file():
         raise refusal("file", f"{path}: {'is a folder' if path.is_dir() else 'there is no such file'}")
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise refusal("file", f"{path} holds {size} bytes; up to {MAX_BYTES} are allowed")
     try:
-        return mido.MidiFile(path, clip=True)
-    except PermissionError:
-        raise
-    except Exception as error:  # whatever a damaged file makes of mido: it has no error of its own
-        reason = " ".join(str(error).split()) or "it is cut short"
-        raise refusal("file", f"{path} is no MIDI file that can be read ({reason})") from None
+        return parse_midi(path.read_bytes())
+    except ValueError as error:
+        raise refusal("file", f"{path} is no MIDI file that can be read: {error}") from None
 
 
-def _in_order(file: Any) -> Iterator[tuple[int, Any]]:
-    """(tick, message) of all tracks, by tick; at one tick in the order of the tracks."""
-    timed = []
+def _in_order(file: MidiFile) -> tuple[list[tuple[int, Any]], list[tuple[int, int]], int]:
+    """(tick, message) of all tracks, by tick, at one tick in the order of the tracks; (tick, tempo); the last
+    tick."""
+    messages: list[tuple[int, Any]] = []
+    tempos: list[tuple[int, int]] = []
+    begin = end = 0
     for track in file.tracks:
-        tick = 0
-        for message in track:
-            tick += message.time
-            timed.append((tick, message))
-    return iter(sorted(timed, key=lambda pair: pair[0]))
+        if file.kind == 2:  # each is a piece of its own
+            begin = end
+            tempos.append((begin, DEFAULT_TEMPO))
+        messages += [(begin + tick, message) for tick, message in track.messages]
+        tempos += [(begin + tick, tempo) for tick, tempo in track.tempos]
+        end = max(end, begin + track.n_ticks)
+    return sorted(messages, key=lambda pair: pair[0]), tempos, end
+
+
+def _remarks(file: MidiFile) -> tuple[str, ...]:
+    remarks = list(file.remarks)
+    if file.kind == 2 and len(file.tracks) > 1:
+        remarks.append(f"it is of type 2: its {len(file.tracks)} patterns are played one after the other")
+    ports = frozenset().union(*(track.ports for track in file.tracks))
+    if len(ports) > 1:
+        remarks.append(f"it is for {len(ports)} MIDI ports: their channels of one number are played as one")
+    return tuple(remarks)
+
+
+def _track_names(file: MidiFile) -> dict[int, tuple[str, ...]]:
+    """Channel, 1..16 -> the names of the tracks that its notes are in."""
+    names: dict[int, dict[str, None]] = {}
+    for number, track in enumerate(file.tracks, 1):
+        for _, message in track.messages:
+            if message.type == "note_on":
+                names.setdefault(message.channel + 1, {})[track.name or f"track {number}"] = None
+    return {channel: tuple(each) for channel, each in names.items()}

@@ -96,6 +96,12 @@ class StereoMix:
         self._sides[:, start:end] += audio * faders.gains(start, len(audio))
         self._end = max(self._end, end)
 
+    def add_stereo(self, audio: Stereo) -> None:
+        """Adds what is a mix itself, [samples, 2], from the beginning on."""
+        self._reserve(len(audio))
+        self._sides[:, : len(audio)] += audio.T
+        self._end = max(self._end, len(audio))
+
     def audio(self) -> Stereo:
         """[samples, 2], until the last note has died away: the mix itself, and no copy."""
         return self._sides[:, : self._end].T

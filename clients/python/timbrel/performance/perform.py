@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
 
 from timbrel.audio import check_sample_rate, resampled
 from timbrel.client import Client
 from timbrel.core.model import Model
 from timbrel.core.request import NoteRequest
 from timbrel.errors import InvalidRequestError, refusal
+from timbrel.library.render.level import Audio
 from timbrel.note import Note
-from timbrel.performance.instrumentation import DRUM_CHANNEL, AskedTimbres, Part, assign_parts
+from timbrel.performance.drums import check_drums, play_drums
+from timbrel.performance.expression import Curve
+from timbrel.performance.instrumentation import AskedTimbres, Part, assign_parts
 from timbrel.performance.mix import Faders, Levelled, Stereo, StereoMix, levelled
+from timbrel.performance.receiver import DRUM_CHANNEL
 from timbrel.performance.score import Score, ScoreNote
 from timbrel.performance.sustain import Sustain, TrimmedNote
+from timbrel_bundle.request_fields import is_unbent
 
 OCTAVE = 12
 
@@ -35,6 +43,9 @@ class Plan:
 
     n_long: int
     """Notes held for longer than the bundle can: they are lengthened by a loop."""
+
+    n_unbent: int
+    """Notes that are to be bent, with a bundle whose codec does not."""
 
     @property
     def n_notes(self) -> int:
@@ -58,7 +69,7 @@ def plan_piece(
     lowest, highest = model.pitch_range
     entries: defaultdict[NoteRequest, list[ScoreNote]] = defaultdict(list)
     repetitions: Counter[NoteRequest] = Counter()
-    n_drums = n_out = n_long = 0
+    n_drums = n_out = n_long = n_unbent = 0
     for note in score.notes:
         if (timbre := players.get((note.channel, note.program))) is None:
             n_drums += 1
@@ -71,11 +82,16 @@ def plan_piece(
                 continue
             pitch = folded
         n_long += note.held > model.seconds_range[1]
-        first = NoteRequest(timbre, pitch, _velocity(note, model), _seconds(note.held, model), seed)
+        n_unbent += not (model.bends or is_unbent(note.cents))
+        # What is bent on its way is so when it is decoded: the codes are those of the note unbent.
+        cents = note.cents if model.bends and isinstance(note.cents, float) else 0.0
+        velocity, seconds = _velocity(note, model), _seconds(note.held, model)
+        first = NoteRequest(timbre, pitch, velocity, seconds, seed, cents=cents)
         request = replace(first, seed=seed + repetitions[first] % takes)
         repetitions[first] += 1
         entries[request].append(note)
-    return Plan({request: tuple(notes) for request, notes in entries.items()}, n_drums, n_out, n_long)
+    served = {request: tuple(notes) for request, notes in entries.items()}
+    return Plan(served, n_drums, n_out, n_long, n_unbent)
 
 
 def folded_pitch(pitch: int, lowest: int, highest: int) -> int | None:
@@ -116,15 +132,20 @@ class PerformanceOptions:
     sample_rate: int | None = None
     """Samples per second of the result; None: the bundle's."""
 
+    drums: Path | None = None
+    """A SoundFont that FluidSynth plays the drum channel with; None: drums are left out."""
+
     progress: bool = False
     """Show a bar on standard error."""
 
     def check(self) -> None:
-        """Raises InvalidRequestError where a number is out of range."""
+        """Raises InvalidRequestError where one is out of range, DrumsError where FluidSynth is missing."""
         if self.takes < 1:
             raise refusal("takes", f"must be 1 or more, got {self.takes}")
         if self.sample_rate is not None:
             check_sample_rate(self.sample_rate)
+        if self.drums is not None:
+            check_drums(self.drums)
 
 
 @dataclass(frozen=True)
@@ -144,6 +165,9 @@ class Performance:
 
     n_cut: int
     """Long notes that no loop could lengthen: they end when the bundle's longest hold does."""
+
+    with_drums: bool
+    """Whether FluidSynth played the drum channel."""
 
     peak_db: float
     """Before normalising, in dB of full scale."""
@@ -174,15 +198,21 @@ def perform(
     model = client.model()
     parts = assign_parts(score, asked, client.timbre_map())
     plan = plan_piece(score, parts, model, seed=options.seed, takes=options.takes, fold=options.fold)
-    if not plan.entries:
+    # A timbre asked for the drum channel plays it; else FluidSynth may.
+    with_drums = options.drums is not None and plan.n_drums > 0
+    if not (plan.entries or with_drums):
         raise _nothing_to_play(plan, model)
-    mixdown = _Mixdown(score, model)
+    mixdown = _Mixdown(client, score, model)
+    if options.drums is not None and with_drums:
+        mixdown.mix.add_stereo(play_drums(score.drums, options.drums, model.sample_rate))
     notes = client.generate_many(list(plan.entries), progress=options.progress)
     for note, places in zip(notes, plan.entries.values(), strict=True):
         mixdown.play(note, places)
     rate = options.sample_rate or model.sample_rate
     mixed: Levelled = levelled(resampled(mixdown.mix.audio(), model.sample_rate, rate), options.normalize)
-    return Performance(mixed.audio, rate, score, plan, parts, mixdown.n_cut, mixed.peak_db, mixed.gain_db)
+    return Performance(
+        mixed.audio, rate, score, plan, parts, mixdown.n_cut, with_drums, mixed.peak_db, mixed.gain_db
+    )
 
 
 def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:
@@ -197,10 +227,10 @@ def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:
 class _Mixdown:
     """Where rendered notes are put into the mix, each wherever the score has it."""
 
-    def __init__(self, score: Score, model: Model) -> None:
+    def __init__(self, client: Client, score: Score, model: Model) -> None:
         self.n_cut = 0
-        self._sample_rate = model.sample_rate
-        self._longest_hold = model.seconds_range[1]
+        self._client = client
+        self._model = model
         self.mix = StereoMix(model.sample_rate, score.seconds + model.max_seconds)
         self._faders = {
             channel: Faders(states, model.sample_rate) for channel, states in score.states.items()
@@ -211,13 +241,42 @@ class _Mixdown:
         trimmed = TrimmedNote.of(note)
         sustain = Sustain(trimmed)
         for place in places:
-            is_long = place.held > self._longest_hold
-            played = (self._lengthened(sustain, place) if is_long else None) or trimmed
-            start = round(place.start * self._sample_rate) - played.attack
-            self.mix.add(played.audio, start, self._faders[place.channel])
+            longer = max(0.0, place.held - self._model.seconds_range[1])
+            if self._model.bends and not isinstance(place.cents, float):
+                played = self._bent(note, trimmed, sustain, place.cents, longer)
+            elif longer:
+                played = sustain.lengthened(round(longer * self._model.sample_rate)) or self._cut(trimmed)
+            else:
+                played = trimmed
+            start = round(place.start * self._model.sample_rate) - played.attack
+            self.mix.add(_swelled(played, place.level_db), start, self._faders[place.channel])
 
-    def _lengthened(self, sustain: Sustain, place: ScoreNote) -> TrimmedNote | None:
-        """The note held for longer than the bundle can hold it; None, and counted, where that cannot be."""
-        longer = sustain.lengthened(round((place.held - self._longest_hold) * self._sample_rate))
-        self.n_cut += longer is None
-        return longer
+    def _bent(
+        self, note: Note, trimmed: TrimmedNote, sustain: Sustain, points: Curve, longer: float
+    ) -> TrimmedNote:
+        """The note bent along its way, and held for so many seconds more."""
+        rate = self._model.frame_rate
+        frames = sustain.lengthened_frames(note, round(longer * rate), rate)
+        if frames is None:
+            self._cut(trimmed)
+            frames = np.arange(len(note.codes)), np.zeros(len(note.codes))
+        order, louder = frames
+        # A bend counts from the attack, which the decoded note has some time after its beginning.
+        curve = [(max(0.0, second + trimmed.attack_seconds), cents) for second, cents in points]
+        audio = self._client.decode(note.codes[order], note.seed, curve, louder)
+        held = note.seconds + (len(order) - len(note.codes)) / rate
+        return TrimmedNote.of(note, audio, held)
+
+    def _cut(self, trimmed: TrimmedNote) -> TrimmedNote:
+        """A long note as it is, where there is no loop to lengthen it by: counted."""
+        self.n_cut += 1
+        return trimmed
+
+
+def _swelled(note: TrimmedNote, level_db: Curve) -> Audio:
+    """The note's sound with its own level over time."""
+    if not level_db:
+        return note.audio
+    seconds, decibels = np.array(level_db).T
+    gains = 10.0 ** (np.interp(note.seconds(), seconds, decibels) / 20.0)
+    return np.asarray(note.audio * gains, dtype=np.float32)

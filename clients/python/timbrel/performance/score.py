@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+from timbrel.performance.expression import Curve
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,16 @@ class ScoreNote:
     """The channel's General MIDI program at the start, 0..127."""
 
     pitch: int
-    """MIDI note number."""
+    """MIDI note number, tuned to the nearest semitone."""
 
     velocity: int
     """1..127."""
+
+    cents: float | Curve = 0.0
+    """How far from its pitch it sounds: a number, or points (seconds since its start, cents)."""
+
+    level_db: Curve = ()
+    """How much louder it is than it was struck: points (seconds since its start, dB)."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +68,17 @@ class Score:
     seconds: float
     """Until the last event."""
 
-    n_pitch_bends: int
-    """Movements of pitch wheels, which are not played."""
+    unperformed: Mapping[str, int] = field(default_factory=dict)
+    """What the file asks for and is not played -> how many times."""
+
+    remarks: tuple[str, ...] = ()
+    """What is strange about the file, a line each."""
+
+    track_names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Channel -> the tracks that its notes are in, by name or as "track 2"."""
+
+    drums: tuple[tuple[float, Any], ...] = ()
+    """(seconds, mido message) of the drum channel."""
 
     @property
     def channels(self) -> tuple[int, ...]:

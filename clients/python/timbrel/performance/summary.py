@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from timbrel.core.model import Model
-from timbrel.performance.instrumentation import DRUM_CHANNEL, Part
+from timbrel.performance.instrumentation import Part
 from timbrel.performance.mix import NORMAL_PEAK_DB
 from timbrel.performance.perform import Performance, PerformanceOptions
+from timbrel.performance.receiver import DRUM_CHANNEL
 
 
 def as_text(
@@ -52,11 +53,17 @@ def as_facts(
             }
             for part in performance.parts
         ],
-        "skipped": {"drums": plan.n_drums, "out_of_range": 0 if options.fold else plan.n_out_of_range},
+        "drums_by": str(options.drums) if performance.with_drums else None,
+        "skipped": {
+            "drums": 0 if performance.with_drums else plan.n_drums,
+            "out_of_range": 0 if options.fold else plan.n_out_of_range,
+        },
         "folded": plan.n_out_of_range if options.fold else 0,
         "lengthened": plan.n_long - performance.n_cut,
         "cut": performance.n_cut,
-        "pitch_bends_ignored": performance.score.n_pitch_bends,
+        "unbent": plan.n_unbent,
+        "not_performed": dict(performance.score.unperformed),
+        "remarks": list(performance.score.remarks),
         "peak_db": round(performance.peak_db + performance.gain_db, 3),
         "gain_db": round(performance.gain_db, 3),
         "elapsed_seconds": round(elapsed_seconds, 3),
@@ -84,7 +91,13 @@ def _why(part: Part) -> str:
 def _remarks(performance: Performance, options: PerformanceOptions, model: Model) -> Iterator[str]:
     plan, (lowest, highest) = performance.plan, model.pitch_range
     if plan.n_drums:
-        yield f"  channel {DRUM_CHANNEL}: {_count(plan.n_drums, 'drum note')} left out"
+        tracks = ", ".join(performance.score.track_names.get(DRUM_CHANNEL, ()))
+        drums = f"  channel {DRUM_CHANNEL} ({tracks}): {_count(plan.n_drums, 'drum note')}"
+        yield drums + (
+            f" played by FluidSynth with {options.drums}"
+            if performance.with_drums
+            else " left out (--drums FONT.sf2 plays them)"
+        )
     if plan.n_out_of_range:
         notes = f"  {_count(plan.n_out_of_range, 'note')} outside of {lowest}..{highest}"
         yield notes + (
@@ -95,8 +108,13 @@ def _remarks(performance: Performance, options: PerformanceOptions, model: Model
             f"  {_count(performance.n_cut, 'note')} let go after {model.seconds_range[1]:g} s, the bundle's "
             "longest hold: no loop was found in them"
         )
-    if performance.score.n_pitch_bends:
-        yield f"  {_count(performance.score.n_pitch_bends, 'pitch bend')} not played"
+    if plan.n_unbent:
+        yield f"  {_count(plan.n_unbent, 'note')} not bent: the bundle's codec does not bend"
+    if performance.score.unperformed:
+        missed = (f"{name} ({count})" for name, count in performance.score.unperformed.items())
+        yield f"  not performed: {', '.join(missed)}"
+    for remark in performance.score.remarks:
+        yield f"  the file: {remark}"
     if performance.gain_db:
         reason = "it would have clipped" if performance.peak_db > 0.0 else "--normalize"
         yield (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,13 +46,25 @@ class TrimmedNote:
 
     sample_rate: int
 
+    removed: int = 0
+    """Samples that were cut from its beginning; negative where there is silence before it."""
+
     @classmethod
-    def of(cls, note: Note) -> TrimmedNote:
-        """Trims a note's sound and finds its attack."""
+    def of(cls, note: Note, audio: Audio | None = None, held: float | None = None) -> TrimmedNote:
+        """Trims a note's sound and finds its attack; the sound and the seconds held may be given instead."""
         rate = note.sample_rate
-        trimmed = trim(note.audio, rate, note.truncated)
-        released = round(note.seconds * rate) - trimmed.removed
-        return cls(trimmed.audio, find_attack(trimmed.audio, rate), released, rate)
+        trimmed = trim(note.audio if audio is None else audio, rate, note.truncated)
+        released = round((note.seconds if held is None else held) * rate) - trimmed.removed
+        return cls(trimmed.audio, find_attack(trimmed.audio, rate), released, rate, trimmed.removed)
+
+    def seconds(self) -> npt.NDArray[np.float64]:
+        """When each sample is heard, from the attack on: negative before."""
+        return (np.arange(len(self.audio)) - self.attack) / self.sample_rate
+
+    @property
+    def attack_seconds(self) -> float:
+        """Of the note as it was decoded, until its attack."""
+        return (self.removed + self.attack) / self.sample_rate
 
 
 def find_attack(audio: Audio, sample_rate: int) -> int:
@@ -105,6 +118,35 @@ class Sustain:
         release = (self._note.audio[self._released - self._n_join :] * fall).astype(np.float32)
         audio, place = _joined(body, release, self._n_join, 2 * play)
         return replace(self._note, audio=audio, released=place)
+
+    def lengthened_frames(
+        self, note: Note, n_extra: int, frame_rate: float
+    ) -> tuple[npt.NDArray[np.signedinteger[Any]], npt.NDArray[np.floating[Any]]] | None:
+        """The same before it is decoded, for a note that is bent on its way: which frames of its codes to
+        decode, [frames], and by how many dB each is to be louder, so that what dies goes on dying.
+
+        None where no loop is found.
+
+        Args:
+            note: the note that was trimmed.
+            n_extra: frames to hold it for longer.
+            frame_rate: frames a second.
+        """
+        every = np.arange(len(note.codes))
+        if n_extra == 0 or self._has_rung_out():
+            return every, np.zeros(len(every))
+        if self._loop is None:
+            return None
+        hop = round(note.sample_rate / frame_rate)
+        n_lead = len(every) - len(note.audio) // hop  # frames that hold no sound
+        start, end, released = (
+            min(max(round((place + self._note.removed) / hop) + n_lead, 0), len(every))
+            for place in (self._loop.loop.start, self._loop.loop.end + 1, self._released)
+        )
+        held = np.arange(released + n_extra)
+        looped = np.where(held < end, held, start + (held - start) % max(end - start, 1))
+        order = np.concatenate([looped, every[released:]])
+        return order, self._decay / frame_rate * (order - np.arange(len(order)))
 
     def _has_rung_out(self) -> bool:
         """Whether the note has died away before it is let go."""

@@ -12,6 +12,7 @@ from timbrel.errors import DeadlineExceededError, OverloadedError, ServerError
 from timbrel.explore import messages
 from timbrel.explore.messages import (
     BadMessageError,
+    NoteBend,
     NoteCancel,
     NoteOff,
     NoteOn,
@@ -28,6 +29,7 @@ def test_what_a_page_may_say() -> None:
     assert parse_message('{"type":"on","id":1}') == NoteOn(1, {}, True, None)
     assert parse_message('{"type":"off","id":1}') == NoteOff(1)
     assert parse_message('{"type":"cancel","id":1}') == NoteCancel(1)
+    assert parse_message('{"type":"bend","id":1,"cents":-50.5}') == NoteBend(1, -50.5)
     assert parse_message('{"type":"ping","t":[1.5,null]}') == Ping([1.5, None])
 
 
@@ -51,6 +53,10 @@ def test_a_token_nested_as_deep_as_can_be_is_said_or_refused() -> None:
     [
         ('{"type":"on","id":4294967296}', None),
         ('{"type":"on","id":1.0}', None),
+        ('{"type":"bend","id":3}', 3),
+        ('{"type":"bend","id":3,"cents":2401}', 3),
+        ('{"type":"bend","id":3,"cents":[[0,1]]}', 3),
+        ('{"type":"bend","id":3,"cents":true}', 3),
         ('{"type":"off","id":3,"x":1}', 3),
         ('{"type":"on","id":3,"lead":true}', 3),
         ('{"type":"on","id":3,"lead":61}', 3),

@@ -1,0 +1,81 @@
+"""Drums, which timbrel has none of: the drum channel of a piece, played by FluidSynth with a SoundFont."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from timbrel.errors import TimbrelError, refusal
+from timbrel.performance.mix import Stereo
+
+PROGRAM = "fluidsynth"
+GAIN = 0.8
+"""FluidSynth's gain at which a General MIDI font's piano is as loud as timbrel's."""
+
+TICKS_A_SECOND = 2000
+TAIL_SECONDS = 3.0
+"""Cymbals ring on for so long behind the last event."""
+
+
+class DrumsError(TimbrelError):
+    """FluidSynth is missing, or cannot play the drums."""
+
+
+def check_drums(font: Path) -> None:
+    """Says early what can be said without playing.
+
+    Raises:
+        InvalidRequestError: the file is no SoundFont.
+        DrumsError: FluidSynth is not installed.
+    """
+    try:
+        with font.open("rb") as file:
+            head = file.read(12)
+    except OSError as error:
+        raise refusal("drums", f"{font}: {(error.strerror or 'it cannot be read').lower()}") from None
+    if head[:4] != b"RIFF" or head[8:] != b"sfbk":
+        raise refusal("drums", f"{font} is no SoundFont; a .sf2 or .sf3 file is needed")
+    if shutil.which(PROGRAM) is None:
+        raise DrumsError(
+            "drums want FluidSynth, which is not installed (Debian: apt-get install fluidsynth; "
+            "macOS: brew install fluid-synth); without --drums they are left out"
+        )
+
+
+def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int) -> Stereo:
+    """The sound [samples, 2] of a drum channel's messages, (seconds, mido message) by time.
+
+    Raises:
+        DrumsError: FluidSynth cannot load the font, or fails.
+    """
+    import mido
+
+    file = mido.MidiFile(type=0, ticks_per_beat=TICKS_A_SECOND)
+    track = file.add_track()
+    track.append(mido.MetaMessage("set_tempo", tempo=1_000_000))
+    now = 0
+    for seconds, message in events:
+        tick = round(seconds * TICKS_A_SECOND)
+        track.append(message.copy(time=tick - now))
+        now = tick
+    track.append(mido.MetaMessage("end_of_track", time=round(TAIL_SECONDS * TICKS_A_SECOND)))
+    with TemporaryDirectory(prefix="timbrel-drums-") as folder:
+        score, sound = Path(folder) / "drums.mid", Path(folder) / "drums.wav"
+        file.save(score)
+        command = [PROGRAM, "-n", "-i", "-q", "-R", "0", "-C", "0", "-g", str(GAIN), "-r", str(sample_rate)]
+        command += ["-O", "float", "-T", "wav", "-F", str(sound), str(font.resolve()), str(score)]
+        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        trouble = " ".join(ended.stderr.split())
+        if ended.returncode or "Failed to load" in trouble or not sound.is_file():
+            raise DrumsError(
+                f"FluidSynth cannot play the drums with {font}: {trouble[:200] or 'it says nothing'}"
+            )
+        audio, _ = soundfile.read(sound, dtype="float32", always_2d=True)
+    return np.asarray(audio)

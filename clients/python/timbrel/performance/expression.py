@@ -1,0 +1,109 @@
+"""What is done to a note while it sounds: values over time, and the curves of cents and level they make."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel_bundle.request_fields import FIELD, MAX_CENTS_POINTS
+
+Times: TypeAlias = npt.NDArray[np.float64]
+"""Seconds from the beginning of the piece, [N]."""
+
+Curve: TypeAlias = tuple[tuple[float, float], ...]
+"""Points (seconds since the note began, value), with lines between them; none where nothing happens."""
+
+STEP_SECONDS = 0.01
+"""Between two points of a curve."""
+
+RELEASE_SECONDS = 1.0
+"""A curve goes on for so long behind the hold, while the release sounds."""
+
+VIBRATO_HERTZ = 5.5
+PRESSURE_DB = 6.0
+"""Full pressure makes a note louder by this."""
+
+SILENT_DB = -120.0
+LEAST_CENTS = 0.01
+LEAST_DB = 0.01
+
+
+class Steps:
+    """A value that changes at moments; they come in the order of time."""
+
+    def __init__(self, first: float = 0.0) -> None:
+        self._times: list[float] = [-np.inf]
+        self._values = [first]
+
+    @property
+    def now(self) -> float:
+        """The last value set."""
+        return self._values[-1]
+
+    def set(self, time: float, value: float) -> None:
+        """It is this from a time on."""
+        if time <= self._times[-1]:
+            self._values[-1] = value
+        elif value != self._values[-1]:
+            self._times.append(time)
+            self._values.append(value)
+
+    def at(self, times: Times) -> npt.NDArray[np.float64]:
+        """The values [N] at these times."""
+        if bisect_right(self._times, times[-1]) == 1:
+            return np.full(len(times), self._values[0])
+        places = np.searchsorted(self._times, times, side="right") - 1
+        return np.asarray(np.array(self._values)[places])
+
+
+def curve_times(start: float, held: float) -> Times:
+    """When the points of a note's curves are: from its start until its release is over."""
+    seconds = held + RELEASE_SECONDS
+    n_points = min(max(2, round(seconds / STEP_SECONDS) + 1), MAX_CENTS_POINTS)
+    return start + np.linspace(0.0, seconds, n_points)
+
+
+def vibrato(depth: npt.NDArray[np.float64], times: Times) -> npt.NDArray[np.float64]:
+    """Cents of a vibrato of this depth, in cents."""
+    return np.asarray(depth * np.sin(2 * np.pi * VIBRATO_HERTZ * (times - times[0])))
+
+
+def glide(cents: float, seconds: float, times: Times) -> npt.NDArray[np.float64]:
+    """A portamento: from so many cents off to none, in this time."""
+    if seconds <= 0.0:
+        return np.zeros(len(times))
+    return np.asarray(cents * np.clip(1.0 - (times - times[0]) / seconds, 0.0, 1.0))
+
+
+def as_bend(cents: npt.NDArray[np.float64], times: Times) -> tuple[float | Curve, bool]:
+    """The bend that a note is asked with, and whether it went further than a note can be bent."""
+    low, high = FIELD["cents"].low, FIELD["cents"].high
+    held = np.clip(cents, low, high)
+    beyond = bool(np.abs(held - cents).max() > LEAST_CENTS)
+    if np.ptp(held) < LEAST_CENTS:
+        return (round(float(held[0]), 3) if abs(held[0]) >= LEAST_CENTS else 0.0), beyond
+    return _thinned(held, times), beyond
+
+
+def as_level(decibels: npt.NDArray[np.float64], times: Times) -> Curve:
+    """The curve of a note's level in dB; none where it stays as it is."""
+    return () if np.abs(decibels).max() < LEAST_DB else _thinned(np.maximum(decibels, SILENT_DB), times)
+
+
+def square_law_db(value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """40 log10 of a share of full volume, as General MIDI has it."""
+    return np.asarray(40.0 * np.log10(np.maximum(value, 10.0 ** (SILENT_DB / 40.0))))
+
+
+def _thinned(values: npt.NDArray[np.float64], times: Times) -> Curve:
+    """The points, without those that lie between equal ones."""
+    same = np.zeros(len(values), dtype=bool)
+    same[1:-1] = (values[1:-1] == values[:-2]) & (values[1:-1] == values[2:])
+    seconds = times - times[0]
+    return tuple(
+        (round(float(second), 6), round(float(value), 3))
+        for second, value in zip(seconds[~same], values[~same], strict=True)
+    )

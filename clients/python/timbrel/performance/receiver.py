@@ -1,0 +1,210 @@
+"""What a device makes of a file's messages: sixteen channels, MPE zones, and what is set for all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from timbrel.performance import controllers as cc
+from timbrel.performance.channel import BEND_STEPS, Channel, Press
+from timbrel.performance.controllers import Setting
+from timbrel.performance.expression import (
+    PRESSURE_DB,
+    Steps,
+    Times,
+    as_bend,
+    as_level,
+    curve_times,
+    glide,
+    square_law_db,
+    vibrato,
+)
+from timbrel.performance.score import ChannelState, ScoreNote
+from timbrel.performance.tuning import EQUAL_TEMPERAMENT, KeyCents, Retunings
+
+N_CHANNELS = 16
+DRUM_CHANNEL = 10
+"""As people count, from 1: its keys are drums, not pitches."""
+
+MPE_BEND_RANGE = 48
+"""Semitones, of the members of a zone, until a file says otherwise."""
+
+UNIVERSAL, DEVICE_CONTROL, GENERAL_MIDI = (0x7E, 0x7F), 0x04, 0x09
+MASTER_VOLUME, MASTER_FINE, MASTER_COARSE = 0x01, 0x03, 0x04
+_RESETS = {
+    (0x41, 0x42, 0x12, 0x40, 0x00, 0x7F, 0x00): (0, 2, 3, 4, 5, 6, 7),  # Roland's GS
+    (0x43, 0x4C, 0x00, 0x00, 0x7E, 0x00): (0, 2, 3, 4, 5, 6),  # Yamaha's XG
+}
+"""Bytes that reset the device, and where they stand in the message: others name a device or a model."""
+
+BEYOND_BENDS = "part of a bend or glide beyond two octaves"
+UNMAPPED_KEYS = "note on a key that the keyboard map leaves out"
+
+
+class Receiver:
+    """Takes a piece's messages in the order of time, and gives its notes, each with its curves."""
+
+    def __init__(self, tuning: KeyCents = EQUAL_TEMPERAMENT) -> None:
+        self._channels = [Channel(number) for number in range(1, N_CHANNELS + 1)]
+        self._zone_sizes = {1: 0, N_CHANNELS: 0}  # manager -> members
+        self._retunings = Retunings(tuning)
+        self._fine, self._coarse, self._volume = Steps(), Steps(), Steps()  # cents, cents, dB
+        self._unperformed: Counter[str] = Counter()
+        self.drums: list[tuple[float, Any]] = []
+        """(seconds, message) of the drum channel."""
+
+    @property
+    def states(self) -> Mapping[int, tuple[ChannelState, ...]]:
+        """Channel, 1..16 -> what its controllers say."""
+        return {channel.number: channel.states for channel in self._channels}
+
+    @property
+    def unperformed(self) -> Counter[str]:
+        """What was asked of the notes and is not heard in them -> how many times; drums are left aside."""
+        heard = {press.zone or channel for channel in self._channels for press, _ in channel.keys.notes}
+        counted = [
+            channel
+            for channel in self._channels
+            if channel.number != DRUM_CHANNEL and (channel in heard or channel.zone in heard)
+        ]
+        return sum((channel.unperformed for channel in counted), self._unperformed.copy())
+
+    def play(self, time: float, message: Any) -> None:
+        """One of mido's messages, `time` seconds from the beginning."""
+        if message.type == "sysex":
+            if not self._take_exclusive(time, message.data):
+                self._unperformed["system exclusive message"] += 1
+            return
+        channel = self._channels[message.channel]
+        if channel.number == DRUM_CHANNEL and channel.zone is None:
+            self.drums.append((time, message))
+        if setting := channel.play(time, message):
+            self._set(time, channel, setting)
+        if message.type == "control_change" and channel.zone is not None:
+            self._count_own_level(channel, channel.zone, message.control)
+        if message.type == "control_change" and message.control in _FOR_ZONES:
+            for member in self._members(channel):
+                member.control(time, message.control, message.value)
+
+    def finish(self, time: float) -> list[ScoreNote]:
+        """The piece is over: what still sounds is let go. Returns its notes, in no order."""
+        notes = []
+        for channel in self._channels:
+            channel.keys.silence(time)
+            for press, held in channel.keys.notes:
+                if (press.zone or channel).number != DRUM_CHANNEL and self._retunings.is_silent(press.key):
+                    self._unperformed[UNMAPPED_KEYS] += 1
+                else:
+                    notes.append(self._note(channel, press, held))
+        return notes
+
+    def _count_own_level(self, member: Channel, manager: Channel, control: int) -> None:
+        """Volume, pan and expression of a zone are its manager's; a member's are missed where they differ."""
+        if field := cc.STATE_FIELDS.get(control):
+            differs = getattr(member.states[-1], field) != getattr(manager.states[-1], field)
+            self._unperformed[f"{field} of single MPE notes"] += differs
+
+    def _note(self, channel: Channel, press: Press, held: float) -> ScoreNote:
+        heard_on = press.zone or channel
+        plain = ScoreNote(press.start, held, heard_on.number, press.program, press.key, press.velocity)
+        if heard_on.number == DRUM_CHANNEL:
+            return plain
+        times = curve_times(press.start, held)
+        voices = [channel] if press.zone is None else [channel, press.zone]
+        tuned = self._fine.at(times) + self._coarse.at(times) + heard_on.tuning.at(times)
+        tuned += self._retunings.cents(heard_on.tuning_program, channel.number - 1, press.key, times)
+        if press.zone is not None:
+            tuned += channel.tuning.at(times)
+        shift = round(tuned[0] / 100.0)
+        moved = glide(100.0 * press.glide[0], press.glide[1], times) + sum(
+            each.bend.at(times) for each in voices
+        )
+        depth = np.maximum.reduce([each.vibrato.at(times) for each in voices])
+        bend, beyond = as_bend(tuned - 100.0 * shift + moved + vibrato(depth, times), times)
+        self._unperformed[BEYOND_BENDS] += beyond
+        return ScoreNote(
+            *(press.start, held, heard_on.number, press.program, press.key + shift, press.velocity),
+            cents=bend,
+            level_db=as_level(self._pressure_db(voices, press.key, times) + self._volume.at(times), times),
+        )
+
+    def _pressure_db(self, voices: Sequence[Channel], key: int, times: Times) -> npt.NDArray[np.float64]:
+        pressures = [each.pressure for each in voices]
+        pressures += [each.key_pressures[key] for each in voices if key in each.key_pressures]
+        return np.asarray(PRESSURE_DB / 127 * np.maximum.reduce([each.at(times) for each in pressures]))
+
+    def _set(self, time: float, channel: Channel, setting: Setting) -> None:
+        """A registered parameter was set on a channel."""
+        if setting.parameter == cc.MPE_ZONE:
+            if channel.number in self._zone_sizes:
+                self._configure(time, channel.number, setting.coarse)
+            else:
+                self._unperformed["MPE zone on another channel than 1 and 16"] += 1
+            return
+        # Of a zone's members, one speaks for all.
+        alike = [channel]
+        if setting.parameter == cc.BEND_RANGE and channel.zone is not None:
+            alike = self._members(channel.zone)
+        for each in alike:
+            each.set_parameter(time, setting)
+
+    def _configure(self, time: float, manager: int, n_members: int) -> None:
+        """MPE's configuration message: a zone is made, resized or, with no members, undone."""
+        other = N_CHANNELS + 1 - manager
+        n_members = min(n_members, N_CHANNELS - 1)
+        self._zone_sizes[manager] = n_members
+        if n_members:  # the other manager needs its channel, too
+            self._zone_sizes[other] = min(self._zone_sizes[other], max(N_CHANNELS - 2 - n_members, 0))
+        before = {channel.number for channel in self._channels if channel.zone is not None}
+        for channel in self._channels:
+            channel.zone = None
+        for number, size in self._zone_sizes.items():
+            first = 1 if number == 1 else N_CHANNELS - 1 - size
+            for channel in self._channels[first : first + size]:
+                channel.zone = self._channels[number - 1]
+                if channel.number not in before or number == manager:
+                    channel.set_parameter(time, Setting(cc.BEND_RANGE, MPE_BEND_RANGE, 0))
+
+    def _members(self, manager: Channel) -> list[Channel]:
+        return [channel for channel in self._channels if channel.zone is manager]
+
+    def _take_exclusive(self, time: float, data: Sequence[int]) -> bool:
+        """A system exclusive message, without the bytes around it; False where it is not obeyed."""
+        for pattern, places in _RESETS.items():
+            if len(data) > places[-1] and tuple(data[place] for place in places) == pattern:
+                self._power_on(time)
+                return True
+        if len(data) < 4 or data[0] not in UNIVERSAL:
+            return False
+        if data[0] == UNIVERSAL[0] and data[2] == GENERAL_MIDI:
+            self._power_on(time)
+            return True
+        if data[0] == UNIVERSAL[1] and data[2] == DEVICE_CONTROL and len(data) >= 6:
+            value = data[5] << 7 | data[4]
+            if data[3] == MASTER_FINE:
+                self._fine.set(time, 100.0 * (value - BEND_STEPS) / BEND_STEPS)
+            elif data[3] == MASTER_COARSE:
+                self._coarse.set(time, 100.0 * (data[5] - 64))
+            elif data[3] == MASTER_VOLUME:
+                share = np.array([value / (2 * BEND_STEPS - 1)])
+                self._volume.set(time, float(square_law_db(share)[0]))
+            return data[3] in (MASTER_FINE, MASTER_COARSE, MASTER_VOLUME)
+        return self._retunings.take(time, data)
+
+    def _power_on(self, time: float) -> None:
+        for channel in self._channels:
+            channel.zone = None
+            channel.power_on(time)
+        self._zone_sizes = dict.fromkeys(self._zone_sizes, 0)
+        for steps in (self._fine, self._coarse, self._volume):
+            steps.set(time, 0.0)
+
+
+_FOR_ZONES = frozenset(
+    {cc.PEDAL, cc.ALL_SOUND_OFF, cc.ALL_NOTES_OFF, cc.PORTAMENTO, cc.PORTAMENTO_TIME, cc.RESET_CONTROLLERS}
+)
+"""What a zone's manager says to all of its members."""

@@ -1,0 +1,252 @@
+// MIDI keyboards: velocity and pedal; bends, MPE, vibrato, pressure, portamento and levels; devices that come and go.
+
+import { clamp } from "./state.js";
+
+const [NOTE_OFF, NOTE_ON, KEY_PRESSURE, CONTROL, PROGRAM, PRESSURE, WHEEL] = [0x8, 0x9, 0xa, 0xb, 0xc, 0xd, 0xe];
+const [MODULATION, PORTAMENTO_TIME, DATA, VOLUME, EXPRESSION, DATA_FINE] = [1, 5, 6, 7, 11, 38];
+const [SUSTAIN, PORTAMENTO, PORTAMENTO_FROM] = [64, 65, 84];
+const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 100, 101];
+const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF] = [120, 121, 123];
+const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 5, 6];
+const NONE = [127, 127];
+
+const MPE_BEND_RANGE = 48; // semitones
+const MOST_CENTS = [-2400, 2400];
+const VIBRATO_HERTZ = 5.5;
+const PRESSURE_DB = 6;
+const PORTAMENTO_SECONDS = 2; // the slowest
+const DEFAULT_VOLUME = 100; // at which a note sounds as it came
+const TICK = 20; // milliseconds between two places of a vibrato or a glide
+
+/** One channel: its wheels and controllers, its registered parameters, and the notes that it began. */
+class Channel {
+  constructor() {
+    this.manager = null; // of the MPE zone that it is a member of
+    this.notes = new Set();
+    this.keyPressure = new Map();
+    this.volume = DEFAULT_VOLUME;
+    this.values = new Map([[BEND_RANGE, [2, 0]], [FINE_TUNING, [64, 0]], [COARSE_TUNING, [64, 0]], [VIBRATO_RANGE, [0, 64]]]);
+    this.reset();
+  }
+
+  reset() {
+    this.wheel = this.modulation = this.pressure = 0;
+    this.expression = 127;
+    this.keyPressure.clear();
+    this.portamento = false;
+    this.portamentoTime ??= 0;
+    this.glideFrom = null;
+    this.registered = false;
+    this.selected = NONE;
+  }
+
+  /** Cents of wheel and tuning; those of its notes' own, and of its zone's, come on top. */
+  get cents() {
+    const [[semitones, cents], fine, coarse] = [BEND_RANGE, FINE_TUNING, COARSE_TUNING].map((key) => this.values.get(key));
+    const tuning = 100 * ((fine[0] * 128 + fine[1] - 8192) / 8192 + coarse[0] - 64);
+    return this.wheel * (100 * semitones + cents) + tuning;
+  }
+
+  get vibrato() {
+    const [semitones, fine] = this.values.get(VIBRATO_RANGE);
+    return (100 * (semitones + fine / 128) * this.modulation) / 127;
+  }
+
+  select(registered, place, value) {
+    this.selected = this.registered === registered ? [...this.selected] : [...NONE];
+    this.selected[place] = value;
+    this.registered = registered;
+  }
+
+  /** Takes data for the parameter that is selected; returns which was set, or null. */
+  setData(control, value) {
+    const [bank, parameter] = this.selected;
+    if (!this.registered || bank !== 0 || parameter === 127) return null;
+    const [coarse, fine] = this.values.get(parameter) ?? [0, 0];
+    const base = parameter === BEND_RANGE ? 100 : 128; // the range's fine part counts cents
+    const step = (control === INCREMENT ? 1 : -1) * (parameter === COARSE_TUNING ? base : 1);
+    const total = clamp(coarse * base + fine + step, [0, 128 * base - 1]);
+    if (control === DATA) this.values.set(parameter, [value, 0]);
+    else if (control === DATA_FINE) this.values.set(parameter, [coarse, value]);
+    else this.values.set(parameter, [Math.floor(total / base), total % base]);
+    return parameter;
+  }
+}
+
+/** Sixteen channels, of whose messages the notes are begun, bent, made louder and ended. */
+class Receiver {
+  #channels = Array.from({ length: 16 }, () => new Channel());
+  #sizes = new Map([[0, 0], [15, 0]]); // of MPE zones, by their manager
+  #timer = 0;
+
+  constructor(held, notes, onMissed) {
+    this.held = held;
+    this.notes = notes;
+    this.onMissed = onMissed;
+  }
+
+  /** Takes one message, bytes. */
+  take([status, first, second]) {
+    const number = status & 0xf;
+    const channel = this.#channels[number];
+    const kind = status >> 4;
+    if (kind === NOTE_ON && second > 0) this.#press(number, first, second);
+    else if (kind === NOTE_OFF || kind === NOTE_ON) this.held.up(`midi${number}`, first);
+    else if (kind === CONTROL) this.#control(channel, number, first, second);
+    else if (kind === WHEEL) channel.wheel = (second * 128 + first - 8192) / 8192;
+    else if (kind === PRESSURE) channel.pressure = first;
+    else if (kind === KEY_PRESSURE) channel.keyPressure.set(first, second);
+    else if (kind === PROGRAM) this.onMissed("a program change");
+    if (kind !== NOTE_OFF && kind < 0xf) this.#update();
+  }
+
+  #press(number, key, velocity) {
+    const channel = this.#channels[number];
+    const note = this.held.down(`midi${number}`, key, velocity);
+    const from = channel.glideFrom ?? (channel.portamento ? channel.lastKey : undefined);
+    [channel.glideFrom, channel.lastKey] = [null, key];
+    if (!note) return;
+    const began = performance.now();
+    const seconds = PORTAMENTO_SECONDS * (channel.portamentoTime / 127) ** 2;
+    const glide = from === undefined || seconds === 0 ? null : { cents: 100 * (from - key), seconds };
+    channel.notes.add({ note, key, began, glide, cents: 0, gain: 1 });
+  }
+
+  #control(channel, number, control, value) {
+    if (control === MODULATION) channel.modulation = value;
+    else if (control === VOLUME) channel.volume = value;
+    else if (control === EXPRESSION) channel.expression = value;
+    else if (control === SUSTAIN) this.held.setPedal(value >= 64);
+    else if (control === PORTAMENTO) channel.portamento = value >= 64;
+    else if (control === PORTAMENTO_TIME) channel.portamentoTime = value;
+    else if (control === PORTAMENTO_FROM) channel.glideFrom = value;
+    else if (control === ALL_NOTES_OFF || control === ALL_SOUND_OFF) this.held.release();
+    else if (control === RESET) channel.reset();
+    else if (control === RPN || control === RPN_FINE) channel.select(true, RPN - control, value);
+    else if (control === NRPN || control === NRPN_FINE) channel.select(false, NRPN - control, value);
+    else if ([DATA, DATA_FINE, INCREMENT, DECREMENT].includes(control)) this.#setData(channel, number, control, value);
+    else if (value !== 0 && control < ALL_SOUND_OFF) this.onMissed(`controller ${control}`);
+  }
+
+  #setData(channel, number, control, value) {
+    const parameter = channel.setData(control, value);
+    if (parameter === MPE_ZONE && this.#sizes.has(number)) this.#configure(number, channel.values.get(MPE_ZONE)[0]);
+    if (parameter !== BEND_RANGE || !channel.manager) return;
+    for (const each of this.#channels) {
+      if (each.manager === channel.manager) each.values.set(BEND_RANGE, channel.values.get(BEND_RANGE));
+    }
+  }
+
+  /** MPE: a zone is made, resized or, with no members, undone. */
+  #configure(manager, size) {
+    const other = 15 - manager;
+    this.#sizes.set(manager, Math.min(size, 15));
+    if (size) this.#sizes.set(other, clamp(this.#sizes.get(other), [0, Math.max(0, 14 - size)]));
+    for (const channel of this.#channels) channel.manager = null;
+    for (const [number, count] of this.#sizes) {
+      const first = number === 0 ? 1 : 15 - count;
+      for (const channel of this.#channels.slice(first, first + count)) {
+        channel.manager = this.#channels[number];
+        if (number === manager) channel.values.set(BEND_RANGE, [MPE_BEND_RANGE, 0]);
+      }
+    }
+  }
+
+  /** Bends every note and sets its level; again soon, while something moves by itself. */
+  #update() {
+    let moving = false;
+    for (const channel of this.#channels) {
+      for (const played of channel.notes) {
+        if (played.note.over) channel.notes.delete(played);
+        else moving = this.#shape(channel, played) || moving;
+      }
+    }
+    clearTimeout(this.#timer);
+    if (moving) this.#timer = setTimeout(() => this.#update(), TICK);
+  }
+
+  #shape(channel, played) {
+    const seconds = (performance.now() - played.began) / 1000;
+    const both = channel.manager ? [channel, channel.manager] : [channel];
+    const depth = Math.max(...both.map(({ vibrato }) => vibrato));
+    const left = played.glide ? Math.max(0, 1 - seconds / played.glide.seconds) : 0;
+    let cents = both.reduce((sum, each) => sum + each.cents, 0) + (left && left * played.glide.cents);
+    cents = clamp(cents + depth * Math.sin(2 * Math.PI * VIBRATO_HERTZ * seconds), MOST_CENTS);
+    if (cents !== played.cents) this.notes.bend(played.note, (played.cents = cents));
+    const { volume, expression } = channel.manager ?? channel;
+    const pressure = Math.max(...both.flatMap((each) => [each.pressure, each.keyPressure.get(played.key) ?? 0]));
+    const gain = ((volume / DEFAULT_VOLUME) * (expression / 127)) ** 2 * 10 ** ((PRESSURE_DB * pressure) / 127 / 20);
+    if (gain !== played.gain) this.notes.setGain(played.note, (played.gain = gain));
+    return depth > 0 || left > 0;
+  }
+}
+
+/** The browser's MIDI inputs, and the button that asks for them. */
+export class MidiInput {
+  #access = null;
+  #missed = new Set();
+
+  constructor(button, held, notes, messages) {
+    this.button = button;
+    this.messages = messages;
+    this.receiver = new Receiver(held, notes, (what) => this.#miss(what));
+    button.addEventListener("click", () => this.connect());
+    this.#resume();
+  }
+
+  /** Asks for MIDI; a browser may ask its user first. */
+  async connect() {
+    if (!navigator.requestMIDIAccess) {
+      const why = isSecureContext ? "This browser has no MIDI." : "MIDI on the network needs HTTPS.";
+      this.messages.show(why, "bad");
+      return;
+    }
+    try {
+      await this.#open();
+    } catch {
+      this.messages.show("MIDI was not allowed.", "bad");
+      return;
+    }
+    const names = this.#inputs().map(({ name }) => name);
+    this.messages.show(names.length ? `MIDI: ${names.join(", ")}` : "MIDI is on: plug in a keyboard.", "good");
+  }
+
+  /** Takes one MIDI message, bytes. */
+  take(bytes) {
+    this.receiver.take(bytes);
+  }
+
+  /** Names what is not performed, once. */
+  #miss(what) {
+    if (this.#missed.has(what)) return;
+    this.#missed.add(what);
+    this.messages.show(`MIDI: ${what} is not performed here.`);
+  }
+
+  /** Where it was allowed before, nobody need ask again. */
+  async #resume() {
+    try {
+      const { state } = await navigator.permissions.query({ name: "midi" });
+      if (state === "granted" && navigator.requestMIDIAccess) await this.#open();
+    } catch {
+      // A browser that does not know the permission: the button asks.
+    }
+  }
+
+  async #open() {
+    this.#access = await navigator.requestMIDIAccess();
+    this.#access.addEventListener("statechange", () => this.#listen());
+    this.#listen();
+  }
+
+  #inputs() {
+    return [...this.#access.inputs.values()].filter(({ state }) => state === "connected");
+  }
+
+  #listen() {
+    for (const input of this.#access.inputs.values()) input.onmidimessage = ({ data }) => this.take(data);
+    const names = this.#inputs().map(({ name }) => name);
+    this.button.setAttribute("aria-pressed", String(names.length > 0));
+    this.button.title = names.join(", ") || "No MIDI keyboard";
+  }
+}

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from requirements_gate import require_module
+
+from timbrel.performance.expression import PRESSURE_DB, VIBRATO_HERTZ
+from timbrel.performance.receiver import BEYOND_BENDS, Receiver
+from timbrel.performance.score import ScoreNote
+
+
+class Piece:
+    """Messages, each a tenth of a second after the one before; the last ends the note that it held."""
+
+    def __init__(self) -> None:
+        require_module("mido", "midi")
+        self.receiver = Receiver()
+        self.time = 0.0
+
+    def send(self, kind: str, **values: Any) -> Piece:
+        import mido
+
+        self.receiver.play(self.time, mido.Message(kind, **values))
+        self.time += 0.1
+        return self
+
+    def control(self, *pairs: tuple[int, int], channel: int = 0) -> Piece:
+        for number, value in pairs:
+            self.send("control_change", control=number, value=value, channel=channel)
+        return self
+
+    def rpn(self, number: int, coarse: int, channel: int = 0) -> Piece:
+        return self.control((101, 0), (100, number), (6, coarse), channel=channel)
+
+    def note(self, key: int = 60, channel: int = 0) -> ScoreNote:
+        """The note of a key struck now, and held until now and a second more."""
+        self.send("note_on", note=key, velocity=90, channel=channel)
+        self.time += 0.9
+        return next(note for note in reversed(self.receiver.finish(self.time)) if note.held > 0.5)
+
+
+def cents(note: ScoreNote, seconds: float) -> float:
+    if isinstance(note.cents, float):
+        return note.cents
+    return float(np.interp(seconds, *np.array(note.cents).T))
+
+
+def test_a_range_that_changes_bends_what_is_bent_already() -> None:
+    piece = Piece().send("pitchwheel", pitch=-8192)
+    assert piece.rpn(0, 7).note().cents == -700.0
+
+
+def test_null_ends_the_choice_of_a_parameter_and_nrpn_is_none() -> None:
+    piece = Piece().send("pitchwheel", pitch=4096)
+    piece.rpn(0, 4).control((101, 127), (100, 127), (6, 24), (99, 0), (98, 0), (6, 24), (96, 0))
+    assert piece.note().cents == 200.0
+    assert piece.receiver.unperformed == {"non-registered parameter (NRPN)": 2}
+
+
+def test_increments_of_a_range_count_cents_and_those_of_coarse_tuning_semitones() -> None:
+    piece = Piece().send("pitchwheel", pitch=4096).rpn(0, 1).control((38, 98), *[(96, 0)] * 4)
+    assert piece.note().cents == 101.0
+    piece = Piece().rpn(2, 64).control((96, 0), (96, 0), (97, 0))
+    assert (piece.note().pitch, piece.note().cents) == (61, 0.0)
+
+
+def test_tunings_move_the_pitch_to_the_nearest_and_bends_do_not() -> None:
+    piece = Piece().rpn(2, 76).rpn(1, 96).send("sysex", data=(0x7F, 0x7F, 4, 3, 0, 80))
+    note = piece.send("pitchwheel", pitch=8191).note()
+    assert (note.pitch, note.cents) == (60 + 13, pytest.approx(-25.0 + 200.0, abs=0.1))
+
+
+def test_a_vibrato_has_its_rate_and_its_parameters_depth() -> None:
+    note = Piece().rpn(5, 1).control((1, 127)).note()
+    quarter = 0.25 / VIBRATO_HERTZ
+    assert [cents(note, quarter * turn) for turn in (1, 2, 3)] == pytest.approx([100, 0, -100], abs=6.0)
+
+
+def test_bends_beyond_two_octaves_stop_there_and_are_told() -> None:
+    piece = Piece().rpn(0, 96).send("pitchwheel", pitch=8191)
+    assert piece.note().cents == 2400.0
+    assert piece.receiver.unperformed == {BEYOND_BENDS: 1}
+
+
+def test_portamento_comes_from_the_last_key_or_the_one_it_is_told() -> None:
+    piece = Piece().control((5, 127), (65, 127))
+    piece.send("note_on", note=60, velocity=90).send("note_off", note=60)
+    assert cents(piece.note(72), 0.0) == -1200.0
+    piece = Piece().control((5, 127), (84, 50))
+    first = piece.note(60)
+    assert [cents(first, at) for at in (0.0, 1.0)] == pytest.approx([-1000.0, -500.0], abs=10.0)
+    assert piece.note(60).cents == 0.0
+
+
+def test_pressure_of_keys_and_channels_is_the_larger_one() -> None:
+    piece = Piece().send("aftertouch", value=64).send("polytouch", note=60, value=127)
+    assert piece.note(60).level_db[0] == (0.0, PRESSURE_DB)
+    other = Piece().send("aftertouch", value=64).send("polytouch", note=60, value=127).note(61)
+    assert other.level_db[0] == (0.0, pytest.approx(PRESSURE_DB * 64 / 127, abs=1e-3))
+
+
+def test_zones_share_out_the_channels() -> None:
+    """Members' notes are the manager's, those of channel 10, too; ranges hold for all members."""
+    piece = Piece().rpn(6, 10).send("program_change", program=40)
+    piece.rpn(0, 24, channel=4).send("pitchwheel", pitch=4096, channel=9)
+    note = piece.note(60, channel=9)
+    assert (note.channel, note.program, note.cents) == (1, 40, 1200.0)
+    # The upper zone takes what it asks for: the lower one shrinks to what is left.
+    piece = Piece().rpn(6, 10).rpn(6, 6, channel=15).send("pitchwheel", pitch=8191)
+    taken = [piece.note(60, channel=channel).channel for channel in range(16)]
+    assert taken == [1] * 9 + [16] * 7
+    piece = Piece().rpn(6, 10).rpn(6, 0)
+    assert piece.note(60, channel=3).channel == 4
+
+
+def test_the_managers_wheel_and_pedal_are_for_all_its_notes() -> None:
+    piece = Piece().rpn(6, 5).send("pitchwheel", pitch=4096).send("pitchwheel", pitch=-171, channel=2)
+    piece.control((64, 127))
+    piece.send("note_on", note=60, velocity=90, channel=2).send("note_off", note=60, channel=2)
+    piece.time += 2.0
+    (note,) = piece.receiver.finish(piece.time)
+    assert note.held == pytest.approx(2.2) and note.cents == pytest.approx(0.0, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    "reset",
+    [(0x7E, 0x7F, 9, 1), (0x41, 16, 0x42, 0x12, 0x40, 0, 0x7F, 0, 0x41), (0x43, 16, 0x4C, 0, 0, 0x7E, 0)],
+)
+def test_a_reset_of_the_device_undoes_bends_tunings_and_zones(reset: tuple[int, ...]) -> None:
+    piece = Piece().rpn(6, 15).rpn(2, 70).send("pitchwheel", pitch=8191, channel=1).send("sysex", data=reset)
+    note = piece.note(60, channel=1)
+    assert (note.channel, note.pitch, note.cents) == (2, 60, 0.0)
+    assert piece.receiver.unperformed == {}
+
+
+def test_what_is_not_performed_is_told_of_channels_that_play_and_does_nothing_untold() -> None:
+    piece = Piece().control((91, 40), (93, 0), (74, 64), (67, 127), (3, 9), (0, 0), (32, 0))
+    piece.control((91, 40), channel=5).send("sysex", data=(0x41, 1, 2, 3))
+    piece.control((101, 1), (100, 0), (6, 4)).note()
+    assert piece.receiver.unperformed == {
+        "reverb": 1,
+        "soft pedal": 1,
+        "controller 3": 1,
+        "registered parameter 128": 1,
+        "system exclusive message": 1,
+    }
