@@ -129,9 +129,7 @@ def test_weights_that_are_no_codec_are_refused(folder: Path, graph: Graph, tmp_p
     whole = (folder / CODEC_WEIGHTS).read_bytes()
     for content in (whole[:-100], whole.replace(b"timbrel-notes-2", b"timbrel-notes-3"), b""):
         (tmp_path / CODEC_WEIGHTS).write_bytes(content)
-        with pytest.raises(
-            CheckpointError, match=r"codec\.safetensors: holds no codec that this timbrel"
-        ):
+        with pytest.raises(CheckpointError, match=r"codec\.safetensors: holds no codec that this timbrel"):
             registry.codec_in_bundle(tmp_path / CODEC_WEIGHTS)
     with pytest.raises(CheckpointError, match="cannot be read"):
         registry.codec_in_bundle(tmp_path / "none.safetensors")

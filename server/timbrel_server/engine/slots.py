@@ -14,7 +14,7 @@ from timbrel_server.engine.request import RequestHandle
 
 
 class StepInput(NamedTuple):
-    """What a step reads of the first n rows of the batch. Rows without a note run along at position 0."""
+    """The inputs of a step for the first n rows of the batch. Rows without a note run along at position 0."""
 
     active: npt.NDArray[np.bool_]
     """[n], whether the row has a note."""
@@ -27,7 +27,7 @@ class StepInput(NamedTuple):
 
 
 class Slots:
-    """Which note is in which row, its gate, and when it may move on.
+    """Keeps which note is in which row, its gate, and when it may move on.
 
     A row is free; then it has a note, which is active until it is complete or given up; then it is done, and
     to be vacated before it is free again.

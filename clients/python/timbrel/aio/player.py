@@ -99,7 +99,7 @@ class PlayStream:
             self._requests.put_nowait(message)
 
     def bend(self, listener: NoteListener, cents: float) -> None:
-        """What the server decodes of a note from now on is bent. Harmless where it has ended."""
+        """Bends what the server decodes of a note from now on. Harmless where it has ended."""
         if (message := self._notes.bend(listener, cents)) is not None:
             self._requests.put_nowait(message)
 

@@ -46,7 +46,7 @@ _CENTRED = frozenset({8, *range(70, 80)})
 
 
 def unperformed_name(control: int, value: int) -> str | None:
-    """What a listener misses in a controller's value; None where it asks for nothing."""
+    """The name of what a listener misses in a controller's value; None where it asks for nothing."""
     if control in SILENT or value == (64 if control in _CENTRED else 0):
         return None
     return UNPERFORMED.get(control, f"controller {control}")
@@ -61,7 +61,7 @@ class Setting(NamedTuple):
 
     @property
     def semitones(self) -> float:
-        """Of a range: semitones and cents."""
+        """A range as semitones and cents."""
         return self.coarse + self.fine / 100.0
 
 

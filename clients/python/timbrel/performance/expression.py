@@ -1,4 +1,4 @@
-"""What is done to a note while it sounds: values over time, and the curves of cents and level they make."""
+"""A note's expression while it sounds: values over time, and the curves of cents and level they make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device makes of a file's messages: sixteen channels, MPE zones, and what is set for all of them."""
+"""A receiver of a file's messages: sixteen channels, MPE zones, and what is set for all of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Receiver:
 
     @property
     def unperformed(self) -> Counter[str]:
-        """What was asked of the notes and is not heard in them -> how many times; drums are left aside."""
+        """Counts of what was asked of the notes and is not heard in them; drums are left aside."""
         heard = {press.zone or channel for channel in self._channels for press, _ in channel.keys.notes}
         counted = [
             channel

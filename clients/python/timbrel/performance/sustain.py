@@ -63,7 +63,7 @@ class TrimmedNote:
 
     @property
     def attack_seconds(self) -> float:
-        """Of the note as it was decoded, until its attack."""
+        """Seconds of the note as it was decoded, until its attack."""
         return (self.removed + self.attack) / self.sample_rate
 
 

@@ -161,7 +161,7 @@ PITCH_CLASSES = 12
 
 
 class Retunings:
-    """What MIDI Tuning messages make of the keys, over time, on top of a tuning that holds from the start."""
+    """The keys as MIDI Tuning messages tune them, over time, on top of a tuning that holds from the start."""
 
     def __init__(self, base: KeyCents = EQUAL_TEMPERAMENT) -> None:
         self._base = base
