@@ -40,10 +40,11 @@ class Graph:
         self.names = [state.name for state in self.spec.decoder_state]
         graph = folder / CODEC_DECODER
         external = parse_graph_header(graph.read_bytes()).external_weights
-        values = to_ort_values(load_weights(folder / CODEC_WEIGHTS, external))
+        # onnxruntime reads these where they are, as long as the session lives.
+        self.values = to_ort_values(load_weights(folder / CODEC_WEIGHTS, external))
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
-        options.add_external_initializers([weight.name for weight in external], values)
+        options.add_external_initializers([weight.name for weight in external], self.values)
         self.session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
     def run(self, codes: Tensor, expression: Expression, state: list[Any]) -> tuple[Any, list[Any]]:
