@@ -20,7 +20,7 @@ from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import DECODER_STEP_HALF
 from timbrel_bundle.runtime import CUDA, session_options
 from timbrel_export.model_graphs import export_decoder_step_half
-from timbrel_export.onnx_export import weights_in
+from timbrel_export.onnx_export import WeightFile
 from timbrel_posttraining.finetune.base import Base
 from timbrel_server.decoder.memory import Arena, Memory
 from timbrel_server.decoder.runner import CaptureError, Runner
@@ -131,7 +131,9 @@ def test_a_new_export_takes_fewer_kernels(bundle: Bundle, tmp_path: Path, stand_
     """The sum of the tokens' embeddings is one product; the bundle that ships was made before that."""
     folder = shutil.copytree(bundle.path, tmp_path / "bundle")
     model = Base.open(bundle.path).model
-    export_decoder_step_half(model, folder / DECODER_STEP_HALF, weights_in(model, "model.safetensors"))
+    export_decoder_step_half(
+        model, folder / DECODER_STEP_HALF, WeightFile("model.safetensors", frozenset(model.state_dict()))
+    )
     renewed = Bundle.open(folder, verify=False)
     counts = {}
     for name, each in (("ships", bundle), ("exported", renewed)):

@@ -13,7 +13,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import CONDITION_ENCODER_HALF, DECODER_STEP_HALF
 from timbrel_bundle.runtime import session_options
 from timbrel_export.model_graphs import export_decoder_step_half
-from timbrel_export.onnx_export import weights_in
+from timbrel_export.onnx_export import WeightFile
 from timbrel_export.parity import GraphDecoder, PrecisionParity, compare_decoder
 
 
@@ -22,7 +22,9 @@ def exported(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny bundle with this graph made anew."""
     folder = shutil.copytree(tiny.bundle.path, tmp_path_factory.mktemp("half") / "bundle")
     path: Path = folder / DECODER_STEP_HALF
-    export_decoder_step_half(tiny.model, path, weights_in(tiny.model, "model.safetensors"))
+    export_decoder_step_half(
+        tiny.model, path, WeightFile("model.safetensors", frozenset(tiny.model.state_dict()))
+    )
     return folder
 
 

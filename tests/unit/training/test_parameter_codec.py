@@ -28,8 +28,8 @@ CONFIG = ParameterCodecConfig(n_templates=4, header=HeaderConfig(n_codes=6, widt
 Floats = npt.NDArray[np.float64]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_gradients() -> object:
+@pytest.fixture(autouse=True)
+def seeded_without_gradients() -> object:
     torch.manual_seed(0)
     with torch.no_grad():
         yield
