@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
-from timbrel_training.codec.timbrel_notes.header import HeaderConfig
+from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.parameter_codec import ParameterCodecConfig
 from timbrel_training.codec.timbrel_notes.parameter_training import (
     ANALYSIS_FOLDER,
@@ -66,6 +68,29 @@ def test_training_makes_the_parameters_truer(trained: Path) -> None:
     history = torch.load(trained / "checkpoint.pt", weights_only=False)["history"]
     assert [entry["step"] for entry in history] == [20, 40, 60]
     assert history[-1]["level"] < history[0]["level"]
+
+
+def test_codes_that_pay_for_surprise_are_more_predictable(
+    dataset: NoteDataset, trained: Path, tmp_path: Path
+) -> None:
+    plain = replace(CONFIG, rate_weight=0.0)
+    costly = replace(CONFIG, rate_weight=0.3)
+    nats = []
+    for name, config in (("plain", plain), ("costly", costly)):
+        (tmp_path / name).mkdir()
+        shutil.copytree(trained / ANALYSIS_FOLDER, tmp_path / name / ANALYSIS_FOLDER)
+        train_parameter_codec(config, dataset, tmp_path / name)
+        nats.append(torch.load(tmp_path / name / "checkpoint.pt", weights_only=False)["history"][-1]["nats"])
+    assert nats[1] < 0.8 * nats[0]
+
+
+def test_a_prior_gives_every_step_a_probability_and_they_sum_to_one() -> None:
+    prior = HeaderPrior(n_instruments=3, n_numbers=1).eval()
+    steps = torch.linspace(-1, 1, LEVELS)[:, None]
+    instrument = torch.full((LEVELS,), 2)
+    midi, velocity = torch.full((LEVELS,), 60.0), torch.full((LEVELS,), 90.0)
+    nats = prior.nats(steps, instrument, midi, velocity)
+    assert float(torch.exp(-nats.detach()).sum()) == pytest.approx(1.0, abs=1e-4)
 
 
 def test_an_interrupted_training_ends_as_one_that_was_not(

@@ -19,6 +19,8 @@ LEVELS = 10
 NUMBERS_PER_CODE = 3
 UNIT_DB = 20.0
 """Parameters are divided by this for the networks."""
+UNMEASURED_WEIGHT = 0.02
+"""What a value that could not be measured counts for in training: enough that it is not arbitrary."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +79,21 @@ class HeaderCoder(nn.Module):
         """Returns the numbers [B, n_numbers] as they come back from codes."""
         return _from_steps(_to_steps(self.numbers(values, weights, midi)))
 
-    def loss(self, values: Tensor, weights: Tensor, midi: Tensor, noise: Tensor) -> Tensor:
-        """Returns the weighted error, dB, of a batch in training.
+    def loss(self, values: Tensor, weights: Tensor, midi: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the weighted error, dB, of a batch in training, and the numbers [B, n_numbers] behind it.
 
         Half the notes are quantized, the others get `noise` [B, n_numbers] instead, -0.5 to 0.5 of a step,
         which keeps the gradients true.
         """
-        exact = self.numbers(values, weights, midi)
-        rounded = _from_steps(_to_steps(exact))
-        chosen = torch.cat([rounded[::2], (exact + noise * (2 / (LEVELS - 1)))[1::2]])
-        exact = torch.cat([exact[::2], exact[1::2]])
-        values, weights, midi = (torch.cat([each[::2], each[1::2]]) for each in (values, weights, midi))
-        decoded = self.values(exact + (chosen - exact).detach(), midi)
-        error = decoded - values
+        exact = self.numbers(values, weights, midi).float()
+        half = len(exact) // 2
+        noisy = torch.clamp(exact + noise * (2 / (LEVELS - 1)), -1.0, 1.0)
+        chosen = torch.cat([_from_steps(_to_steps(exact[:half])), noisy[half:]])
+        numbers = exact + (chosen - exact).detach()
+        error = self.values(numbers, midi) - values
+        weights = torch.clamp(weights, min=UNMEASURED_WEIGHT)
         # Like a Huber loss, but that large errors count for somewhat more.
-        return (weights * (torch.sqrt(error**2 + 1.0) + 0.03 * error**2)).sum() / weights.sum()
+        return (weights * (torch.sqrt(error**2 + 1.0) + 0.03 * error**2)).sum() / weights.sum(), numbers
 
 
 class ResidualBlock(nn.Module):

@@ -33,7 +33,7 @@ HELD, END = 0, N_SUBFRAMES + 1
 nothing sounds."""
 N_FINE = 4
 """Its remainder: so many steps of the fundamental lie between two codes of codebook 0."""
-LOWEST_DB, LOUDEST_DB, STEPS_PER_DB = -110.0, 12.0, 4
+LOWEST_DB, LOUDEST_DB, STEPS_PER_DB = -110.0, 12.0, 2
 """Range and resolution of a note's loudness."""
 HYSTERESIS = 1.0
 """Fine steps by which the fundamental has to leave its code before that changes."""

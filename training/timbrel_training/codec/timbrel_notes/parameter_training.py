@@ -17,6 +17,7 @@ from timbrel_training.checkpoint import load_weights, save_weights
 from timbrel_training.codec.interface import WEIGHTS_NAME, describe_folder
 from timbrel_training.codec.timbrel_notes.analysed_notes import WEIGHT_STEPS, AnalysedNotes, analyse_dataset
 from timbrel_training.codec.timbrel_notes.header import NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES
 from timbrel_training.codec.timbrel_notes.parameter_codec import ParameterCodec, ParameterCodecConfig
 from timbrel_training.errors import CheckpointError, ConfigError
@@ -39,13 +40,15 @@ class ParameterCodecTrainingConfig:
     """Steps, rates, checkpoints of the header's autoencoder."""
     batch_size: int = 256
     """Notes per step."""
+    rate_weight: float = 0.002
+    """How many dB of error it is worth to say a note in one nat less, given what a model knows of it."""
     jobs: int = 0
     """Processes that measure notes; 0: one per core."""
     device: str = "auto"
     """`auto`, `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, batch_size=2, jobs=0)
+        check_at_least(self, batch_size=2, rate_weight=0, jobs=0)
 
 
 class ParameterBatch(NamedTuple):
@@ -55,15 +58,39 @@ class ParameterBatch(NamedTuple):
     weights: Tensor  # [B, N_VALUES]
     midi: Tensor  # [B]
     noise: Tensor  # [B, n_numbers]
+    instrument: Tensor  # int64 [B]
+    velocity: Tensor  # [B]
+
+
+class HeaderTraining(nn.Module):
+    """The header's autoencoder and the prior that keeps its codes predictable."""
+
+    def __init__(self, config: ParameterCodecTrainingConfig, n_instruments: int) -> None:
+        super().__init__()
+        self.coder = HeaderCoder(config.codec.header)
+        self.prior = HeaderPrior(n_instruments, config.codec.header.n_codes * NUMBERS_PER_CODE)
+        self.rate_weight = config.rate_weight
+
+    def loss(self, batch: ParameterBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns what training minimises, and its parts: error in dB, nats a note."""
+        error, numbers = self.coder.loss(batch.values, batch.weights, batch.midi, batch.noise)
+        nats = self.prior.nats(numbers, batch.instrument, batch.midi, batch.velocity).mean()
+        return error + self.rate_weight * nats, {"error": error, "nats": nats}
 
 
 class ParameterSampler:
     """Draws batches of measured notes, each a function of its seed alone."""
 
     def __init__(
-        self, notes: AnalysedNotes, rows: NDArray[np.intp], config: ParameterCodecTrainingConfig
+        self,
+        notes: AnalysedNotes,
+        dataset: NoteDataset,
+        rows: NDArray[np.intp],
+        config: ParameterCodecTrainingConfig,
     ) -> None:
         self.notes, self.rows = notes, rows
+        self.instrument = dataset.instrument[notes.notes].astype(np.int64)
+        self.velocity = dataset.velocity[notes.notes].astype(np.float32)
         self.batch_size = config.batch_size
         self.n_numbers = config.codec.header.n_codes * NUMBERS_PER_CODE
         self.midi = np.array([np.median(notes[row].track) for row in range(len(notes))], dtype=np.float32)
@@ -80,7 +107,8 @@ class ParameterSampler:
         """Returns some notes."""
         values = self.notes.values[rows].astype(np.float32)
         weights = self.notes.weights[rows].astype(np.float32) / WEIGHT_STEPS
-        tensors = (torch.from_numpy(each).to(device) for each in (values, weights, self.midi[rows], noise))
+        arrays = values, weights, self.midi[rows], noise, self.instrument[rows], self.velocity[rows]
+        tensors = (torch.from_numpy(each).to(device) for each in arrays)
         return ParameterBatch(*tensors)
 
     def mean(self) -> Tensor:
@@ -115,35 +143,38 @@ def train_parameter_codec(
     trains = dataset.split[notes.notes] == Split.TRAIN
     if not trains.any():
         raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
-    train = ParameterSampler(notes, np.flatnonzero(trains), config)
+    train = ParameterSampler(notes, dataset, np.flatnonzero(trains), config)
     held_out = np.flatnonzero(~trains if not trains.all() else trains)[:VALIDATION_NOTES]
     torch.manual_seed(config.loop.seed)
-    coder = HeaderCoder(config.codec.header).to(device)
-    coder.mean.copy_(train.mean())
-
-    def loss(batch: ParameterBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        return coder.loss(*batch), {}
+    trained = HeaderTraining(config, len(dataset.instruments)).to(device)
+    trained.coder.mean.copy_(train.mean())
 
     def validate(model: nn.Module) -> dict[str, float]:
-        assert isinstance(model, HeaderCoder)
+        assert isinstance(model, HeaderTraining)
         noise = np.zeros((len(held_out), train.n_numbers), dtype=np.float32)
         return _errors(model, train.batch(held_out, noise, device))
 
     loop = Loop(
         config.loop,
-        coder,
-        loss,
+        trained,
+        trained.loss,
         lambda step: train.draw(batch_seed(config.loop.seed, step), device),
         out_dir,
         validate=validate,
-        identity={"codec": asdict(config.codec), "batch_size": config.batch_size},
+        identity={
+            "codec": asdict(config.codec),
+            "batch_size": config.batch_size,
+            "rate_weight": config.rate_weight,
+        },
         name="codec",
     )
     loop.run()
     if not loop.finished:
         return None
     codec = ParameterCodec(config.codec)
-    codec.header.load_state_dict(loop.ema.model.state_dict())
+    averaged = loop.ema.model
+    assert isinstance(averaged, HeaderTraining)
+    codec.header.load_state_dict(averaged.coder.state_dict())
     moving = dataset.split[notes.moving] == Split.TRAIN
     codec.templates.learn([each for each, known in zip(notes.movements, moving, strict=True) if known])
     figures = loop.history[-1] if loop.history else {}
@@ -169,10 +200,12 @@ def build_parameter_codec(sizes: dict[str, Any]) -> ParameterCodec:
     return ParameterCodec(ParameterCodecConfig(**{**sizes, "header": HeaderConfig(**sizes["header"])}))
 
 
-def _errors(coder: HeaderCoder, batch: ParameterBatch) -> dict[str, float]:
-    """Returns the mean error of each part, dB, weighted by what is heard."""
-    numbers = coder.quantized(batch.values, batch.weights, batch.midi)
-    error = (coder.values(numbers, batch.midi) - batch.values).abs() * batch.weights
+def _errors(trained: HeaderTraining, batch: ParameterBatch) -> dict[str, float]:
+    """Returns the mean error of each part, dB, weighted by what is heard, and the nats of a note's codes."""
+    numbers = trained.coder.quantized(batch.values, batch.weights, batch.midi)
+    error = (trained.coder.values(numbers, batch.midi) - batch.values).abs() * batch.weights
     sizes = [math.prod(shape) for shape in SHAPES.values()]
     parts = zip(SHAPES, error.split(sizes, dim=1), batch.weights.split(sizes, dim=1), strict=True)
-    return {name: float(wrong.sum() / heard.sum().clamp(min=1e-9)) for name, wrong, heard in parts}
+    found = {name: float(wrong.sum() / heard.sum().clamp(min=1e-9)) for name, wrong, heard in parts}
+    nats = trained.prior.nats(numbers, batch.instrument, batch.midi, batch.velocity)
+    return {"error": float(error.sum() / batch.weights.sum()), "nats": float(nats.mean()), **found}
