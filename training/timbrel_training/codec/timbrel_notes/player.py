@@ -37,6 +37,9 @@ HIGHEST_DB = 6.0
 """No partial and no bin of the noise is louder beside the note's loudness: whatever a header's codes say."""
 HIGHEST_COMB_DB = 24.0
 """Nor does the noise's fine spectrum stand out by more."""
+STEADY_FALL, PLAIN_FALL = 1.0, 2.0
+"""Behind its last anchor a note stays as it is where it fell by less than the first before, dB a second, all
+partials together; it goes on falling where it fell by more than the second."""
 DECIBEL = math.log2(10.0) / 20.0
 """dB to powers of two of an amplitude."""
 
@@ -66,8 +69,11 @@ class Anchors(nn.Module):
         self.first, self.last, self.last_gap = seconds[0], seconds[-1], seconds[-1] - seconds[-2]
         self.register_buffer("seconds", torch.tensor(seconds), persistent=False)
 
-    def forward(self, values: Tensor, time: Tensor) -> Tensor:
-        """Returns values [B, T, points, N] at times [B, T, points], of those at the anchors [B, T, n, N]."""
+    def forward(self, values: Tensor, time: Tensor, falls: Tensor | None = None) -> Tensor:
+        """Returns values [B, T, points, N] at times [B, T, points], of those at the anchors [B, T, n, N].
+
+        How much they fall behind the last anchor is multiplied by `falls` [B, T, 1].
+        """
         anchors = self.seconds
         inside = torch.clamp(time, min=self.first, max=self.last)[..., None]
         gap = anchors[1:] - anchors[:-1]
@@ -75,8 +81,9 @@ class Anchors(nn.Module):
         one, zero = torch.ones_like(share[..., :1]), torch.zeros_like(share[..., :1])
         weights = torch.cat([one, share], dim=-1) - torch.cat([share, zero], dim=-1)
         beyond = torch.clamp(time - self.last, min=0.0)[..., None] / self.last_gap
-        fall = torch.clamp(values[:, :, -1] - values[:, :, -2], max=0.0)[:, :, None]
-        return weights @ values + beyond * fall
+        fall = torch.clamp(values[:, :, -1] - values[:, :, -2], max=0.0)
+        fall = fall if falls is None else fall * falls
+        return weights @ values + beyond * fall[:, :, None]
 
 
 class NotePlayer(nn.Module):
@@ -129,7 +136,7 @@ class NotePlayer(nn.Module):
 
     def amplitudes(self, parameters: NoteParameters, time: NoteTime) -> Tensor:
         """Returns log2 of the amplitudes [B, T, points, N_PARTIALS]."""
-        levels = self.level(parameters.level, time.held)
+        levels = self.level(parameters.level, time.held, self._falls(parameters))
         fall = self.release(parameters.release, time.release)
         levels = levels + fall * _ramp(time)
         onset = torch.cat([parameters.onset, torch.zeros_like(parameters.onset[..., :1])], dim=-1)
@@ -138,7 +145,7 @@ class NotePlayer(nn.Module):
 
     def noise_gains(self, parameters: NoteParameters, time: NoteTime) -> Tensor:
         """Returns log2 of the noise's gains in its bands [B, T, points, N_NOISE_BANDS], upon its spectrum."""
-        levels = self.noise(parameters.noise, time.held)
+        levels = self.noise(parameters.noise, time.held, self._falls(parameters))
         levels = levels + self.noise_release(parameters.noise_release, time.release) * _ramp(time)
         burst = self.burst(parameters.burst, time.onset) @ self.band_weights
         begin, end = BURST_END_SECONDS
@@ -160,6 +167,14 @@ class NotePlayer(nn.Module):
         bands = self._steady_noise(parameters) @ self.bin_weights
         fine = torch.clamp(comb + parameters.fine @ self.fine_weights, max=HIGHEST_COMB_DB)
         return DECIBEL * (bands + fine)
+
+    def _falls(self, parameters: NoteParameters) -> Tensor:
+        """Returns [B, T, 1]: 0 where the note is steady at its last anchors, 1 where it falls."""
+        power = torch.exp2(parameters.level[:, :, -2:] * (2 * DECIBEL)).sum(dim=-1) + 1e-12
+        fall = (torch.log2(power[:, :, :1]) - torch.log2(power[:, :, 1:])) / (
+            2 * DECIBEL * self.level.last_gap
+        )
+        return torch.clamp((fall - STEADY_FALL) / (PLAIN_FALL - STEADY_FALL), 0.0, 1.0)
 
     def _steady_noise(self, parameters: NoteParameters) -> Tensor:
         """Returns dB [B, T, N_NOISE_BANDS]: what of the noise is a matter of its spectrum, where neighbouring
