@@ -170,7 +170,8 @@ class NotePlayer(nn.Module):
 
     def _falls(self, parameters: NoteParameters) -> Tensor:
         """Returns [B, T, 1]: 0 where the note is steady at its last anchors, 1 where it falls."""
-        power = torch.exp2(parameters.level[:, :, -2:] * (2 * DECIBEL)).sum(dim=-1) + 1e-12
+        levels = torch.clamp(parameters.level[:, :, -2:], max=HIGHEST_DB)
+        power = torch.exp2(levels * (2 * DECIBEL)).sum(dim=-1) + 1e-12
         fall = (torch.log2(power[:, :, :1]) - torch.log2(power[:, :, 1:])) / (
             2 * DECIBEL * self.level.last_gap
         )
