@@ -252,10 +252,8 @@ def locate(base: Base, samples: CodedSamples) -> NDArray[np.float32]:
     """Finds where the bundle's timbre encoder hears each variant, float32 [N, 2] in the unit disc."""
     encoder, header = TimbreEncoder(base.bundle, n_threads=1), base.header
     points = [
-        encoder.locate(
-            variant.audio(samples.library, header.hop_length), header.sample_rate, float(pitch) or None
-        )
-        for variant, pitch in zip(samples.variants, samples.table.pitch, strict=True)
+        encoder.locate(variant.audio(samples.library, header.hop_length), header.sample_rate)
+        for variant in samples.variants
     ]
     return np.array(points, dtype=np.float32)
 
