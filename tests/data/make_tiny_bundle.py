@@ -2,9 +2,9 @@
 
     python tests/data/make_tiny_bundle.py [OUT_DIR]
 
-The codec learns made-up sounds: how bright, how hollow, how noisy. The model learns made-up codes for a minute:
-it plays the pitch asked, a few cents up and down by the seed, ends five frames after the key is released and
-reaches the cap of 94 frames (2.4 s) when it is held as long.
+The codec learns made-up sounds: how bright, how hollow, how noisy. The model learns made-up codes for a
+minute: it plays the pitch asked, a few cents up and down by the seed, ends five frames after the key is
+released, and reaches the cap of 94 frames (2.4 s and the header) when it is held as long.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def make_codec() -> TimbrelNotes:
 
 
 def sounds(digits: Tensor) -> Tensor:
-    """Parameters [B, N_VALUES] of the six digits [B, 6] of a header: bright, hollow, hard, noisy, two unheard."""
+    """Parameters [B, N_VALUES] of a header's digits [B, 6]: bright, hollow, hard, noisy, two unheard."""
     bright, hollow, hard, noisy = (digits.float() / (LEVELS - 1)).unbind(dim=1)[:N_HEARD]
     parts = {name: torch.zeros(len(digits), *shape) for name, shape in SHAPES.items()}
     number = torch.tensor([np.mean(group) for group in partial_groups()])
@@ -206,7 +206,7 @@ def sample_note(rng: np.random.Generator, held_frames: int) -> SampleNote:
 def _codes(
     rng: np.random.Generator, timbre: tuple[float, float], pitch: int, velocity: float, held_frames: int
 ) -> NDArray[np.uint16]:
-    """A header of timbre and velocity, and how noisy by chance; then the pitch, trembling, and the release."""
+    """A header of timbre and velocity, and of chance how noisy; the pitch, trembling; the release."""
     n_frames = held_frames + RELEASE_FRAMES
     # After the release codebook 1 counts the frames; the codec goes by the first of them.
     phase = np.clip(np.arange(n_frames) - held_frames + 1, HELD, None)

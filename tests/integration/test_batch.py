@@ -194,7 +194,7 @@ def test_batches_share_the_engine(tiny_bundle: Path) -> None:
             async for _ in stub.GenerateBatch(iter([item(number, seconds=0.3) for number in range(n_items)])):
                 order.append(name)
 
-        first = asyncio.create_task(follow("first", 120))
+        first = asyncio.create_task(follow("first", 94))
         await wait_for_async(lambda: len(order) >= 20, "20 notes of the first")
         await asyncio.gather(first, follow("second", 20))
         ended = len(order) - 1 - order[::-1].index("second")

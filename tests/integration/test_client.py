@@ -93,7 +93,7 @@ def test_a_played_note_is_bent_from_the_next_frame_on(client: timbrel.Client) ->
     bent = np.concatenate(parts)
     assert len(bent) == len(plain)
     np.testing.assert_allclose(bent[:n_before], plain[:n_before], atol=1e-4)
-    hop = len(plain) // round(len(plain) / 320)
+    hop = len(plain) // round(len(plain) / 1280)
     assert np.abs(bent - plain)[n_before : n_before + 2 * hop].max() > 0.01
     np.testing.assert_allclose(again, plain, atol=1e-4)
 

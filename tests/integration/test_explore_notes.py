@@ -51,7 +51,7 @@ def playing(bundle: Path, test: Callable[[App, Page], Awaitable[None]], **option
 
     async def with_page(app: App, explorer: Explorer) -> None:
         async with explorer.page() as page:
-            await page.told("hello", sample_rate=16000)
+            await page.told("hello", sample_rate=48000)
             await test(app, page)
 
     explore(bundle, with_page, **options)
@@ -80,7 +80,7 @@ def test_a_note_is_what_the_server_sent_bit_by_bit_and_what_a_client_decodes(
             await page.on(5, seconds=0.7, live=False)
             end = await page.told("end", id=5)
             assert (end["held_seconds"], end["truncated"]) == (0.7, False)
-            assert page.has("start", id=5, seed=7, sample_rate=16000)
+            assert page.has("start", id=5, seed=7, sample_rate=48000)
             assert page.sound[5] == b"".join(sent) != b""
             expected = await asyncio.to_thread(by_client, app.address)
             np.testing.assert_allclose(np.frombuffer(page.sound[5], "<f4"), expected, atol=1e-4)
@@ -91,7 +91,7 @@ def test_a_note_is_what_the_server_sent_bit_by_bit_and_what_a_client_decodes(
 def test_a_held_note_ends_with_its_key_and_is_the_note_of_that_length(tiny_bundle: Path) -> None:
     async def test(app: App, page: Page) -> None:
         await page.on(1, lead=0.05)
-        await page.until(lambda: len(page.sound[1]) > 4 * 16000 * 0.2)
+        await page.until(lambda: len(page.sound[1]) > 4 * 48000 * 0.2)
         assert not page.has("end")
         await page.say("off", id=1)
         held = (await page.told("end", id=1))["held_seconds"]
@@ -182,7 +182,7 @@ def test_many_pages_play_many_notes_at_once(tiny_bundle: Path) -> None:
         heard = await asyncio.gather(*(one_page(explorer, number) for number in range(6)))
         for note_id in range(8):
             first, *others = (np.frombuffer(sounds[note_id], "<f4") for sounds in heard)
-            assert len(first) > 16000 * 0.1 * note_id
+            assert len(first) > 48000 * 0.1 * note_id
             for other in others:
                 np.testing.assert_allclose(other, first, atol=2e-4)
 
@@ -405,7 +405,7 @@ def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(tiny_bundle: 
                 for note_id in (4, 5):
                     await each.on(note_id, live=note_id == 4, seconds=0.2)
                     await each.told("end", id=note_id)
-            await late.told("hello", sample_rate=16000)
+            await late.told("hello", sample_rate=48000)
             assert (await explorer.ask("/api/health")).json == {"bridge": "ok", "server": "serving"}
 
     run(test)

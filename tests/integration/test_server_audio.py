@@ -143,8 +143,8 @@ def test_the_first_sound_comes_before_the_note_is_finished_and_the_header_with_i
         async with serving(tiny_bundle) as (_, stub, _channel):
             asked = note(2, seconds=1.5, audio=pb.AUDIO_FORMAT_PCM16)
             first, *others = await generate(stub, asked)
-            assert first.header.seed == 2 and first.header.sample_rate == 16000
-            assert 0 < len(first.audio) <= 2 * 320
+            assert first.header.seed == 2 and first.header.sample_rate == 48000
+            assert 0 < len(first.audio) <= 2 * 1280
             assert sum(len(other.audio) for other in others) > 10 * len(first.audio)
             assert others[-1].held_seconds == 1.5
 

@@ -1,4 +1,4 @@
-"""The decoder of note parameters as an ONNX graph: the same audio as PyTorch's, for ten minutes too."""
+"""The decoder of timbrel-notes as an ONNX graph: the same audio as PyTorch's, for ten minutes too."""
 
 from __future__ import annotations
 
@@ -19,13 +19,8 @@ from timbrel_export.codec_graphs import export_codec
 from timbrel_export.onnx_export import round_to_half
 from timbrel_training.codec import registry
 from timbrel_training.codec.interface import Expression
+from timbrel_training.codec.timbrel_notes.codec import N_FINE, N_ROWS, TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import HeaderConfig
-from timbrel_training.codec.timbrel_notes.codec import (
-    N_FINE,
-    N_ROWS,
-    TimbrelNotes,
-    TimbrelNotesConfig,
-)
 from timbrel_training.errors import CheckpointError
 
 CONFIG = TimbrelNotesConfig(n_templates=3, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
@@ -114,10 +109,7 @@ def test_the_graph_plays_what_pytorch_plays(codec: TimbrelNotes, graph: Graph) -
     assert done == 300 and peak > 0
 
 
-def test_export_leaves_out_the_encoder_which_is_no_graph(
-    codec: TimbrelNotes, graph: Graph, folder: Path
-) -> None:
-    """Who codes notes makes the codec again of what a bundle holds."""
+def test_a_bundle_holds_what_makes_the_codec_again(codec: TimbrelNotes, graph: Graph, folder: Path) -> None:
     assert (graph.spec.id, graph.spec.lead_frames) == ("timbrel-notes-2", N_ROWS)
     assert {path.name for path in folder.iterdir()} == {CODEC_DECODER, CODEC_WEIGHTS}
     again = registry.codec_in_bundle(folder / CODEC_WEIGHTS)

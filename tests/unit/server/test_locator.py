@@ -16,13 +16,13 @@ from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.served_bundles.locator import LocateRequest, Locator
 
-RATE = 16_000
+RATE = 48_000
 PATIENCE_SECONDS = 60.0
 
 
 def tone(hertz: float, seconds: float = 0.5) -> LocateRequest:
     t = np.arange(int(seconds * RATE)) / RATE
-    return LocateRequest(np.sin(2 * np.pi * hertz * t).astype(np.float32), RATE, None)
+    return LocateRequest(np.sin(2 * np.pi * hertz * t).astype(np.float32), RATE)
 
 
 @pytest.fixture

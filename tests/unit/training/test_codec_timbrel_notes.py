@@ -13,14 +13,10 @@ from torch import Tensor
 
 from timbrel_training.codec.interface import Expression
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis
+from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
+from timbrel_training.codec.timbrel_notes.codec import N_FINE, N_ROWS, TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES, SHAPES, NoteParameters
-from timbrel_training.codec.timbrel_notes.codec import (
-    N_FINE,
-    N_ROWS,
-    TimbrelNotes,
-    TimbrelNotesConfig,
-)
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 
 RATE, HOP = 48_000, 1280
@@ -151,6 +147,14 @@ def test_a_steady_fundamental_keeps_its_code_and_a_vibrato_is_followed() -> None
     vibrato = (57.3 + 0.3 * np.sin(np.arange(200) * 0.9)).astype(np.float32)
     found = CONFIG.fundamental_min + codec._fundamental_steps(vibrato) / 12 / N_FINE
     assert np.abs(found - vibrato).max() < 0.02
+
+
+@pytest.mark.parametrize("midi", [36.13, 47.8, 60.0, 71.37, 84.2, 95.9])
+def test_the_fundamental_is_measured_within_two_cents(midi: float) -> None:
+    turns = 2 * torch.pi * torch.arange(RATE) * float(midi_to_hertz(torch.tensor(midi).double())) / RATE
+    audio = sum(0.2 / number * torch.sin(number * turns) for number in range(1, 6))
+    measured = FundamentalTracker(RATE, HOP)(audio[None].float(), torch.tensor([float(round(midi))]))
+    assert (measured[0, 4:34] - midi).abs().max() < 0.02
 
 
 @pytest.mark.parametrize("held", [0.2, 0.3141, 0.6])

@@ -1,7 +1,8 @@
-"""The training of the codec of note parameters: what is measured once is kept, and a run goes on."""
+"""The training of the codec: what is measured once is kept, a run goes on; the command line does it all."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,22 +11,21 @@ import numpy as np
 import pytest
 import torch
 
+from timbrel_training.codec.interface import codec_hash
+from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderConfig
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
-from timbrel_training.codec.timbrel_notes.codec import TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.train import (
-    ANALYSIS_FOLDER,
-    CodecTrainingConfig,
-    load_codec,
-    train_codec,
-)
+from timbrel_training.codec.timbrel_notes.train import ANALYSIS_FOLDER, CodecTrainingConfig, train_codec
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import LoopConfig
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import SplitRule
 from timbrel_training.notes.synthetic import SyntheticSource
+from timbrel_training.stages import STAGES
+from timbrel_training.tokens.store import TokenStore
 
 CONFIG = CodecTrainingConfig(
     codec=TimbrelNotesConfig(n_templates=4, header=HeaderConfig(n_codes=6, width=24, n_blocks=1)),
@@ -128,8 +128,30 @@ def test_a_kept_analysis_is_what_was_measured(dataset: NoteDataset, tmp_path: Pa
         assert kept[row].loudest_db == pytest.approx(exact.loudest_db)
 
 
-def test_notes_at_another_rate_are_refused(library_dir: Path, tmp_path: Path) -> None:
+def test_notes_at_another_rate_are_refused(tmp_path: Path) -> None:
+    source = SyntheticSource(pitches=[60], n_draws=1, sample_rate=16_000, max_held=0.2)
+    render_dataset(source, tmp_path / "notes", jobs=1)
     with pytest.raises(ConfigError, match=r"16000 Hz, but this codec works at 48000 Hz; render"):
-        train_codec(CONFIG, NoteDataset(library_dir), tmp_path)
-    with pytest.raises(CheckpointError):
-        load_codec(tmp_path)
+        train_codec(CONFIG, NoteDataset(tmp_path / "notes"), tmp_path)
+
+
+def run(stage: str, *words: object) -> int:
+    parser = argparse.ArgumentParser()
+    STAGES[stage].configure(parser)
+    return int(STAGES[stage].run(parser.parse_args([str(word) for word in words])))
+
+
+def test_notes_to_codec_to_tokens_from_the_command_line(
+    dataset: NoteDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codec, tokens = tmp_path / "codec", tmp_path / "tokens.bin"
+    with pytest.raises(CheckpointError, match="train it first"):
+        run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens)
+    assert run("codec", "--config", "tiny", "--notes", dataset.path, "--out", codec) == 0
+    assert "noise release" in capsys.readouterr().out
+    assert run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens) == 0
+    store = TokenStore(tokens)
+    assert (len(store), store.header.n_codebooks) == (len(dataset), 4)
+    assert store.header.codec_hash == codec_hash(codec)
+    with pytest.raises(ValueError, match="exists already"):
+        run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens)

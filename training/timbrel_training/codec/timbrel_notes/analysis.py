@@ -132,8 +132,8 @@ class FundamentalTracker(nn.Module):
 
 
 def _read_peak(spectrum: Tensor, position: Tensor) -> Tensor:
-    """Reads Hann peaks of spectrum [B, T, F] at fractional bins [B, T, P], by a parabola through the logs of the
-    three nearest bins; 0 beyond the last bin."""
+    """Reads Hann peaks of spectrum [B, T, F] at fractional bins [B, T, P], by a parabola through the logs of
+    the three nearest bins; 0 beyond the last bin."""
     middle = torch.clamp(torch.round(position).long(), 1, spectrum.shape[-1] - 2)
     shift = torch.clamp(position - middle.float(), -0.5, 0.5)
     left, centre, right = (torch.log(torch.gather(spectrum, 2, middle + i) + 1e-9) for i in (-1, 0, 1))

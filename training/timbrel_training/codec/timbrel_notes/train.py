@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.interface import WEIGHTS_NAME
 from timbrel_training.codec.timbrel_notes.analysed_notes import WEIGHT_STEPS, AnalysedNotes, analyse_dataset
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES
-from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.dataset import NoteDataset
@@ -101,9 +101,7 @@ class HeaderSampler:
         noise = generator.uniform(-0.5, 0.5, (self.batch_size, self.n_numbers)).astype(np.float32)
         return self.batch(generator.choice(self.rows, self.batch_size), noise, device)
 
-    def batch(
-        self, rows: NDArray[np.intp], noise: NDArray[np.float32], device: torch.device
-    ) -> HeaderBatch:
+    def batch(self, rows: NDArray[np.intp], noise: NDArray[np.float32], device: torch.device) -> HeaderBatch:
         """Returns some notes."""
         values = self.notes.values[rows].astype(np.float32)
         weights = self.notes.weights[rows].astype(np.float32) / WEIGHT_STEPS
@@ -121,9 +119,7 @@ class HeaderSampler:
         return torch.from_numpy((total / np.maximum(heard, 1.0)).astype(np.float32))
 
 
-def train_codec(
-    config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
-) -> TimbrelNotes | None:
+def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path) -> TimbrelNotes | None:
     """Trains, or goes on training, the codec in `out_dir`.
 
     Returns:
