@@ -144,14 +144,14 @@ def test_a_live_note_keeps_to_real_time(tiny_bundle: Path, monkeypatch: pytest.M
     monkeypatch.setattr(FrameClock, "tick", property(lambda clock: ticks[0]))
 
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
-        lead, n_flushing = 10, 3  # frames ahead of real time; steps until a frame's last codebook is written
-        await keyboard.on(1, lead=lead / 50)
+        lead, header = 9, 4  # frames ahead of real time; frames that are not heard
+        await keyboard.on(1, lead=lead / 37.5)
         for tick in (0, 25, 26):
             ticks[0] = tick
-            await keyboard.until(lambda n=lead + tick: keyboard.n_frames(1) == n)  # type: ignore[misc]
+            await keyboard.until(lambda n=header + lead + tick: keyboard.n_frames(1) == n)  # type: ignore[misc]
         await keyboard.off(1)
         await keyboard.close()
-        assert round(keyboard.last(1).held_seconds * 50) == lead + 26 + n_flushing
+        assert round(keyboard.last(1).held_seconds * 37.5) == lead + 26
 
     played(tiny_bundle, test)
 

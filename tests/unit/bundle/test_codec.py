@@ -152,8 +152,9 @@ def player(tiny_bundle: Path) -> CodecDecoder:
     return CodecDecoder(Bundle.open(tiny_bundle), n_threads=1)
 
 
-STEADY = np.tile(np.array([24, 9, 20, 33], np.uint16), (60, 1))
-"""A note at MIDI 60 that stands still."""
+STEADY = np.tile(np.array([(60 - 24) * 12, 0, 1023], np.uint16), (60, 1))
+STEADY[:4, 2] = 527, 3, 2 * (110 - 14), 0
+"""A note at MIDI 60, of -14 dB, that stands still."""
 
 
 def fundamental(audio: Any, rate: int, near: float) -> float:

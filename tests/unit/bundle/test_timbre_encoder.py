@@ -91,8 +91,6 @@ def test_what_is_no_note_is_refused(encoder: TimbreEncoder, notes: list[npt.NDAr
         encoder.locate(np.zeros(RATE, np.float32), RATE)
     with pytest.raises(AudioError, match="sample rate of 0 Hz"):
         encoder.locate(notes[0], 0)
-    with pytest.raises(ValueError, match="is not a MIDI note number"):
-        encoder.locate(notes[0], RATE, 200.0)
 
 
 def note(seconds: float = 1.0, rate: int = RATE) -> npt.NDArray[np.float32]:
@@ -157,8 +155,8 @@ def test_channels_that_cancel_leave_the_louder_one() -> None:
         (np.zeros((0, 2), np.float32), "the audio is empty"),
         (np.zeros(RATE, np.float32), "the audio is silent"),
         (note() * np.float32(1e-4), "the audio is silent"),
-        (note()[:500], r"0\.031 s of sound; 0\.05 s at least"),
-        (np.pad(note()[:300], (0, RATE)), r"0\.029 s of sound; 0\.05 s at least"),
+        (note()[:1500], r"0\.031 s of sound; 0\.05 s at least"),
+        (np.pad(note()[:900], (0, RATE)), r"0\.029 s of sound; 0\.05 s at least"),
         (np.append(note(), np.float32(np.nan)), "not numbers"),
         (np.append(note(), np.float32(np.inf)), "not numbers"),
         (note().astype(np.float64) * 1e300, "not numbers"),

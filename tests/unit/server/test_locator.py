@@ -93,7 +93,7 @@ def test_the_loop_goes_on_meanwhile(locator: Locator) -> None:
 
 def test_a_fault_is_the_request_s_and_harms_nobody_else(locator: Locator) -> None:
     async def test() -> None:
-        silent = LocateRequest(np.zeros(RATE, np.float32), RATE, None)
+        silent = LocateRequest(np.zeros(RATE, np.float32), RATE)
         faulty, well = await asyncio.gather(
             locator.locate(silent), locator.locate(tone(220.0)), return_exceptions=True
         )
