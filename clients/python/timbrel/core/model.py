@@ -71,7 +71,7 @@ class Model:
     """SHA-256 over the bundle's files, in hex: names exactly this bundle."""
 
     codec: str
-    """The codec's id: "timbrel-notes" or "encodec"."""
+    """The codec's id, such as "timbrel-notes-2"."""
 
     codec_hash: str
     """SHA-256 over the hashes of the codec's files, in hex: names exactly this codec."""
