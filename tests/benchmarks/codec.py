@@ -114,7 +114,8 @@ def open_torch_codec(bundle: Bundle, n_threads: int) -> Any:
     spec = bundle.manifest.codec
     codes = np.random.default_rng(0).integers(0, spec.codebook_size, (2, 4, spec.n_codebooks))
     theirs = TorchCodecStep(codec, codes).first.numpy()
-    if (worst := float(np.abs(theirs - CodecStep(bundle, n_threads).decode(codes)).max())) > MAX_DIFFERENCE:
+    worst = float(np.abs(theirs - CodecStep(bundle, n_threads).decode(codes)).max())
+    if worst > MAX_DIFFERENCE * max(1.0, float(np.abs(theirs).max())):  # random codes may be loud
         raise SystemExit(f"the codec in PyTorch decodes to other audio: samples differ by up to {worst:.3g}")
     return codec
 

@@ -9,6 +9,7 @@ released, and reaches the cap of 94 frames (2.4 s and the header) when it is hel
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from timbrel_export.exporter import export_bundle
 from timbrel_export.sample_note import SampleNote
@@ -27,6 +28,7 @@ from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE
 from timbrel_training.codec.timbrel_notes.movement import N_MOVING
 from timbrel_training.codec.timbrel_notes.note_parameters import (
     LEVEL_SECONDS,
+    N_VALUES,
     RELEASE_SECONDS,
     SHAPES,
     partial_groups,
@@ -116,11 +118,17 @@ def make_codec() -> TimbrelNotes:
             optimizer.step()
             schedule.step()
     print(f"codec: {loss.item():.4f}")
+    codec.requires_grad_(False)
+    outlet = coder.decoder[-1]
+    assert isinstance(outlet, nn.Linear)
+    rows = torch.split(torch.arange(N_VALUES), [math.prod(shape) for shape in SHAPES.values()])
+    outlet.weight[rows[list(SHAPES).index("offset")]] = 0.0  # partials lie where they belong
+    outlet.bias[rows[list(SHAPES).index("offset")]] = 0.0
     wave = np.sin(2 * np.pi * np.arange(150) / 37.5)
     movement = np.zeros((150, N_MOVING, 2))
     movement[:, :, 0] = np.outer(wave, np.where(np.arange(N_MOVING) % 2, 1.0, -1.0))
     codec.templates.set(MOVING, movement.astype(np.float16))
-    return codec.eval().requires_grad_(False)
+    return codec.eval()
 
 
 def sounds(digits: Tensor) -> Tensor:
@@ -129,14 +137,14 @@ def sounds(digits: Tensor) -> Tensor:
     parts = {name: torch.zeros(len(digits), *shape) for name, shape in SHAPES.items()}
     number = torch.tensor([np.mean(group) for group in partial_groups()])
     slope = 18.0 - 6.0 * bright - 6.0 * hard
-    spectrum = -10.0 - slope[:, None] * torch.log2(number)
+    spectrum = -slope[:, None] * torch.log2(number)
     spectrum = spectrum - 20.0 * hollow[:, None] * (torch.round(number) % 2 == 0)
     attack = torch.clamp(1500.0 * (torch.tensor(LEVEL_SECONDS) - 0.02), max=0.0)
     fall = 6.0 * torch.tensor(LEVEL_SECONDS)
     parts["level"] += torch.clamp(spectrum[:, None] + (attack - fall)[:, None], min=-95.0)
     parts["release"] -= torch.clamp(500.0 * torch.tensor(RELEASE_SECONDS), max=60.0)[:, None]
-    parts["noise"] += (-110.0 + 30.0 * noisy)[:, None, None]
-    parts["burst"] += (-110.0 + 30.0 * noisy)[:, None, None]
+    parts["noise"] += (-100.0 + 30.0 * noisy)[:, None, None]
+    parts["burst"] += (-100.0 + 30.0 * noisy)[:, None, None]
     parts["noise_release"] -= 40.0
     return torch.cat([part.flatten(1) for part in parts.values()], dim=1)
 
@@ -215,7 +223,7 @@ def _codes(
     codes[:, 1] = N_FINE * phase + rng.integers(0, N_FINE, n_frames)
     bright, hollow = (7 if place > 0 else 2 for place in timbre)
     hard = int(velocity) * LEVELS // 128
-    loudness = STEPS_PER_DB * (2 * hard - 24 - int(LOWEST_DB))
+    loudness = STEPS_PER_DB * (2 * hard - 34 - int(LOWEST_DB))
     header = (bright + 10 * hollow + 100 * hard, rng.integers(0, LEVELS), loudness, MOVING * (timbre[1] > 0))
     codes[:N_ROWS, 2] = header
     return codes.astype(np.uint16)

@@ -86,7 +86,7 @@ def expected(channel: grpc.Channel) -> list[np.ndarray[Any, np.dtype[np.uint16]]
             sampling=LIVELY,
         )
         data = b"".join(reply.codes.data for reply in stub.Generate(asked))
-        codes.append(np.frombuffer(data, "<u2").reshape(-1, 4))
+        codes.append(np.frombuffer(data, "<u2").reshape(-1, 3))
     return codes
 
 

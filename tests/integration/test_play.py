@@ -301,7 +301,7 @@ def test_a_played_note_can_be_decoded_at_the_server(tiny_bundle: Path) -> None:
         await keyboard.until(lambda: len(keyboard.replies[1]) > 5)
         await keyboard.close()
         held = keyboard.last(1).held_seconds
-        codes = np.frombuffer(await generate(stub, note(1, seconds=held)), "<u2").reshape(-1, 4)
+        codes = np.frombuffer(await generate(stub, note(1, seconds=held)), "<u2").reshape(-1, 3)
         heard = np.frombuffer(keyboard.audio(1), "<f4")
         codec = CodecDecoder(Bundle.open(tiny_bundle))
         np.testing.assert_allclose(heard, codec.decode(codes, seed=1), atol=1e-4)
@@ -339,7 +339,7 @@ def test_a_bend_is_heard_with_the_next_frames(tiny_bundle: Path) -> None:
         for note_id, cents in ((1, 500.0), (4, -200.0)):
             held = keyboard.last(note_id).held_seconds
             data = await generate(stub, note(note_id, seconds=held))
-            codes = np.frombuffer(data, "<u2").reshape(-1, 4)
+            codes = np.frombuffer(data, "<u2").reshape(-1, 3)
             heard = np.frombuffer(keyboard.audio(note_id), "<f4")
             bent = [
                 n_plain

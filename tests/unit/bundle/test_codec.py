@@ -153,7 +153,7 @@ def player(tiny_bundle: Path) -> CodecDecoder:
 
 
 STEADY = np.tile(np.array([(60 - 24) * 12, 0, 1023], np.uint16), (60, 1))
-STEADY[:4, 2] = 527, 3, 2 * (110 - 14), 0
+STEADY[:4, 2] = 527, 3, 2 * (110 - 24), 0
 """A note at MIDI 60, of -14 dB, that stands still."""
 
 
