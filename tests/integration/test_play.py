@@ -349,7 +349,7 @@ def test_a_bend_is_heard_with_the_next_frames(tiny_bundle: Path) -> None:
             if note_id == 1:
                 assert len(bent) == 1 and bent[0] * hop >= len(keyboard.replies[1][0].audio) // 4
             else:
-                assert bent == [0]
+                assert 0 in bent
 
     def bent_from(codec: CodecDecoder, codes: Any, seed: int, n_plain: int, cents: float) -> Any:
         stream = codec.stream(seed)
