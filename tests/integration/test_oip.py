@@ -115,7 +115,7 @@ class TestTritonclient:
             ["TOP_P", "FP32", [-1, 1]],
         ]
         assert told["outputs"] == [
-            ["CODES", "UINT16", [-1, -1, 4]],
+            ["CODES", "UINT16", [-1, -1, 3]],
             ["LENGTHS", "INT32", [-1]],
             ["AUDIO", "FP32", [-1, -1]],
         ]
