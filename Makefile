@@ -25,7 +25,7 @@ CUDA_VENV := .venv-cuda
 CUDA_TESTS := tests/cuda_check tests/integration/test_server.py -k "not finish_last and not one_seed and not lengthens_with"
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt $(PIP_ARGS)
 TIMBREL := $(BIN)/timbrel
-EXPORT := $(TIMBREL) export --model $(RUN)/model --codec $(RUN)/refined --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
+EXPORT := $(TIMBREL) export --model $(RUN)/model --codec $(RUN)/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -62,7 +62,6 @@ pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a 
 	[ -e $(RUN)/notes ] || $(TIMBREL) train notes --config $(CONFIG) $(addprefix --source ,$(SOURCES)) --out $(RUN)/notes
 	$(TIMBREL) train codec --config $(CONFIG) --notes $(RUN)/notes --out $(RUN)/codec
 	[ -e $(RUN)/tokens.bin ] || $(TIMBREL) train tokens --notes $(RUN)/notes --codec $(RUN)/codec --out $(RUN)/tokens.bin
-	$(TIMBREL) train refine --config $(CONFIG) --codec $(RUN)/codec --notes $(RUN)/notes --tokens $(RUN)/tokens.bin --out $(RUN)/refined
 	$(TIMBREL) train timbre --config $(CONFIG) --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --out $(RUN)/timbre
 	$(TIMBREL) train model --config $(CONFIG) --tokens $(RUN)/tokens.bin --timbre $(RUN)/timbre --out $(RUN)/model
 	$(EXPORT) --timbre $(RUN)/timbre

@@ -29,14 +29,6 @@ def tiny_bundle() -> Path:
 
 
 @pytest.fixture(scope="session")
-def audio_bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny bundle with a timbre encoder that takes audio. Not to be written to."""
-    from bundle_variants import hearing_audio  # PyTorch, which few tests need
-
-    return hearing_audio(tiny_bundle, tmp_path_factory.mktemp("hearing") / "tiny")
-
-
-@pytest.fixture(scope="session")
 def server_address(tiny_bundle: Path) -> Iterator[str]:
     """HOST:PORT of a real server of the tiny bundle, shared by all tests: leave it as it was found."""
     server = ServerProcess(tiny_bundle)

@@ -68,7 +68,7 @@ class NamedSource(SyntheticSource):
 def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of 4 instruments at 8 pitches, 6 notes a cell, some cells held out."""
     path = tmp_path_factory.mktemp("library") / "notes"
-    source = NamedSource(pitches=range(57, 65), n_draws=6, sample_rate=16_000, max_held=1.0)
+    source = NamedSource(pitches=range(57, 65), n_draws=6, sample_rate=48_000, max_held=1.0)
     render_dataset(source, path, jobs=1, rule=SplitRule(cell_fraction=0.25))
     return path
 

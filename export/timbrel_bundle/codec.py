@@ -1,4 +1,4 @@
-"""The codec of a bundle: codes to audio, whole or as a stream, and audio to codes. All on the CPU."""
+"""The codec of a bundle: codes to audio, whole or as a stream, on the CPU."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from timbrel_bundle.audio import checked_mono, resample
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError
-from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, state_output
+from timbrel_bundle.layout import CODEC_DECODER, state_output
 from timbrel_bundle.randomness import MAX_SEED
 from timbrel_bundle.request_fields import NO_BENDS, Cents, is_unbent
 from timbrel_bundle.runtime import session_options
@@ -30,9 +29,6 @@ PerFrame: TypeAlias = float | npt.NDArray[np.floating[Any]]
 
 TENSOR_TYPES = {"float32": "tensor(float)", "float64": "tensor(double)", "int64": "tensor(int64)"}
 """onnxruntime's names of the dtypes that a state may have."""
-
-PITCH_UNKNOWN = 0.0
-"""Stands for a pitch that is not known, in the input of the encoder's graph."""
 
 
 class CodecDecoder:
@@ -319,48 +315,6 @@ def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> 
     # Copies, so that a stream does not keep what belongs to the others alive.
     states = [{name: rows[[row]] for name, rows in after.items()} for row in range(len(streams))]
     return [stream._end(*each) for stream, *each in zip(streams, audio, states, strict=True)]
-
-
-class CodecEncoder:
-    """Turns audio into codes, where the bundle has the graph. Safe to share between threads."""
-
-    def __init__(self, bundle: Bundle, n_threads: int = 0) -> None:
-        """Loads the encoder's graph; arguments and errors are those of `CodecDecoder`."""
-        self.spec: pb.CodecSpec = bundle.manifest.codec
-        self._session = bundle.session(
-            CODEC_ENCODER, options=session_options(n_threads), inputs=["audio", "pitch"], outputs=["codes"]
-        )
-
-    def encode(
-        self, audio: npt.NDArray[np.floating[Any]], sample_rate: int, pitch: float | None = None
-    ) -> Codes:
-        """Codes uint16 [T, K] of one note, resampled to the codec's rate.
-
-        Args:
-            audio: [S], mono.
-            sample_rate: its samples per second.
-            pitch: MIDI note number, fractions allowed, where it is known: a hint.
-
-        Raises:
-            AudioError: the audio is empty, not mono or not finite.
-            ValueError: the pitch is not a number of 0..127.
-        """
-        hint = np.array([pitch_hint(pitch)], dtype=np.float32)
-        samples = resample(checked_mono(audio), sample_rate, self.spec.sample_rate)
-        feeds = {"audio": samples[None], "pitch": hint}
-        (codes,) = self._session.run(["codes"], feeds)
-        return np.asarray(codes[0], dtype=np.uint16)
-
-
-def pitch_hint(pitch: float | None) -> float:
-    """The pitch as the encoder's graph takes it, None as PITCH_UNKNOWN.
-
-    Raises:
-        ValueError: it is not a number above 0 and up to 127.
-    """
-    if pitch is not None and not 0 < pitch <= 127:
-        raise ValueError(f"pitch {pitch} is not a MIDI note number above 0 and up to 127")
-    return PITCH_UNKNOWN if pitch is None else pitch
 
 
 def frame_cents(cents: Cents, spec: pb.CodecSpec, first: int, n_frames: int) -> npt.NDArray[np.float32]:

@@ -24,9 +24,6 @@ DECODER_STEP_HALF = "decoder_step_half.onnx"
 DECODER_STEP_PORTABLE = "decoder_step_portable.onnx"
 """The same as DECODER_STEP in standard operators (TensorScatter and Attention, opset 24)."""
 
-CODEC_ENCODER = "codec_encoder.onnx"
-"""Only where the codec's encoder can be a graph."""
-
 CODEC_DECODER = "codec_decoder.onnx"
 TIMBRE_ENCODER = "timbre_encoder.onnx"
 
@@ -37,7 +34,6 @@ GRAPHS = (
     DECODER_STEP_INT8,
     DECODER_STEP_HALF,
     DECODER_STEP_PORTABLE,
-    CODEC_ENCODER,
     CODEC_DECODER,
     TIMBRE_ENCODER,
 )
@@ -53,9 +49,7 @@ MODEL_CARD = "MODEL_CARD.md"
 MAP_PICTURE = "timbre_map.svg"
 """For people: in the bundle's folder, but no part of what its hash names."""
 
-CLIENT_FETCHABLE = frozenset(
-    {TIMBRE_MAP, CODEC_ENCODER, CODEC_DECODER, CODEC_WEIGHTS, TIMBRE_ENCODER, TIMBRE_WEIGHTS}
-)
+CLIENT_FETCHABLE = frozenset({TIMBRE_MAP, CODEC_DECODER, CODEC_WEIGHTS, TIMBRE_ENCODER, TIMBRE_WEIGHTS})
 """The files that a server hands to its clients. The model is never among them."""
 
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from timbrel_bundle.audio import checked_rate, resample
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import Audio, CodecEncoder, pitch_hint
-from timbrel_bundle.errors import AudioError, BundleError
+from timbrel_bundle.codec import Audio
+from timbrel_bundle.errors import AudioError
 from timbrel_bundle.layout import TIMBRE_ENCODER
 from timbrel_bundle.manifest import heard_seconds
 from timbrel_bundle.runtime import session_options
@@ -57,35 +57,25 @@ class TimbreEncoder:
         """
         self._spec = bundle.manifest.codec
         self._max_seconds = longest_seconds(bundle.manifest)
-        self._session = bundle.session(TIMBRE_ENCODER, options=session_options(n_threads), outputs=["timbre"])
-        inputs = {given.name for given in self._session.get_inputs()}
-        # Bundles made before timbre encoders took audio have one that takes codes: this goes when they do.
-        self._codec = CodecEncoder(bundle, n_threads) if inputs == {"codes", "n_frames"} else None
-        if self._codec is None and inputs != {"audio", "n_samples"}:
-            raise BundleError(
-                bundle.path / TIMBRE_ENCODER, f"takes {sorted(inputs)}, not audio and n_samples"
-            )
+        self._session = bundle.session(
+            TIMBRE_ENCODER,
+            options=session_options(n_threads),
+            inputs=["audio", "n_samples"],
+            outputs=["timbre"],
+        )
 
-    def locate(
-        self, audio: npt.NDArray[Any], sample_rate: int, pitch: float | None = None
-    ) -> tuple[float, float]:
+    def locate(self, audio: npt.NDArray[Any], sample_rate: int) -> tuple[float, float]:
         """The point (x, y) in the unit disc of a recording of one note.
 
         Args:
             audio: [samples] or [samples, channels], at any level, with or without silence before and after.
             sample_rate: its samples per second.
-            pitch: MIDI note number, fractions allowed, where known: a hint, for older bundles alone.
 
         Raises:
             AudioError: of another shape, not finite, silent or too short (see `prepare_recording`).
-            ValueError: the pitch is not a number above 0 and up to 127.
         """
-        hint = pitch_hint(pitch)
         sound = prepare_recording(audio, sample_rate, self._spec, self._max_seconds)
-        feeds: dict[str, npt.NDArray[Any]] = {"audio": sound[None], "n_samples": np.array([len(sound)])}
-        if self._codec is not None:
-            codes = self._codec.encode(sound, self._spec.sample_rate, hint or None).astype(np.int64)
-            feeds = {"codes": codes[None], "n_frames": np.array([len(codes)])}
+        feeds = {"audio": sound[None], "n_samples": np.array([len(sound)])}
         (timbre,) = self._session.run(["timbre"], feeds)
         x, y = (float(value) for value in timbre[0])
         return x, y

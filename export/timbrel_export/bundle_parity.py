@@ -35,8 +35,6 @@ MAX_AUDIO_DIFFERENCE = 1e-3
 """Largest difference of a decoded sample: -60 dB of full scale."""
 MAX_TIMBRE_DIFFERENCE = 1e-3
 """Largest difference of a point on the timbre map."""
-MIN_EQUAL_CODES = 0.95
-"""Share of codes that must be equal: a residual quantizer passes a flip on to all later codebooks."""
 MAX_BENT_CENTS = 1200.0
 LEVEL_RANGE_DB = (-20.0, 0.0)
 CHUNK_FRAMES = 5
@@ -133,10 +131,6 @@ def _check_codec(
         layout.CODEC_DECODER, bundle.session(layout.CODEC_DECODER), interface.codec_decoder_interface(spec)
     )
     difference = compare_codec_decoder(codec, bundle, codes)
-    if codec.has_encoder_graph:
-        encoder = bundle.session(layout.CODEC_ENCODER)
-        check_interface(layout.CODEC_ENCODER, encoder, interface.codec_encoder_interface(spec))
-        compare_codec_encoder(codec, encoder, codes)
     timbre = bundle.session(layout.TIMBRE_ENCODER)
     check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface())
     with torch.no_grad():
@@ -186,27 +180,6 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
             f"allowed are {MAX_AUDIO_DIFFERENCE:g}"
         )
     return worst
-
-
-@torch.no_grad()
-def compare_codec_encoder(
-    codec: Codec, session: ort.InferenceSession, notes: Sequence[NDArray[np.uint16]]
-) -> float:
-    """Share of equal codes when what the notes decode to is encoded by graph and codec, without a pitch hint.
-
-    Raises:
-        ParityError: it is below MIN_EQUAL_CODES.
-    """
-    n_equal = n_codes = 0
-    for codes in notes:
-        audio = codec.decode(torch.from_numpy(codes.astype(np.int64))[None])
-        expected = codec.encode(audio, torch.zeros(1)).numpy()
-        (found,) = session.run(["codes"], {"audio": audio.numpy(), "pitch": np.zeros(1, dtype=np.float32)})
-        n_equal += int((found == expected).sum())
-        n_codes += expected.size
-    if n_equal < MIN_EQUAL_CODES * n_codes:
-        raise ParityError(f"{layout.CODEC_ENCODER}: only {n_equal} of {n_codes} codes are the codec's")
-    return n_equal / n_codes
 
 
 @torch.no_grad()

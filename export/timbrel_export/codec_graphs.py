@@ -1,7 +1,4 @@
-"""The ONNX graphs that take or give audio: those of any codec, and the timbre encoder's.
-
-Encoders take whole recordings; the codec's decoder streams and carries its state.
-"""
+"""The ONNX graphs that take or give audio: any codec's decoder, which streams, and the timbre encoder."""
 
 from __future__ import annotations
 
@@ -12,22 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
+from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
 from timbrel_export.onnx_export import WeightFile, export_program, save_graph, save_weights
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec, Expression
 from timbrel_training.timbre.encoder import TimbreEncoder
-
-
-class EncoderGraph(nn.Module):
-    """audio [1, S], pitch [1] -> codes [1, T, K]."""
-
-    def __init__(self, codec: Codec) -> None:
-        super().__init__()
-        self.codec = codec
-
-    def forward(self, audio: Tensor, pitch: Tensor) -> Tensor:
-        return self.codec.encode(audio, pitch)
 
 
 class DecoderGraph(nn.Module):
@@ -49,15 +35,13 @@ class DecoderGraph(nn.Module):
 def export_codec(codec: Codec, directory: Path) -> pb.CodecSpec:
     """Writes codec_decoder.onnx, codec.safetensors into `directory`; describes them.
 
-    Where the codec's encoder can be a graph, codec_encoder.onnx too. The weights of `codec` must already be
-    rounded to fp16 (`round_to_half`): the files hold them so.
+    The weights of `codec` must already be rounded to fp16 (`round_to_half`): the file holds them so, all of
+    them, and the codec's config, since whoever codes notes makes it again in PyTorch.
     """
     codec = copy.deepcopy(codec).eval()
     about = {"id": codec.id, "config": dataclasses.asdict(codec.config)}
     weights = save_weights(codec, directory / CODEC_WEIGHTS, about).within("codec.")
     _export_decoder(codec, directory / CODEC_DECODER, weights)
-    if codec.has_encoder_graph:
-        _export_encoder(codec, directory / CODEC_ENCODER, weights)
     return describe_codec(codec)
 
 
@@ -115,18 +99,5 @@ def _export_decoder(codec: Codec, path: Path, weights: WeightFile) -> None:
             {0: batch, 1: frames},
             [{0: batch} for _ in state],
         ),
-    )
-    save_graph(program, path, weights)
-
-
-def _export_encoder(codec: Codec, path: Path, weights: WeightFile) -> None:
-    samples = torch.export.Dim("samples", min=2)
-    audio = torch.randn(1, 3 * codec.hop_length + 17) * 0.1
-    program = export_program(
-        EncoderGraph(codec),
-        (audio, torch.tensor([60.0])),
-        input_names=["audio", "pitch"],
-        output_names=["codes"],
-        dynamic_shapes=({1: samples}, None),
     )
     save_graph(program, path, weights)

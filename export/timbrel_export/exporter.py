@@ -107,8 +107,7 @@ def write_graphs(
     codec_spec = codec_graphs.export_codec(codec, folder)
     timbre_weights = onnx_export.save_weights(timbre_encoder, folder / layout.TIMBRE_WEIGHTS)
     codec_graphs.export_timbre_encoder(timbre_encoder, folder / layout.TIMBRE_ENCODER, timbre_weights)
-    # A codec without an encoder's graph is made again in PyTorch where notes are coded: all of it ships.
-    onnx_export.drop_unused_weights(folder, () if codec.has_encoder_graph else [layout.CODEC_WEIGHTS])
+    onnx_export.drop_unused_weights(folder, keep=layout.CODEC_WEIGHTS)
     return codec_spec
 
 

@@ -105,12 +105,6 @@ def decoder_interface(config: ModelConfig, kept: str = FLOAT, cached: str = FLOA
     return Interface(inputs, outputs)
 
 
-def codec_encoder_interface(codec: pb.CodecSpec) -> Interface:
-    """codec_encoder.onnx."""
-    inputs = (Port("audio", FLOAT, (1, None)), Port("pitch", FLOAT, (1,)))
-    return Interface(inputs, (Port("codes", INT64, (1, None, codec.n_codebooks)),))
-
-
 def codec_decoder_interface(codec: pb.CodecSpec) -> Interface:
     """codec_decoder.onnx."""
     state = [(each.name, TENSOR_TYPES[each.dtype], (None, *each.shape)) for each in codec.decoder_state]

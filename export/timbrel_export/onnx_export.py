@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -152,17 +152,17 @@ def save_weights(module: nn.Module, path: Path, config: Mapping[str, object] | N
     return WeightFile(path.name, frozenset(state))
 
 
-def drop_unused_weights(folder: Path, whole: Collection[str] = ()) -> None:
+def drop_unused_weights(folder: Path, keep: str) -> None:
     """Removes from the folder's weight files what no graph takes, such as the averages kept for training.
 
-    Those of the names `whole` stay as they are.
+    The file called `keep` stays as it is.
     """
     used: dict[str, set[str]] = {}
     for path in folder.glob("*.onnx"):
         for weight in parse_graph_header(path.read_bytes()).external_weights:
             used.setdefault(weight.location, set()).add(source_of(weight.name))
     for file, names in used.items():
-        if file in whole:
+        if file == keep:
             continue
         with safe_open(folder / file, framework="pt") as opened:
             about = opened.metadata()

@@ -2,13 +2,14 @@
 
     python tests/data/make_tiny_bundle.py [OUT_DIR]
 
-The codec's weights are random, but its codebook 0 is the fundamental, so that notes are in tune. The model is
-trained for a minute on made-up codes: it plays the pitch asked, ends some frames after the key is released,
-reaches the cap of 120 frames (2.4 s) when held as long, and its last codebook is noise, so that seeds differ.
+The codec learns made-up sounds: how bright, how hollow, how noisy. The model learns made-up codes for a
+minute: it plays the pitch asked, a few cents up and down by the seed, ends five frames after the key is
+released, and reaches the cap of 94 frames (2.4 s and the header) when it is held as long.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,41 +17,34 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from timbrel_export.exporter import export_bundle
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.codec import HELD, LOWEST_DB, N_FINE, N_ROWS, STEPS_PER_DB
+from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, UNIT_DB, HeaderConfig
+from timbrel_training.codec.timbrel_notes.movement import N_MOVING
+from timbrel_training.codec.timbrel_notes.note_parameters import (
+    LEVEL_SECONDS,
+    N_VALUES,
+    RELEASE_SECONDS,
+    SHAPES,
+    partial_groups,
+)
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.note_training.loss import token_loss
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
 from timbrel_training.tokens.delay import collate
 
-CODEC = TimbrelNotesConfig(
-    sample_rate=16_000,
-    hop_length=320,
-    n_subframes=4,
-    n_codebooks=4,
-    codebook_size=64,
-    fundamental_min=36.0,
-    fundamental_steps_per_semitone=1,
-    latent_dim=8,
-    width=16,
-    n_encoder_blocks=1,
-    n_decoder_blocks=1,
-    n_harmonics=16,
-    n_free_harmonics=8,
-    n_envelope_bands=12,
-    n_noise_bands=8,
-    table_size=256,
-    noise_period=64,
-)
+CODEC = TimbrelNotesConfig(n_templates=2, header=HeaderConfig(n_codes=2, width=8, n_blocks=1))
 MODEL = ModelConfig(
-    codebook_size=64,
-    n_codebooks=4,
-    codes_per_semitone=1,
-    code_offset=36 + 32,
+    codebook_size=1024,
+    n_codebooks=3,
+    codes_per_semitone=12,
+    code_offset=24 * 12 + 512,
+    codebook_delay=0,
     d_model=32,
     n_heads=4,
     n_kv_heads=2,
@@ -59,7 +53,7 @@ MODEL = ModelConfig(
     n_velocity_waves=4,
     n_encoder_layers=1,
     n_decoder_layers=2,
-    max_frames=120,
+    max_frames=94,
 )
 TIMBRE = TimbreEncoderConfig(trunk="patches", n_frames=20, width=16, n_layers=1, n_heads=2)
 RANGES = pb.RequestRanges(
@@ -72,7 +66,12 @@ INSTRUMENTS = (
     ("Trumpet", "Brass", -0.2, -0.7),
 )
 N_STEPS = 1200
-RELEASE_FRAMES = 6
+N_CODEC_STEPS = 1000
+RELEASE_FRAMES = 5
+MOVING = 1
+"""The template of the upper timbres."""
+N_HEARD = 4
+"""Digits of a header that say something."""
 
 
 def main(out_dir: Path) -> None:
@@ -81,7 +80,7 @@ def main(out_dir: Path) -> None:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     model = train(rng)
-    notes = [sample_note(rng, held) for held in (5, 20, 60, 118)]
+    notes = [sample_note(rng, held) for held in (9, 20, 60, 92)]
     training = pb.TrainingInfo(n_steps=N_STEPS, config="tests/data/make_tiny_bundle.py")
     training.sources.add(name="made-up codes", licence="Apache-2.0", n_instruments=4)
     timbre_map = pb.TimbreMap(
@@ -99,15 +98,55 @@ def main(out_dir: Path) -> None:
 
 
 def make_codec() -> TimbrelNotes:
-    """A codec with random weights, loud enough to measure."""
+    """A codec that has learnt how the numbers of a header sound, and to find them in a sound."""
     codec = TimbrelNotes(CODEC)
-    with torch.no_grad():
-        for stage, layer in enumerate(codec.quantizer.layers.layers):
-            layer._codebook.embed.normal_(0.0, 0.5**stage)
-            layer._codebook.inited.fill_(True)
-        codec.decoder.envelope.bias.fill_(1.1)
-        codec.decoder.noise_envelope.bias.fill_(-0.5)
-    return codec
+    coder = codec.header
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        digits = torch.randint(0, LEVELS, (512, 2 * NUMBERS_PER_CODE))
+        coder.mean.copy_(sounds(digits).mean(dim=0))
+        optimizer = torch.optim.Adam(coder.parameters(), 1e-2)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, N_CODEC_STEPS)
+        for _ in range(N_CODEC_STEPS):
+            digits = torch.randint(0, LEVELS, (64, 2 * NUMBERS_PER_CODE))
+            numbers, values, midi = digits * (2 / (LEVELS - 1)) - 1, sounds(digits), torch.rand(64) * 60 + 36
+            heard = coder.numbers(values, torch.ones_like(values), midi)
+            loss = (coder.values(numbers, midi) - values).square().mean() / UNIT_DB**2
+            loss = loss + (heard - numbers)[:, :N_HEARD].square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    print(f"codec: {loss.item():.4f}")
+    codec.requires_grad_(False)
+    outlet = coder.decoder[-1]
+    assert isinstance(outlet, nn.Linear)
+    rows = torch.split(torch.arange(N_VALUES), [math.prod(shape) for shape in SHAPES.values()])
+    outlet.weight[rows[list(SHAPES).index("offset")]] = 0.0  # partials lie where they belong
+    outlet.bias[rows[list(SHAPES).index("offset")]] = 0.0
+    wave = np.sin(2 * np.pi * np.arange(150) / 37.5)
+    movement = np.zeros((150, N_MOVING, 2))
+    movement[:, :, 0] = np.outer(wave, np.where(np.arange(N_MOVING) % 2, 1.0, -1.0))
+    codec.templates.set(MOVING, movement.astype(np.float16))
+    return codec.eval()
+
+
+def sounds(digits: Tensor) -> Tensor:
+    """Parameters [B, N_VALUES] of a header's digits [B, 6]: bright, hollow, hard, noisy, two unheard."""
+    bright, hollow, hard, noisy = (digits.float() / (LEVELS - 1)).unbind(dim=1)[:N_HEARD]
+    parts = {name: torch.zeros(len(digits), *shape) for name, shape in SHAPES.items()}
+    number = torch.tensor([np.mean(group) for group in partial_groups()])
+    slope = 18.0 - 6.0 * bright - 6.0 * hard
+    spectrum = -slope[:, None] * torch.log2(number)
+    spectrum = spectrum - 20.0 * hollow[:, None] * (torch.round(number) % 2 == 0)
+    attack = torch.clamp(1500.0 * (torch.tensor(LEVEL_SECONDS) - 0.02), max=0.0)
+    fall = 6.0 * torch.tensor(LEVEL_SECONDS)
+    parts["level"] += torch.clamp(spectrum[:, None] + (attack - fall)[:, None], min=-95.0)
+    parts["release"] -= torch.clamp(500.0 * torch.tensor(RELEASE_SECONDS), max=60.0)[:, None]
+    parts["noise"] += (-100.0 + 30.0 * noisy)[:, None, None]
+    parts["burst"] += (-100.0 + 30.0 * noisy)[:, None, None]
+    parts["noise_release"] -= 40.0
+    return torch.cat([part.flatten(1) for part in parts.values()], dim=1)
 
 
 def make_timbre_encoder() -> TimbreEncoder:
@@ -175,15 +214,19 @@ def sample_note(rng: np.random.Generator, held_frames: int) -> SampleNote:
 def _codes(
     rng: np.random.Generator, timbre: tuple[float, float], pitch: int, velocity: float, held_frames: int
 ) -> NDArray[np.uint16]:
-    """Pitch; then attack, sustain and release as a count; then timbre and velocity; then noise."""
+    """A header of timbre and velocity, and of chance how noisy; the pitch, trembling; the release."""
     n_frames = held_frames + RELEASE_FRAMES
-    frame = np.arange(n_frames)
-    # Codebook 1 runs a frame behind: so it hears of the release at the step at which the gate closes.
-    envelope = np.where(frame + 1 < held_frames, np.minimum(frame, 7), 9 + frame - held_frames)
-    quadrant = 2 * (timbre[0] > 0) + (timbre[1] > 0)
-    colour = np.full(n_frames, 16 * quadrant + int(velocity) // 8)
-    noise = 8 * (pitch % 8) + rng.integers(0, 8, n_frames)
-    return np.stack([np.full(n_frames, pitch - 36), envelope, colour, noise], axis=1).astype(np.uint16)
+    # After the release codebook 1 counts the frames; the codec goes by the first of them.
+    phase = np.clip(np.arange(n_frames) - held_frames + 1, HELD, None)
+    codes = np.full((n_frames, MODEL.n_codebooks), CODEC.codebook_size - 1)
+    codes[:, 0] = 12 * (pitch - 24)
+    codes[:, 1] = N_FINE * phase + rng.integers(0, N_FINE, n_frames)
+    bright, hollow = (7 if place > 0 else 2 for place in timbre)
+    hard = int(velocity) * LEVELS // 128
+    loudness = STEPS_PER_DB * (2 * hard - 34 - int(LOWEST_DB))
+    header = (bright + 10 * hollow + 100 * hard, rng.integers(0, LEVELS), loudness, MOVING * (timbre[1] > 0))
+    codes[:N_ROWS, 2] = header
+    return codes.astype(np.uint16)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,8 @@ def test_a_stream_is_the_note_that_generate_gives(client: timbrel.Client) -> Non
         chunks = list(client.stream("Violin", 60, 90, seconds=0.3 * seed + 0.2, seed=seed, temperature=1.0))
         assert all(chunk.dtype == np.float32 and len(chunk) for chunk in chunks)
         assert len(chunks) > 1
-        assert len(chunks[0]) <= note.sample_rate / client.model().frame_rate
+        # The first chunk that is heard is the third: the header's frames go ahead.
+        assert len(chunks[0]) <= 9 * note.sample_rate / client.model().frame_rate
         np.testing.assert_allclose(np.concatenate(chunks), note.audio, atol=1e-4)
 
 
@@ -107,7 +108,7 @@ def test_who_stops_listening_frees_the_slot(
             leave(chunks)  # type: ignore[no-untyped-call]
             del chunks
             server.wait_until(lambda app: n_occupied(app) == 0)
-            assert len(steps) <= 30 + 2, "the note, of 123 steps, was written on"
+            assert len(steps) <= 30 + 2, "the note, of 94 steps, was written on"
 
 
 def test_a_bad_stream_is_refused_at_once(client: timbrel.Client) -> None:

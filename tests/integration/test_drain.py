@@ -43,7 +43,7 @@ def test_every_stream_is_finished_and_no_new_one_begun(start_server: StartServer
             new: Any = pb_grpc.SynthesizerStub(fresh).Generate(note(99), timeout=PATIENCE_SECONDS)
             list_quietly(new)
             assert new.code() is grpc.StatusCode.UNAVAILABLE
-        assert [sum(reply.codes.n_frames for reply in stream) for stream in streams] == [120] * N_STREAMS
+        assert [sum(reply.codes.n_frames for reply in stream) for stream in streams] == [94] * N_STREAMS
         assert {stream.code() for stream in streams} == {grpc.StatusCode.OK}
     assert server.wait() == 0
 

@@ -88,7 +88,7 @@ def test_what_is_served(tiny_bundle: Path) -> None:
     async def test(app: App, explorer: Explorer) -> None:
         model = (await explorer.ask("/api/model")).json
         assert model["name"] == "tiny" and len(model["bundle_hash"]) == 64
-        assert (model["sample_rate"], model["frame_rate"]) == (16000, 50.0)
+        assert (model["sample_rate"], model["frame_rate"]) == (48000, 37.5)
         assert (model["pitch"], model["velocity"], model["seconds"]) == ([36, 96], [1, 127], [0.1, 2.4])
         assert set(model["sampling"]) == {"temperature", "top_k", "top_p"}
         assert model["server"] == app.address and model["n_slots"] == 16
@@ -123,7 +123,7 @@ def test_a_note_to_keep_is_the_clients_note(
             facts = soundfile.info(io.BytesIO(answer.body))
             assert (facts.format, facts.subtype) == (ending.upper(), "PCM_24")
             samples, rate = soundfile.read(io.BytesIO(answer.body))
-            assert rate == 16000
+            assert rate == 48000
             np.testing.assert_allclose(samples, np.clip(expected, -1, 1), atol=1e-4)
 
     explore(tiny_bundle, test)

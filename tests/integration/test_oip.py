@@ -86,7 +86,7 @@ def expected(channel: grpc.Channel) -> list[np.ndarray[Any, np.dtype[np.uint16]]
             sampling=LIVELY,
         )
         data = b"".join(reply.codes.data for reply in stub.Generate(asked))
-        codes.append(np.frombuffer(data, "<u2").reshape(-1, 4))
+        codes.append(np.frombuffer(data, "<u2").reshape(-1, 3))
     return codes
 
 
@@ -115,7 +115,7 @@ class TestTritonclient:
             ["TOP_P", "FP32", [-1, 1]],
         ]
         assert told["outputs"] == [
-            ["CODES", "UINT16", [-1, -1, 4]],
+            ["CODES", "UINT16", [-1, -1, 3]],
             ["LENGTHS", "INT32", [-1]],
             ["AUDIO", "FP32", [-1, -1]],
         ]
@@ -125,7 +125,7 @@ class TestTritonclient:
         assert told["id"] == "three"
         assert told["lengths"] == [len(codes) for codes in expected]
         written = np.array(told["codes"], np.uint16)
-        assert written.shape == (3, max(told["lengths"]), 4)
+        assert written.shape == (3, max(told["lengths"]), 3)
         for row, codes in zip(written, expected, strict=True):
             np.testing.assert_array_equal(row[: len(codes)], codes)
             assert not row[len(codes) :].any()
@@ -137,10 +137,11 @@ class TestTritonclient:
         codec = CodecDecoder(Bundle.open(tiny_bundle))
         sound = np.array(heard["infer"]["audio"], np.float32)
         hop = codec.spec.hop_length
-        assert sound.shape == (3, hop * max(len(codes) for codes in expected))
+        assert sound.shape == (3, hop * (max(len(codes) for codes in expected) - 4))
         for row, codes, (*_, seed) in zip(sound, expected, NOTES, strict=True):
-            np.testing.assert_allclose(row[: hop * len(codes)], codec.decode(codes, seed), atol=1e-4)
-            assert not row[hop * len(codes) :].any()
+            n_heard = hop * (len(codes) - 4)
+            np.testing.assert_allclose(row[:n_heard], codec.decode(codes, seed), atol=1e-4)
+            assert not row[n_heard:].any()
 
     def test_a_stream_answers_chunk_by_chunk_and_survives_a_bad_request(
         self, heard: dict[str, Any], expected: Any, tiny_bundle: Path

@@ -144,14 +144,14 @@ def test_a_live_note_keeps_to_real_time(tiny_bundle: Path, monkeypatch: pytest.M
     monkeypatch.setattr(FrameClock, "tick", property(lambda clock: ticks[0]))
 
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
-        lead, n_flushing = 10, 3  # frames ahead of real time; steps until a frame's last codebook is written
-        await keyboard.on(1, lead=lead / 50)
+        lead, header = 9, 4  # frames ahead of real time; frames that are not heard
+        await keyboard.on(1, lead=lead / 37.5)
         for tick in (0, 25, 26):
             ticks[0] = tick
-            await keyboard.until(lambda n=lead + tick: keyboard.n_frames(1) == n)  # type: ignore[misc]
+            await keyboard.until(lambda n=header + lead + tick: keyboard.n_frames(1) == n)  # type: ignore[misc]
         await keyboard.off(1)
         await keyboard.close()
-        assert round(keyboard.last(1).held_seconds * 50) == lead + 26 + n_flushing
+        assert round(keyboard.last(1).held_seconds * 37.5) == lead + 26
 
     played(tiny_bundle, test)
 
@@ -301,7 +301,7 @@ def test_a_played_note_can_be_decoded_at_the_server(tiny_bundle: Path) -> None:
         await keyboard.until(lambda: len(keyboard.replies[1]) > 5)
         await keyboard.close()
         held = keyboard.last(1).held_seconds
-        codes = np.frombuffer(await generate(stub, note(1, seconds=held)), "<u2").reshape(-1, 4)
+        codes = np.frombuffer(await generate(stub, note(1, seconds=held)), "<u2").reshape(-1, 3)
         heard = np.frombuffer(keyboard.audio(1), "<f4")
         codec = CodecDecoder(Bundle.open(tiny_bundle))
         np.testing.assert_allclose(heard, codec.decode(codes, seed=1), atol=1e-4)
@@ -339,7 +339,7 @@ def test_a_bend_is_heard_with_the_next_frames(tiny_bundle: Path) -> None:
         for note_id, cents in ((1, 500.0), (4, -200.0)):
             held = keyboard.last(note_id).held_seconds
             data = await generate(stub, note(note_id, seconds=held))
-            codes = np.frombuffer(data, "<u2").reshape(-1, 4)
+            codes = np.frombuffer(data, "<u2").reshape(-1, 3)
             heard = np.frombuffer(keyboard.audio(note_id), "<f4")
             bent = [
                 n_plain
@@ -349,7 +349,7 @@ def test_a_bend_is_heard_with_the_next_frames(tiny_bundle: Path) -> None:
             if note_id == 1:
                 assert len(bent) == 1 and bent[0] * hop >= len(keyboard.replies[1][0].audio) // 4
             else:
-                assert bent == [0]
+                assert 0 in bent
 
     def bent_from(codec: CodecDecoder, codes: Any, seed: int, n_plain: int, cents: float) -> Any:
         stream = codec.stream(seed)

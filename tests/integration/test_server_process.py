@@ -76,7 +76,7 @@ def test_a_signal_lets_accepted_notes_finish(start_server: StartServer, number: 
     with grpc.insecure_channel(server.address) as channel:
         calls = accepted_calls(pb_grpc.SynthesizerStub(channel), 12)
         server.signal(number)
-        assert [n_frames(call) for call in calls] == [120] * 12
+        assert [n_frames(call) for call in calls] == [94] * 12
     assert server.wait() == 0
     assert READY.fullmatch(server.ready_line + server.rest_of_output())
     assert "Traceback" not in server.log()
@@ -118,7 +118,7 @@ def test_a_closed_standard_input_is_otherwise_no_reason_to_end(start_server: Sta
     assert server.process.stdin is not None
     server.process.stdin.close()
     with grpc.insecure_channel(server.address) as channel:
-        assert n_frames(accepted_calls(pb_grpc.SynthesizerStub(channel), 1)[0]) == 120
+        assert n_frames(accepted_calls(pb_grpc.SynthesizerStub(channel), 1)[0]) == 94
 
 
 def test_a_token_is_asked_for(start_server: StartServer) -> None:

@@ -22,7 +22,8 @@ from timbrel_export import exporter
 from timbrel_export.parity import GraphDecoder
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.codec.timbrel_notes import TimbrelNotes
+from timbrel_training.codec import registry
+from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
 from timbrel_training.timbre.encoder import TimbreEncoder
 
@@ -40,7 +41,7 @@ class Tiny:
 
     bundle: Bundle
     model: NoteTransformer
-    codec: TimbrelNotes
+    codec: Codec
     timbre_encoder: TimbreEncoder
     notes: list[SampleNote]
     """Notes that it should write, more or less: made-up codes of different lengths."""
@@ -67,14 +68,14 @@ def recipe() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def tiny(recipe: ModuleType, audio_bundle: Path) -> Tiny:
+def tiny(recipe: ModuleType, tiny_bundle: Path) -> Tiny:
     torch.set_num_threads(1)
-    folder = audio_bundle
+    folder = tiny_bundle
     rng = np.random.default_rng(7)
     return Tiny(
         bundle=Bundle.open(folder),
         model=_filled(NoteTransformer(recipe.MODEL), folder / "model.safetensors"),
-        codec=_filled(recipe.make_codec(), folder / "codec.safetensors"),
+        codec=registry.codec_in_bundle(folder / "codec.safetensors"),
         timbre_encoder=_filled(recipe.make_timbre_encoder(), folder / "timbre.safetensors"),
         notes=[recipe.sample_note(rng, held) for held in (3, 11, 24)],
     )

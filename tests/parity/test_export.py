@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,6 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import CODEC_ENCODER
 from timbrel_bundle.weights import source_of
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
@@ -126,7 +124,7 @@ TAMPERED = {
     "the cache is too short": (
         edit_graph("decoder_step_portable.onnx", shorten_the_cache),
         InterfaceError,
-        r"self_k_0 tensor\(float\) \[\*, 2, 124, 8\], expected",
+        r"self_k_0 tensor\(float\) \[\*, 2, 95, 8\], expected",
     ),
     "attention is scaled wrongly": (
         edit_graph("decoder_step_portable.onnx", divide_scores_wrongly),
@@ -154,7 +152,7 @@ TAMPERED = {
         "logits differ",
     ),
     "a codec weight is off": (
-        edit_weights("codec.safetensors", "decoder.envelope.bias", 0.1),
+        edit_weights("codec.safetensors", "header.decoder.3.bias", 0.1),
         ParityError,
         "samples differ",
     ),
@@ -194,18 +192,6 @@ def test_what_agrees_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
-def test_a_codec_whose_encoder_is_no_graph_ships_without_it(
-    export: Export, tamper: Callable[[Alter], None], tiny: Any, tmp_path: Path
-) -> None:
-    tamper(lambda folder: (folder / CODEC_ENCODER).unlink())
-    codec = copy.deepcopy(tiny.codec)
-    codec.has_encoder_graph = False
-    export(codec=codec)
-    bundle = Bundle.open(tmp_path / "bundle")
-    bundle.require()
-    assert CODEC_ENCODER not in bundle and CODEC_ENCODER in tiny.bundle
-
-
 def test_an_older_bundle_is_replaced_and_nothing_else(
     export: Export, tamper: Callable[[Alter], None], tmp_path: Path
 ) -> None:
@@ -229,7 +215,7 @@ def test_parts_that_do_not_belong_together_are_refused(
         export(model=stranger)
     with pytest.raises(ExportError, match="head_dim is 12"):
         export(model=NoteTransformer(replace(tiny.model.config, head_dim=12)))
-    with pytest.raises(ExportError, match="hears audio at 44100 Hz, the codec's is at 16000 Hz"):
+    with pytest.raises(ExportError, match="hears audio at 44100 Hz, the codec's is at 48000 Hz"):
         export(timbre_encoder=TimbreEncoder(recipe.TIMBRE, 44_100))
     with pytest.raises(ExportError, match="no sample notes"):
         export(sample_notes=[])
@@ -249,7 +235,7 @@ def test_graphs_made_anew_carry_no_weights_and_no_paths(export: Export, tiny: An
                 stated.setdefault(location, set()).add(source_of(tensor.name))
     weights = load_file(folder / "model.safetensors")
     assert stated["model.safetensors"] == set(weights) == {name for name, _ in tiny.model.named_parameters()}
-    assert stated["codec.safetensors"] == set(load_file(folder / "codec.safetensors"))
+    assert stated["codec.safetensors"] < set(load_file(folder / "codec.safetensors"))
     assert stated["timbre.safetensors"] == set(load_file(folder / "timbre.safetensors"))
     assert all(weight.dtype == np.float16 for weight in weights.values())
     with safe_open(folder / "model.safetensors", framework="numpy") as file:

@@ -33,7 +33,7 @@ def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
         runs / "codec",
         "codec",
         tiny.codec,
-        {"id": "timbrel-notes", "config": dataclasses.asdict(recipe.CODEC)},
+        {"id": tiny.codec.id, "config": dataclasses.asdict(recipe.CODEC)},
     )
     _write_tokens(runs / "tokens.bin", tiny, recipe)
     encoder = {"encoder": dataclasses.asdict(recipe.TIMBRE), "sample_rate": recipe.CODEC.sample_rate}
@@ -59,11 +59,11 @@ def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
 def _write_tokens(path: Path, tiny: Any, recipe: ModuleType) -> None:
     codec = recipe.CODEC
     header = TokenHeader(
-        "timbrel-notes",
+        "timbrel-notes-2",
         codec_hash(path.parent / "codec"),
         codec.sample_rate,
         codec.hop_length,
-        codec.n_codebooks,
+        recipe.MODEL.n_codebooks,
         codec.codebook_size,
     )
     with TokenStoreWriter(path, header) as writer:
@@ -132,7 +132,7 @@ def test_a_codec_that_did_not_make_the_tokens_is_refused(
     runs: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights = dict(tiny.codec.state_dict())
-    weights["encoder.outlet.bias"] = weights["encoder.outlet.bias"] + 1.0
+    weights["header.mean"] = weights["header.mean"] + 1.0
     save_file(weights, runs / "codec" / "codec.safetensors")
     assert export(runs, tmp_path / "mine") == 2
     assert "made by another codec" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS
+from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
 from timbrel_export import codec_graphs, exporter
 from timbrel_export.step_operators import ATTENTION_INPUTS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -26,7 +26,7 @@ def graphs_of_the_codec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes them from the tiny bundle: to make them takes as long as all else, and test_export.py does it."""
 
     def take_codec(codec: object, folder: Path) -> pb.CodecSpec:
-        for name in (CODEC_ENCODER, CODEC_DECODER, CODEC_WEIGHTS):
+        for name in (CODEC_DECODER, CODEC_WEIGHTS):
             shutil.copy(tiny.bundle.path / name, folder)
         spec: pb.CodecSpec = tiny.bundle.manifest.codec
         return spec

@@ -3,13 +3,12 @@
 timbrel train notes --source soundfont:FILE.sf2 --out runs/notes
 timbrel train codec --notes runs/notes --out runs/codec
 timbrel train tokens --notes runs/notes --codec runs/codec --out runs/tokens.bin
-timbrel train refine --codec runs/codec --notes runs/notes --tokens runs/tokens.bin --out runs/refined
 timbrel train timbre --tokens runs/tokens.bin --notes runs/notes --out runs/timbre
 timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --out runs/model
-timbrel export --model runs/model --timbre runs/timbre --codec runs/refined \\
+timbrel export --model runs/model --timbre runs/timbre --codec runs/codec \\
     --tokens runs/tokens.bin --out runs/b
 timbrel train hearing --bundle runs/b --notes runs/notes --timbre runs/timbre --out runs/hearing
-timbrel export --model runs/model --timbre runs/hearing --codec runs/refined \\
+timbrel export --model runs/model --timbre runs/hearing --codec runs/codec \\
     --tokens runs/tokens.bin --out runs/b
 timbrel train evaluate --bundle runs/b --notes runs/notes --out runs/evaluation
 timbrel train card --bundle runs/b --evaluation runs/evaluation
@@ -37,7 +36,7 @@ FROM_BUNDLE = "--from-bundle"
 class TrainCommand:
     """The `train` entry of `timbrel.commands`."""
 
-    help = "train on notes of your own: notes, codec, tokens, refine, timbre, model, hearing, evaluate"
+    help = "train on notes of your own: notes, codec, tokens, timbre, model, hearing, evaluate"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds a subparser per stage."""

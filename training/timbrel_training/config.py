@@ -25,13 +25,8 @@ from timbrel_training.timbre.model import TimbreTrainingConfig
 
 NAMED = ("tiny", "cpu", "gpu")
 """Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200."""
-PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 3}
+PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 10}
 """The model's codebooks until the token store is known: those of the timbrel-notes codec."""
-
-
-@dataclass(frozen=True)
-class NoRefining:
-    """The section `refine` of a codec that has no such stage: it may hold nothing."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +37,6 @@ class Config:
     """The notes to train on."""
     codec: Any = field(default_factory=registry.DEFAULT.config)
     """The codec and its training: the config class of its design, which `codec.id` names in a TOML file."""
-    refine: Any = field(default_factory=registry.DEFAULT.refine_config or NoRefining)
-    """The codec's decoder, trained on once its codes are fixed: likewise."""
     timbre: TimbreTrainingConfig = field(default_factory=TimbreTrainingConfig)
     """Stage 1: the timbre map."""
     model: ModelConfig = field(default_factory=lambda: ModelConfig(**PLACEHOLDERS))
@@ -78,7 +71,7 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
     for assignment in sorted(overrides, key=lambda each: not each.startswith("codec.id=")):
         override(table, assignment)
         if (chosen := table.get("codec", {}).get("id", own)) != own:  # the file's fields are another design's
-            own, table["codec"], table["refine"] = chosen, {"id": chosen}, {}
+            own, table["codec"] = chosen, {"id": chosen}
     try:
         return build(Config, table, types=_codec_sections(table))
     except ConfigError:
@@ -88,10 +81,8 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
 
 
 def _codec_sections(table: dict[str, Any]) -> dict[str, type[Any]]:
-    """Returns the classes of the sections that the codec's design decides, and takes `codec.id` out."""
-    for section in ("codec", "refine"):
-        table.setdefault(section, {})
-    codec = table["codec"]
+    """Returns the class of the section that the codec's design decides, and takes `codec.id` out."""
+    codec = table.setdefault("codec", {})
     id = codec.pop("id", registry.DEFAULT.id) if isinstance(codec, dict) else registry.DEFAULT.id
     design = registry.design_named(id)
-    return {"codec": design.config, "refine": design.refine_config or NoRefining}
+    return {"codec": design.config}

@@ -18,7 +18,6 @@ from timbrel_training.codec import registry
 from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codec_hash
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import NAMED, Config, load_config
-from timbrel_training.errors import ConfigError
 from timbrel_training.loop import pick_device
 from timbrel_training.note_training.train import train_notes
 from timbrel_training.notes.dataset import NoteDataset
@@ -88,33 +87,6 @@ class TokensStage:
         size = args.out.stat().st_size / 1e6
         print(f"{args.out}: {len(store)} notes, {hours:.2f} hours, {size:.1f} MB")
         return 0
-
-
-class RefineStage:
-    """`timbrel train refine`: the finished codec's decoder learns on the codes themselves."""
-
-    help = "improve a finished codec's sound without changing its codes"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = (
-            "timbrel train refine --codec runs/codec --notes runs/notes --tokens runs/tokens.bin"
-            " --out runs/refined"
-        )
-        add_config_arguments(parser)
-        add_device_argument(parser)
-        add_folder(parser, "codec", "the finished codec; it is left as it is")
-        add_folder(parser, "notes", "the library of notes")
-        add_folder(parser, "tokens", "the same notes as the codec's codes")
-        add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
-
-    def run(self, args: argparse.Namespace) -> int:
-        whole = config_of(args)
-        design = registry.design_of(whole.codec)
-        if design.refine is None:
-            raise ConfigError(f"codec.id: {design.id!r} is a codec that cannot be refined")
-        config = dataclasses.replace(whole.refine, device=args.device)
-        notes, tokens = NoteDataset(args.notes), TokenStore(args.tokens)
-        return _print_codec(args.out, design.refine(config, args.codec, notes, tokens, args.out))
 
 
 class TimbreStage:
@@ -190,7 +162,6 @@ STAGES: Mapping[str, Any] = {
     "notes": NotesStage(),
     "codec": CodecStage(),
     "tokens": TokensStage(),
-    "refine": RefineStage(),
     "timbre": TimbreStage(),
     "model": ModelStage(),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,12 +11,12 @@ from numpy.typing import NDArray
 
 from timbrel_bundle.audio import resample
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecEncoder
-from timbrel_bundle.layout import CODEC_ENCODER, CODEC_WEIGHTS, MANIFEST
+from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST
 from timbrel_bundle.manifest import codebook_delay
 from timbrel_export.errors import ExportError
 from timbrel_training.codec import registry
 from timbrel_training.codec.interface import encode_note
+from timbrel_training.errors import CheckpointError
 from timbrel_training.timbre.map import MapPoint, TimbreMap
 from timbrel_training.tokens.store import TokenHeader
 
@@ -42,8 +41,21 @@ def bundle_path(name: str) -> Path:
     raise ExportError("no bundle ships with this installation: name one with --from-bundle DIR")
 
 
-class NoteCoder(Protocol):
-    """Turns a note's audio into codes."""
+class NoteCoder:
+    """Turns a note's audio into codes, as a bundle's codec does: in PyTorch, of the bundle's weights."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        """Makes the codec again.
+
+        Raises:
+            BundleError: the weights are missing or damaged.
+            CheckpointError: no codec that is known here can be made of them.
+        """
+        try:
+            self._codec = registry.codec_in_bundle(bundle.file(CODEC_WEIGHTS))
+        except CheckpointError as error:
+            revision = bundle.manifest.git_revision or "of that day"
+            raise CheckpointError(f"{error}; the timbrel that exported it can: revision {revision}") from None
 
     def encode(
         self,
@@ -53,47 +65,6 @@ class NoteCoder(Protocol):
         held_seconds: float | None = None,
     ) -> NDArray[np.uint16]:
         """Returns codes [T, K] of audio [S]; pitch (MIDI note number) and hold are hints."""
-
-
-def codec_of(bundle: Bundle) -> NoteCoder:
-    """Returns what codes notes as the bundle's codec does: its encoder's graph, or PyTorch where it has none.
-
-    Raises:
-        BundleError: the graph or the weights are missing or damaged.
-        CheckpointError: no codec can be built from the weights.
-    """
-    return _GraphCoder(bundle) if CODEC_ENCODER in bundle else _TorchCoder(bundle)
-
-
-class _GraphCoder:
-    """The graph, on one thread; it needs no hold."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self._encoder = CodecEncoder(bundle, n_threads=1)
-
-    def encode(
-        self,
-        audio: NDArray[np.float32],
-        sample_rate: int,
-        pitch: float | None = None,
-        held_seconds: float | None = None,
-    ) -> NDArray[np.uint16]:
-        return self._encoder.encode(audio, sample_rate, pitch)
-
-
-class _TorchCoder:
-    """The PyTorch codec of the bundle's weights."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self._codec = registry.codec_in_bundle(bundle.file(CODEC_WEIGHTS))
-
-    def encode(
-        self,
-        audio: NDArray[np.float32],
-        sample_rate: int,
-        pitch: float | None = None,
-        held_seconds: float | None = None,
-    ) -> NDArray[np.uint16]:
         samples = torch.from_numpy(resample(audio, sample_rate, self._codec.sample_rate))
         return encode_note(self._codec, samples, pitch, held_seconds).numpy().astype(np.uint16)
 

@@ -25,9 +25,6 @@ class LocateRequest:
     sample_rate: int
     """Hz."""
 
-    pitch: float | None
-    """MIDI note number, fractions allowed; None where it is not known."""
-
 
 class Locator:
     """Runs the timbre encoder on a thread of its own, off the event loop. For one event loop.
@@ -74,4 +71,4 @@ class Locator:
         """Locates one, on the thread."""
         if self._encoder is None:
             self._encoder = TimbreEncoder(self._bundle, n_threads=1)
-        return self._encoder.locate(request.audio, request.sample_rate, request.pitch)
+        return self._encoder.locate(request.audio, request.sample_rate)

@@ -125,7 +125,7 @@ def locate_request_from_pb(message: pb.LocateRequest) -> LocateRequest:
     if violations:
         raise InvalidRequestError(violations)
     audio = np.frombuffer(message.audio, SAMPLE).astype(np.float32, copy=False)
-    return LocateRequest(audio, message.sample_rate, pitch)
+    return LocateRequest(audio, message.sample_rate)
 
 
 def location_to_pb(timbre: tuple[float, float], timbre_map: pb.TimbreMap) -> pb.LocateResponse:

@@ -98,29 +98,6 @@ def _save_decoder(path: Path) -> None:
     )
 
 
-def _save_encoder(path: Path) -> None:
-    """Codebook 0: ten times a frame's highest sample; codebook 1: the pitch. Wants whole frames."""
-    node = helper.make_node
-    nodes = [
-        node("Reshape", ["audio", "frames"], ["framed"]),
-        node("ReduceMax", ["framed", "axis_2"], ["peak"], keepdims=1),
-        node("Mul", ["peak", "ten"], ["loud"]),
-        node("Mul", ["peak", "none"], ["zeros"]),
-        node("Add", ["zeros", "pitch"], ["pitched"]),
-        node("Concat", ["loud", "pitched"], ["both"], axis=2),
-        node("Round", ["both"], ["rounded"]),
-        node("Cast", ["rounded"], ["codes"], to=INT64),
-    ]
-    initializers = [
-        _constant("frames", [1, -1, HOP], np.int64),
-        _constant("axis_2", [2], np.int64),
-        _constant("ten", 10.0, np.float32),
-        _constant("none", 0.0, np.float32),
-    ]
-    inputs = [("audio", FLOAT, [1, "S"]), ("pitch", FLOAT, [1])]
-    _save_graph(path, nodes, inputs, [("codes", INT64, [1, "T", N_CODEBOOKS])], initializers)
-
-
 @dataclass(frozen=True)
 class BundleFolder:
     """A bundle on disk, to be damaged."""
@@ -156,14 +133,13 @@ def folder(tmp_path: Path) -> BundleFolder:
     path.mkdir()
     head = (np.random.default_rng(0).normal(size=(N_CODEBOOKS, HOP)) / 20).astype(np.float16)
     _save_decoder(path / layout.CODEC_DECODER)
-    _save_encoder(path / layout.CODEC_ENCODER)
     save_file({"head.weight": head}, path / layout.CODEC_WEIGHTS)
     points = [
         pb.TimbrePoint(instrument=name, family="Family", x=x / 4, y=0.1, pitch_min=36, pitch_max=94)
         for x, name in enumerate(("Violin", "Viola", "Church Organ", "Marimba"))
     ]
     save_timbre_map(pb.TimbreMap(points=points), path / layout.TIMBRE_MAP)
-    names = (layout.CODEC_DECODER, layout.CODEC_ENCODER, layout.CODEC_WEIGHTS, layout.TIMBRE_MAP)
+    names = (layout.CODEC_DECODER, layout.CODEC_WEIGHTS, layout.TIMBRE_MAP)
     made = BundleFolder(path, _describe([describe_file(path / name) for name in names]), head)
     made.save()
     return made
@@ -176,7 +152,7 @@ def _describe(files: list[pb.BundleFile]) -> pb.Manifest:
         bundle_hash=bundle_hash(files),
         files=files,
         codec=pb.CodecSpec(
-            id="timbrel-notes",
+            id="small",
             sample_rate=SAMPLE_RATE,
             hop_length=HOP,
             n_codebooks=N_CODEBOOKS,

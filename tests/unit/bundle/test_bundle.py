@@ -104,7 +104,6 @@ EVIL_FILE = {"name": "../evil", "sha256": "", "size": "1"}
         (_truncate(layout.CODEC_WEIGHTS), layout.CODEC_WEIGHTS, "cut short"),
         (_truncate(layout.CODEC_DECODER), layout.CODEC_DECODER, "cut short"),
         (_flip_last_byte(layout.CODEC_WEIGHTS), layout.CODEC_WEIGHTS, "was altered"),
-        (_flip_last_byte(layout.CODEC_ENCODER), layout.CODEC_ENCODER, "was altered"),
         (_write(layout.TIMBRE_MAP, b"x" * 100_000), layout.TIMBRE_MAP, "too long"),
     ],
 )
@@ -146,7 +145,6 @@ def test_a_path_that_is_no_bundle(tmp_path: Path) -> None:
 
 
 def test_a_cache_folder_opens_and_misses_a_file_only_once_asked(folder: Any) -> None:
-    (folder.path / layout.CODEC_ENCODER).unlink()
     (folder.path / layout.TIMBRE_MAP).unlink()
     bundle = folder.open()
     CodecDecoder(bundle, n_threads=1)
@@ -155,7 +153,7 @@ def test_a_cache_folder_opens_and_misses_a_file_only_once_asked(folder: Any) -> 
     assert_names(error, layout.TIMBRE_MAP, "the file is missing")
     with pytest.raises(BundleError) as error:
         bundle.require()
-    assert_names(error, layout.CODEC_ENCODER, "the file is missing")
+    assert_names(error, layout.TIMBRE_MAP, "the file is missing")
 
 
 def test_a_file_that_comes_after_opening_is_checked_when_asked_for(folder: Any) -> None:

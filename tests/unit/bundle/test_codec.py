@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecChunk, CodecDecoder, CodecEncoder, decode_together, frame_cents
-from timbrel_bundle.errors import AudioError, BundleError
+from timbrel_bundle.codec import CodecChunk, CodecDecoder, decode_together, frame_cents
+from timbrel_bundle.errors import BundleError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 HOP = 4
@@ -109,39 +109,6 @@ def test_codes_that_cannot_be_are_refused(decoder: CodecDecoder, bad: Any, messa
         decoder.decode(bad)
 
 
-@pytest.mark.parametrize(("pitch", "expected"), [(9.0, 9), (9.4, 9), (None, 0)])
-def test_encoding(folder: Any, pitch: float | None, expected: int) -> None:
-    audio = np.repeat(np.array([0.1, 0.5, 0.3], np.float32), HOP)
-    codes = CodecEncoder(folder.open(), n_threads=1).encode(audio, 8000, pitch)
-    assert codes.dtype == np.uint16
-    assert codes.tolist() == [[1, expected], [5, expected], [3, expected]]
-
-
-def test_audio_at_another_rate_is_resampled_before_encoding(folder: Any) -> None:
-    codes = CodecEncoder(folder.open(), n_threads=1).encode(np.full(1600, 0.5, np.float32), 16000, None)
-    assert codes.shape == (800 // HOP, 2)
-
-
-@pytest.mark.parametrize(
-    ("audio", "rate", "message"),
-    [
-        (np.zeros(0, np.float32), 8000, "the audio is empty"),
-        (np.zeros((8, 2), np.float32), 8000, "mono audio"),
-        (np.full(8, np.nan, np.float32), 8000, "not numbers"),
-        (np.zeros(8, np.float32), 0, "a sample rate of 0 Hz"),
-    ],
-)
-def test_audio_that_cannot_be_encoded(folder: Any, audio: Any, rate: int, message: str) -> None:
-    with pytest.raises(AudioError, match=message):
-        CodecEncoder(folder.open(), n_threads=1).encode(audio, rate, None)
-
-
-@pytest.mark.parametrize("pitch", [float("nan"), -1.0, 128.0])
-def test_a_pitch_hint_that_cannot_be(folder: Any, pitch: float) -> None:
-    with pytest.raises(ValueError, match="is not a MIDI note number"):
-        CodecEncoder(folder.open(), n_threads=1).encode(np.zeros(8, np.float32), 8000, pitch)
-
-
 def test_a_bundle_without_these_inputs_is_read_and_asks_for_none(decoder: CodecDecoder, codes: Any) -> None:
     """Its notes sound alike whatever the seed."""
     np.testing.assert_array_equal(decoder.decode(codes, seed=7), decoder.decode(codes))
@@ -185,8 +152,9 @@ def player(tiny_bundle: Path) -> CodecDecoder:
     return CodecDecoder(Bundle.open(tiny_bundle), n_threads=1)
 
 
-STEADY = np.tile(np.array([24, 9, 20, 33], np.uint16), (60, 1))
-"""A note at MIDI 60 that stands still."""
+STEADY = np.tile(np.array([(60 - 24) * 12, 0, 1023], np.uint16), (60, 1))
+STEADY[:4, 2] = 527, 3, 2 * (110 - 24), 0
+"""A note at MIDI 60, of -14 dB, that stands still."""
 
 
 def fundamental(audio: Any, rate: int, near: float) -> float:

@@ -39,7 +39,7 @@ def make_manifest(files: dict[str, bytes]) -> pb.Manifest:
         name="scripted",
         bundle_hash=bundle_hash(described),
         codec=pb.CodecSpec(
-            id="timbrel-notes",
+            id="timbrel-notes-2",
             sample_rate=8000,
             hop_length=100,
             n_codebooks=N_CODEBOOKS,
@@ -95,7 +95,9 @@ class ScriptedServer(pb_grpc.SynthesizerServicer):
             self.fault(context)
         codes = np.arange(7 * N_CODEBOOKS, dtype=np.uint16).reshape(7, N_CODEBOOKS) % CODEBOOK_SIZE
         seed = request.seed if request.HasField("seed") else 77
-        header = pb.GenerateHeader(seed=seed, bundle_hash=self.manifest.bundle_hash, codec_id="timbrel-notes")
+        header = pb.GenerateHeader(
+            seed=seed, bundle_hash=self.manifest.bundle_hash, codec_id="timbrel-notes-2"
+        )
         yield pb.GenerateResponse(header=header)
         yield pb.GenerateResponse(codes=codes_message(codes[:4]))
         yield pb.GenerateResponse(codes=codes_message(codes[4:]), finish_reason=pb.FINISH_REASON_EOS)

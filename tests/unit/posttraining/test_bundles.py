@@ -1,4 +1,4 @@
-"""A bundle's codec codes notes, whether its encoder is a graph or not."""
+"""A bundle's codec codes notes: made again of its weights, or refused in one line."""
 
 from __future__ import annotations
 
@@ -6,60 +6,38 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from bundle_variants import without_codec_encoder
-from data.make_tiny_bundle import make_codec
-from safetensors.torch import load_file
+from data.make_tiny_bundle import sample_note
+from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecDecoder, CodecEncoder
-from timbrel_posttraining.bundles import codec_of
-from timbrel_training.codec import registry
-from timbrel_training.codec.timbrel_notes import TimbrelNotes
+from timbrel_bundle.codec import CodecDecoder
+from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST
+from timbrel_bundle.manifest import load_manifest, save_manifest
+from timbrel_posttraining.bundles import NoteCoder
+from timbrel_training.errors import CheckpointError
 
-RATE = 16_000
-
-
-class HeldNotes(TimbrelNotes):
-    """Says in its last codebook for how many tenths of a second it was told that the key was held."""
-
-    def encode(
-        self,
-        audio: torch.Tensor,
-        pitch: torch.Tensor | None = None,
-        held_seconds: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        codes = super().encode(audio, pitch)
-        if held_seconds is not None:
-            codes[:, :, -1] = (10 * held_seconds).long()[:, None]
-        return codes
+RATE = 48_000
 
 
-@pytest.fixture
-def note(tiny_bundle: Path) -> np.ndarray:
-    """A steady sound."""
-    frame = np.array([24, 34, 39, 8], np.uint16)
-    return CodecDecoder(Bundle.open(tiny_bundle), n_threads=1).decode(np.tile(frame, (40, 1)))
-
-
-def test_the_graph_codes_where_there_is_one(tiny_bundle: Path, note: np.ndarray) -> None:
+def test_what_a_bundle_plays_is_coded_as_it_was(tiny_bundle: Path) -> None:
     bundle = Bundle.open(tiny_bundle)
-    codes = codec_of(bundle).encode(note, RATE, 60.0, 1.0)
-    assert np.array_equal(codes, CodecEncoder(bundle, n_threads=1).encode(note, RATE, 60.0))
+    note = sample_note(np.random.default_rng(1), 44)
+    audio = CodecDecoder(bundle, n_threads=1).decode(note.codes)
+    coder = NoteCoder(bundle)
+    codes = coder.encode(audio, RATE, float(note.pitch), 40 / 37.5)
+    assert codes.dtype == np.uint16 and codes.shape == note.codes.shape
+    assert np.abs(codes[:, 0].astype(int) - note.codes[:, 0]).max() <= 1  # twelfths of a semitone
+    assert np.array_equal(codes[:, 1] // 4 > 0, note.codes[:, 1] // 4 > 0)  # the key goes up in this frame
+    assert abs(int(codes[2, 2]) - int(note.codes[2, 2])) <= 6  # its loudness, half dB
+    again = coder.encode(np.repeat(audio, 2), 2 * RATE, float(note.pitch), 40 / 37.5)
+    assert np.abs(again[:, 0].astype(int) - codes[:, 0]).max() <= 1
 
 
-def test_pytorch_codes_where_there_is_none(
-    tiny_bundle: Path, note: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read(path: Path) -> TimbrelNotes:
-        codec = HeldNotes(make_codec().config)
-        weights = {name: tensor.float() for name, tensor in load_file(path).items()}
-        codec.load_state_dict(weights, strict=False)
-        return codec.eval()
-
-    monkeypatch.setattr(registry, "codec_in_bundle", read)
-    coder = codec_of(Bundle.open(without_codec_encoder(tiny_bundle, tmp_path / "bundle")))
-    codes = coder.encode(note, RATE, 60.0)
-    expected = codec_of(Bundle.open(tiny_bundle)).encode(note, RATE, 60.0)
-    assert codes.dtype == np.uint16 and np.mean(codes == expected) > 0.95
-    assert (coder.encode(np.repeat(note, 2), 2 * RATE, 60.0, 0.7)[:, -1] == 7).all()
+def test_a_codec_that_is_not_known_here_names_who_reads_it(tiny_bundle: Path, tmp_path: Path) -> None:
+    """Bundles of the first codec hold its weights and no config."""
+    manifest = load_manifest(tiny_bundle / MANIFEST)
+    manifest.git_revision = "45c80a37"
+    save_manifest(manifest, tmp_path / MANIFEST)
+    save_file(load_file(tiny_bundle / CODEC_WEIGHTS), tmp_path / CODEC_WEIGHTS)
+    with pytest.raises(CheckpointError, match=r"codec that this timbrel can make again.* revision 45c80a37"):
+        NoteCoder(Bundle.open(tmp_path, verify=False))

@@ -16,13 +16,13 @@ from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.served_bundles.locator import LocateRequest, Locator
 
-RATE = 16_000
+RATE = 48_000
 PATIENCE_SECONDS = 60.0
 
 
 def tone(hertz: float, seconds: float = 0.5) -> LocateRequest:
     t = np.arange(int(seconds * RATE)) / RATE
-    return LocateRequest(np.sin(2 * np.pi * hertz * t).astype(np.float32), RATE, None)
+    return LocateRequest(np.sin(2 * np.pi * hertz * t).astype(np.float32), RATE)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_the_loop_goes_on_meanwhile(locator: Locator) -> None:
 
 def test_a_fault_is_the_request_s_and_harms_nobody_else(locator: Locator) -> None:
     async def test() -> None:
-        silent = LocateRequest(np.zeros(RATE, np.float32), RATE, None)
+        silent = LocateRequest(np.zeros(RATE, np.float32), RATE)
         faulty, well = await asyncio.gather(
             locator.locate(silent), locator.locate(tone(220.0)), return_exceptions=True
         )

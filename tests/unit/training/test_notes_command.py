@@ -26,7 +26,7 @@ def test_synthetic_notes_become_a_library(tmp_path: Path, capsys: pytest.Capture
     out = tmp_path / "notes"
     assert run("--config", "tiny", "--source", "synthetic", "--out", str(out), "--jobs", "1") == 0
     library = NoteDataset(out)
-    assert library.sample_rate == 24_000 and library.licences == {"synthetic": "CC0-1.0"}
+    assert library.sample_rate == 48_000 and library.licences == {"synthetic": "CC0-1.0"}
     printed = capsys.readouterr().out
     assert f"{len(library)} notes of 4 instruments" in printed and "dropped: " in printed
 
@@ -40,7 +40,7 @@ def test_a_folder_of_recordings_becomes_a_library(tmp_path: Path) -> None:
     assert run("--source", f"folder:{tmp_path / 'Kora'}", *arguments) == 0
     library = NoteDataset(tmp_path / "out")
     assert library.instruments == ["Kora"] and list(library.pitch) == [60, 61]
-    assert library.sample_rate == 24_000 and library.licences == {"folder": "CC-BY-4.0"}
+    assert library.sample_rate == 48_000 and library.licences == {"folder": "CC-BY-4.0"}
 
 
 @pytest.mark.parametrize(

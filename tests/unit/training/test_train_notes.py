@@ -31,7 +31,9 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def config(table: TokenTable) -> Config:
     tiny = load_config("tiny")
-    model = dataclasses.replace(tiny.model, codebook_size=table.codebook_size, n_codebooks=table.n_codebooks)
+    model = dataclasses.replace(
+        tiny.model, codebook_size=table.codebook_size, n_codebooks=table.n_codebooks, digit_base=0
+    )
     return dataclasses.replace(tiny, model=model)
 
 
@@ -145,7 +147,7 @@ def test_corruption_leaves_targets_and_special_tokens_alone(config: Config, tabl
 
 def test_codes_that_repeat_are_asked_for_now_and_then(config: Config, table: TokenTable) -> None:
     leading = dataclasses.replace(table, lead_frames=4)
-    every, few = make_trainer(config, leading), make_trainer(config, leading, repeat_share=0.2)
+    every, few = (make_trainer(config, leading, repeat_share=share) for share in (1.0, 0.2))
     all_targets, targets = every.batch(3).tokens.targets, few.batch(3).tokens.targets
     assert torch.equal(all_targets[:, :4], targets[:, :4])
     assert torch.equal(all_targets[:, :, :2], targets[:, :, :2])

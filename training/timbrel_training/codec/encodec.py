@@ -18,8 +18,8 @@ from urllib.error import URLError
 import torch
 from torch import Tensor
 
-from timbrel_training.checkpoint import load_weights, save_weights
-from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, CodecDesign, describe_folder
+from timbrel_training.checkpoint import save_weights
+from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, CodecDesign
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.settings import check_at_least
@@ -218,15 +218,6 @@ def save_pretrained(config: EncodecConfig, notes: NoteDataset, out_dir: Path) ->
     return codec
 
 
-def load_codec(folder: Path) -> EncodecCodec:
-    """Returns the codec that `save_pretrained` left in `folder`.
-
-    Raises:
-        CheckpointError: none there, or damaged.
-    """
-    codec = EncodecCodec(**describe_folder(folder, DESIGN.id)["config"])
-    load_weights(folder, WEIGHTS_NAME, codec)
-    return codec
-
-
-DESIGN = CodecDesign("encodec_24khz", EncodecConfig, save_pretrained, load_codec)
+DESIGN = CodecDesign(
+    "encodec_24khz", EncodecConfig, save_pretrained, lambda sizes: EncodecCodec(sizes["n_codebooks"])
+)

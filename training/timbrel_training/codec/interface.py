@@ -16,10 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import load_description
 from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.notes.dataset import NoteDataset
-from timbrel_training.tokens.store import TokenStore
 
 WEIGHTS_NAME = "codec"
 """Name of the weights, and of their description, in a codec's folder."""
@@ -89,8 +87,6 @@ class Codec(nn.Module):
     """Samples by which a stream's audio lags behind its codes."""
     lead_frames: int = 0
     """Frames at a note's start that hold no sound."""
-    has_encoder_graph: bool = True
-    """Whether `encode` can become a graph, for bundles to hold: whoever only plays a bundle needs none."""
     bends: bool = False
     """Whether the cents of an `Expression` do something."""
 
@@ -198,7 +194,7 @@ class Codec(nn.Module):
 
 @dataclass(frozen=True)
 class CodecDesign:
-    """A kind of codec: how one is made from notes, made to sound better, and read from its folder."""
+    """A kind of codec: how one is made from notes, and made again from its folder or a bundle."""
 
     id: str
     """Its name in the description of a codec's folder, and in a config as `codec.id`."""
@@ -207,15 +203,8 @@ class CodecDesign:
     train: Callable[[Any, NoteDataset, Path], Codec | None]
     """Makes a codec, or goes on making it: of its config, the notes and the folder to leave it in. Gives None
     where the sitting ended before the last step."""
-    load: Callable[[Path], Codec]
-    """Reads a finished codec from its folder, ready to use."""
-    build: Callable[[dict[str, Any]], Codec] | None = None
-    """Makes one without its weights, of its `config` as plain data: so it is read back from a bundle."""
-    refine_config: type[Any] | None = None
-    """The dataclass of a config's section `refine`, likewise; None where codecs are finished by `train`."""
-    refine: Callable[[Any, Path, NoteDataset, TokenStore, Path], Codec | None] | None = None
-    """Trains the decoder on while the codes stay: of its config, the finished codec's folder, the notes, the
-    same notes as codes, and the folder for the refined codec. Gives None likewise."""
+    build: Callable[[dict[str, Any]], Codec]
+    """Makes one without its weights, of its `config` as plain data."""
 
 
 @torch.no_grad()
@@ -230,25 +219,12 @@ def encode_note(
     return codec.encode(audio[None], *hints)[0]
 
 
-def describe_folder(folder: Path, design: str) -> dict[str, Any]:
-    """Returns the description of the codec in `folder`, which has to be of this design.
-
-    Raises:
-        CheckpointError: nothing finished there, damaged, or of another design.
-    """
-    description = load_description(folder, WEIGHTS_NAME)
-    if description.get("id") != design:
-        raise CheckpointError(f"{folder}: holds codec {description.get('id')!r}, expected {design!r}")
-    return description
-
-
 def codec_hash(folder: Path) -> str:
     """Returns the finished codec's weights' SHA-256, in hex: codes of another training are other codes.
 
-    Of a codec whose decoder was refined, that of the weights it was refined from: its codes are the same.
+    Raises:
+        CheckpointError: none is finished there.
     """
-    if origin := load_description(folder, WEIGHTS_NAME).get("codes_hash"):
-        return str(origin)
     path = folder / f"{WEIGHTS_NAME}.safetensors"
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()

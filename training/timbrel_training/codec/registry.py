@@ -9,14 +9,15 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from timbrel_training.checkpoint import load_description
+from timbrel_training.checkpoint import load_description, load_weights
 from timbrel_training.codec import encodec, timbrel_notes
 from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, CodecDesign
 from timbrel_training.errors import CheckpointError, ConfigError
 
-DESIGNS = {design.id: design for design in (timbrel_notes.DESIGN, timbrel_notes.NEXT_DESIGN, encodec.DESIGN)}
-"""Every kind of codec by its id; the first is what a config without `codec.id` means."""
+DESIGNS = {design.id: design for design in (timbrel_notes.DESIGN, encodec.DESIGN)}
+"""Every kind of codec by its id."""
 DEFAULT = timbrel_notes.DESIGN
+"""What a config without `codec.id` means."""
 
 
 def design_named(id: object) -> CodecDesign:
@@ -41,10 +42,12 @@ def load_codec(folder: Path) -> Codec:
     Raises:
         CheckpointError: nothing finished there, damaged, or of a design that is not known.
     """
-    id = load_description(folder, WEIGHTS_NAME).get("id")
-    if id not in DESIGNS:
-        raise CheckpointError(f"{folder}: holds codec {id!r}, expected {_known()}")
-    return DESIGNS[id].load(folder)
+    about = load_description(folder, WEIGHTS_NAME)
+    if about.get("id") not in DESIGNS:
+        raise CheckpointError(f"{folder}: holds codec {about.get('id')!r}, expected {_known()}")
+    codec = DESIGNS[about["id"]].build(about["config"])
+    load_weights(folder, WEIGHTS_NAME, codec)
+    return codec.eval().requires_grad_(False)
 
 
 def codec_in_bundle(weights: Path) -> Codec:
@@ -56,10 +59,7 @@ def codec_in_bundle(weights: Path) -> Codec:
     try:
         with safe_open(weights, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("config", "{}"))
-        design = DESIGNS[about["id"]]
-        if design.build is None:
-            raise CheckpointError(f"{weights}: codec {design.id!r} is not made again from a bundle")
-        codec = design.build(about["config"])
+        codec = DESIGNS[about["id"]].build(about["config"])
         codec.load_state_dict(load_file(weights))
     except OSError as error:
         raise CheckpointError(f"{weights}: cannot be read ({error.strerror})") from None

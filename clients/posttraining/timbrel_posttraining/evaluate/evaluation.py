@@ -12,6 +12,7 @@ from timbrel.demo import require_matplotlib
 from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import atomic_write
+from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.evaluate import listening, page
 from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, LOWEST, EvaluationSet, Take
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
@@ -132,6 +133,7 @@ def _open(settings: Settings) -> tuple[EvaluationSet, TakeCache]:
     TuningMeter()  # what is not installed is told before the long work
     bundle = Bundle.open(settings.bundle)
     bundle.require()
+    NoteCoder(bundle)  # likewise where its codec is not known here
     library = NoteDataset(settings.notes)
     return EvaluationSet(bundle, library, settings.count), TakeCache.open(settings.out, bundle, library)
 

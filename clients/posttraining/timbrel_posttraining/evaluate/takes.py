@@ -23,7 +23,7 @@ from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_path
 from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_posttraining import processes
-from timbrel_posttraining.bundles import NoteCoder, codec_of
+from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
 from timbrel_posttraining.evaluate.measure.features import NOWHERE, NoteFeatures, measure_note
 from timbrel_posttraining.evaluate.measure.likeness import Likeness, likeness
@@ -186,7 +186,7 @@ class TakeAudio:
     @functools.cached_property
     def _coder(self) -> NoteCoder:
         """Made when it is first needed: not everybody asks for notes through the codec."""
-        return codec_of(self._bundle)
+        return NoteCoder(self._bundle)
 
 
 def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progress: bool = False) -> None:

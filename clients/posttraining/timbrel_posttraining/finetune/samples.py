@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_export.errors import ExportError
-from timbrel_posttraining.bundles import codec_of
+from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.finetune.base import Base
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.cleaning import Cleaner
@@ -194,7 +194,7 @@ def _within_ranges(library: NoteDataset, base: Base, tell: Tell) -> NDArray[np.i
 
 def _write_codes(library: NoteDataset, variants: Sequence[Variant], base: Base, path: Path) -> None:
     header = base.header
-    coder = codec_of(base.bundle)
+    coder = NoteCoder(base.bundle)
     with TokenStoreWriter(path, header) as writer:
         for variant in tqdm(variants[len(writer) :], "coding", len(variants), initial=len(writer)):
             row, instrument = variant.row, int(library.instrument[variant.row])
@@ -252,10 +252,8 @@ def locate(base: Base, samples: CodedSamples) -> NDArray[np.float32]:
     """Finds where the bundle's timbre encoder hears each variant, float32 [N, 2] in the unit disc."""
     encoder, header = TimbreEncoder(base.bundle, n_threads=1), base.header
     points = [
-        encoder.locate(
-            variant.audio(samples.library, header.hop_length), header.sample_rate, float(pitch) or None
-        )
-        for variant, pitch in zip(samples.variants, samples.table.pitch, strict=True)
+        encoder.locate(variant.audio(samples.library, header.hop_length), header.sample_rate)
+        for variant in samples.variants
     ]
     return np.array(points, dtype=np.float32)
 

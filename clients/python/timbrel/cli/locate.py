@@ -50,9 +50,7 @@ class LocateCommand:
             metavar="SECONDS",
             help="take a long recording piece by piece, each of so many seconds",
         )
-        parser.add_argument(
-            "--pitch", type=float, help="its MIDI note number, where you know it: only older bundles go by it"
-        )
+        parser.add_argument("--pitch", type=float, help="its MIDI note number: bundles of today do without")
         parser.add_argument(
             "--nearest", type=int, default=5, metavar="N", help="instruments to name (default %(default)s)"
         )

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from timbrel.errors import BundleMismatchError, ServerError
-from timbrel_bundle.layout import CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS, FORMAT_VERSION
+from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS, FORMAT_VERSION
 from timbrel_bundle.manifest import heard_seconds, manifest_faults, text_faults
 from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_bundle.timbre_map import timbre_map_faults
@@ -71,7 +71,7 @@ class Model:
     """SHA-256 over the bundle's files, in hex: names exactly this bundle."""
 
     codec: str
-    """The codec's id: "timbrel-notes" or "encodec"."""
+    """The codec's id, such as "timbrel-notes-2"."""
 
     codec_hash: str
     """SHA-256 over the hashes of the codec's files, in hex: names exactly this codec."""
@@ -192,6 +192,6 @@ def model_from_pb(response: pb.GetModelResponse) -> Model:
 
 
 def _codec_hash(manifest: pb.Manifest) -> str:
-    names = (CODEC_DECODER, CODEC_ENCODER, CODEC_WEIGHTS)
+    names = (CODEC_DECODER, CODEC_WEIGHTS)
     described = [f"{file.name} {file.sha256}" for file in manifest.files if file.name in names]
     return hashlib.sha256("\n".join(sorted(described)).encode()).hexdigest()

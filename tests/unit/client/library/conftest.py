@@ -48,7 +48,7 @@ def tone() -> Tone:
 def job() -> LibraryJob:
     """Two instruments, three pitches, two velocities, two round robins."""
     return LibraryJob(
-        writer=ModelIdentity("b" * 64, "timbrel-notes", "fp32", "CPUExecutionProvider"),
+        writer=ModelIdentity("b" * 64, "timbrel-notes-2", "fp32", "CPUExecutionProvider"),
         voices=(VIOLIN, FLUTE),
         pitches=(60, 64, 67),
         velocities=(40, 120),

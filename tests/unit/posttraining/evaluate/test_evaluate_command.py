@@ -104,7 +104,7 @@ def write_card(bundle: Path, evaluation: Path) -> int:
 
 
 def test_the_figures_of_the_same_notes_fit_together(judged: Path) -> None:
-    """The tiny bundle's codec is random: it sounds like nothing that it is held against."""
+    """The tiny bundle's codec has learnt nothing of these notes: what it plays is unlike them."""
     figures = json.loads((judged / "report.json").read_text())["figures"]
     value = {name: figure["value"] for name, figure in figures.items()}
     assert value["trained.in_tune.source"] >= 0.75

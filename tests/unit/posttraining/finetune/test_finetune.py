@@ -93,7 +93,7 @@ def model() -> NoteTransformer:
     ).eval()
 
 
-HEADER = TokenHeader("timbrel-notes", "0", 24_000, 480, 3, 16)
+HEADER = TokenHeader("test", "0", 24_000, 480, 3, 16)
 
 
 def test_rehearsal_is_written_in_the_order_of_its_plan(model: NoteTransformer, tmp_path: Path) -> None:

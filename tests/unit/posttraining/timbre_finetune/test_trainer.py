@@ -132,10 +132,10 @@ def test_an_interrupted_dataset_goes_on(
 
 
 def test_samples_are_heard_as_locate_hears_recordings(
-    audio_bundle: Path, library: NoteDataset, config: TimbreFinetuneConfig, timbre_dir: Path, tmp_path: Path
+    tiny_bundle: Path, library: NoteDataset, config: TimbreFinetuneConfig, timbre_dir: Path, tmp_path: Path
 ) -> None:
     """The bundle has stage 1's very encoder."""
-    bundle = Bundle.open(audio_bundle)
+    bundle = Bundle.open(tiny_bundle)
     samples = SamplePlan(bundle, library, config).draw()[: config.source_notes]
     extractor = FeatureExtractor(bundle.path, library.path, timbre_dir, TakeCache(tmp_path))
     encoder = load_encoder(timbre_dir)
@@ -242,7 +242,7 @@ def test_parts_that_do_not_belong_together_are_refused(
     out = tmp_path / "out"
     about = timbre_dir / "timbre_encoder.json"
     as_it_is = about.read_text()
-    about.write_text(as_it_is.replace("16000,", "48000,"))
+    about.write_text(as_it_is.replace("48000,", "16000,"))
     with pytest.raises(CheckpointError, match="hears audio at 48000 Hz"):
         fine_tune_timbre(config, bundle, library, timbre_dir, out, CPU)
     about.write_text(as_it_is)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from timbrel_training.codec.timbrel_notes.analysis import Analysis, midi_to_hertz
-from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.measurement import measure_note
 from timbrel_training.codec.timbrel_notes.movement import (
     N_MOVING,
@@ -26,6 +25,8 @@ from timbrel_training.codec.timbrel_notes.partials import measure_partials
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 from timbrel_training.notes.dataset import NoteDataset
 
+HOP_LENGTH = 1280
+"""Samples of a frame, at 48 kHz."""
 LARGEST_SAMPLE = 1e4
 NOTES_PER_FILE = 256
 MOVEMENT_EVERY = 8
@@ -50,7 +51,7 @@ class NoteAnalysis(NamedTuple):
     held_seconds: float
 
 
-_analysis = Analysis(TimbrelNotesConfig())
+_tracker = FundamentalTracker(48_000, HOP_LENGTH)
 
 
 def analyse_note(
@@ -66,10 +67,8 @@ def analyse_note(
     if not (0 < pitch <= 127 and held_seconds >= 0):
         raise NoNoteError(f"pitch {pitch:g}, held {held_seconds:g} s: above 0 to 127, from 0 s are allowed")
     with torch.no_grad():
-        spectrum = _analysis.long_spectrum(torch.from_numpy(audio)[None])
-        track = _analysis.tracker(spectrum, torch.tensor([pitch]))[0]
-    hop = _analysis.config.hop_length
-    centres = (np.arange(len(track)) + 0.5) * hop
+        track = _tracker(torch.from_numpy(audio)[None], torch.tensor([pitch]))[0]
+    centres = (np.arange(len(track)) + 0.5) * HOP_LENGTH
     hertz = np.interp(np.arange(len(audio)), centres, midi_to_hertz(track).double().numpy())
     partials = measure_partials(audio, hertz, sample_rate, held_seconds)
     found = measure_note(audio, partials, sample_rate, held_seconds)

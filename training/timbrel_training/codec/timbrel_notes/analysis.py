@@ -1,7 +1,4 @@
-"""The analysis of a note: mel bands, its fundamental, and the spectra that the encoder reads.
-
-The fundamental is measured around the note's pitch, coded in even steps, and described to the networks.
-"""
+"""Mel bands, pitches as networks read them, and how a note's fundamental is measured around its pitch."""
 
 from __future__ import annotations
 
@@ -10,15 +7,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
-
-LONG_WINDOW = 4096
-LONG_TRANSFORM = 8192
-SHORT_WINDOW = 1024
-N_LONG_BANDS = 128
-N_SHORT_BANDS = 64
-N_HARMONICS_SEEN = 64
 N_PITCH_FEATURES = 11
+WINDOW = 4096
+TRANSFORM = 8192
+REACH, STEP = 0.72, 0.06
+"""Semitones: candidates lie as far around the pitch, so far apart."""
+N_HARMONICS = 12
+"""Harmonics that a candidate is judged by."""
 
 
 def mel(frequency: Tensor) -> Tensor:
@@ -79,36 +74,6 @@ def pitch_features(midi: Tensor) -> Tensor:
     return torch.stack(features, dim=-1)
 
 
-def fundamental_to_code(midi: Tensor, config: TimbrelNotesConfig) -> Tensor:
-    """Returns the nearest fundamental code, int64, of MIDI note numbers."""
-    steps = torch.round((midi - config.fundamental_min) * config.fundamental_steps_per_semitone)
-    return torch.clamp(steps, 0, config.codebook_size - 1).long()
-
-
-def code_to_fundamental(code: Tensor, config: TimbrelNotesConfig) -> Tensor:
-    """Returns the MIDI note number, float32, of fundamental codes."""
-    return config.fundamental_min + code.float() / config.fundamental_steps_per_semitone
-
-
-def read_spectrum(spectrum: Tensor, position: Tensor) -> Tensor:
-    """Interpolates spectrum [B, T, F] linearly at fractional bins [B, T, P]; 0 beyond the last bin."""
-    last = spectrum.shape[-1] - 2
-    index = torch.clamp(position.long(), 0, last)
-    fraction = position - index.float()
-    low = torch.gather(spectrum, 2, index)
-    high = torch.gather(spectrum, 2, index + 1)
-    return torch.where(position < last, low + (high - low) * fraction, torch.zeros_like(low))
-
-
-def read_peak(spectrum: Tensor, position: Tensor) -> Tensor:
-    """Reads as `read_spectrum`, by a parabola through the logs of the three nearest bins, for Hann peaks."""
-    middle = torch.clamp(torch.round(position).long(), 1, spectrum.shape[-1] - 2)
-    shift = torch.clamp(position - middle.float(), -0.5, 0.5)
-    left, centre, right = (torch.log(torch.gather(spectrum, 2, middle + i) + 1e-9) for i in (-1, 0, 1))
-    log_value = centre + 0.5 * shift * (right - left) + 0.5 * shift**2 * (left - 2 * centre + right)
-    return torch.where(position < spectrum.shape[-1] - 2, torch.exp(log_value), torch.zeros_like(centre))
-
-
 class FundamentalTracker(nn.Module):
     """Finds how far a note's fundamental lies from its nominal pitch, frame by frame.
 
@@ -117,25 +82,26 @@ class FundamentalTracker(nn.Module):
     frames steadies it. Frames far below the note's strongest one take the note's mean.
     """
 
+    window: Tensor  # [WINDOW]
     offsets: Tensor  # [C], semitones
-    harmonics: Tensor  # [N], 1, 2, 3, ...
+    harmonics: Tensor  # [N_HARMONICS], 1, 2, 3, ...
 
-    def __init__(
-        self, bins_per_hertz: float, reach: float = 0.72, step: float = 0.06, n_harmonics: int = 12
-    ) -> None:
+    def __init__(self, sample_rate: int, hop_length: int) -> None:
         super().__init__()
-        self.bins_per_hertz = bins_per_hertz
-        self.step = step
-        n = round(reach / step)
-        self.register_buffer("offsets", torch.arange(-n, n + 1) * step, persistent=False)
-        self.register_buffer("harmonics", torch.arange(1, n_harmonics + 1).float(), persistent=False)
+        self.bins_per_hertz = TRANSFORM / sample_rate
+        self.hop_length = hop_length
+        n = round(REACH / STEP)
+        self.register_buffer("window", torch.hann_window(WINDOW), persistent=False)
+        self.register_buffer("offsets", torch.arange(-n, n + 1) * STEP, persistent=False)
+        self.register_buffer("harmonics", torch.arange(1, N_HARMONICS + 1).float(), persistent=False)
 
-    def forward(self, magnitude: Tensor, pitch: Tensor) -> Tensor:
-        """Returns each frame's MIDI note number [B, T], of magnitudes [B, T, F] and nominal pitch [B]."""
+    def forward(self, audio: Tensor, pitch: Tensor) -> Tensor:
+        """Returns each frame's MIDI note number [B, T], of notes [B, S] and their nominal pitch [B]."""
+        magnitude = self._spectrum(audio)
         n_batch, n_frames, _ = magnitude.shape
         frequency = midi_to_hertz(pitch[:, None] + self.offsets)  # [B, C]
         position = (frequency[:, :, None] * self.harmonics * self.bins_per_hertz).flatten(1)  # [B, C * N]
-        strength = read_peak(magnitude, position[:, None].expand(-1, n_frames, -1))
+        strength = _read_peak(magnitude, position[:, None].expand(-1, n_frames, -1))
         salience = strength.reshape(n_batch, n_frames, self.offsets.shape[0], -1).sum(dim=-1)  # [B, T, C]
         inner = salience[:, :, 1:-1]
         best = inner.argmax(dim=-1, keepdim=True)
@@ -144,7 +110,7 @@ class FundamentalTracker(nn.Module):
         right = torch.gather(salience, 2, best + 2)
         curve = torch.clamp(2 * peak - left - right, min=1e-9)
         shift = torch.clamp(0.5 * (right - left) / curve, -1.0, 1.0)
-        offset = (self.offsets[best + 1] + shift * self.step)[:, :, 0]  # [B, T]
+        offset = (self.offsets[best + 1] + shift * STEP)[:, :, 0]  # [B, T]
         weight = peak[:, :, 0] ** 2 + 1e-12
         weight = weight / weight.amax(dim=1, keepdim=True)
         mean = (weight * offset).sum(dim=1, keepdim=True) / weight.sum(dim=1, keepdim=True)
@@ -155,104 +121,21 @@ class FundamentalTracker(nn.Module):
         trust = torch.clamp(weight / 1e-4, max=1.0)
         return pitch[:, None] + mean + trust * (near - mean)
 
-
-class PitchEstimator(nn.Module):
-    """Guesses the MIDI note number of a recording whose pitch nobody stated."""
-
-    position: Tensor  # fractional bins that the profile is read at
-
-    def __init__(
-        self, bins_per_hertz: float, lowest: int = 24, n_pitches: int = 86, per_semitone: int = 3
-    ) -> None:
-        super().__init__()
-        self.lowest = lowest
-        midi = torch.arange((n_pitches + 24) * per_semitone) / per_semitone + lowest
-        self.register_buffer("position", midi_to_hertz(midi) * bins_per_hertz, persistent=False)
-        self.hidden = nn.Linear(midi.shape[0], 256)
-        self.middle = nn.Linear(256, 256)
-        self.out = nn.Linear(256, n_pitches)
-
-    def logits(self, magnitude: Tensor) -> Tensor:
-        """Returns scores [B, n_pitches] from magnitudes [B, T, F]."""
-        mean = magnitude.mean(dim=1, keepdim=True)
-        profile = read_spectrum(mean, self.position.expand(magnitude.shape[0], 1, -1))[:, 0]
-        profile = torch.log(profile / (profile.amax(dim=1, keepdim=True) + 1e-9) + 1e-3) / 3.0 + 1.0
-        hidden = nn.functional.gelu(self.hidden(profile))
-        return self.out(nn.functional.gelu(self.middle(hidden)))
-
-    def forward(self, magnitude: Tensor) -> Tensor:
-        """Returns the most likely MIDI note number, float32 [B]."""
-        return self.logits(magnitude).argmax(dim=1).float() + self.lowest
-
-
-class Analysis(nn.Module):
-    """Audio [B, S] and nominal pitch [B] -> features [B, T, n_features] and fundamentals [B, T] (MIDI)."""
-
-    long_window: Tensor  # [LONG_WINDOW]
-    short_window: Tensor  # [SHORT_WINDOW]
-    long_bands: Tensor  # [LONG_TRANSFORM / 2 + 1, N_LONG_BANDS]
-    short_bands: Tensor  # [SHORT_WINDOW / 2 + 1, N_SHORT_BANDS]
-    harmonics: Tensor  # [N_HARMONICS_SEEN], 1, 2, 3, ...
-
-    def __init__(self, config: TimbrelNotesConfig) -> None:
-        super().__init__()
-        self.config = config
-        rate = config.sample_rate
-        self.bins_per_hertz = LONG_TRANSFORM / rate
-        self.register_buffer("long_window", torch.hann_window(LONG_WINDOW), persistent=False)
-        self.register_buffer("short_window", torch.hann_window(SHORT_WINDOW), persistent=False)
-        long_bands = gather_matrix(N_LONG_BANDS, LONG_TRANSFORM // 2 + 1, rate)
-        short_bands = gather_matrix(N_SHORT_BANDS, SHORT_WINDOW // 2 + 1, rate)
-        self.register_buffer("long_bands", long_bands, persistent=False)
-        self.register_buffer("short_bands", short_bands, persistent=False)
-        self.register_buffer("harmonics", torch.arange(1, N_HARMONICS_SEEN + 1).float(), persistent=False)
-        self.tracker = FundamentalTracker(self.bins_per_hertz)
-        self.pitch_estimator = PitchEstimator(self.bins_per_hertz)
-
-    @property
-    def n_features(self) -> int:
-        """Width of the features of one frame."""
-        return N_LONG_BANDS + self.config.n_subframes * N_SHORT_BANDS + N_HARMONICS_SEEN + N_PITCH_FEATURES
-
-    def long_spectrum(self, audio: Tensor) -> Tensor:
+    def _spectrum(self, audio: Tensor) -> Tensor:
         """Returns magnitudes [B, T, F] around the frames' centres; a sinusoid's peak is its amplitude."""
-        hop = self.config.hop_length
+        hop = self.hop_length
         n_frames = (audio.shape[1] + hop - 1) // hop
-        before = LONG_WINDOW // 2 - hop // 2
-        after = (n_frames - 1) * hop + LONG_WINDOW - before - audio.shape[1]
-        framed = nn.functional.pad(audio, (before, after)).unfold(1, LONG_WINDOW, hop)
-        spectrum = torch.fft.rfft(framed * self.long_window, n=LONG_TRANSFORM)
-        return torch.abs(spectrum) * (4.0 / LONG_WINDOW)
-
-    def short_spectrum(self, audio: Tensor) -> Tensor:
-        """Returns magnitudes [B, T * n_subframes, F'] around each control point."""
-        hop, sub_hop = self.config.hop_length, self.config.sub_hop
-        n_points = (audio.shape[1] + hop - 1) // hop * self.config.n_subframes
-        before = SHORT_WINDOW // 2
-        after = (n_points - 1) * sub_hop + SHORT_WINDOW - before - audio.shape[1]
-        framed = nn.functional.pad(audio, (before, after)).unfold(1, SHORT_WINDOW, sub_hop)
-        return torch.abs(torch.fft.rfft(framed * self.short_window)) * (4.0 / SHORT_WINDOW)
-
-    def forward(self, audio: Tensor, pitch: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns features and fundamentals of a batch; pitch <= 0 means unknown and is estimated."""
-        long = self.long_spectrum(audio)
-        nominal = torch.where(pitch > 0, pitch, self.pitch_estimator(long))
-        fundamental = self.tracker(long, nominal)
-        return self.features(long, self.short_spectrum(audio), fundamental), fundamental
-
-    def features(self, long: Tensor, short: Tensor, fundamental: Tensor) -> Tensor:
-        """Returns log bands, log harmonics and pitch features of each frame."""
-        n_batch, n_frames, _ = long.shape
-        position = midi_to_hertz(fundamental)[:, :, None] * self.harmonics * self.bins_per_hertz
-        parts = [
-            _log(torch.sqrt(long**2 @ self.long_bands)),
-            _log(torch.sqrt(short**2 @ self.short_bands)).reshape(n_batch, n_frames, -1),
-            _log(read_spectrum(long, position)),
-            pitch_features(fundamental),
-        ]
-        return torch.cat(parts, dim=2)
+        before = WINDOW // 2 - hop // 2
+        after = (n_frames - 1) * hop + WINDOW - before - audio.shape[1]
+        framed = nn.functional.pad(audio, (before, after)).unfold(1, WINDOW, hop)
+        return torch.abs(torch.fft.rfft(framed * self.window, n=TRANSFORM)) * (4.0 / WINDOW)
 
 
-def _log(magnitude: Tensor) -> Tensor:
-    """Returns the natural log with a floor near -100 dB, centred for a network."""
-    return (torch.log(magnitude + 1e-5) + 7.0) / 3.0
+def _read_peak(spectrum: Tensor, position: Tensor) -> Tensor:
+    """Reads Hann peaks of spectrum [B, T, F] at fractional bins [B, T, P], by a parabola through the logs of
+    the three nearest bins; 0 beyond the last bin."""
+    middle = torch.clamp(torch.round(position).long(), 1, spectrum.shape[-1] - 2)
+    shift = torch.clamp(position - middle.float(), -0.5, 0.5)
+    left, centre, right = (torch.log(torch.gather(spectrum, 2, middle + i) + 1e-9) for i in (-1, 0, 1))
+    log_value = centre + 0.5 * shift * (right - left) + 0.5 * shift**2 * (left - 2 * centre + right)
+    return torch.where(position < spectrum.shape[-1] - 2, torch.exp(log_value), torch.zeros_like(centre))

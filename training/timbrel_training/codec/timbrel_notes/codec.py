@@ -1,71 +1,247 @@
-"""The timbrel-notes codec: harmonics and noise, driven by a coded fundamental and a quantized latent."""
+"""The timbrel-notes codec: a header of steady codes, the fundamental, and when the key is let go."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from timbrel_training.codec.interface import Codec, Expression
-from timbrel_training.codec.quantizer import ResidualQuantizer
-from timbrel_training.codec.timbrel_notes.analysis import Analysis, fundamental_to_code
-from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.decoder import DecoderState, HarmonicNoiseDecoder
-from timbrel_training.codec.timbrel_notes.encoder import FrameEncoder
+from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
+from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
+from timbrel_training.codec.timbrel_notes.header import HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
+from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
+from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch
+from timbrel_training.codec.timbrel_notes.sound_source import (
+    N_SUBFRAMES,
+    SoundSource,
+    SourceControls,
+    SourceState,
+)
+from timbrel_training.codec.timbrel_notes.templates import Templates
+
+N_ROWS = 4
+"""The header takes so many frames, a row each: as many frames of a note are without sound. Row 0 may change
+again at frame 4, 8 and so on, row 1 at the frames behind these."""
+HELD, END = 0, N_SUBFRAMES + 1
+"""Codebook 1, divided by 4: the key is held; or it was let go at one of the frame's points, 1 to 5; or
+nothing sounds."""
+N_FINE = 4
+"""Its remainder: so many steps of the fundamental lie between two codes of codebook 0."""
+LOWEST_DB, LOUDEST_DB, STEPS_PER_DB = -110.0, 12.0, 2
+"""Range and resolution of a note's loudness."""
+HYSTERESIS = 1.0
+"""Fine steps by which the fundamental has to leave its code before that changes."""
+
+
+@dataclass(frozen=True)
+class TimbrelNotesConfig:
+    """Sizes of the codec."""
+
+    sample_rate: int = 48_000
+    """Samples per second."""
+    hop_length: int = 1280
+    """Samples per frame."""
+    codebook_size: int = 1024
+    """Codes per codebook."""
+    fundamental_min: float = 24.0
+    """MIDI note number of fundamental code 0."""
+    fundamental_steps_per_semitone: int = 12
+    """Codes of codebook 0 a semitone; with what codebook 1 adds, the fundamental has four times as many."""
+    n_templates: int = 256
+    """Movements to choose from."""
+    header: HeaderConfig = field(default_factory=HeaderConfig)
+    """The autoencoder's sizes."""
+
+    @property
+    def n_header_books(self) -> int:
+        """Codebooks of the header: its codes, the loudness and the template, in `N_ROWS` rows."""
+        return -(-(self.header.n_codes + 2) // N_ROWS)
 
 
 class TimbrelNotes(Codec):
-    """Codebook 0 holds the fundamental, the others the residual quantizer's codes of the latent.
+    """Codebook 0 is the fundamental, 1 refines it and says when the key is let go; the others: the header."""
 
-    Phase is not coded: it is the running integral of the fundamental. So the codes of a steady tone stand
-    still, and a decoded note is as much in tune as its fundamental code.
-    """
-
-    id = "timbrel-notes"
+    id = "timbrel-notes-2"
+    lead_frames = N_ROWS
+    codebook_delay = 0
     bends = True
 
-    def __init__(self, config: TimbrelNotesConfig | None = None) -> None:
+    midi_of_step: Tensor  # [N_FINE * codebook_size]
+    hertz_of_step: Tensor  # [N_FINE * codebook_size]
+    row: Tensor  # int64 [N_ROWS], 0, 1, 2, ...
+    point: Tensor  # int64 [N_SUBFRAMES]
+    share: Tensor  # [N_SUBFRAMES]
+
+    def __init__(self, config: TimbrelNotesConfig) -> None:
         super().__init__()
-        self.config = config or TimbrelNotesConfig()
-        self.sample_rate = self.config.sample_rate
-        self.hop_length = self.config.hop_length
-        self.n_codebooks = self.config.n_codebooks
-        self.codebook_size = self.config.codebook_size
-        self.codes_per_semitone = self.config.fundamental_steps_per_semitone
-        self.code_offset = (
-            round(self.config.fundamental_min * self.codes_per_semitone) + self.codebook_size // 2
-        )
-        self.analysis = Analysis(self.config)
-        self.encoder = FrameEncoder(self.config, self.analysis.n_features)
-        self.quantizer = ResidualQuantizer(
-            self.config.latent_dim, self.config.n_residual_codebooks, self.config.codebook_size
-        )
-        self.decoder = HarmonicNoiseDecoder(self.config)
-        self.delay_samples = self.decoder.delay_samples
+        self.config = config
+        self.sample_rate, self.hop_length = config.sample_rate, config.hop_length
+        self.n_codebooks, self.codebook_size = 2 + config.n_header_books, config.codebook_size
+        self.codes_per_semitone = config.fundamental_steps_per_semitone
+        self.code_offset = round(config.fundamental_min * self.codes_per_semitone) + self.codebook_size // 2
+        self.sub_hop = config.hop_length // N_SUBFRAMES
+        self.header = HeaderCoder(config.header)
+        self.templates = Templates(config.n_templates)
+        self.player = NotePlayer(config.sample_rate)
+        self.source = SoundSource(config.sample_rate, N_PARTIALS, N_NOISE_BANDS)
+        steps = torch.arange(N_FINE * config.codebook_size)
+        midi = config.fundamental_min + steps / (N_FINE * config.fundamental_steps_per_semitone)
+        self.register_buffer("midi_of_step", midi, persistent=False)
+        # A table, not a formula: runtimes round exp2 differently, and a phase that sums it would drift apart.
+        self.register_buffer("hertz_of_step", midi_to_hertz(midi.double()).float(), persistent=False)
+        self.register_buffer("row", torch.arange(N_ROWS), persistent=False)
+        self.register_buffer("point", torch.arange(N_SUBFRAMES), persistent=False)
+        self.register_buffer("share", (torch.arange(N_SUBFRAMES) + 1) / N_SUBFRAMES, persistent=False)
+        self.delay_samples = self.source.delay_samples
+        self.hold = config.codebook_size - 1
+        """The code of the header's codebooks that leaves what it would change as it is."""
+
+    # Encoding
 
     def encode(
         self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
     ) -> Tensor:
-        hint = torch.zeros(audio.shape[0], device=audio.device) if pitch is None else pitch
-        features, fundamental = self.analysis(audio, hint)
-        codes = self.quantizer.encode(self.encoder(features))
-        return torch.cat([fundamental_to_code(fundamental, self.config)[:, :, None], codes], dim=2)
+        """Returns the codes of notes: the header's first round, then a row for each frame.
 
-    def latents(self, codes: Tensor) -> Tensor:
-        """Returns what the residual quantizer's codes stand for: [B, T, latent_dim] of codes [B, T, K]."""
-        return self.quantizer.decode(codes[:, :, 1:])
+        Raises:
+            NoNoteError: no pitch is given for a note, and it has none.
+        """
+        rows = []
+        for number, samples in enumerate(audio.cpu().numpy()):
+            midi = float(pitch[number]) if pitch is not None else estimate_pitch(samples, self.sample_rate)
+            held = (
+                float(held_seconds[number])
+                if held_seconds is not None
+                else estimate_held_seconds(samples, self.sample_rate)
+            )
+            analysis, _ = analyse_note(samples, self.sample_rate, midi, held)
+            rows.append(torch.from_numpy(self.encode_analysis(analysis)))
+        return torch.stack(rows).to(audio.device)
+
+    @torch.no_grad()
+    def encode_analysis(self, note: NoteAnalysis) -> NDArray[np.int64]:
+        """Returns codes [N_ROWS + T, K] of a note that was measured."""
+        steps = self._fundamental_steps(note.track)
+        nominal = int(np.median(steps))
+        values, weights = (torch.from_numpy(part)[None] for part in (note.values, note.weights))
+        loudness = np.clip(round((note.loudest_db - LOWEST_DB) * STEPS_PER_DB), 0, self.hold - 1)
+        header = np.zeros(N_ROWS * self.config.n_header_books, dtype=np.int64)
+        own = self.header.encode(values, weights, self.midi_of_step[[nominal]])[0].tolist()
+        header[: len(own) + 2] = [*own, loudness, self.templates.nearest(note.features)]
+        steps = np.concatenate([np.full(N_ROWS, nominal), steps])
+        released = round(note.held_seconds * self.sample_rate / self.sub_hop)
+        frame, point = divmod(released, N_SUBFRAMES)
+        phase = np.where(np.arange(len(steps)) < N_ROWS + frame, HELD, point + 1)
+        codes = np.zeros((len(steps), self.n_codebooks), dtype=np.int64)
+        codes[:, 0], codes[:, 1] = steps // N_FINE, phase * N_FINE + steps % N_FINE
+        codes[:, 2:] = self.hold
+        codes[:N_ROWS, 2:] = header.reshape(N_ROWS, -1)
+        return codes
+
+    def _fundamental_steps(self, midi: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Returns the fine steps [T] of MIDI note numbers, which stay where the sound nearly does."""
+        exact = (midi - self.config.fundamental_min) * self.config.fundamental_steps_per_semitone * N_FINE
+        steps, present = np.zeros(len(exact), dtype=np.int64), np.round(exact[0])
+        for frame, step in enumerate(exact):
+            present = present if abs(step - present) <= HYSTERESIS else np.round(step)
+            steps[frame] = present
+        return np.clip(steps, 0, len(self.midi_of_step) - 1)
+
+    # Decoding
 
     def initial_state(self, n_batch: int) -> dict[str, Tensor]:
-        return self.decoder.initial_state(n_batch).by_name()
+        """Returns the zeros for a batch of notes that begin, by name."""
+        device = self.share.device
+        whole: dict[str, Any] = {"dtype": torch.int64, "device": device}
+        return {
+            "header": torch.zeros(n_batch, N_ROWS * self.config.n_header_books, **whole),
+            "nominal": torch.zeros(n_batch, **whole),
+            "last_step": torch.zeros(n_batch, **whole),
+            "released": torch.zeros(n_batch, **whole),
+            **self.source.initial_state(n_batch).by_name(),
+        }
 
     def decode_chunk(
         self, codes: Tensor, expression: Expression, state: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        before = DecoderState.from_names(state)
-        audio, after = self.decoder(self.latents(codes), codes[:, :, 0], expression, before)
-        return audio, after.by_name()
+        """Decodes the next frames of a stream; see `Codec.decode_chunk`."""
+        seed = expression.seed
+        source_state = SourceState(**{name: state[name] for name in self.source.initial_state(1).by_name()})
+        position, begins = source_state.position, source_state.position == 0
+        n_frames = codes.shape[1]
+        frame = position[:, None] + torch.arange(n_frames, device=codes.device)  # [B, T]
+        phase = codes[:, :, 1] // N_FINE
+        step = codes[:, :, 0] * N_FINE + torch.remainder(codes[:, :, 1], N_FINE)
+        nominal = torch.where(begins, step[:, 0], state["nominal"])
+        header = self._header(codes[:, :, 2:], frame, state["header"])
+        n_codes = self.config.header.n_codes
+        parameters = self.header.decode(
+            header[:, :, :n_codes], self.midi_of_step[nominal][:, None].expand(-1, n_frames)
+        )
+        loudness = torch.clamp(header[:, :, n_codes].float() / STEPS_PER_DB + LOWEST_DB, max=LOUDEST_DB)
+        point = (frame[:, :, None] - N_ROWS) * N_SUBFRAMES + self.point  # [B, T, points], since the onset
+        time, released = self._time(phase, frame, point, state["released"])
+        sounds = (point >= 0) & (phase != END)[:, :, None]
+        hertz = self._glide(step, frame, state["last_step"])
+        moved, turned = self.templates(header[:, :, n_codes + 1], seed, torch.clamp(point, min=0))
+        loud = DECIBEL * loudness[:, :, None, None]
+        amplitude = torch.exp2(self.player.amplitudes(parameters, time) + moved + loud) * sounds[..., None]
+        gains = torch.exp2(self.player.noise_gains(parameters, time) + loud) * sounds[..., None]
+        nominal_hertz = self.hertz_of_step[nominal][:, None].expand(-1, n_frames)
+        controls = SourceControls(
+            frequency=self.player.frequencies(parameters, hertz).flatten(1, 2),
+            amplitude=amplitude.flatten(1, 2),
+            offset=turned.flatten(1, 2),
+            noise_bins=torch.exp2(self.player.noise_spectrum(parameters, nominal_hertz)),
+            noise_gains=gains.flatten(1, 2),
+            cents=expression.cents,
+            level_db=expression.level_db,
+        )
+        audio, after = self.source(seed, controls, source_state)
+        own = {"header": header[:, -1], "nominal": nominal, "last_step": step[:, -1], "released": released}
+        return audio, {**own, **after.by_name()}
 
-    @torch.no_grad()
     def silence(self) -> Tensor:
-        device = self.encoder.inlet.weight.device
-        audio = torch.zeros(1, self.hop_length, device=device)
-        return self.encode(audio, torch.tensor([60.0], device=device))[0, 0]
+        """Returns the codes of one silent frame: int64 [K]."""
+        silence = torch.full((self.n_codebooks,), self.hold)
+        silence[0] = 0
+        silence[1] = END * N_FINE
+        return silence
+
+    def _header(self, codes: Tensor, frame: Tensor, before: Tensor) -> Tensor:
+        """Returns the header at each frame [B, T, slots], where it was `before` [B, slots]."""
+        n_frames = codes.shape[1]
+        own_row = (torch.remainder(frame, N_ROWS)[:, :, None] == self.row)[..., None]  # [B, T, N_ROWS, 1]
+        changes = (own_row & (codes != self.hold)[:, :, None]).flatten(2)
+        given = codes[:, :, None].expand(-1, -1, N_ROWS, -1).flatten(2)
+        # The changes of each slot in a row, behind what was before; how many there were picks the latest.
+        count = torch.cumsum(changes.long(), dim=1)
+        place = torch.where(changes, count, n_frames + 1)
+        room = torch.zeros_like(given[:, :1]).expand(-1, n_frames + 1, -1)
+        latest = torch.cat([before[:, None], room], dim=1).scatter(1, place, given)
+        return torch.gather(latest, 1, count)
+
+    def _time(self, phase: Tensor, frame: Tensor, point: Tensor, released: Tensor) -> tuple[NoteTime, Tensor]:
+        """Returns each point's time, and the point of the release, counted from 1; 0: none yet."""
+        let_go = ((phase > HELD) & (phase < END)).long()
+        first = let_go * (torch.cumsum(let_go, dim=1) == 1) * (released == 0)[:, None]
+        here = torch.clamp((frame - N_ROWS) * N_SUBFRAMES + phase - 1, min=0) + 1
+        since = released[:, None] + torch.cumsum(first * here, dim=1)  # [B, T]
+        seconds = self.sub_hop / self.sample_rate
+        onset = torch.clamp(point, min=0).float() * seconds
+        after = (point - since[:, :, None] + 1).float() * seconds
+        after = torch.where(since[:, :, None] > 0, after, torch.zeros_like(after))
+        return NoteTime(onset, after), since[:, -1]
+
+    def _glide(self, step: Tensor, frame: Tensor, last: Tensor) -> Tensor:
+        """Returns Hz [B, T, points]: frames glide from the last and end on their own."""
+        hertz = self.hertz_of_step[step]
+        both = torch.cat([self.hertz_of_step[last][:, None], hertz], dim=1)
+        before = torch.where(frame <= N_ROWS, hertz, both[:, : hertz.shape[1]])
+        return before[:, :, None] + (hertz - before)[:, :, None] * self.share

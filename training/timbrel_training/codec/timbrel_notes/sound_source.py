@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor, nn
 
+from timbrel_training.codec.interface import MAX_CENTS
 from timbrel_training.codec.timbrel_notes.oscillator_bank import BankState, OscillatorBank
 from timbrel_training.codec.timbrel_notes.seeded_noise import (
     BLOCK,
@@ -18,7 +19,6 @@ from timbrel_training.codec.timbrel_notes.seeded_noise import (
 )
 
 N_SUBFRAMES = 5
-MAX_CENTS = 2400.0
 
 
 @dataclass

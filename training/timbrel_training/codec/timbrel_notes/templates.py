@@ -53,6 +53,8 @@ class Templates(nn.Module):
         """Takes the movements most like those of groups of notes, by k-means of their features."""
         from sklearn.cluster import KMeans
 
+        if not movements:
+            return
         features = np.stack([movement_features(movement) for movement in movements])
         n = min(self.n_templates - 1, len(movements))
         found = KMeans(n, n_init=1, random_state=0).fit(features)

@@ -1,30 +1,33 @@
-"""Trains the timbrel-notes codec on a dataset of notes."""
+"""Trains the codec on the parameters of a dataset's notes."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+import math
+import os
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import load_weights, save_weights
-from timbrel_training.codec.interface import WEIGHTS_NAME, describe_folder
-from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
-from timbrel_training.codec.timbrel_notes.config import TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.objective import CodecObjective, SegmentBatch
+from timbrel_training.checkpoint import save_weights
+from timbrel_training.codec.interface import WEIGHTS_NAME
+from timbrel_training.codec.timbrel_notes.analysed_notes import WEIGHT_STEPS, AnalysedNotes, analyse_dataset
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.header import NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
+from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
-from timbrel_training.settings import check_at_least, check_shares
+from timbrel_training.settings import check_at_least
 
-VALIDATION_SEED = 7
-MIN_SEGMENT_FRAMES = 8
-"""A segment has to be longer than half the longest window of the spectral loss."""
+ANALYSIS_FOLDER = "analysis"
+VALIDATION_NOTES = 512
 
 
 @dataclass(frozen=True)
@@ -34,64 +37,86 @@ class CodecTrainingConfig:
     codec: TimbrelNotesConfig = field(default_factory=TimbrelNotesConfig)
     """Its sizes."""
     loop: LoopConfig = field(default_factory=LoopConfig)
-    """Steps, rates, checkpoints."""
-    batch_size: int = 12
-    """Segments per step."""
-    segment_frames: int = 48
-    """Frames per segment: 1.28 s at 37.5 Hz, enough for an attack and its decay."""
-    steadiness_weight: float = 0.1
-    """Weight of the latents' change from frame to frame; see CodecObjective."""
-    onset_share: float = 0.35
-    """Share of segments that begin with the note: attacks are short but decide what one hears."""
-    gain_db_min: float = -6.0
-    """Lowest random gain in dB: recordings come at other levels than the dataset's."""
-    gain_db_max: float = 9.0
-    """Highest random gain in dB."""
-    dropout_share: float = 0.25
-    """Share of steps that use only the first few codebooks (quantizer dropout)."""
-    dropout_after: int = 200
-    """Steps before dropout begins: all codebooks must have been started."""
-    n_kept_codebooks: int = 0
-    """Codebooks that the finished codec keeps, 0 for all. Quantizer dropout trains every number of them:
-    where the last ones hardly improve the sound, a codec without them is far easier to predict."""
-    validation_batches: int = 8
-    """Batches of held-out cells per validation."""
+    """Steps, rates, checkpoints of the header's autoencoder."""
+    batch_size: int = 256
+    """Notes per step."""
+    rate_weight: float = 0.002
+    """How many dB of error it is worth to say a note in one nat less, given what a model knows of it."""
+    jobs: int = 0
+    """Processes that measure notes; 0: one per core."""
     device: str = "auto"
     """`auto`, `cpu` or `cuda`."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, batch_size=1, segment_frames=MIN_SEGMENT_FRAMES, validation_batches=1)
-        check_at_least(self, steadiness_weight=0, dropout_after=0, gain_db_max=self.gain_db_min)
-        check_shares(self, "onset_share", "dropout_share")
+        check_at_least(self, batch_size=2, rate_weight=0, jobs=0)
 
 
-class SegmentSampler:
-    """Draws batches of segments from some notes of a dataset, each a function of its seed alone."""
+class HeaderBatch(NamedTuple):
+    """Notes as the header's autoencoder learns from them."""
 
-    def __init__(self, dataset: NoteDataset, notes: NDArray[np.intp], config: CodecTrainingConfig) -> None:
-        if not len(notes):
-            raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
-        self.dataset, self.notes, self.config = dataset, notes, config
-        self.n_samples = config.segment_frames * config.codec.hop_length
+    values: Tensor  # [B, N_VALUES]
+    weights: Tensor  # [B, N_VALUES]
+    midi: Tensor  # [B]
+    noise: Tensor  # [B, n_numbers]
+    instrument: Tensor  # int64 [B]
+    velocity: Tensor  # [B]
 
-    def draw(self, seed: int, device: torch.device) -> SegmentBatch:
+
+class HeaderTraining(nn.Module):
+    """The header's autoencoder and the prior that keeps its codes predictable."""
+
+    def __init__(self, config: CodecTrainingConfig, n_instruments: int) -> None:
+        super().__init__()
+        self.coder = HeaderCoder(config.codec.header)
+        self.prior = HeaderPrior(n_instruments, config.codec.header.n_codes * NUMBERS_PER_CODE)
+        self.rate_weight = config.rate_weight
+
+    def loss(self, batch: HeaderBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns what training minimises, and its parts: error in dB, nats a note."""
+        error, numbers = self.coder.loss(batch.values, batch.weights, batch.midi, batch.noise)
+        nats = self.prior.nats(numbers, batch.instrument, batch.midi, batch.velocity).mean()
+        return error + self.rate_weight * nats, {"error": error, "nats": nats}
+
+
+class HeaderSampler:
+    """Draws batches of measured notes, each a function of its seed alone."""
+
+    def __init__(
+        self,
+        notes: AnalysedNotes,
+        dataset: NoteDataset,
+        rows: NDArray[np.intp],
+        config: CodecTrainingConfig,
+    ) -> None:
+        self.notes, self.rows = notes, rows
+        self.instrument = dataset.instrument[notes.notes].astype(np.int64)
+        self.velocity = dataset.velocity[notes.notes].astype(np.float32)
+        self.batch_size = config.batch_size
+        self.n_numbers = config.codec.header.n_codes * NUMBERS_PER_CODE
+        self.midi = np.array([np.median(notes[row].track) for row in range(len(notes))], dtype=np.float32)
+
+    def draw(self, seed: int, device: torch.device) -> HeaderBatch:
         """Returns the batch of a seed."""
-        config, dataset = self.config, self.dataset
         generator = np.random.default_rng(seed)
-        chosen = generator.choice(self.notes, config.batch_size)
-        gains = 10 ** (generator.uniform(config.gain_db_min, config.gain_db_max, config.batch_size) / 20)
-        audio = np.zeros((config.batch_size, self.n_samples), np.float32)
-        for row, note in enumerate(chosen):
-            latest = max(1, int(dataset.index["length"][note]) - self.n_samples // 3)
-            start = 0 if generator.random() < config.onset_share else int(generator.integers(latest))
-            piece = dataset.audio(int(note), start, self.n_samples)
-            audio[row, : len(piece)] = piece * gains[row]
-        peaks = dataset.index["scale"][chosen] * 32767 * gains
-        return SegmentBatch(
-            audio=torch.from_numpy(audio).to(device),
-            pitch=torch.from_numpy(dataset.index["pitch"][chosen].astype(np.float32)).to(device),
-            peak=torch.from_numpy(peaks.astype(np.float32)).to(device),
-        )
+        noise = generator.uniform(-0.5, 0.5, (self.batch_size, self.n_numbers)).astype(np.float32)
+        return self.batch(generator.choice(self.rows, self.batch_size), noise, device)
+
+    def batch(self, rows: NDArray[np.intp], noise: NDArray[np.float32], device: torch.device) -> HeaderBatch:
+        """Returns some notes."""
+        values = self.notes.values[rows].astype(np.float32)
+        weights = self.notes.weights[rows].astype(np.float32) / WEIGHT_STEPS
+        arrays = values, weights, self.midi[rows], noise, self.instrument[rows], self.velocity[rows]
+        tensors = (torch.from_numpy(each).to(device) for each in arrays)
+        return HeaderBatch(*tensors)
+
+    def mean(self) -> Tensor:
+        """Returns the mean of each parameter [N_VALUES], weighted by what is heard."""
+        total, heard = 0.0, 0.0
+        for rows in np.array_split(self.rows, max(1, len(self.rows) // 1000)):
+            weights = self.notes.weights[rows].astype(np.float64)
+            total = total + (self.notes.values[rows] * weights).sum(axis=0)
+            heard = heard + weights.sum(axis=0)
+        return torch.from_numpy((total / np.maximum(heard, 1.0)).astype(np.float32))
 
 
 def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path) -> TimbrelNotes | None:
@@ -101,81 +126,71 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         The finished codec with averaged weights, saved as codec.safetensors and codec.json; None where the
         sitting ended before the last step (run again to resume).
     """
+    if dataset.sample_rate != config.codec.sample_rate:
+        raise ConfigError(
+            f"{dataset.path}: at {dataset.sample_rate} Hz, but this codec works at"
+            f" {config.codec.sample_rate} Hz; render the notes at that rate (notes.sample_rate)"
+        )
     device = pick_device(config.device)
-    identity = {"batch_size": config.batch_size, "steadiness_weight": config.steadiness_weight}
+    split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
+    chosen = np.random.default_rng(config.loop.seed).permutation(split)
+    jobs = config.jobs or os.cpu_count() or 1
+    notes = analyse_dataset(dataset, chosen, out_dir / ANALYSIS_FOLDER, jobs)
+    trains = dataset.split[notes.notes] == Split.TRAIN
+    if not trains.any():
+        raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
+    train = HeaderSampler(notes, dataset, np.flatnonzero(trains), config)
+    held_out = np.flatnonzero(~trains if not trains.all() else trains)[:VALIDATION_NOTES]
     torch.manual_seed(config.loop.seed)
-    objective = CodecObjective(TimbrelNotes(config.codec), config.steadiness_weight).to(device)
-    train = SegmentSampler(dataset, dataset.of_split(Split.TRAIN), config)
-    held_out = dataset.of_split(Split.HELD_OUT_CELL)
-    validation = SegmentSampler(dataset, held_out if len(held_out) else train.notes, config)
+    trained = HeaderTraining(config, len(dataset.instruments)).to(device)
+    trained.coder.mean.copy_(train.mean())
 
-    def loss(numbered: tuple[int, SegmentBatch]) -> tuple[Tensor, dict[str, Tensor]]:
-        step, batch = numbered
-        generator = np.random.default_rng(batch_seed(config.loop.seed + 1, step))
-        drop = step >= config.dropout_after and generator.random() < config.dropout_share
-        n_codebooks = int(generator.integers(1, config.codec.n_residual_codebooks)) if drop else None
-        return objective(batch, n_codebooks)
+    def validate(model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, HeaderTraining)
+        noise = np.zeros((len(held_out), train.n_numbers), dtype=np.float32)
+        return _errors(model, train.batch(held_out, noise, device))
 
     loop = Loop(
         config.loop,
-        objective,
-        loss,
-        lambda step: (step, train.draw(batch_seed(config.loop.seed, step), device)),
+        trained,
+        trained.loss,
+        lambda step: train.draw(batch_seed(config.loop.seed, step), device),
         out_dir,
-        validate=lambda model: _validate(model, validation, config, device),
-        identity={"codec": asdict(config.codec), **identity},
+        validate=validate,
+        identity={
+            "codec": asdict(config.codec),
+            "batch_size": config.batch_size,
+            "rate_weight": config.rate_weight,
+        },
         name="codec",
     )
     loop.run()
     if not loop.finished:
         return None
-    trained = cast(CodecObjective, loop.ema.model).codec
-    if config.n_kept_codebooks:
-        trained = keep_codebooks(trained, config.n_kept_codebooks)
+    codec = TimbrelNotes(config.codec)
+    averaged = loop.ema.model
+    assert isinstance(averaged, HeaderTraining)
+    codec.header.load_state_dict(averaged.coder.state_dict())
+    moving = dataset.split[notes.moving] == Split.TRAIN
+    codec.templates.learn([each for each, known in zip(notes.movements, moving, strict=True) if known])
     figures = loop.history[-1] if loop.history else {}
-    description = {"id": trained.id, "config": asdict(trained.config), "figures": figures}
-    save_weights(out_dir, WEIGHTS_NAME, trained, description)
-    return trained
+    save_weights(
+        out_dir, WEIGHTS_NAME, codec, {"id": codec.id, "config": asdict(config.codec), "figures": figures}
+    )
+    return codec.eval()
 
 
-def keep_codebooks(codec: TimbrelNotes, n_codebooks: int) -> TimbrelNotes:
-    """Returns the codec with its first codebooks only, the fundamental's among them.
-
-    Raises:
-        ConfigError: it has fewer, or none of the quantizer's would be left.
-    """
-    if not 2 <= n_codebooks <= codec.n_codebooks:
-        raise ConfigError(f"n_kept_codebooks: {n_codebooks}, expected 2 to {codec.n_codebooks}, or 0 for all")
-    smaller = TimbrelNotes(replace(codec.config, n_codebooks=n_codebooks)).to(next(codec.parameters()).device)
-    wanted = smaller.state_dict()
-    smaller.load_state_dict({name: value for name, value in codec.state_dict().items() if name in wanted})
-    return smaller.eval()
+def build_codec(sizes: dict[str, Any]) -> TimbrelNotes:
+    """Returns an untrained codec of a TimbrelNotesConfig as plain data."""
+    return TimbrelNotes(TimbrelNotesConfig(**{**sizes, "header": HeaderConfig(**sizes["header"])}))
 
 
-def load_codec(folder: Path) -> TimbrelNotes:
-    """Returns the codec that `train_codec` finished in `folder`, ready to use.
-
-    Raises:
-        CheckpointError: nothing finished there, or damaged.
-    """
-    codec = TimbrelNotes(TimbrelNotesConfig(**describe_folder(folder, TimbrelNotes.id)["config"]))
-    load_weights(folder, WEIGHTS_NAME, codec)
-    return codec.eval().requires_grad_(False)
-
-
-def _validate(
-    model: nn.Module, sampler: SegmentSampler, config: CodecTrainingConfig, device: torch.device
-) -> dict[str, float]:
-    """Returns the mean losses on held-out cells, and how many codes each residual codebook uses there."""
-    assert isinstance(model, CodecObjective)
-    sums: dict[str, float] = {}
-    used: list[set[int]] = [set() for _ in range(config.codec.n_residual_codebooks)]
-    for number in range(config.validation_batches):
-        batch = sampler.draw(batch_seed(VALIDATION_SEED, number), device)
-        _, parts = model(batch)
-        for name, value in parts.items():
-            sums[name] = sums.get(name, 0.0) + float(value) / config.validation_batches
-        codes = model.codec.encode(batch.audio, batch.pitch)[:, :, 1:].flatten(0, 1).T
-        for book, row in zip(used, codes.tolist(), strict=True):
-            book.update(row)
-    return {**sums, **{f"codes_used_{q + 1}": float(len(book)) for q, book in enumerate(used)}}
+def _errors(trained: HeaderTraining, batch: HeaderBatch) -> dict[str, float]:
+    """Returns the mean error of each part, dB, weighted by what is heard, and the nats of a note's codes."""
+    numbers = trained.coder.quantized(batch.values, batch.weights, batch.midi)
+    error = (trained.coder.values(numbers, batch.midi) - batch.values).abs() * batch.weights
+    sizes = [math.prod(shape) for shape in SHAPES.values()]
+    parts = zip(SHAPES, error.split(sizes, dim=1), batch.weights.split(sizes, dim=1), strict=True)
+    found = {name: float(wrong.sum() / heard.sum().clamp(min=1e-9)) for name, wrong, heard in parts}
+    nats = trained.prior.nats(numbers, batch.instrument, batch.midi, batch.velocity)
+    return {"error": float(error.sum() / batch.weights.sum()), "nats": float(nats.mean()), **found}

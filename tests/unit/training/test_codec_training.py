@@ -1,7 +1,8 @@
-"""The training of the codec of note parameters: what is measured once is kept, and a run goes on."""
+"""The training of the codec: what is measured once is kept, a run goes on; the command line does it all."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,25 +11,24 @@ import numpy as np
 import pytest
 import torch
 
+from timbrel_training.codec.interface import codec_hash
+from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderConfig
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
-from timbrel_training.codec.timbrel_notes.parameter_codec import ParameterCodecConfig
-from timbrel_training.codec.timbrel_notes.parameter_training import (
-    ANALYSIS_FOLDER,
-    ParameterCodecTrainingConfig,
-    load_parameter_codec,
-    train_parameter_codec,
-)
+from timbrel_training.codec.timbrel_notes.train import ANALYSIS_FOLDER, CodecTrainingConfig, train_codec
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import LoopConfig
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import SplitRule
 from timbrel_training.notes.synthetic import SyntheticSource
+from timbrel_training.stages import STAGES
+from timbrel_training.tokens.store import TokenStore
 
-CONFIG = ParameterCodecTrainingConfig(
-    codec=ParameterCodecConfig(n_templates=4, header=HeaderConfig(n_codes=6, width=24, n_blocks=1)),
+CONFIG = CodecTrainingConfig(
+    codec=TimbrelNotesConfig(n_templates=4, header=HeaderConfig(n_codes=6, width=24, n_blocks=1)),
     loop=LoopConfig(n_steps=60, n_warmup=5, validate_every=20, checkpoint_every=20, ema_decay=0.9),
     batch_size=8,
     jobs=1,
@@ -46,7 +46,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> NoteDataset:
 @pytest.fixture(scope="module")
 def trained(dataset: NoteDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained") / "codec"
-    assert train_parameter_codec(CONFIG, dataset, folder) is not None
+    assert train_codec(CONFIG, dataset, folder) is not None
     return folder
 
 
@@ -55,7 +55,7 @@ def analysis_of(folder: Path) -> list[Path]:
 
 
 def test_a_trained_codec_is_read_back_and_codes_notes(dataset: NoteDataset, trained: Path) -> None:
-    codec = load_parameter_codec(trained)
+    codec = load_codec(trained)
     audio = torch.from_numpy(dataset.audio(0))[None]
     pitch, held = torch.tensor([float(dataset.pitch[0])]), torch.tensor([float(dataset.held_seconds[0])])
     codes = codec.encode(audio, pitch, held)
@@ -79,7 +79,7 @@ def test_codes_that_pay_for_surprise_are_more_predictable(
     for name, config in (("plain", plain), ("costly", costly)):
         (tmp_path / name).mkdir()
         shutil.copytree(trained / ANALYSIS_FOLDER, tmp_path / name / ANALYSIS_FOLDER)
-        train_parameter_codec(config, dataset, tmp_path / name)
+        train_codec(config, dataset, tmp_path / name)
         nats.append(torch.load(tmp_path / name / "checkpoint.pt", weights_only=False)["history"][-1]["nats"])
     assert nats[1] < 0.8 * nats[0]
 
@@ -98,9 +98,9 @@ def test_an_interrupted_training_ends_as_one_that_was_not(
 ) -> None:
     part = replace(CONFIG, loop=replace(CONFIG.loop, max_minutes=1e-6))
     folder = tmp_path / "codec"
-    while (codec := train_parameter_codec(part, dataset, folder)) is None:
+    while (codec := train_codec(part, dataset, folder)) is None:
         part = replace(CONFIG, loop=replace(CONFIG.loop, max_minutes=0.01))
-    whole = load_parameter_codec(trained).state_dict()
+    whole = load_codec(trained).state_dict()
     assert all(torch.equal(value, whole[name]) for name, value in codec.state_dict().items())
 
 
@@ -128,8 +128,30 @@ def test_a_kept_analysis_is_what_was_measured(dataset: NoteDataset, tmp_path: Pa
         assert kept[row].loudest_db == pytest.approx(exact.loudest_db)
 
 
-def test_notes_at_another_rate_are_refused(library_dir: Path, tmp_path: Path) -> None:
+def test_notes_at_another_rate_are_refused(tmp_path: Path) -> None:
+    source = SyntheticSource(pitches=[60], n_draws=1, sample_rate=16_000, max_held=0.2)
+    render_dataset(source, tmp_path / "notes", jobs=1)
     with pytest.raises(ConfigError, match=r"16000 Hz, but this codec works at 48000 Hz; render"):
-        train_parameter_codec(CONFIG, NoteDataset(library_dir), tmp_path)
-    with pytest.raises(CheckpointError):
-        load_parameter_codec(tmp_path)
+        train_codec(CONFIG, NoteDataset(tmp_path / "notes"), tmp_path)
+
+
+def run(stage: str, *words: object) -> int:
+    parser = argparse.ArgumentParser()
+    STAGES[stage].configure(parser)
+    return int(STAGES[stage].run(parser.parse_args([str(word) for word in words])))
+
+
+def test_notes_to_codec_to_tokens_from_the_command_line(
+    dataset: NoteDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codec, tokens = tmp_path / "codec", tmp_path / "tokens.bin"
+    with pytest.raises(CheckpointError, match="train it first"):
+        run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens)
+    assert run("codec", "--config", "tiny", "--notes", dataset.path, "--out", codec) == 0
+    assert "noise release" in capsys.readouterr().out
+    assert run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens) == 0
+    store = TokenStore(tokens)
+    assert (len(store), store.header.n_codebooks) == (len(dataset), 4)
+    assert store.header.codec_hash == codec_hash(codec)
+    with pytest.raises(ValueError, match="exists already"):
+        run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens)

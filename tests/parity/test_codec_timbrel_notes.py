@@ -1,4 +1,4 @@
-"""The decoder of note parameters as an ONNX graph: the same audio as PyTorch's, for ten minutes too."""
+"""The decoder of timbrel-notes as an ONNX graph: the same audio as PyTorch's, for ten minutes too."""
 
 from __future__ import annotations
 
@@ -19,23 +19,18 @@ from timbrel_export.codec_graphs import export_codec
 from timbrel_export.onnx_export import round_to_half
 from timbrel_training.codec import registry
 from timbrel_training.codec.interface import Expression
+from timbrel_training.codec.timbrel_notes.codec import N_FINE, N_ROWS, TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import HeaderConfig
-from timbrel_training.codec.timbrel_notes.parameter_codec import (
-    N_FINE,
-    N_ROWS,
-    ParameterCodec,
-    ParameterCodecConfig,
-)
 from timbrel_training.errors import CheckpointError
 
-CONFIG = ParameterCodecConfig(n_templates=3, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
+CONFIG = TimbrelNotesConfig(n_templates=3, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
 HOP = CONFIG.hop_length
 
 
 class Graph:
     """A codec's decoder as a bundle has it, run by onnxruntime on one thread."""
 
-    def __init__(self, codec: ParameterCodec, folder: Path) -> None:
+    def __init__(self, codec: TimbrelNotes, folder: Path) -> None:
         self.spec = export_codec(codec, folder)
         self.names = [state.name for state in self.spec.decoder_state]
         graph = folder / CODEC_DECODER
@@ -68,7 +63,7 @@ def draw(n_notes: int, n_frames: int) -> tuple[Tensor, Expression]:
     return codes, Expression(torch.arange(n_notes) - 2**40, bend, level)
 
 
-def start(codec: ParameterCodec, n_notes: int) -> list[npt.NDArray[Any]]:
+def start(codec: TimbrelNotes, n_notes: int) -> list[npt.NDArray[Any]]:
     return [tensor.numpy() for tensor in codec.initial_state(n_notes).values()]
 
 
@@ -80,8 +75,8 @@ def seeded_without_gradients() -> object:
 
 
 @pytest.fixture(scope="module")
-def codec() -> ParameterCodec:
-    codec = ParameterCodec(CONFIG).eval()
+def codec() -> TimbrelNotes:
+    codec = TimbrelNotes(CONFIG).eval()
     codec.header.mean.fill_(-30.0)
     codec.templates.set(2, (np.random.default_rng(0).normal(size=(90, 64, 2)) / 8).astype(np.float16))
     round_to_half(codec)
@@ -94,11 +89,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def graph(codec: ParameterCodec, folder: Path) -> Graph:
+def graph(codec: TimbrelNotes, folder: Path) -> Graph:
     return Graph(codec, folder)
 
 
-def test_the_graph_plays_what_pytorch_plays(codec: ParameterCodec, graph: Graph) -> None:
+def test_the_graph_plays_what_pytorch_plays(codec: TimbrelNotes, graph: Graph) -> None:
     """Two notes of eight seconds, whole in PyTorch, in chunks of all sizes in the graph."""
     codes, expression = draw(2, 300)
     whole, _ = codec.decode_chunk(codes, expression, codec.initial_state(2))
@@ -114,14 +109,11 @@ def test_the_graph_plays_what_pytorch_plays(codec: ParameterCodec, graph: Graph)
     assert done == 300 and peak > 0
 
 
-def test_export_leaves_out_the_encoder_which_is_no_graph(
-    codec: ParameterCodec, graph: Graph, folder: Path
-) -> None:
-    """Who codes notes makes the codec again of what a bundle holds."""
+def test_a_bundle_holds_what_makes_the_codec_again(codec: TimbrelNotes, graph: Graph, folder: Path) -> None:
     assert (graph.spec.id, graph.spec.lead_frames) == ("timbrel-notes-2", N_ROWS)
     assert {path.name for path in folder.iterdir()} == {CODEC_DECODER, CODEC_WEIGHTS}
     again = registry.codec_in_bundle(folder / CODEC_WEIGHTS)
-    assert isinstance(again, ParameterCodec) and again.config == CONFIG
+    assert isinstance(again, TimbrelNotes) and again.config == CONFIG
     for (name, one), other in zip(codec.state_dict().items(), again.state_dict().values(), strict=True):
         assert torch.equal(one, other), name
 
@@ -136,7 +128,7 @@ def test_weights_that_are_no_codec_are_refused(folder: Path, graph: Graph, tmp_p
         registry.codec_in_bundle(tmp_path / "none.safetensors")
 
 
-def test_the_two_do_not_drift_apart(codec: ParameterCodec, graph: Graph) -> None:
+def test_the_two_do_not_drift_apart(codec: TimbrelNotes, graph: Graph) -> None:
     """Half a minute: phases differ by so little that ten times as much would not be heard either."""
     codes, expression = draw(1, 200)
     codes[:, :, 1] %= N_FINE  # the key stays down
