@@ -1,4 +1,4 @@
-"""Copies of a bundle: with a timbre encoder that takes audio, or without the codec encoder's graph."""
+"""Copies of a bundle: hearing audio, without the codec encoder's graph, holding keys on."""
 
 from __future__ import annotations
 
@@ -27,6 +27,22 @@ def without_codec_encoder(bundle: Path, out: Path) -> Path:
     shutil.copytree(bundle, out)
     (out / CODEC_ENCODER).unlink()
     return _described(out)
+
+
+HOLD = 3
+"""The code by which the codebooks of `holding` leave what they said as it is."""
+
+
+def holding(bundle: Path, out: Path, hold_frames: int = 12, seconds_max: float = 60.0) -> Path:
+    """A copy whose keys are held on: its first two codebooks move, and the model writes so many frames."""
+    shutil.copytree(bundle, out)
+    manifest = load_manifest(out / MANIFEST)
+    codec, model = manifest.codec, manifest.model
+    codec.hold[:] = [codec.codebook_size] * 2 + [HOLD] * (codec.n_codebooks - 2)
+    model.codebook_delay, model.hold_frames = 0, hold_frames + codec.lead_frames
+    manifest.ranges.seconds_max = seconds_max
+    save_manifest(manifest, out / MANIFEST)
+    return out
 
 
 def _described(folder: Path) -> Path:

@@ -7,7 +7,7 @@
 
 const AUDIBLE = 0.001; // -60 dBFS
 const JOIN_SECONDS = 0.003; // fades at the edges of a gap
-const REBUFFER_SECONDS = 0.04; // what a voice that ran dry waits for
+const [REBUFFER_SECONDS, MOST_REBUFFER_SECONDS] = [0.06, 0.48]; // what a voice that ran dry waits for, more each time
 const LEVEL_SECONDS = 1 / 30;
 const MOST_VOICES = 48;
 
@@ -58,6 +58,7 @@ class Voice {
     this.fifo = new Fifo();
     this.fraction = 0; // between two source samples
     this.needed = prebuffer * rate; // source samples to wait for before sounding
+    this.rebuffer = REBUFFER_SECONDS * rate; // once it has run dry
     this.level = 1; // the fade's place, 0 to 1
     this.fade = 1 / (JOIN_SECONDS * sampleRate);
     this.waiting = true;
@@ -117,7 +118,8 @@ class Voice {
     this.waiting = true;
     this.starved = true;
     this.level = 0;
-    this.needed = REBUFFER_SECONDS * this.step * sampleRate;
+    this.needed = this.rebuffer;
+    this.rebuffer = Math.min(2 * this.rebuffer, MOST_REBUFFER_SECONDS * this.step * sampleRate);
   }
 
   #advance() {

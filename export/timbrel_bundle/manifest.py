@@ -198,7 +198,7 @@ def _hold_faults(manifest: pb.Manifest) -> Iterator[str]:
     if any(code > codec.codebook_size for code in codec.hold):
         yield f"has an entry of codec.hold beyond codec.codebook_size {codec.codebook_size}"
     if last_delay(manifest):
-        yield f"gives model.hold_frames, which only goes with model.codebook_delay 0, not {codebook_delay(model)}"
+        yield f"gives model.hold_frames and model.codebook_delay {codebook_delay(model)}, only 0 goes with it"
     if not codec.lead_frames < model.hold_frames < model.max_frames:
         yield (
             f"gives model.hold_frames {model.hold_frames}, which must be above codec.lead_frames "

@@ -122,8 +122,8 @@ class Scheduler:
         return running
 
     def _make_room(self) -> None:
-        """Where somebody waits and every slot is taken, lets go of a key that is held on: of the caller who has
-        most slots, the one that has been held longest. Its release is written as fast as it goes."""
+        """Where somebody waits and every slot is taken, lets go of a key that is held on: of the caller who
+        has most slots, the one that has been held longest. Its release is written as fast as it goes."""
         if self.n_free > 0 or not self._queue.has_for(self) or not (standing := self.slots.standing):
             return
         for _ in range(self._queue.n_ready - self.slots.n_dying):

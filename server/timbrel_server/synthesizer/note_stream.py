@@ -33,6 +33,9 @@ STREAMED_BYTES = 256 << 10
 
 BYTES_PER_SAMPLE = 4
 
+MOST_CAUGHT_UP_SECONDS = 0.5
+"""A key that is held on is written as late at most: a machine that slept goes on from where it is."""
+
 WriteReply = Callable[[pb.GenerateResponse], Awaitable[None]]
 
 
@@ -239,14 +242,14 @@ class NoteStream:
             await asyncio.sleep(0)  # others have their turn
 
     async def _held_on_live(self, frames: Iterator[Frame]) -> AsyncIterator[Delivery]:
-        """Yields a frame at a time, each as far ahead of real time as the note asks for, until the key is up and
-        the model goes on with the note."""
+        """Yields a frame at a time, each as far ahead of real time as the note asks for, until the key is up
+        and the model goes on with the note."""
         handle, clock = self._handle, asyncio.get_running_loop()
         lead, rate = handle.request.frames_ahead or 0, frame_rate(self._served.manifest)
         begun = handle.submitted + (handle.waited_seconds or 0.0)
         due = begun + (handle.request.held_frames - lead + 1) / rate
         while not handle.is_released and self._n_held_on < handle.request.held_on_frames:
-            due = max(due, clock.time() - lead / rate)  # of a machine that slept
+            due = max(due, clock.time() - MOST_CAUGHT_UP_SECONDS)
             if await self._something_comes_before(due):
                 return
             self._n_held_on += 1

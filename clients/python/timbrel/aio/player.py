@@ -347,8 +347,9 @@ class AsyncPlayer:
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> AsyncPlayedNote:
-        """A key goes down, until the note's `off`, for `seconds` at most; None: as long as the server lets it;
-        see `Player.note_on`.
+        """A key goes down, until the note's `off`, for `seconds` at most.
+
+        None: as long as the server lets it; see `Player.note_on`.
 
         The other arguments are those of `AsyncClient.generate`.
 
