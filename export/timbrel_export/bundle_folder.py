@@ -20,6 +20,10 @@ from timbrel_training.model.config import N_CONDITION_POSITIONS
 HOLD_SECONDS = 600.0
 """A request may hold a key for so long where the note goes on without the model."""
 
+WRITTEN_SHARE = 0.75
+"""From this share of the longest hold that it was trained on: closer to its end, where the keys of all notes
+trained on went up, a model expects the release at any moment."""
+
 
 def describe_bundle(folder: Path, name: str, git_revision: str) -> pb.Manifest:
     """A manifest that lists and hashes the files of `folder`; its other sections are left to be filled in."""
@@ -62,8 +66,9 @@ def describe_model(model: NoteTransformer) -> pb.ModelSpec:
 def lengthen_holds(manifest: pb.Manifest) -> None:
     """Allows keys to be held for longer than the model writes, where the codec says how their notes go on."""
     if manifest.codec.hold and not last_delay(manifest):
-        written = held_frames(manifest.ranges.seconds_max, manifest.codec)
-        manifest.model.hold_frames = min(written, manifest.model.max_frames - 1)
+        written = max(manifest.ranges.seconds_min, WRITTEN_SHARE * manifest.ranges.seconds_max)
+        n_written = held_frames(written, manifest.codec)
+        manifest.model.hold_frames = min(n_written, manifest.model.max_frames - 1)
         manifest.ranges.seconds_max = max(manifest.ranges.seconds_max, HOLD_SECONDS)
 
 
