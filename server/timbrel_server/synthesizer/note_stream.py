@@ -229,7 +229,8 @@ class NoteStream:
                         async for delivery_between in held_on(key.frames()):
                             yield delivery_between
                     key, delivery = None, Delivery(after, delivery.finish)
-            yield delivery
+            if delivery.frames or delivery.finish is not None:
+                yield delivery
 
     async def _held_on(self, frames: Iterator[Frame]) -> AsyncIterator[Delivery]:
         """Yields as many frames as the key is to be held on for, as fast as they are taken."""
