@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.manifest import written_ranges
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import open_sessions
 from timbrel_server.engine.engine_pool import EnginePool
@@ -96,7 +97,7 @@ class Player:
 
 def random_player(rng: random.Random, engine: EnginePool, bundle: Bundle) -> Player:
     """A request within the bundle's ranges; a third let the key go while it sounds, a sixth leave."""
-    ranges, rate = bundle.manifest.ranges, frame_rate(bundle)
+    ranges, rate = written_ranges(bundle.manifest), frame_rate(bundle)
     longest = int(ranges.seconds_max * rate)
     radius, held = rng.random(), rng.randint(1, longest)
     timbre = (radius * rng.uniform(-0.7, 0.7), radius * rng.uniform(-0.7, 0.7))

@@ -112,6 +112,9 @@ function wirePlay() {
 function wireFailures() {
   showState(bridge, model.server === "private" ? model.name : model.server, messages);
   audio.addEventListener("blocked", ({ detail }) => messages.stand("audio", detail.message));
+  notes.addEventListener("letGo", ({ detail: { seconds } }) =>
+    messages.show(`The server let go of the key after ${seconds.toFixed(1)} s: its longest hold, or others wait.`, "plain"),
+  );
   notes.addEventListener("failed", ({ detail }) => {
     if (detail.quiet) return;
     const words = { overloaded: "The server is busy. Try again in a moment.", unavailable: "The server is away." };

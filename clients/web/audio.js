@@ -4,6 +4,7 @@ import { Emitter } from "./browser.js";
 
 const LEAST_PREBUFFER = 0.015; // seconds a voice waits for before it sounds
 const MOST_PREBUFFER = 0.3;
+const LEAD = 0.15; // seconds that a held note is written ahead of time; and by as many more as a voice waits for
 
 /**
  * Events: `level` {rms}, `sound` {id, time, wall, at}, `done` {id}, `starved` {id}, `blocked` {message}.
@@ -18,6 +19,11 @@ export class AudioOutput extends Emitter {
     super();
     this.context = null;
     this.prebuffer = LEAST_PREBUFFER;
+  }
+
+  /** How many seconds ahead of time a held note is to be written. */
+  get lead() {
+    return LEAD + this.prebuffer - LEAST_PREBUFFER;
   }
 
   get running() {

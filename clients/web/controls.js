@@ -21,9 +21,9 @@ export class Controls {
     this.#show();
   }
 
-  #slider({ name, key, least, range }) {
+  #slider({ name, key, least, range, farthest = Infinity }) {
     const input = $(name);
-    [input.min, input.max] = [least, range[1]];
+    [input.min, input.max] = [least, Math.min(range[1], farthest)];
     input.addEventListener("input", () => this.state.set({ [key]: Number(input.value) }));
     input.addEventListener("change", () => this.state.keep());
   }

@@ -8,14 +8,15 @@ import { secondsName } from "./names.js";
  * `key` is its name in the state and in the address, `name` in a request and in the server's own table, which tells
  * range and default. Where `index.html` has a slider with the field's name as its id, it follows the field.
  * decimals: how many are kept (of whole numbers none, of others two); most, least: closer bounds than the server's,
- * the latter for the slider only; start: the value of a first visit; words: the text beside the slider.
+ * the latter for the slider only, as `farthest` is; start: the value of a first visit; words: the text beside the
+ * slider.
  */
 const FIELDS = [
   { key: "x", name: "x" },
   { key: "y", name: "y" },
   { key: "p", name: "pitch" },
   { key: "v", name: "velocity" },
-  { key: "s", name: "seconds", decimals: 3, least: 0.15, words: secondsName },
+  { key: "s", name: "seconds", decimals: 3, least: 0.15, farthest: 8, words: secondsName },
   { key: "seed", name: "seed", most: 2 ** 32 - 1, start: 1 },
   { key: "t", name: "temperature", most: 1.5 },
 ];

@@ -4,6 +4,8 @@ import { Emitter } from "./browser.js";
 import { textOf } from "./note_request.js";
 import { round } from "./state.js";
 
+const MOST_KEPT_SECONDS = 120; // of a note's samples: what it sounds on for is heard, and not kept
+
 /** One note. Events: `samples`, `end`. */
 export class Note extends Emitter {
   constructor(id, request) {
@@ -13,7 +15,8 @@ export class Note extends Emitter {
     this.samples = new Float32Array(0); // the first `length` of them count
     this.length = 0;
     this.sampleRate = 48000;
-    this.complete = false; // all samples are here
+    this.complete = false; // all samples have come
+    this.cut = false; // more have come than are kept
     this.over = false; // it sounds no more
     this.held = false; // its length is known once it has ended
     this.cached = false;
@@ -25,9 +28,11 @@ export class Note extends Emitter {
     return this.samples.slice(0, this.length);
   }
 
-  /** Adds samples to its end; the first are taken over, not copied. */
+  /** Adds samples to its end, as far as they are kept; the first are taken over, not copied. */
   append(samples) {
     const length = this.length + samples.length;
+    this.cut ||= length > MOST_KEPT_SECONDS * this.sampleRate;
+    if (this.cut) return;
     if (this.length === 0) this.samples = samples;
     else if (length > this.samples.length) {
       const grown = new Float32Array(2 * length);
@@ -40,7 +45,7 @@ export class Note extends Emitter {
   }
 }
 
-/** Events: `start` {note}, `sound` {note, at, wall}, `failed` {note, code, message}. */
+/** Events: `start` {note}, `sound` {note, at, wall}, `letGo` {seconds}, `failed` {note, code, message}. */
 export class Notes extends Emitter {
   #sounding = new Map();
 
@@ -59,8 +64,8 @@ export class Notes extends Emitter {
   }
 
   /**
-   * Plays a note. With `held` its key stays down until `off`, and `request.seconds` is the most;
-   * without, it comes as fast as it can be written, or from the cache.
+   * Plays a note. With `held` its key stays down until `off`, however long that is; without, it comes as fast as it
+   * can be written, or from the cache.
    */
   play(request, { held = false, gain = 1 } = {}) {
     const note = new Note(this.bridge.newId(), request);
@@ -109,7 +114,8 @@ export class Notes extends Emitter {
   }
 
   #ask(note, held) {
-    const asked = this.bridge.on(note.id, { ...note.request, live: held }, {
+    const wanted = held ? { ...note.request, seconds: undefined, lead: this.audio.lead } : note.request;
+    const asked = this.bridge.on(note.id, { ...wanted, live: held }, {
       start: ({ sample_rate }) => (note.sampleRate = sample_rate ?? note.sampleRate),
       audio: (samples) => this.#append(note, samples),
       end: (end) => this.#ended(note, end),
@@ -124,10 +130,11 @@ export class Notes extends Emitter {
     note.append(samples);
   }
 
-  #ended(note, { held_seconds }) {
+  #ended(note, { held_seconds, let_go }) {
     if (note.held && held_seconds !== undefined) note.request = { ...note.request, seconds: round(held_seconds, 4) };
+    if (let_go) this.emit("letGo", { seconds: held_seconds });
     note.samples = note.whole();
-    this.cache.put(note.request, note.samples);
+    if (!note.cut) this.cache.put(note.request, note.samples);
     this.#complete(note);
   }
 

@@ -6,6 +6,7 @@ import { clamp, drawSeed } from "./state.js";
 
 const PREVIEW_GAIN = 0.7;
 const PREVIEW_SECONDS = 1; // where the length is "hold"
+const UNHELD_SECONDS = 4; // of a note that is held, as long as nobody has held it
 
 /** Events: `current` {note}, the note that is shown and can be taken away. */
 export class Player extends Emitter {
@@ -25,7 +26,7 @@ export class Player extends Emitter {
   /** What would be asked for now. */
   request(changes = {}) {
     const request = requestOf(this.state.values);
-    if (this.holds) request.seconds = this.model.seconds[1];
+    if (this.holds) request.seconds = Math.min(UNHELD_SECONDS, this.model.seconds[1]);
     return { ...request, ...changes };
   }
 
@@ -45,10 +46,7 @@ export class Player extends Emitter {
   step(changes = {}) {
     this.endPreview(0.04);
     const before = this.#map;
-    this.#map = this.#begin(this.request({ ...changes, seconds: this.model.seconds[1] }), {
-      held: true,
-      passing: true,
-    });
+    this.#map = this.#begin(this.request(changes), { held: true, passing: true });
     if (before) this.notes.off(before);
     return this.#map;
   }
@@ -67,9 +65,9 @@ export class Player extends Emitter {
   /** A key goes down: a note of its own, held until `notes.off`. */
   key(pitch, velocity = this.state.get("v")) {
     this.endPreview(0.04);
-    const { pitch: pitches, velocity: velocities, seconds } = this.model;
+    const { pitch: pitches, velocity: velocities } = this.model;
     if (pitch < pitches[0] || pitch > pitches[1]) return null;
-    const request = this.request({ pitch, velocity: clamp(velocity, velocities), seconds: seconds[1] });
+    const request = this.request({ pitch, velocity: clamp(velocity, velocities) });
     this.state.set({ p: pitch });
     return this.#begin(request, { held: true });
   }

@@ -1,12 +1,14 @@
 // The note as a picture, drawn as it comes: its waveform, and its spectrogram on a logarithmic scale of frequency.
 
+import { clamp } from "./state.js";
+
 const SIZE = 2048;
 const HOP = 512; // samples for each column
 const ROWS = 96;
 const MOST_COLUMNS = 48; // for each frame: a note from the cache comes all at once
 const [LOWEST, HIGHEST] = [55, 18000]; // Hz
 const RANGE_DB = 78;
-const LEAST_SECONDS = 1; // the width of an empty picture
+const [LEAST_SECONDS, MOST_SECONDS] = [1, 8]; // the width of an empty picture
 
 /** Follows one note at a time. */
 export class Scope {
@@ -31,7 +33,7 @@ export class Scope {
     this.#watching += 1;
     const turn = this.#watching;
     this.note = note;
-    this.#clear(Math.max(LEAST_SECONDS, note.request.seconds), note.sampleRate);
+    this.#clear(clamp(note.request.seconds, [LEAST_SECONDS, MOST_SECONDS]), note.sampleRate);
     note.addEventListener("samples", () => turn === this.#watching && this.redraw());
     note.addEventListener("end", () => turn === this.#watching && this.#ended());
     this.redraw();

@@ -7,7 +7,8 @@
 
 const AUDIBLE = 0.001; // -60 dBFS
 const JOIN_SECONDS = 0.003; // fades at the edges of a gap
-const REBUFFER_SECONDS = 0.04; // what a voice that ran dry waits for
+const MORE_SECONDS = 0.06; // a voice that ran dry goes on so much further behind than would have been enough ...
+const MOST_WAITED_FOR_SECONDS = 0.5; // ... but waits for no more than this
 const LEVEL_SECONDS = 1 / 30;
 const MOST_VOICES = 48;
 
@@ -52,12 +53,15 @@ class Fifo {
 class Voice {
   constructor({ id, rate, gain, prebuffer }) {
     this.id = id;
+    this.rate = rate;
     this.step = rate / sampleRate; // source samples for each output sample
     this.gain = gain;
     this.wantedGain = gain;
     this.fifo = new Fifo();
     this.fraction = 0; // between two source samples
     this.needed = prebuffer * rate; // source samples to wait for before sounding
+    this.most = 0; // source samples that it has had at once
+    this.late = null; // source samples for which nothing came, since it ran dry
     this.level = 1; // the fade's place, 0 to 1
     this.fade = 1 / (JOIN_SECONDS * sampleRate);
     this.waiting = true;
@@ -74,7 +78,8 @@ class Voice {
 
   /** Adds this voice to `out`; returns the index of its first audible sample, or -1. */
   mix(out) {
-    if (this.waiting && !this.#ready()) return -1;
+    if (this.waiting && !this.#ready(out.length)) return -1;
+    this.most = Math.max(this.most, this.fifo.length);
     let first = -1;
     const { fifo, step } = this;
     if (!this.heard) this.gain = this.wantedGain;
@@ -106,7 +111,11 @@ class Voice {
     return silent || (this.finished && this.fifo.length < (this.step === 1 ? 1 : 3));
   }
 
-  #ready() {
+  #ready(passed) {
+    if (this.late !== null && this.fifo.length === 0) {
+      this.late += passed * this.step;
+      this.needed = Math.min(this.most + this.late + this.rate * MORE_SECONDS, this.rate * MOST_WAITED_FOR_SECONDS);
+    }
     if (this.fifo.length === 0 || (this.fifo.length < this.needed && !this.finished)) return false;
     this.waiting = false;
     return true;
@@ -117,7 +126,7 @@ class Voice {
     this.waiting = true;
     this.starved = true;
     this.level = 0;
-    this.needed = REBUFFER_SECONDS * this.step * sampleRate;
+    this.late = 0;
   }
 
   #advance() {

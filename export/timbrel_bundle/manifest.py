@@ -38,6 +38,7 @@ MOST: Mapping[str, Mapping[str, int]] = {
         "n_decoder_layers": 256,
         "max_frames": 2**17,
         "max_positions": 2**18,
+        "hold_frames": 2**17,
         "codebook_delay": 64,
     },
 }
@@ -118,6 +119,25 @@ def heard_seconds(n_frames: int, codec: pb.CodecSpec) -> float:
     return max(0, n_frames - codec.lead_frames) * codec.hop_length / codec.sample_rate
 
 
+def written_ranges(manifest: pb.Manifest) -> pb.RequestRanges:
+    """The ranges of the notes that the model writes from beginning to end: what it was trained on."""
+    ranges = pb.RequestRanges()
+    ranges.CopyFrom(manifest.ranges)
+    if manifest.model.hold_frames:
+        written = heard_seconds(manifest.model.hold_frames, manifest.codec)
+        ranges.seconds_max = min(ranges.seconds_max, written)
+    return ranges
+
+
+def longest_note(manifest: pb.Manifest) -> int:
+    """Frames of the longest note that may be asked for, its release included."""
+    model = manifest.model
+    if not model.hold_frames:
+        return model.max_frames
+    longest = held_frames(manifest.ranges.seconds_max, manifest.codec)
+    return model.max_frames + max(0, longest - model.hold_frames)
+
+
 def bundle_hash(files: Iterable[pb.BundleFile]) -> str:
     """SHA-256, in hex, over the sorted "name sha256" lines: names a whole bundle."""
     lines = sorted(f"{file.name} {file.sha256}\n" for file in files)
@@ -157,6 +177,7 @@ def _size_faults(manifest: pb.Manifest) -> Iterator[str]:
         yield f"gives codec.sample_rate {codec.sample_rate}, {LEAST_SAMPLE_RATE} is the least"
     if model.max_frames * codec.hop_length > MAX_SAMPLES:
         yield f"has notes of {model.max_frames * codec.hop_length} samples, {MAX_SAMPLES} are the most"
+    yield from _hold_faults(manifest)
     if codec.lead_frames and codec.lead_frames >= model.max_frames:
         yield f"has notes of {model.max_frames} frames, the first {codec.lead_frames} of which hold no sound"
     n_cached = 2 * model.n_decoder_layers * model.n_kv_heads * model.head_dim * model.max_positions
@@ -166,6 +187,27 @@ def _size_faults(manifest: pb.Manifest) -> Iterator[str]:
         yield f"gives codec.decoder_state an array of more than {MOST_STATE_AXES} axes"
     elif (n_numbers := sum(math.prod(state.shape) for state in codec.decoder_state)) > MOST_STATE_NUMBERS:
         yield f"gives codec.decoder_state {n_numbers} numbers, {MOST_STATE_NUMBERS} are the most"
+
+
+def _hold_faults(manifest: pb.Manifest) -> Iterator[str]:
+    codec, model, ranges = manifest.codec, manifest.model, manifest.ranges
+    if not model.hold_frames:
+        return
+    if len(codec.hold) != codec.n_codebooks:
+        yield f"gives {len(codec.hold)} entries of codec.hold for {codec.n_codebooks} codebooks"
+    if any(code > codec.codebook_size for code in codec.hold):
+        yield f"has an entry of codec.hold beyond codec.codebook_size {codec.codebook_size}"
+    if last_delay(manifest):
+        yield f"gives model.hold_frames and model.codebook_delay {codebook_delay(model)}, only 0 goes with it"
+    if not codec.lead_frames < model.hold_frames < model.max_frames:
+        yield (
+            f"gives model.hold_frames {model.hold_frames}, which must be above codec.lead_frames "
+            f"{codec.lead_frames} and below model.max_frames {model.max_frames}"
+        )
+    if not (codec.sample_rate and codec.hop_length and 0 < ranges.seconds_max <= LONGEST_HOLD_SECONDS):
+        return  # which is a fault of its own
+    if (n_samples := longest_note(manifest) * codec.hop_length) > MAX_SAMPLES:
+        yield f"has held notes of {n_samples} samples, {MAX_SAMPLES} are the most"
 
 
 def _missing_sections(manifest: pb.Manifest) -> Iterator[str]:

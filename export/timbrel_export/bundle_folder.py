@@ -11,11 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from timbrel_bundle.layout import FORMAT_VERSION, MANIFEST
-from timbrel_bundle.manifest import bundle_hash, describe_file
+from timbrel_bundle.manifest import bundle_hash, describe_file, held_frames, last_delay
 from timbrel_export.errors import ExportError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.config import N_CONDITION_POSITIONS
+
+HOLD_SECONDS = 600.0
+"""A request may hold a key for so long where the note goes on without the model."""
+
+WRITTEN_SHARE = 0.75
+"""From this share of the longest hold that it was trained on: closer to its end, where the keys of all notes
+trained on went up, a model expects the release at any moment."""
 
 
 def describe_bundle(folder: Path, name: str, git_revision: str) -> pb.Manifest:
@@ -54,6 +61,15 @@ def describe_model(model: NoteTransformer) -> pb.ModelSpec:
         code_offset=config.code_offset,
         codebook_delay=config.codebook_delay,
     )
+
+
+def lengthen_holds(manifest: pb.Manifest) -> None:
+    """Allows keys to be held for longer than the model writes, where the codec says how their notes go on."""
+    if manifest.codec.hold and not last_delay(manifest):
+        written = max(manifest.ranges.seconds_min, WRITTEN_SHARE * manifest.ranges.seconds_max)
+        n_written = held_frames(written, manifest.codec)
+        manifest.model.hold_frames = min(n_written, manifest.model.max_frames - 1)
+        manifest.ranges.seconds_max = max(manifest.ranges.seconds_max, HOLD_SECONDS)
 
 
 def check_free(out_dir: Path) -> None:

@@ -76,11 +76,20 @@ def describe_codec(codec: Codec) -> pb.CodecSpec:
         lead_frames=codec.lead_frames,
         bends=codec.bends,
         silence=codec.silence().tolist(),
+        hold=_hold(codec),
         decoder_state=[
             pb.StateTensor(name=name, shape=tensor.shape[1:], dtype=str(tensor.dtype).removeprefix("torch."))
             for name, tensor in codec.initial_state(1).items()
         ],
     )
+
+
+def _hold(codec: Codec) -> list[int]:
+    """CodecSpec's hold: the codec's code for it in all codebooks that silence leaves as they are."""
+    code = getattr(codec, "hold", None)
+    if code is None:
+        return []
+    return [code if silent == code else codec.codebook_size for silent in codec.silence().tolist()]
 
 
 def _export_decoder(codec: Codec, path: Path, weights: WeightFile) -> None:

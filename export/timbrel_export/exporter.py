@@ -50,7 +50,7 @@ def export_bundle(
         timbre_encoder: stage 1, at the codec's sample rate.
         timbre_map: the named points.
         training: how the model was trained.
-        ranges: what may be asked of it.
+        ranges: what the model was trained on. Keys may be held for longer where the codec goes on without it.
         out_dir: the bundle's folder; an older bundle there is replaced.
         sample_notes: real notes to compare on; a handful of different lengths and pitches.
         name: the bundle's name.
@@ -74,6 +74,7 @@ def export_bundle(
         manifest.codec.CopyFrom(codec_spec)
         manifest.model.CopyFrom(bundle_folder.describe_model(model))
         manifest.ranges.CopyFrom(ranges)
+        bundle_folder.lengthen_holds(manifest)
         manifest.training.CopyFrom(training)
         save_manifest(manifest, folder / layout.MANIFEST)
         parity = bundle_parity.check_bundle(Bundle.open(folder), model, codec, timbre_encoder, sample_notes)

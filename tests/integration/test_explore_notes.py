@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bundle_variants import holding
 from explorer import Explorer, Page, exploring, open_page, require_explore
 from in_process_server import run, serving, wait_until_idle
 from server_process import ServerProcess
@@ -86,6 +87,31 @@ def test_a_note_is_what_the_server_sent_bit_by_bit_and_what_a_client_decodes(
             np.testing.assert_allclose(np.frombuffer(page.sound[5], "<f4"), expected, atol=1e-4)
 
     explore(tiny_bundle, test)
+
+
+def test_a_key_is_held_for_as_long_as_the_page_holds_it(tiny_bundle: Path, tmp_path: Path) -> None:
+    """Longer than a request may ask for; and what the server lets go, it says so."""
+    bundle = holding(tiny_bundle, tmp_path / "bundle", seconds_max=0.5)
+
+    async def test(app: App, page: Page) -> None:
+        for note_id in range(1, 13):  # of which some do not end by themselves
+            await page.on(note_id, seed=note_id, lead=1.0)
+        await page.until(lambda: any(len(sound) > 4 * 16000 * 1.2 for sound in page.sound.values()))
+        for note_id in range(1, 13):
+            await page.say("off", id=note_id)
+        ends = [await page.told("end", id=note_id) for note_id in range(1, 13)]
+        assert max(end["held_seconds"] for end in ends) > 1.0
+        assert not any("let_go" in end for end in ends)
+        assert not page.has("error")
+
+    async def bounded(app: App, page: Page) -> None:
+        for note_id in range(1, 13):
+            await page.on(note_id, seed=note_id, lead=1.0)
+        ends = [await page.told("end", id=note_id) for note_id in range(1, 13)]
+        assert {end["held_seconds"] for end in ends if end.get("let_go")} == {0.4}
+
+    playing(bundle, test)
+    playing(bundle, bounded, max_seconds=0.4)
 
 
 def test_a_held_note_ends_with_its_key_and_is_the_note_of_that_length(tiny_bundle: Path) -> None:

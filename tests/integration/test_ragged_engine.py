@@ -9,6 +9,7 @@ import pytest
 from ragged_notes import Player, alone, check_crowd, frame_rate, start_engine, start_pool
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.manifest import written_ranges
 from timbrel_bundle.request_fields import SamplingSettings
 from timbrel_server.config import default_bundle_path
 from timbrel_server.engine.engine_pool import EnginePool
@@ -57,7 +58,7 @@ def test_a_note_that_is_released_is_the_note_of_that_hold(
     bundle: Bundle, solo: EnginePool, n_frames: int
 ) -> None:
     """Held for as long as the bundle allows, unless released: the same codes as one asked for so."""
-    longest = int(bundle.manifest.ranges.seconds_max * frame_rate(bundle))
+    longest = int(written_ranges(bundle.manifest).seconds_max * frame_rate(bundle))
     for seed in range(5):
         wanted = NoteRequest((0.3, -0.2), 50 + seed, 90, longest, seed, LIVELY)
         player = Player(solo, wanted, releases_after=n_frames)

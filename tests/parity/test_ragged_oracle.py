@@ -26,6 +26,7 @@ from ragged_notes import (
 from recording_runner import RecordedNote, RecordingRunner
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.manifest import written_ranges
 from timbrel_posttraining.finetune.base import Base
 from timbrel_server.config import default_bundle_path
 from timbrel_server.decoder.sessions import open_sessions
@@ -98,7 +99,7 @@ class Crowd:
         assert len(travels.batch_sizes) > len(self.runner.buckets) // 2
         assert travels.n_in_used_rows > n_notes // 2
         assert min(travels.n_moved, travels.n_of_many_sizes, travels.n_released) > n_notes // 20
-        longest_hold = self.bundle.manifest.ranges.seconds_max * frame_rate(self.bundle)
+        longest_hold = written_ranges(self.bundle.manifest).seconds_max * frame_rate(self.bundle)
         assert travels.longest > longest_hold / 2
 
 

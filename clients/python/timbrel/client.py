@@ -308,7 +308,7 @@ class Client:
 
         Args:
             audio: [samples] or [samples, channels], at any level, with or without silence before and after.
-                What lies beyond the length of the bundle's longest note, `model().max_seconds`, is not heard.
+                What lies beyond the longest note that the bundle's model writes is not heard.
             sample_rate: its samples per second, 8000 to 768000.
             pitch: MIDI note number, fractions allowed, where known: a hint; bundles of today do without.
             n_nearest: how many instruments to name, the nearest first.

@@ -56,6 +56,9 @@ class PlayedNote:
         self.held_seconds: float | None = None
         """How long the key was held, in seconds; known once the note has ended. `Client.generate` for so many
         with the same seed gives the same codes."""
+        self.let_go: bool | None = None
+        """Whether the server let go of the key, and not `off`: it had been held for as long as it may be, or
+        every slot was taken, and somebody waited. Known once the note has ended."""
 
     def __iter__(self) -> Iterator[Audio]:
         return self
@@ -98,6 +101,7 @@ class PlayedNote:
                 raise silence(self._patience) from None
             if isinstance(reply, TimbrelError):
                 raise reply
+            self._listener.was_read(reply)
             if reply.HasField("header"):
                 self.seed = reply.header.seed
             codes = decoder.take(reply)
@@ -105,7 +109,7 @@ class PlayedNote:
                 if len(audio := decoder.decode(part, self._wheel.cents)):
                     yield audio
             if finished := bool(reply.finish_reason):
-                self.held_seconds = reply.held_seconds
+                self.held_seconds, self.let_go = reply.held_seconds, reply.let_go
         if len(rest := decoder.finish()):
             yield rest
 
@@ -147,7 +151,10 @@ class Player:
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> PlayedNote:
-        """A key goes down, until the note's `off`, for `seconds` at most; None: the bundle's longest hold.
+        """A key goes down, until the note's `off`, for `seconds` at most.
+
+        None: for as long as it is held, where the bundle's notes can be held on (`model().holds_on`) and the
+        server sets no bound of its own; otherwise for the longest that `model().seconds_range` says.
 
         The other arguments are those of `Client.generate`.
 

@@ -12,6 +12,9 @@ from timbrel_bundle.request_fields import DEFAULT_SAMPLING, Cents, SamplingSetti
 Frame = tuple[int, ...]
 """One code per codebook."""
 
+FOREVER = 1 << 60
+"""Frames: until the key goes up."""
+
 
 @dataclass(frozen=True)
 class NoteRequest:
@@ -27,7 +30,8 @@ class NoteRequest:
     """MIDI velocity, 1..127."""
 
     held_frames: int
-    """Frames for which the key is held, at least 1; where it is released while the note sounds, at most."""
+    """Frames with the key down that the model writes, at least 1; where it is released while the note sounds,
+    at most."""
 
     seed: int
     """0..2^64-1."""
@@ -41,6 +45,10 @@ class NoteRequest:
     frames_ahead: int | None = None
     """Frames that may be written ahead of real time while the key is held, at least 1: what has been written
     can no longer be released. None writes as fast as it goes."""
+
+    held_on_frames: int = 0
+    """Frames for which the key is held on behind these, without the model. A note that is played live stands
+    still there until it is released; any other goes on with its release."""
 
     cents: Cents = 0.0
     """How its sound is bent, where it is decoded here. Its codes have nothing to do with it."""
@@ -105,11 +113,13 @@ class RequestHandle:
         self.waited_seconds: float | None = None
         """From then until it had a slot; None as long as it waits."""
         self._held_frames = request.held_frames
+        self.is_released = False
+        """Whether the key is up."""
 
     @property
     def held_frames(self) -> int:
-        """Frames for which the key is held, as far as is known by now. Final once the note has ended: then a
-        request for so many gives the very same codes."""
+        """Frames with the key down that the model writes, as far as is known by now. Final once the note has
+        ended: then a request for so many gives the very same codes."""
         return self._held_frames
 
     def release(self, n_begun: int) -> None:
@@ -121,6 +131,7 @@ class RequestHandle:
             n_begun: frames whose gate the decoder has read.
         """
         self._held_frames = min(self._held_frames, max(n_begun, self.request.least_held_frames))
+        self.is_released = True
 
 
 class EngineObserver:

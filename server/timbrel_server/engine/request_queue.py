@@ -78,7 +78,7 @@ class RequestQueue:
     @property
     def n_free(self) -> int:
         """Slots that no request waits for which may have one now."""
-        return sum(taker.n_free for taker in self._takers) - self._n_ready()
+        return sum(taker.n_free for taker in self._takers) - self.n_ready
 
     def join(self, taker: Taker) -> None:
         """From now on this one takes requests, too."""
@@ -106,7 +106,7 @@ class RequestQueue:
         if not len(self) or taker not in self._takers:
             return False
         n_before = sum(max(0, other.n_free - taker.n_free) for other in self._takers if other is not taker)
-        return self._n_ready() > n_before
+        return self.n_ready > n_before
 
     def take(self) -> RequestHandle:
         """Takes the next request out, into a slot, until `leave_slot`. Raises StopIteration where none may
@@ -144,6 +144,10 @@ class RequestQueue:
             drained.append(self._pop(next(iter(self._callers))))
         return drained
 
+    def n_running(self, name: str) -> int:
+        """Counts the slots that a caller has."""
+        return self._n_running.get(name, 0)
+
     def frames_ahead(self, name: str) -> float:
         """Estimates how many frames of work have their turn before the next request of this caller."""
         own = self._callers.get(name)
@@ -161,8 +165,9 @@ class RequestQueue:
             self._callers.move_to_end(name)
         return handle
 
-    def _n_ready(self) -> int:
-        """Counts the requests that wait and may have a slot now."""
+    @property
+    def n_ready(self) -> int:
+        """Requests that wait and may have a slot now."""
         if not self._callers or not self._has_light_company():
             return len(self)
         return len(self._slot_is_free) + sum(

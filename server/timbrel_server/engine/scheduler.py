@@ -94,7 +94,9 @@ class Scheduler:
     def has_work(self, tick: int) -> bool:
         """Whether there is anything to admit, run or free at this tick."""
         slots = self.slots
-        return bool(slots.done) or slots.is_due(tick) or (self.n_free > 0 and self._queue.has_for(self))
+        if slots.done or slots.is_due(tick):
+            return True
+        return self._queue.has_for(self) and (self.n_free > 0 or bool(slots.standing))
 
     def admit(self, tick: int = 0) -> Admission:
         """Frees the slots that are done, fills them from the queue, closes gaps."""
@@ -105,6 +107,7 @@ class Scheduler:
         while self.n_free > 0 and self._queue.has_for(self):
             handle = self._queue.take()
             begun.append((slots.occupy(handle, tick), handle))
+        self._make_room()
         moves = self._close_gaps() if self._compacts and slots.n_active < slots.n_rows else ()
         return Admission(begun, moves) if begun or moves else NO_CHANGE
 
@@ -117,6 +120,20 @@ class Scheduler:
         for row in sorted(self.slots.done):
             self._vacate(row)
         return running
+
+    def _make_room(self) -> None:
+        """Where somebody waits and every slot is taken, lets go of a key that is held on: of the caller who
+        has most slots, the one that has been held longest. Its release is written as fast as it goes."""
+        if self.n_free > 0 or not self._queue.has_for(self) or not (standing := self.slots.standing):
+            return
+        for _ in range(self._queue.n_ready - self.slots.n_dying):
+            if not standing:
+                return
+            taken = min(
+                standing, key=lambda held: (-self._queue.n_running(held.client.caller), held.submitted)
+            )
+            standing.remove(taken)
+            self.slots.release(taken)
 
     def _vacate(self, row: int) -> None:
         self._queue.leave_slot(self.slots.handle(row))

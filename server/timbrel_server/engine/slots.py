@@ -46,6 +46,7 @@ class Slots:
         self._active = np.zeros(n_slots, np.bool_)
         self._held_frames = np.zeros(n_slots, np.int64)
         self._lead = np.full(n_slots, FAR)  # with the tick added: the position to be reached by now
+        self._stop = np.full(n_slots, FAR)  # the position to wait at for the key to go up
         self._is_stepping = False
         self._moving: npt.NDArray[np.bool_] | None = None  # the rows that the step moves on, if not all
 
@@ -87,6 +88,8 @@ class Slots:
         if (lead := handle.request.frames_ahead) is not None:
             self._lead[row] = lead - tick
             self._live.add(row)
+            if handle.request.held_on_frames and not handle.is_released:
+                self._stop[row] = handle.held_frames
         self.notes.begin(row, handle.request.pitch)
         self.n_rows = max(self.n_rows, row + 1)
         return row
@@ -96,7 +99,19 @@ class Slots:
         if (row := self._rows.get(handle)) is not None:
             is_begun = self._is_stepping and (self._moving is None or self._moving[row])
             handle.release(int(self.notes.position[row]) + bool(is_begun))
-            self._held_frames[row] = handle.held_frames
+            self._held_frames[row], self._stop[row] = handle.held_frames, FAR
+
+    @property
+    def standing(self) -> list[RequestHandle]:
+        """The notes that have come to where they wait for their key to go up."""
+        rows = np.flatnonzero(self._active & (self.notes.position >= self._stop))
+        return [self.handle(row) for row in rows.tolist()]
+
+    @property
+    def n_dying(self) -> int:
+        """Active notes whose key is up."""
+        is_up = (self.notes.position >= self._held_frames) & (self._stop == FAR)
+        return int(np.count_nonzero(is_up & self._active))
 
     def end(self, handle: RequestHandle) -> None:
         """The note is complete, or given up. One that has ended is let be."""
@@ -114,7 +129,7 @@ class Slots:
         """Moves an active note to the lowest free row, which it returns."""
         handle, target = self.handle(source), heappop(self._free)
         self._handles[target], self._rows[handle] = handle, target
-        for column in (self._active, self._held_frames, self._lead):
+        for column in (self._active, self._held_frames, self._lead, self._stop):
             column[target] = column[source]
         if source in self._live:
             self._live.add(target)
@@ -151,16 +166,18 @@ class Slots:
 
     def _due(self, tick: int) -> npt.NDArray[np.bool_]:
         """The rows [n] whose note may move on now. One that is played live waits while it is ahead of real
-        time; once its key is up, nothing is left to wait for."""
+        time, and where the model is to write no more frames with the key down; once that is up, nothing is
+        left to wait for."""
         n = self.n_rows
         position = self.notes.position[:n]
         is_let = (position < self._lead[:n] + tick) | (position >= self._held_frames[:n])
-        return is_let & self._active[:n]
+        return is_let & self._active[:n] & (position < self._stop[:n])
 
     def _clear(self, row: int) -> None:
         self.notes.clear(row)
         self._handles[row] = None
-        self._active[row], self._held_frames[row], self._lead[row] = False, 0, FAR
+        self._active[row], self._held_frames[row] = False, 0
+        self._lead[row] = self._stop[row] = FAR
         self._live.discard(row)
         heappush(self._free, row)
         while self.n_rows and self._handles[self.n_rows - 1] is None:

@@ -21,7 +21,7 @@ from timbrel_server.open_inference import tensors
 from timbrel_server.rpc.call_context import current_account
 from timbrel_server.rpc.handlers import LARGEST_REQUEST_BYTES, Context, Sender, parse
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
-from timbrel_server.synthesizer.note_stream import NoteStream, audio_size
+from timbrel_server.synthesizer.note_stream import NoteStream, check_room, sound_size
 from timbrel_server.synthesizer.streams import Item, ItemStream, max_in_flight
 
 MODEL_VERSION = "1"
@@ -183,9 +183,12 @@ class _Inference:
             is_final: whether the response is to say that it is the last.
 
         Raises:
+            InvalidRequestError: keys are held on for longer than there is room for the notes in one piece.
             OverloadedError: the queue is full.
             UnavailableError: the engine ends before the notes do.
         """
+        if any(note.held_on_frames for note in self.notes):
+            check_room(self._size(), self.audio_bytes, "SECONDS")
         patient = replace(self.client, patient=True)
         tasks = [
             asyncio.create_task(self._write(note, self.client if i == 0 else patient, seconds_left))
@@ -200,7 +203,7 @@ class _Inference:
             lengths = [len(note_codes) for note_codes in codes]
             audio = None
             if self.wanted.audio:
-                amount = len(codes) * audio_size(max(lengths), self.served.manifest)
+                amount = len(codes) * sound_size(max(lengths), self.served.manifest)
                 until_written.enter_context(await self.audio_bytes.wait(self.client.caller, amount))
                 audio = await asyncio.gather(*map(self._decode, codes, self.notes))
             response = self._response()
@@ -239,6 +242,13 @@ class _Inference:
         with NoteStream(self.served, note, client, self.audio_bytes, seconds_left, whole=True) as stream:
             await stream.whole(whole)
         return tensors.codes_array(whole.codes, self.served.manifest.codec.n_codebooks)
+
+    def _size(self) -> int:
+        """Estimates the bytes of all notes, each as long as the longest."""
+        manifest = self.served.manifest
+        longest = max(note.held_frames + note.held_on_frames for note in self.notes)
+        of_codes = 2 * manifest.codec.n_codebooks * (longest + manifest.model.max_frames)
+        return len(self.notes) * (sound_size(longest, manifest) if self.wanted.audio else of_codes)
 
     async def _decode(self, codes: tensors.Codes, note: NoteRequest) -> Audio:
         """Returns [samples]."""

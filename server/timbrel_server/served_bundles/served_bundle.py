@@ -68,6 +68,8 @@ class ServedBundle:
         """
         self.bundle = bundle
         self.manifest = _shortened(bundle.manifest, max_seconds)
+        self.max_seconds = max_seconds
+        """For how long any key may be held; None where the server does not bound it."""
         self.name = name or bundle.manifest.name
         self.locator = Locator(bundle)
         self.decoding = CodecDecoding(bundle)

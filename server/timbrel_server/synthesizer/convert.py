@@ -16,10 +16,11 @@ from timbrel_bundle import request_fields
 from timbrel_bundle.manifest import heard_seconds, held_frames, last_delay
 from timbrel_bundle.timbre_map import by_distance
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.engine.request import Finish, Frame, NoteRequest
+from timbrel_server.engine.request import FOREVER, Finish, Frame, NoteRequest
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.served_bundles.locator import LocateRequest
 from timbrel_server.served_bundles.served_bundle import frame_rate
+from timbrel_server.synthesizer.audio_packing import FILE_FORMATS
 
 DEFAULT_LEAD_SECONDS = 0.15
 SHORTEST_LEAD_SECONDS = 0.02
@@ -71,19 +72,27 @@ def note_request_from_pb(
         violations.append(("audio", f"{message.audio} is no format; 0 to {max(_AUDIO_FORMATS)} are"))
     if violations:
         raise InvalidRequestError(violations)
+    held = held_frames(seconds, manifest.codec)
+    written = min(held, manifest.model.hold_frames or held)
     return NoteRequest(
         timbre=timbre,
         pitch=message.pitch,
         velocity=velocity,
-        held_frames=held_frames(seconds, manifest.codec),
+        held_frames=written,
+        held_on_frames=held - written,
         seed=message.seed if message.HasField("seed") else secrets.randbits(request_fields.SEED_BITS),
         cents=cents,
         sampling=sampling.filled(request_fields.DEFAULT_SAMPLING),
     )
 
 
-def live_request_from_pb(message: pb.NoteOn, manifest: pb.Manifest) -> NoteRequest:
-    """Does the same for a note whose key goes up while it sounds, or after the bundle's longest hold.
+def live_request_from_pb(
+    message: pb.NoteOn, manifest: pb.Manifest, max_seconds: float | None = None
+) -> NoteRequest:
+    """Does the same for a note whose key goes up while it sounds, or after the longest hold.
+
+    Args:
+        max_seconds: how long any key may be held; None where the server does not bound it.
 
     Raises:
         InvalidRequestError: naming every field that is missing or out of range.
@@ -93,6 +102,11 @@ def live_request_from_pb(message: pb.NoteOn, manifest: pb.Manifest) -> NoteReque
         allowed = f"{SHORTEST_LEAD_SECONDS:g} to {LONGEST_LEAD_SECONDS:g} seconds are"
         raise InvalidRequestError([("lead_seconds", f"{lead:g} is not allowed; {allowed}")])
     request = note_request_from_pb(message.note, manifest, default_seconds=math.inf)
+    if not message.note.HasField("seconds") and request.held_on_frames:
+        longest = held_frames(max_seconds, manifest.codec) - request.held_frames if max_seconds else FOREVER
+        # A file is made in one piece, once the note has ended.
+        in_one_piece = message.note.audio in FILE_FORMATS
+        request = replace(request, held_on_frames=0 if in_one_piece else longest)
     rate, codec = frame_rate(manifest), manifest.codec
     shortest = math.ceil(manifest.ranges.seconds_min * rate) + codec.lead_frames
     return replace(
@@ -149,8 +163,12 @@ def finish_to_pb(finish: Finish) -> pb.FinishReason:
 
 
 def held_seconds(n_frames: int, manifest: pb.Manifest) -> float:
-    """Returns the seconds to ask for, so that a key is held for so many frames."""
-    return _within(heard_seconds(n_frames, manifest.codec), manifest.ranges)
+    """Returns the seconds to ask for, so that a key is held for so many frames; or how long it was held where
+    that is more than may be asked for."""
+    seconds = heard_seconds(n_frames, manifest.codec)
+    if n_frames > held_frames(manifest.ranges.seconds_max, manifest.codec):
+        return seconds
+    return _within(seconds, manifest.ranges)
 
 
 def _audio_faults(audio: bytes) -> Iterator[request_fields.Violation]:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from types import TracebackType
 
 from timbrel_bundle.manifest import heard_seconds
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_server.engine.request import ClientKey, Delivery, NoteRequest, RequestHandle
+from timbrel_server.engine.delivery import LARGEST_CHUNK_FRAMES
+from timbrel_server.engine.request import ClientKey, Delivery, Frame, NoteRequest, RequestHandle
 from timbrel_server.errors import InvalidRequestError, NoteCancelledError
 from timbrel_server.limits import Quota
 from timbrel_server.rpc.call_context import current_facts
 from timbrel_server.served_bundles.codec_decoding import AudioStream
-from timbrel_server.served_bundles.served_bundle import ServedBundle
+from timbrel_server.served_bundles.served_bundle import ServedBundle, frame_rate
 from timbrel_server.synthesizer.audio_packing import RAW_FORMATS, AudioPacker
 from timbrel_server.synthesizer.convert import codes_to_pb, finish_to_pb, held_seconds
+from timbrel_server.synthesizer.held_key import HeldKey
 
 AUDIO_CHUNK_BYTES = 1 << 20
 """The audio of a reply, at most; gRPC refuses messages above 4 MiB by default."""
@@ -30,6 +33,9 @@ STREAMED_BYTES = 256 << 10
 
 BYTES_PER_SAMPLE = 4
 
+MOST_CAUGHT_UP_SECONDS = 0.5
+"""A key that is held on is written as late at most: a machine that slept goes on from where it is."""
+
 WriteReply = Callable[[pb.GenerateResponse], Awaitable[None]]
 
 
@@ -37,8 +43,9 @@ class NoteStream:
     """The replies to one request for a note, for one reader. Leaving the `with` block gives up what is
     unwritten, and the bundle, which is kept from being freed until then.
 
-    A note is some kilobytes of codes at most, so a slow reader holds nobody up: what is
-    written waits here. Sound is larger by far: it is made once the caller's share has room for it.
+    What the model writes of a note is some kilobytes of codes at most, so a slow reader holds nobody up: it
+    waits here. Sound is larger by far: it is made once the caller's share has room for it. The frames for
+    which a key is held on are made here, as they are sent.
     """
 
     def __init__(
@@ -63,9 +70,13 @@ class NoteStream:
                 is decoded while the note goes on being written.
 
         Raises:
+            InvalidRequestError: the key is held on for longer than there is room for the sound in one piece.
             OverloadedError: the queue is full, or the note cannot be written in time.
             UnavailableError: the engine has stopped, or has not started.
         """
+        in_pieces = audio_format in RAW_FORMATS and not whole
+        if request.held_on_frames and audio_format != pb.AUDIO_FORMAT_UNSPECIFIED and not in_pieces:
+            check_room(_sound_size(request, served.manifest), audio_bytes, "audio")
         self._served = served
         self._engine = served.require_engine()
         self._audio_format = audio_format
@@ -75,8 +86,11 @@ class NoteStream:
         in_one_piece = whole and audio_format == pb.AUDIO_FORMAT_UNSPECIFIED
         self._handle = RequestHandle(request, self._deliveries.put_nowait, client, whole=in_one_piece)
         self._bends = {True: 0.0, False: 0.0}  # of all notes, and of this one
+        self._n_held_on = 0  # frames for which the key has been held on
+        self._is_let_go = False  # by the caller
         self._ended = False
-        self._is_heard = False
+        self._n_frames = 0  # that have been passed on
+        self._waiting: Delivery | None = None  # taken from the queue before its turn
         self._facts = current_facts()
         with contextlib.ExitStack() as until_closed:
             until_closed.enter_context(served.in_hand())
@@ -100,6 +114,7 @@ class NoteStream:
 
     def release(self) -> None:
         """The key goes up. Harmless where it is up, or where the note has ended."""
+        self._is_let_go = True
         self._engine.release(self._handle)
 
     def bend(self, cents: float, *, of_all: bool = False) -> None:
@@ -130,11 +145,12 @@ class NoteStream:
         """
         manifest = self._served.manifest
         is_first = True
-        delivery = Delivery()
         stream: AudioStream | None = None
         packer = AudioPacker(self._audio_format, manifest.codec.sample_rate)
-        while delivery.finish is None:
-            delivery = await self._next()
+        async for delivery in self._passages():
+            if self._facts is not None:
+                self._facts.count(self._handle, delivery, first=self._n_frames == 0)
+            self._n_frames += len(delivery.frames)
             replies: Iterable[pb.GenerateResponse]
             if self._audio_format == pb.AUDIO_FORMAT_UNSPECIFIED:
                 replies = (_codes_reply(delivery, manifest.codec.n_codebooks),)
@@ -147,13 +163,16 @@ class NoteStream:
                     reply.header.CopyFrom(_header(self._handle.request, manifest))
                     is_first = False
                 if reply.finish_reason:
-                    reply.held_seconds = held_seconds(self._handle.held_frames, manifest)
+                    held_frames = self._handle.held_frames + self._n_held_on
+                    reply.held_seconds = held_seconds(held_frames, manifest)
+                    is_live = self._handle.request.frames_ahead is not None
+                    reply.let_go = is_live and not self._is_let_go and self._n_frames > held_frames
                 await write(reply)
 
     async def _audio_stream(self) -> AudioStream:
         """Waits for room for the sound. A note without a slot holds none, since others would wait for it."""
         account, request = self._handle.client.caller, self._handle.request
-        amount = audio_size(request.held_frames, self._served.manifest)
+        amount = _sound_size(request, self._served.manifest)
         if self._audio_format in RAW_FORMATS and not self._whole:
             amount = min(amount, STREAMED_BYTES)
         self._until_closed.enter_context(await self._audio_bytes.wait(account, amount))
@@ -171,10 +190,12 @@ class NoteStream:
         """
         codes: list[bytes] = []
         audio: list[bytes] = []
-        n_frames = 0
+        n_frames = n_bytes = 0
 
         async def gather(reply: pb.GenerateResponse) -> None:
-            nonlocal n_frames
+            nonlocal n_frames, n_bytes
+            n_bytes += reply.ByteSize()
+            _check_message(n_bytes)
             codes.append(reply.codes.data)
             audio.append(reply.audio)
             n_frames += reply.codes.n_frames
@@ -188,25 +209,95 @@ class NoteStream:
         if whole.HasField("codes"):
             whole.codes.data = b"".join(codes)
             whole.codes.n_frames = n_frames
-        if (n_bytes := whole.ByteSize()) > LARGEST_NOTE_BYTES:
-            hint = "ask for codes, for another format, or for this note by Generate"
-            raise InvalidRequestError([("audio", f"{n_bytes} bytes are too many for one message; {hint}")])
+        _check_message(whole.ByteSize())
+
+    async def _passages(self) -> AsyncIterator[Delivery]:
+        """Yields the note as the engine delivers it, and amid it the frames for which its key is held on."""
+        request, delivery = self._handle.request, Delivery()
+        key = HeldKey(self._served.manifest.codec) if request.held_on_frames else None
+        n_left = request.held_frames  # until the key is held on
+        while delivery.finish is None:
+            delivery = await self._next()
+            if key is not None:
+                before, after = delivery.frames[:n_left], delivery.frames[n_left:]
+                n_left -= len(before)
+                key.hear(before)
+                if n_left == 0:
+                    yield Delivery(before)
+                    if self._handle.held_frames == request.held_frames:
+                        held_on = self._held_on if request.frames_ahead is None else self._held_on_live
+                        async for delivery_between in held_on(key.frames()):
+                            yield delivery_between
+                    key, delivery = None, Delivery(after, delivery.finish)
+            if delivery.frames or delivery.finish is not None:
+                yield delivery
+
+    async def _held_on(self, frames: Iterator[Frame]) -> AsyncIterator[Delivery]:
+        """Yields as many frames as the key is to be held on for, as fast as they are taken."""
+        n_left = self._handle.request.held_on_frames
+        while n_left:
+            chunk = list(itertools.islice(frames, min(n_left, LARGEST_CHUNK_FRAMES)))
+            n_left -= len(chunk)
+            self._n_held_on += len(chunk)
+            yield Delivery(chunk)
+            await asyncio.sleep(0)  # others have their turn
+
+    async def _held_on_live(self, frames: Iterator[Frame]) -> AsyncIterator[Delivery]:
+        """Yields a frame at a time, each as far ahead of real time as the note asks for, until the key is up
+        and the model goes on with the note."""
+        handle, clock = self._handle, asyncio.get_running_loop()
+        lead, rate = handle.request.frames_ahead or 0, frame_rate(self._served.manifest)
+        begun = handle.submitted + (handle.waited_seconds or 0.0)
+        due = begun + (handle.request.held_frames - lead + 1) / rate
+        while not handle.is_released and self._n_held_on < handle.request.held_on_frames:
+            due = max(due, clock.time() - MOST_CAUGHT_UP_SECONDS)
+            if await self._something_comes_before(due):
+                return
+            self._n_held_on += 1
+            yield Delivery([next(frames)])
+            due += 1 / rate
+        self._engine.release(handle)
+
+    async def _something_comes_before(self, when: float) -> bool:
+        try:
+            async with asyncio.timeout_at(when):
+                self._waiting = await self._deliveries.get()
+        except TimeoutError:
+            return False
+        return True
 
     async def _next(self) -> Delivery:
-        delivery = await self._deliveries.get()
+        delivery = self._waiting or await self._deliveries.get()
+        self._waiting = None
         if delivery.error is not None:
             raise delivery.error
-        if self._facts is not None:
-            self._facts.count(self._handle, delivery, first=not self._is_heard)
-            self._is_heard = True
         self._ended = self._ended or delivery.finish is not None  # so that nothing is left to give up
         return delivery
 
 
-def audio_size(held_frames: int, manifest: pb.Manifest) -> int:
+def sound_size(held_frames: int, manifest: pb.Manifest) -> int:
     """Estimates the bytes of a note's sound: with a second for its release."""
     codec = manifest.codec
     return math.ceil((heard_seconds(held_frames, codec) + 1) * codec.sample_rate) * BYTES_PER_SAMPLE
+
+
+def check_room(n_bytes: int, audio_bytes: Quota, field: str) -> None:
+    """Raises InvalidRequestError where so much sound in one piece is more than a caller may ever have."""
+    if n_bytes > audio_bytes.most_each:
+        allowed = f"{audio_bytes.most_each} are allowed ({audio_bytes.name}, caller_share)"
+        hint = "ask for codes, for raw samples as they come, or for fewer seconds"
+        raise InvalidRequestError([(field, f"takes about {n_bytes} bytes in one piece; {allowed}: {hint}")])
+
+
+def _check_message(n_bytes: int) -> None:
+    """Raises InvalidRequestError where so many bytes do not fit in one message."""
+    if n_bytes > LARGEST_NOTE_BYTES:
+        hint = "ask for codes, for another format, or for this note by Generate"
+        raise InvalidRequestError([("audio", f"{n_bytes} bytes are too many for one message; {hint}")])
+
+
+def _sound_size(request: NoteRequest, manifest: pb.Manifest) -> int:
+    return sound_size(request.held_frames + request.held_on_frames, manifest)
 
 
 async def _decode(delivery: Delivery, stream: AudioStream, packer: AudioPacker, bend: float) -> bytes:

@@ -99,7 +99,7 @@ class SynthesizerService:
 
     def _begin_live(self, message: pb.NoteOn, client: ClientKey) -> NoteStream:
         served = self._registry.find(message.note.bundle, message.note.bundle_hash)
-        request = convert.live_request_from_pb(message, served.manifest)
+        request = convert.live_request_from_pb(message, served.manifest, served.max_seconds)
         return NoteStream(served, request, client, self._limits.audio_bytes, audio_format=message.note.audio)
 
     async def locate(self, body: bytes, context: Context) -> pb.LocateResponse:

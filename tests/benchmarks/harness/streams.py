@@ -17,6 +17,7 @@ import numpy as np
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecChunk, CodecDecoder, CodecStream, decode_together
+from timbrel_bundle.manifest import written_ranges
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.decoder.runner import Runner
 from timbrel_server.decoder.sessions import DecoderSessions
@@ -259,7 +260,7 @@ def random_note(
     manifest: pb.Manifest, random: np.random.Generator, shortest: float, longest: float
 ) -> NoteRequest:
     """A note anywhere on the map, held for a time between the two, in seconds, if the bundle allows it."""
-    ranges, codec = manifest.ranges, manifest.codec
+    ranges, codec = written_ranges(manifest), manifest.codec
     angle, radius = random.uniform(0, 2 * np.pi), np.sqrt(random.uniform())
     longest = min(longest, ranges.seconds_max)
     held = random.uniform(min(shortest, longest), longest)

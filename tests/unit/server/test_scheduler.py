@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 
 from timbrel_server.engine.progress import TokenLayout
-from timbrel_server.engine.request import NoteRequest, RequestHandle
+from timbrel_server.engine.request import ClientKey, NoteRequest, RequestHandle
 from timbrel_server.engine.request_queue import RequestQueue
 from timbrel_server.engine.scheduler import FrameClock, Move, Scheduler
 
@@ -151,3 +152,27 @@ def test_sleeping_until_the_next_tick_reaches_it_and_no_further(now: float) -> N
     later = FrameClock(50.0, lambda: now + clock.seconds_to_next + 1e-6)
     assert 0 < clock.seconds_to_next <= 0.02 + 1e-9
     assert later.tick == clock.tick + 1
+
+
+def held_on(seed: int, caller: str) -> RequestHandle:
+    request = NoteRequest((0.0, 0.0), 60, 100, held_frames=1, seed=seed, held_on_frames=99, frames_ahead=9)
+    return RequestHandle(request, lambda delivery: None, ClientKey(caller))
+
+
+def test_where_keys_are_held_in_every_slot_who_has_most_lets_go_of_the_one_held_longest() -> None:
+    made, queue = scheduler()
+    for seed, caller in enumerate(["one", "two", "two", "two"]):
+        queue.put(held_on(seed, caller))
+    made.admit()
+    given = made.slots.begin_step(0)
+    assert given is not None
+    made.slots.end_step(np.ones((4, 2), np.int64), 0.0)
+    assert not made.has_work(0), "keys that are held on wait, and do not spin"
+    queue.put(handle(seed=7))
+    assert made.has_work(0)
+    for _ in range(3):  # one slot is wanted, and one key goes up
+        made.admit()
+        assert [held.request.seed for held in made.slots.standing] == [0, 2, 3]
+    end(made, 1)
+    assert rows(made.admit().begun) == {1: 7}
+    assert len(made.slots.standing) == 3

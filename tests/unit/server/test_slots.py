@@ -180,3 +180,42 @@ def test_a_free_slot_refuses_what_needs_a_note() -> None:
         made.vacate(0)
     with pytest.raises(IndexError):
         slots(*[handle() for _ in range(5)])
+
+
+def test_a_key_that_is_held_on_waits_for_its_release_and_takes_no_steps() -> None:
+    note, other = handle(held_frames=1, held_on_frames=9, frames_ahead=50), handle(held_frames=4)
+    made = slots(note, other)
+    assert step(made, [1, 0], [1, 0]) == [True, True]
+    assert made.standing == [note] and made.n_dying == 0
+    assert step(made, [7, 7], [2, 1]) == [False, True]  # it runs along, and stays where it is
+    assert made.notes.position[:2].tolist() == [1, 2]
+    made.release(note)
+    assert made.standing == [] and made.n_dying == 1
+    assert step(made, [2, 1], [3, 2])[0] is False
+    assert made.notes.position[:2].tolist() == [2, 3]
+    assert note.held_frames == 1
+
+
+def test_a_key_that_went_up_before_its_note_had_a_slot_is_not_waited_for() -> None:
+    note = handle(held_frames=2, held_on_frames=9, frames_ahead=50, least_held_frames=2)
+    note.release(0)
+    made = slots(note)
+    for tokens in ([1, 0], [2, 1], [3, 2]):
+        step(made, tokens)
+    assert made.standing == []
+
+
+def test_a_note_that_nobody_plays_live_stands_nowhere() -> None:
+    made = slots(handle(held_frames=1, held_on_frames=9))
+    step(made, [1, 0])
+    assert made.is_due(0) and made.standing == []
+
+
+def test_a_note_that_stands_still_does_so_in_another_row() -> None:
+    first, note = handle(held_frames=4), handle(held_frames=1, held_on_frames=9, frames_ahead=50)
+    made = slots(first, note)
+    step(made, [1, 0], [1, 0])
+    made.end(first)
+    made.vacate(0)
+    assert made.move_down(1) == 0
+    assert made.standing == [note] and not made.is_due(0)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.manifest import written_ranges
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
@@ -216,7 +217,7 @@ class EvaluationSet:
         self, timbre: Sequence[float], pitch: int, velocity: int, seconds: float, draw: int = 0
     ) -> Take:
         """Asks any note of the bundle; the hold is brought into the bundle's range."""
-        ranges = self.bundle.manifest.ranges
+        ranges = written_ranges(self.bundle.manifest)
         held = min(max(round(float(seconds), 4), ranges.seconds_min), ranges.seconds_max)
         point = (float(timbre[0]), float(timbre[1]))
         return Take(Kind.GENERATED, int(pitch), int(velocity), held, timbre=point, draw=draw)
@@ -239,7 +240,7 @@ class EvaluationSet:
         return int(rows[np.argmin(self.unlikeness(row, rows, hold_scale))]) if len(rows) else None
 
     def _usable(self) -> NDArray[np.bool_]:
-        ranges, library = self.bundle.manifest.ranges, self.library
+        ranges, library = written_ranges(self.bundle.manifest), self.library
         low, high = max(LOWEST, ranges.pitch_min), min(HIGHEST, ranges.pitch_max)
         slack = 1e-4  # holds are float32 in the library
         usable: NDArray[np.bool_] = (

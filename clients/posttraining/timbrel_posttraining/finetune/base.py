@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import DECODER_STEP, GRAPHS, MANIFEST, MODEL_WEIGHTS, TIMBRE_MAP, WEIGHTS
-from timbrel_bundle.manifest import codebook_delay, save_manifest
+from timbrel_bundle.manifest import codebook_delay, save_manifest, written_ranges
 from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export import bundle_folder, bundle_parity, onnx_export
 from timbrel_export.errors import ExportError
@@ -69,8 +69,8 @@ class Base:
 
     @property
     def ranges(self) -> NoteRanges:
-        """The ranges of what the bundle may be asked for."""
-        ranges, header = self.bundle.manifest.ranges, self.header
+        """The ranges of what the bundle's model writes."""
+        ranges, header = written_ranges(self.bundle.manifest), self.header
         return NoteRanges(
             pitch=(ranges.pitch_min, ranges.pitch_max),
             velocity=(ranges.velocity_min, ranges.velocity_max),

@@ -10,7 +10,7 @@ from typing import Any
 from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import atomic_write
-from timbrel_bundle.manifest import heard_seconds
+from timbrel_bundle.manifest import heard_seconds, written_ranges
 from timbrel_posttraining.evaluate import evaluation
 from timbrel_posttraining.evaluate.report import show_number
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -127,8 +127,9 @@ def _head(manifest: pb.Manifest) -> list[str]:
         ("velocity", f"{ranges.velocity_min} to {ranges.velocity_max}"),
         (
             "seconds held",
-            f"{ranges.seconds_min:g} to {ranges.seconds_max:g}; "
-            f"a note is cut at {heard_seconds(model.max_frames, codec):.1f} s",
+            f"{ranges.seconds_min:g} to {ranges.seconds_max:g}; the model writes keys held for up to "
+            f"{written_ranges(manifest).seconds_max:g}, and {heard_seconds(model.max_frames, codec):.1f} s "
+            f"of a note at most",
         ),
         (
             "codec",

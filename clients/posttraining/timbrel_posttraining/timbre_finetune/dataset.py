@@ -16,6 +16,7 @@ from timbrel.progress import bar
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.layout import CODEC_WEIGHTS, MODEL_WEIGHTS, TIMBRE_MAP
+from timbrel_bundle.manifest import written_ranges
 from timbrel_bundle.timbre_encoder import longest_seconds, prepare_recording
 from timbrel_posttraining import processes
 from timbrel_posttraining.bundles import published_map
@@ -81,7 +82,7 @@ class SamplePlan:
     def __init__(self, bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig) -> None:
         self.config = config
         self.library = library
-        self.ranges = bundle.manifest.ranges
+        self.ranges = written_ranges(bundle.manifest)
         self.chart = published_map(bundle)
         self._rng = np.random.default_rng(config.loop.seed)
         self._rows = [self._rows_of(point.instrument) for point in self.chart.points]

@@ -198,6 +198,7 @@ class NoteInbox:
 
     def __init__(self, put: Callable[[Heard], None], manifest: pb.Manifest) -> None:
         self.cut_off = put
+        self._is_endless = bool(manifest.model.hold_frames)
         self._limit: ReplyLimit | None = ReplyLimit(manifest)
 
     async def take(self, reply: pb.GenerateResponse) -> None:
@@ -213,6 +214,11 @@ class NoteInbox:
 
     async def fail(self, error: TimbrelError) -> None:
         self.cut_off(error)
+
+    def was_read(self, reply: pb.GenerateResponse) -> None:
+        """A reply that was put is kept no more; from any one thread."""
+        if self._is_endless and self._limit is not None:
+            self._limit.was_read(reply)
 
 
 class AsyncPlayedNote:
@@ -253,6 +259,8 @@ class AsyncPlayedNote:
         self.held_seconds: float | None = None
         """How long the key was held, in seconds; known once the note has ended. `AsyncClient.generate` for so
         many with the same seed gives the same codes."""
+        self.let_go: bool | None = None
+        """Whether the server let go of the key; see `PlayedNote.let_go`."""
 
     def __aiter__(self) -> AsyncIterator[Audio]:
         return self
@@ -282,11 +290,12 @@ class AsyncPlayedNote:
                 raise silence(self._patience) from None
             if isinstance(reply, TimbrelError):
                 raise reply
+            self._listener.was_read(reply)
             if reply.HasField("header"):
                 self.seed = reply.header.seed
             yield reply
             if reply.finish_reason:
-                self.held_seconds = reply.held_seconds
+                self.held_seconds, self.let_go = reply.held_seconds, reply.let_go
                 return
 
 
@@ -338,7 +347,9 @@ class AsyncPlayer:
         top_k: int | None = None,
         top_p: float | None = None,
     ) -> AsyncPlayedNote:
-        """A key goes down, until the note's `off`, for `seconds` at most; None: the bundle's longest hold.
+        """A key goes down, until the note's `off`, for `seconds` at most.
+
+        None: as long as the server lets it; see `Player.note_on`.
 
         The other arguments are those of `AsyncClient.generate`.
 
@@ -377,8 +388,10 @@ class AsyncPlayer:
         longest = (await self._connection.model()).manifest.ranges.seconds_max
         note = replace(note, seconds=longest if seconds is None else seconds)
         _, message, manifest = await self._connection.placed(note)
+        if seconds is None:
+            message.ClearField("seconds")  # until the key goes up
         codec = (await self._connection.decoder()).stream(message.seed, note.cents)
-        decoder = StreamDecoder(manifest, codec)
+        decoder = StreamDecoder(manifest, codec, is_endless=bool(manifest.model.hold_frames))
         self._open_stream.note_on(listener, message, self._lead_seconds)
         return decoder
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from timbrel.errors import BundleMismatchError, ServerError
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS, FORMAT_VERSION
-from timbrel_bundle.manifest import heard_seconds, manifest_faults, text_faults
+from timbrel_bundle.manifest import heard_seconds, longest_note, manifest_faults, text_faults
 from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_bundle.timbre_map import timbre_map_faults
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -103,8 +103,11 @@ class Model:
     seconds_range: tuple[float, float]
     """How long a key may be held, in seconds."""
 
+    holds_on: bool
+    """Whether `Client.play` holds a key for as long as it is down."""
+
     max_seconds: float
-    """Where every note is cut, release included."""
+    """The longest note, release included: where it is cut."""
 
     sources: tuple[DataSource, ...]
     """The collections that it was trained on."""
@@ -174,7 +177,8 @@ def model_from_pb(response: pb.GetModelResponse) -> Model:
         pitch_range=(ranges.pitch_min, ranges.pitch_max),
         velocity_range=(ranges.velocity_min, ranges.velocity_max),
         seconds_range=(ranges.seconds_min, ranges.seconds_max),
-        max_seconds=heard_seconds(manifest.model.max_frames, codec),
+        holds_on=manifest.model.hold_frames > 0,
+        max_seconds=heard_seconds(longest_note(manifest), codec),
         sources=tuple(
             DataSource(source.name, source.licence, source.n_instruments, source.n_notes)
             for source in manifest.training.sources

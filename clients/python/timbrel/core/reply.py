@@ -12,6 +12,7 @@ from timbrel.core.faults import codec_faults
 from timbrel.errors import BundleMismatchError, ServerError
 from timbrel_bundle.codec import CodecStream
 from timbrel_bundle.errors import printable
+from timbrel_bundle.manifest import longest_note
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Codes = npt.NDArray[np.uint16]
@@ -45,22 +46,35 @@ class ReplyLimit:
     """Bounds what the replies of one note take in memory: as much as the longest does, a frame a reply."""
 
     def __init__(self, manifest: pb.Manifest) -> None:
-        self._room = SPARE_BYTES + manifest.model.max_frames * (REPLY_BYTES + 2 * manifest.codec.n_codebooks)
+        self._room = SPARE_BYTES + longest_note(manifest) * (REPLY_BYTES + 2 * manifest.codec.n_codebooks)
+        self._n_taken = self._n_read = 0  # bytes; each is for one thread to count
 
     def take(self, reply: pb.GenerateResponse) -> None:
         """Counts one more. Raises ServerError where that is too much."""
-        self._room -= max(REPLY_BYTES, reply.ByteSize())
-        if self._room < 0:
+        self._n_taken += _size(reply)
+        if self._n_taken - self._n_read > self._room:
             raise ServerError("the server sent more of a note than there can be")
+
+    def was_read(self, reply: pb.GenerateResponse) -> None:
+        """One that was taken counts no more: of a note that goes on until its key goes up."""
+        self._n_read += _size(reply)
 
 
 class NoteAssembler:
     """Takes the replies of one Generate call in order, and checks that they make sense together."""
 
-    def __init__(self, manifest: pb.Manifest) -> None:
+    def __init__(self, manifest: pb.Manifest, *, is_endless: bool = False, keeps: bool = True) -> None:
+        """
+        Args:
+            is_endless: whether the note may go on for as long as its key is held.
+            keeps: whether `finish` gives its codes.
+        """
         self._manifest = manifest
-        self._limit = ReplyLimit(manifest)
+        self._longest = math.inf if is_endless else longest_note(manifest)
+        self._limit = None if is_endless else ReplyLimit(manifest)
+        self._keeps = keeps
         self._header: pb.GenerateHeader | None = None
+        self._none: Codes = np.zeros((0, manifest.codec.n_codebooks), dtype=np.uint16)
         self._parts: list[Codes] = []
         self._n_frames = 0
         self._finish = pb.FINISH_REASON_UNSPECIFIED
@@ -72,7 +86,8 @@ class NoteAssembler:
             BundleMismatchError: another bundle than the manifest's wrote the note.
             ServerError: the replies do not follow the protocol.
         """
-        self._limit.take(reply)
+        if self._limit is not None:
+            self._limit.take(reply)
         if self._finish != pb.FINISH_REASON_UNSPECIFIED:
             raise ServerError("the server sent more after the end of the note")
         if not math.isfinite(reply.held_seconds):
@@ -80,10 +95,11 @@ class NoteAssembler:
         if self._header is None:
             self._accept_header(reply)
         codes = self._read(reply.codes)
-        self._parts.append(codes)
+        if self._keeps:
+            self._parts.append(codes)
         self._n_frames += len(codes)
-        if self._n_frames > self._manifest.model.max_frames:
-            raise ServerError(f"the server sent more than {self._manifest.model.max_frames} frames")
+        if self._n_frames > self._longest:
+            raise ServerError(f"the server sent more than {self._longest} frames")
         self._finish = reply.finish_reason
         return codes
 
@@ -91,7 +107,7 @@ class NoteAssembler:
         """The whole note, once the stream has ended; raises ServerError where it ended before the note."""
         if self._header is None or self._finish == pb.FINISH_REASON_UNSPECIFIED:
             raise ServerError("the server ended the stream before the note was finished")
-        codes = np.concatenate(self._parts)
+        codes = np.concatenate([self._none, *self._parts])
         codes.flags.writeable = False
         return WrittenNote(codes, self._header.seed, self._finish == pb.FINISH_REASON_CAP)
 
@@ -123,8 +139,9 @@ class NoteAssembler:
 class StreamDecoder:
     """Turns the replies of one Generate call into sound, each as it comes. Joined, it is the whole note's."""
 
-    def __init__(self, manifest: pb.Manifest, codec: CodecStream) -> None:
-        self._assembler = NoteAssembler(manifest)
+    def __init__(self, manifest: pb.Manifest, codec: CodecStream, *, is_endless: bool = False) -> None:
+        """`is_endless`: whether the note may go on for as long as its key is held."""
+        self._assembler = NoteAssembler(manifest, is_endless=is_endless, keeps=False)
         self._codec = codec
 
     def push(self, reply: pb.GenerateResponse) -> Audio:
@@ -157,3 +174,7 @@ class StreamDecoder:
         self._assembler.finish()
         with codec_faults():
             return self._codec.finish()
+
+
+def _size(reply: pb.GenerateResponse) -> int:
+    return max(REPLY_BYTES, reply.ByteSize())

@@ -125,8 +125,9 @@ def audio(note_id: int, samples: bytes) -> bytes:
     return _ID.pack(note_id) + samples
 
 
-def end(note_id: int, held_seconds: float, truncated: bool) -> str:
-    return _text(type="end", id=note_id, held_seconds=held_seconds, truncated=truncated)
+def end(note_id: int, held_seconds: float, truncated: bool, let_go: bool) -> str:
+    said = {"let_go": True} if let_go else {}
+    return _text(type="end", id=note_id, held_seconds=held_seconds, truncated=truncated, **said)
 
 
 def error_of_note(note_id: int, error: TimbrelError) -> str:

@@ -108,10 +108,10 @@ class Session:
 
     async def _request(self, on: NoteOn) -> pb.GenerateRequest:
         manifest = await self._upstream.manifest()
-        fields = dict(on.fields)
-        if on.live and fields.get("seconds") is None:
-            fields["seconds"] = manifest.ranges.seconds_max  # until the key goes up
-        return note_request(fields, manifest, pb.AUDIO_FORMAT_FLOAT32)
+        request = note_request(on.fields, manifest, pb.AUDIO_FORMAT_FLOAT32)
+        if on.live and on.fields.get("seconds") is None:
+            request.ClearField("seconds")  # until the key goes up
+        return request
 
     def _open_stream(self) -> PlayStream:
         """Returns the stream of all notes played live: opened with the first, and again after a break."""
@@ -233,7 +233,7 @@ class PageNote:
             truncated = reply.finish_reason == pb.FINISH_REASON_CAP
             # Over before the page can read of it: it may use the id again as soon as it has.
             self.silence()
-            await self._buffer.put(messages.end(self.note_id, reply.held_seconds, truncated))
+            await self._buffer.put(messages.end(self.note_id, reply.held_seconds, truncated, reply.let_go))
 
     async def fail(self, error: TimbrelError) -> None:
         """Says why there is no more of the note, where it is not over; raises as `take` does."""

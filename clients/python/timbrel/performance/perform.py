@@ -231,7 +231,7 @@ class _Mixdown:
         self.n_cut = 0
         self._client = client
         self._model = model
-        self.mix = StereoMix(model.sample_rate, score.seconds + model.max_seconds)
+        self.mix = StereoMix(model.sample_rate, score.seconds + model.max_seconds - model.seconds_range[1])
         self._faders = {
             channel: Faders(states, model.sample_rate) for channel, states in score.states.items()
         }

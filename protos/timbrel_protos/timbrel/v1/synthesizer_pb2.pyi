@@ -81,18 +81,20 @@ class CentsPoint(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., cents: _Optional[float] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("header", "codes", "finish_reason", "audio", "held_seconds")
+    __slots__ = ("header", "codes", "finish_reason", "audio", "held_seconds", "let_go")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CODES_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     HELD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LET_GO_FIELD_NUMBER: _ClassVar[int]
     header: GenerateHeader
     codes: Codes
     finish_reason: FinishReason
     audio: bytes
     held_seconds: float
-    def __init__(self, header: _Optional[_Union[GenerateHeader, _Mapping]] = ..., codes: _Optional[_Union[Codes, _Mapping]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., audio: _Optional[bytes] = ..., held_seconds: _Optional[float] = ...) -> None: ...
+    let_go: bool
+    def __init__(self, header: _Optional[_Union[GenerateHeader, _Mapping]] = ..., codes: _Optional[_Union[Codes, _Mapping]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., audio: _Optional[bytes] = ..., held_seconds: _Optional[float] = ..., let_go: bool = ...) -> None: ...
 
 class GenerateHeader(_message.Message):
     __slots__ = ("seed", "bundle_hash", "codec_id", "sample_rate")
@@ -357,7 +359,7 @@ class RequestRanges(_message.Message):
     def __init__(self, pitch_min: _Optional[int] = ..., pitch_max: _Optional[int] = ..., velocity_min: _Optional[int] = ..., velocity_max: _Optional[int] = ..., seconds_min: _Optional[float] = ..., seconds_max: _Optional[float] = ...) -> None: ...
 
 class CodecSpec(_message.Message):
-    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state", "bends", "lead_frames")
+    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state", "bends", "lead_frames", "hold")
     ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
     HOP_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -368,6 +370,7 @@ class CodecSpec(_message.Message):
     DECODER_STATE_FIELD_NUMBER: _ClassVar[int]
     BENDS_FIELD_NUMBER: _ClassVar[int]
     LEAD_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     id: str
     sample_rate: int
     hop_length: int
@@ -378,7 +381,8 @@ class CodecSpec(_message.Message):
     decoder_state: _containers.RepeatedCompositeFieldContainer[StateTensor]
     bends: bool
     lead_frames: int
-    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ..., bends: bool = ..., lead_frames: _Optional[int] = ...) -> None: ...
+    hold: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ..., bends: bool = ..., lead_frames: _Optional[int] = ..., hold: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StateTensor(_message.Message):
     __slots__ = ("name", "shape", "dtype")
@@ -391,7 +395,7 @@ class StateTensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class ModelSpec(_message.Message):
-    __slots__ = ("d_model", "n_heads", "n_kv_heads", "head_dim", "d_feed_forward", "n_encoder_layers", "n_decoder_layers", "vocabulary_size", "bos_id", "eos_id", "max_frames", "max_positions", "n_condition_positions", "conditioning", "n_parameters", "codes_per_semitone", "code_offset", "codebook_delay")
+    __slots__ = ("d_model", "n_heads", "n_kv_heads", "head_dim", "d_feed_forward", "n_encoder_layers", "n_decoder_layers", "vocabulary_size", "bos_id", "eos_id", "max_frames", "max_positions", "n_condition_positions", "conditioning", "n_parameters", "codes_per_semitone", "code_offset", "codebook_delay", "hold_frames")
     D_MODEL_FIELD_NUMBER: _ClassVar[int]
     N_HEADS_FIELD_NUMBER: _ClassVar[int]
     N_KV_HEADS_FIELD_NUMBER: _ClassVar[int]
@@ -410,6 +414,7 @@ class ModelSpec(_message.Message):
     CODES_PER_SEMITONE_FIELD_NUMBER: _ClassVar[int]
     CODE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CODEBOOK_DELAY_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FRAMES_FIELD_NUMBER: _ClassVar[int]
     d_model: int
     n_heads: int
     n_kv_heads: int
@@ -428,7 +433,8 @@ class ModelSpec(_message.Message):
     codes_per_semitone: int
     code_offset: int
     codebook_delay: int
-    def __init__(self, d_model: _Optional[int] = ..., n_heads: _Optional[int] = ..., n_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., d_feed_forward: _Optional[int] = ..., n_encoder_layers: _Optional[int] = ..., n_decoder_layers: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., bos_id: _Optional[int] = ..., eos_id: _Optional[int] = ..., max_frames: _Optional[int] = ..., max_positions: _Optional[int] = ..., n_condition_positions: _Optional[int] = ..., conditioning: _Optional[str] = ..., n_parameters: _Optional[int] = ..., codes_per_semitone: _Optional[int] = ..., code_offset: _Optional[int] = ..., codebook_delay: _Optional[int] = ...) -> None: ...
+    hold_frames: int
+    def __init__(self, d_model: _Optional[int] = ..., n_heads: _Optional[int] = ..., n_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., d_feed_forward: _Optional[int] = ..., n_encoder_layers: _Optional[int] = ..., n_decoder_layers: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., bos_id: _Optional[int] = ..., eos_id: _Optional[int] = ..., max_frames: _Optional[int] = ..., max_positions: _Optional[int] = ..., n_condition_positions: _Optional[int] = ..., conditioning: _Optional[str] = ..., n_parameters: _Optional[int] = ..., codes_per_semitone: _Optional[int] = ..., code_offset: _Optional[int] = ..., codebook_delay: _Optional[int] = ..., hold_frames: _Optional[int] = ...) -> None: ...
 
 class TrainingInfo(_message.Message):
     __slots__ = ("sources", "n_steps", "validation_loss", "config")

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from timbrel_bundle.manifest import written_ranges
 from timbrel_posttraining.evaluate import estimates
 from timbrel_posttraining.evaluate.evaluation_set import HIGHEST, JUDGED, LOWEST, EvaluationSet, Kind, Take
 from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
@@ -165,7 +166,7 @@ class Between(Section):
     def __init__(self, notes: EvaluationSet) -> None:
         self.distance = NOISE_FACTOR * notes.noise
         rng = notes.rng(self.name)
-        ranges = notes.bundle.manifest.ranges
+        ranges = written_ranges(notes.bundle.manifest)
         pitches = np.arange(max(LOWEST, ranges.pitch_min), min(HIGHEST, ranges.pitch_max) + 1)
         points = points_between(notes.points, self.distance, notes.count, rng)
         shortest, longest = np.log(ranges.seconds_min), np.log(ranges.seconds_max)

@@ -1,0 +1,214 @@
+"""Keys that are held for longer than the model writes, on a real server inside the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+import pytest
+from bundle_variants import HOLD, holding
+from google.rpc import code_pb2
+from in_process_server import run, serving, wait_until_idle
+from integration.test_play import Keyboard, generate, note
+
+import timbrel
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.codec import CodecDecoder
+from timbrel_bundle.manifest import held_frames
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+WRITTEN = 12
+"""Frames with the key down that the model writes."""
+
+SECONDS_MAX = 60.0
+
+Codes = npt.NDArray[np.uint16]
+
+
+@pytest.fixture(scope="module")
+def bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return holding(tiny_bundle, tmp_path_factory.mktemp("holding") / "bundle", WRITTEN, SECONDS_MAX)
+
+
+def served(bundle: Path, test: Callable[[Any, Any], Awaitable[None]], **options: Any) -> None:
+    async def whole() -> None:
+        async with serving(bundle, **options) as (app, stub, _):
+            await test(stub, Bundle.open(bundle).manifest)
+            await wait_until_idle(app)
+
+    run(whole)
+
+
+async def codes_of(stub: Any, asked: pb.GenerateRequest) -> Codes:
+    """[frames, codebooks]"""
+    replies = [reply async for reply in stub.Generate(asked)]
+    n_codebooks = next(reply.codes.n_codebooks for reply in replies if reply.codes.n_codebooks)
+    data = b"".join(reply.codes.data for reply in replies)
+    return np.frombuffer(data, "<u2").reshape(-1, n_codebooks)
+
+
+async def sustained(stub: Any, manifest: pb.Manifest, n_seeds: int = 1) -> list[int]:
+    """Seeds of notes that do not end by themselves before their keys go up."""
+    seeds = []
+    for seed in range(200):
+        asked = note(seed, seconds=SECONDS_MAX)
+        if len(await codes_of(stub, asked)) > held_frames(SECONDS_MAX, manifest.codec):
+            seeds.append(seed)
+        if len(seeds) == n_seeds:
+            return seeds
+    raise AssertionError("every note of this bundle ends by itself")
+
+
+def test_a_note_is_held_for_as_long_as_was_asked_for(bundle: Path) -> None:
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        [seed] = await sustained(stub, manifest)
+        codec, model = manifest.codec, manifest.model
+        short = await codes_of(stub, note(seed, seconds=(WRITTEN / codec.sample_rate) * codec.hop_length))
+        for seconds in (0.5, 3.0, SECONDS_MAX):
+            codes = await codes_of(stub, note(seed, seconds=seconds))
+            n_more = held_frames(seconds, codec) - model.hold_frames
+            between = codes[model.hold_frames : model.hold_frames + n_more]
+            rest = np.delete(codes, np.s_[model.hold_frames : model.hold_frames + n_more], axis=0)
+            np.testing.assert_array_equal(
+                rest, short, "what the model writes is what it writes of a short note"
+            )
+            assert (between[:, 2:] == HOLD).all()
+            moving = {tuple(frame) for frame in codes[codec.lead_frames : model.hold_frames, :2].tolist()}
+            assert {tuple(frame) for frame in between[:, :2].tolist()} <= moving
+
+    served(bundle, test)
+
+
+def test_a_key_that_was_held_and_went_up_is_the_note_of_its_hold(bundle: Path) -> None:
+    """However long it was held; with a lead of seconds nobody has to wait for that."""
+
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        seeds = await sustained(stub, manifest, 3)
+        keyboard = Keyboard(stub.Play())
+        for seed, lead in zip(seeds, (0.05, 1.0, 5.0), strict=True):
+            await keyboard.on(seed, seed, lead=lead)
+        for n_frames, seed in zip((WRITTEN - 4, 2 * WRITTEN, 4 * WRITTEN), seeds, strict=True):
+            await keyboard.until(lambda n=seed, k=n_frames: keyboard.n_frames(n) > k)  # type: ignore[misc]
+            await keyboard.off(seed)
+        await keyboard.close()
+        for seed in seeds:
+            last = keyboard.last(seed)
+            assert not last.let_go
+            assert await generate(stub, note(seed, seconds=last.held_seconds)) == keyboard.codes(seed)
+        assert keyboard.last(seeds[2]).held_seconds > 4 * WRITTEN / 50
+
+    served(bundle, test)
+
+
+def test_play_holds_a_key_beyond_what_a_request_may_ask_for(tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = holding(tiny_bundle, tmp_path / "bundle", WRITTEN, seconds_max=1.0)
+
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        keyboard = Keyboard(stub.Play())
+        for seed in range(12):
+            await keyboard.on(seed, seed, lead=2.0)
+        await keyboard.until(lambda: any(keyboard.n_frames(seed) > 100 for seed in range(12)))
+        await keyboard.close()
+        assert max(keyboard.last(seed).held_seconds for seed in range(12)) > 1.5
+        with pytest.raises(grpc.aio.AioRpcError, match="1 seconds are allowed"):
+            await generate(stub, note(1, seconds=1.5))
+
+    served(bundle, test)
+
+
+def test_a_server_that_bounds_holds_lets_go_and_says_so(bundle: Path) -> None:
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        assert manifest.ranges.seconds_max == SECONDS_MAX
+        [seed] = [each for each in range(12) if len(await codes_of(stub, note(each, seconds=1.0))) > 50][:1]
+        keyboard = Keyboard(stub.Play())
+        await keyboard.on(1, seed, lead=30.0)
+        await keyboard.until(lambda: keyboard.finished(1))
+        assert (keyboard.last(1).held_seconds, keyboard.last(1).let_go) == (1.0, True)
+        await keyboard.close()
+
+    served(bundle, test, max_seconds=1.0)
+
+
+def test_where_every_slot_is_held_the_next_key_gets_one(bundle: Path) -> None:
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        first, second, third = await sustained(stub, manifest, 3)
+        keyboard = Keyboard(stub.Play())
+        for number, seed in enumerate((first, second)):
+            await keyboard.on(seed, seed, lead=0.05)
+            await keyboard.until(lambda n=seed: keyboard.n_frames(n) > WRITTEN)  # type: ignore[misc]
+            assert number == 0 or not keyboard.finished(first)
+        await keyboard.on(third, third, lead=0.05)
+        await keyboard.until(lambda: keyboard.replies[third] and keyboard.finished(first))
+        assert keyboard.last(first).let_go
+        assert not keyboard.finished(second)
+        await keyboard.close()
+        assert not keyboard.last(second).let_go
+
+    served(bundle, test, n_slots=2, caller_share=1.0)
+
+
+def test_sound_decoded_here_is_that_of_the_codes(bundle: Path) -> None:
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        [seed] = await sustained(stub, manifest)
+        codes = await codes_of(stub, note(seed, seconds=8.0))
+        replies = stub.Generate(note(seed, seconds=8.0, audio=pb.AUDIO_FORMAT_FLOAT32))
+        audio = np.frombuffer(b"".join([reply.audio async for reply in replies]), "<f4")
+        expected = CodecDecoder(Bundle.open(bundle)).decode(codes, seed)
+        assert len(codes) > 256, "more than is decoded in one run"
+        np.testing.assert_allclose(audio, expected, atol=1e-4)
+
+    served(bundle, test)
+
+
+def test_what_is_too_large_for_one_piece_is_refused_in_one_line(bundle: Path) -> None:
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        asked = note(1, seconds=SECONDS_MAX, audio=pb.AUDIO_FORMAT_WAV)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await generate(stub, asked)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "in one piece" in str(refused.value.details()) and "\n" not in str(refused.value.details())
+        [item] = [
+            each async for each in stub.GenerateBatch(iter([pb.GenerateBatchRequest(id=1, note=asked)]))
+        ]
+        assert item.status.code == code_pb2.INVALID_ARGUMENT
+
+    served(bundle, test, max_audio_bytes=1 << 20)
+
+
+def test_the_client_takes_long_notes_whole_and_streamed_and_played(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+
+    def play(address: str) -> None:
+        with timbrel.Client(address) as client:
+            model = client.model()
+            assert model.holds_on and model.seconds_range[1] == SECONDS_MAX <= model.max_seconds
+            rate = model.sample_rate
+            notes = (client.generate("Violin", 60, seconds=20.0, seed=seed) for seed in range(100))
+            whole = next(each for each in notes if each.duration > 20.0)
+            streamed = np.concatenate(list(client.stream("Violin", 60, seconds=20.0, seed=whole.seed)))
+            np.testing.assert_allclose(streamed, whole.audio, atol=1e-4)
+            with client.play(lead_seconds=5.0) as player:
+                held = player.note_on("Violin", 60, seed=whole.seed)
+                n_samples = 0
+                for audio in held:
+                    n_samples += len(audio)
+                    if n_samples > 2 * rate:
+                        held.off()
+            assert held.held_seconds is not None and held.held_seconds > 2.0 and held.let_go is False
+            again = client.generate("Violin", 60, seconds=held.held_seconds, seed=whole.seed)
+            assert len(again.audio) == n_samples
+            with pytest.raises(timbrel.InvalidRequestError, match="60 seconds are allowed"):
+                client.generate("Violin", 60, seconds=61.0)
+
+    async def test() -> None:
+        async with serving(bundle) as (app, _, _channel):
+            await asyncio.to_thread(play, app.address)
+
+    run(test)
