@@ -37,7 +37,10 @@ class NotesStage:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         add_config_arguments(parser)
         parser.add_argument(
-            "--source", required=True, action="append", help=f"{FORMS}; may be given several times"
+            "--source",
+            action="append",
+            default=[],
+            help=f"{FORMS}; may be given several times (default: the config's [[notes.sources]])",
         )
         add_folder(parser, "out", "the library to make; an unfinished one is continued")
         _add_jobs(parser)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from timbrel_training.notes.cleaning import SILENCE_PEAK
 from timbrel_training.notes.config import NotesConfig
-from timbrel_training.notes.general_midi import PROGRAM_NAMES
+from timbrel_training.notes.general_midi import PROGRAM_NAMES, family_of
 from timbrel_training.notes.soundfont import BLOCK, FluidRenderer, SoundfontSource
 from timbrel_training.notes.spectrum import log_mel, log_mel_distance
 
@@ -97,7 +97,12 @@ def plan_fonts(fonts: Sequence[SoundfontSource], config: NotesConfig) -> FontPla
 def _held_out_lines(
     soundings: Sequence[dict[int, Soundings]], draws: Sequence[dict[int, range]], config: NotesConfig
 ) -> Iterable[str]:
-    held_out = [p for p in config.programs if PROGRAM_NAMES[p] in config.held_out_instruments]
+    held_out = [
+        program
+        for program in config.programs
+        if PROGRAM_NAMES[program] in config.held_out_instruments
+        or family_of(program) in config.held_out_families
+    ]
     for program in held_out:
         found = [
             (distance(heard[program], others[other]), other)

@@ -276,7 +276,7 @@ class Merger:
                 "instrument": self.instruments.setdefault((instrument, family), len(self.instruments)),
                 "family": self.families.setdefault(family, len(self.families)),
                 "source": self.sources.setdefault(source, len(self.sources)),
-                "split": int(self.rule.split_of(instrument, pitch)),
+                "split": int(self.rule.split_of(instrument, pitch, family)),
             }
             self.rows.append(tuple(values[name] for name in ROW.names or ()))
             self.n_samples += int(row["length"])

@@ -31,6 +31,8 @@ class SplitRule:
     """Share of instruments held out by hash. A small set of instruments has none to spare."""
     instruments: tuple[str, ...] = ()
     """Instruments held out by name, on top of `instrument_fraction`."""
+    families: tuple[str, ...] = ()
+    """Families held out by name, with all their instruments."""
     salt: str = "timbrel"
     """Another salt gives another split."""
 
@@ -40,9 +42,9 @@ class SplitRule:
             if not 0.0 <= value < 1.0:
                 raise ConfigError(f"{name} must be at least 0 and below 1, got {value}")
 
-    def split_of(self, instrument: str, pitch: int) -> Split:
+    def split_of(self, instrument: str, pitch: int, family: str = "") -> Split:
         """Returns the part that every note of this cell belongs to."""
-        if instrument in self.instruments:
+        if instrument in self.instruments or family in self.families:
             return Split.HELD_OUT_INSTRUMENT
         if unit_interval(self.salt, "instrument", instrument) < self.instrument_fraction:
             return Split.HELD_OUT_INSTRUMENT
@@ -52,4 +54,4 @@ class SplitRule:
 
     def to_json(self) -> dict[str, object]:
         """Returns the rule as JSON values."""
-        return {**asdict(self), "instruments": list(self.instruments)}
+        return {**asdict(self), "instruments": list(self.instruments), "families": list(self.families)}
