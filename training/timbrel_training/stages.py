@@ -21,6 +21,7 @@ from timbrel_training.config import NAMED, Config, load_config
 from timbrel_training.errors import ConfigError
 from timbrel_training.loop import pick_device
 from timbrel_training.note_training.train import train_notes
+from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.sources import FORMS, open_sources
@@ -49,7 +50,10 @@ class NotesStage:
     def run(self, args: argparse.Namespace) -> int:
         config = config_of(args).notes
         source = open_sources(args.source, config, args.licence)
-        summary = render_dataset(source, args.out, args.jobs, rule=config.rule, progress=True)
+        cleaner = Cleaner(check_pitch=config.check_pitch)
+        summary = render_dataset(
+            source, args.out, args.jobs, rule=config.rule, cleaner=cleaner, progress=True
+        )
         print(f"{args.out}:", *summary.lines(), sep="\n  ")
         return 0
 
