@@ -83,6 +83,7 @@ def test_velocities_choose_layers_and_draws_take_turns(instrument: Path) -> None
         else:
             assert heard == LAYER_HERTZ["soft" if note.velocity <= 60 else "hard"]
     assert set(takes) == set(ROUND_ROBIN.values())
+    assert 0.4 < max(float(np.abs(note.audio).max()) for note in notes) < 0.9
 
 
 def test_a_release_sample_sounds_after_the_key_is_let_go(instrument: Path) -> None:
@@ -116,7 +117,6 @@ def test_notes_are_whole_however_fast_they_are_rendered_and_come_again(instrumen
         assert float(np.abs(end).max()) > 0.3 * float(np.abs(note.audio).max())
     assert {(n.instrument, n.family, n.source) for n in notes} == {("Box", "Ethnic", "sfz Box")}
     assert source.licences == {"sfz Box": "CC0-1.0"}
-    assert 0.3 < max(float(np.abs(note.audio).max()) for note in notes) < 0.9
 
 
 def test_what_cannot_be_played_is_one_clear_line(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class SfizzRenderer:
             loaded = synth.load_sfz_file(copy, quiet=False)
         if not loaded:
             raise SourceError(
-                f"{path}: no region of it can be played: not an .sfz file, or no sample is there"
+                f"{path}: no region can be played: not an .sfz file, or its samples are missing"
             )
         self.keys: tuple[int, ...] = tuple(synth.playable_keys)
         """MIDI note numbers that the file maps."""

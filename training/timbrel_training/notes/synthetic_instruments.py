@@ -80,8 +80,8 @@ STRIKE = {"slope": (0.6, 1.2), "touch": (0.5, 1.5)}
 def _voice(*formants: float) -> Waves:
     """A singing voice with these formants in hertz."""
     peaks = tuple((hertz, 0.3, level) for hertz, level in zip(formants, (24.0, 20.0, 14.0), strict=False))
-    return Waves("Ensemble", formants=peaks, slope=(1.2, 1.6), vibrato=(2.0, 10.0), noise=(0.003, 0.03),
-                 attack=(0.04, 0.12), voices=3, detune=(1.0, 5.0), release=(0.06, 0.15))  # fmt: skip
+    return Waves("Ensemble", formants=peaks, slope=(1.2, 1.6), vibrato=(2.0, 8.0), noise=(0.003, 0.03),
+                 attack=(0.04, 0.12), voices=3, detune=(0.5, 2.0), release=(0.06, 0.15))  # fmt: skip
 
 
 # fmt: off
