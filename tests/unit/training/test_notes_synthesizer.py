@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.general_midi import FAMILIES
 from timbrel_training.notes.note import Draw, Note, SourceError
 from timbrel_training.notes.playing import NoteRecorder
@@ -39,6 +40,7 @@ def test_every_instrument_is_in_tune_and_plays_what_the_velocity_asks(name: str)
         soft, hard = note(name, pitch, 30, 2.0), note(name, pitch, 120, 2.0)
         hertz = 440.0 * 2.0 ** ((pitch - 69) / 12)
         for played in (soft, hard):
+            assert Cleaner(check_pitch=True).audio_fault(played.audio, RATE, pitch) is None
             assert played.audio.dtype == np.float32 and float(np.abs(played.audio).max()) < 1.0
             power, at = spectrum(played.audio)
             near = np.abs(1200 * np.log2(np.maximum(at, 1.0) / hertz)) < 30

@@ -93,12 +93,16 @@ def semitones_off(audio: NDArray[np.float32], sample_rate: int, pitch: int) -> i
         return 0
     n_points = 1 << 16
     spectrum = np.abs(np.fft.rfft(piece * np.hanning(len(piece)), n_points))
-    loudness = np.sqrt(np.interp(_auditory_hertz(), np.fft.rfftfreq(n_points, 1 / sample_rate), spectrum))
+    hertz = np.fft.rfftfreq(n_points, 1 / sample_rate)
+    loudness = np.sqrt(np.interp(_auditory_hertz(), hertz, spectrum))
     salience = _tones(pitch) @ loudness / max(float(np.linalg.norm(loudness)), 1e-12)
-    best = int(salience.argmax())
-    asked = salience[len(SEMITONES) // 2]
-    clear = salience[best] > LEAST_SALIENCE and asked < CLEARLY * salience[best]
-    return int(SEMITONES[best]) if clear else 0
+    best, asked = int(salience.argmax()), salience[len(SEMITONES) // 2]
+    off = int(SEMITONES[best])
+    if salience[best] < LEAST_SALIENCE or asked >= CLEARLY * salience[best]:
+        return 0
+    # Partials that are no harmonics, a bell's, fit best beside the pitch of the one that is heard.
+    strongest = 12 * np.log2(max(float(hertz[spectrum.argmax()]), 1.0) / _hertz(pitch))
+    return 0 if off % 12 and abs(strongest) < 0.5 else off
 
 
 def _hertz(pitch: float) -> float:

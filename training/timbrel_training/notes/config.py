@@ -46,6 +46,8 @@ class NotesConfig:
     max_font_distance: float = 3.0
     """Two fonts' programs of one name count as one instrument up to this log-mel distance in dB; beyond it,
     only the first font's is used."""
+    distant_fonts: bool = False
+    """Whether the other's is an instrument of its own, named after its font and held out as the first is."""
     max_held_seconds: float = 4.0
     """Longest hold, where keys are played; holds are log-uniform from 0.1 s."""
     max_seconds: float = 6.0

@@ -48,8 +48,13 @@ class SfizzRenderer:
                 "rendering .sfz instruments needs sfizz: `pip install pysfizz` (or timbrel[train])"
             ) from error
         synth = Synth(sample_rate=sample_rate, block_size=BLOCK)
-        with _in_memory(path) as copy, _silent_stderr():
-            loaded = synth.load_sfz_file(copy, quiet=False)
+        try:
+            with _in_memory(path) as copy, _silent_stderr():
+                loaded = synth.load_sfz_file(copy, quiet=False)
+        except OSError as error:
+            raise SourceError(
+                f"{path}: it, or what lies beside it, cannot be read ({error.strerror})"
+            ) from error
         if not loaded:
             raise SourceError(
                 f"{path}: no region can be played: not an .sfz file, or its samples are missing"

@@ -151,6 +151,8 @@ class SoundfontSource(OneSource):
         self.pitches = tuple(pitches)
         self.draws = {program: (draws or {}).get(program, range(n_draws)) for program in self.programs}
         """Numbers of the draws of each cell, by program: several fonts may share a cell's draws."""
+        self.names: dict[int, str] = {}
+        """Names of instruments, by program, that are not General MIDI's."""
         self.gain = gain
         self.licence = licence
         for program in self.programs:
@@ -165,6 +167,7 @@ class SoundfontSource(OneSource):
             "programs": list(self.programs),
             "pitches": list(self.pitches),
             "draws": {str(program): [*draws] for program, draws in self.draws.items()},
+            "names": {str(program): name for program, name in self.names.items()},
             "gain": self.gain,
             **asdict(self.recorder),
         }
@@ -180,10 +183,9 @@ class SoundfontSource(OneSource):
         if not self._renderer.has_program(program):
             return
         self._renderer.select(program)
+        instrument = self.names.get(program, PROGRAM_NAMES[program])
         for pitch in self.pitches:
-            cell = self.recorder.cell(
-                self._renderer, PROGRAM_NAMES[program], family_of(program), pitch, self.name
-            )
+            cell = self.recorder.cell(self._renderer, instrument, family_of(program), pitch, self.name)
             for index in self.draws[program]:
                 yield self.recorder.note(self._renderer, cell, index)
 

@@ -99,8 +99,8 @@ def open_sources(
         plan = plan_fonts(fonts, config)
         for line in plan.report:
             tell(line)
-        for font, draws in zip(fonts, plan.draws, strict=True):
-            font.draws = draws
+        for font, draws, names in zip(fonts, plan.draws, plan.names, strict=True):
+            font.draws, font.names = draws, names
             font.programs = tuple(draws)
     return sources[0] if len(sources) == 1 else MixedSource(sources)
 

@@ -12,6 +12,9 @@ from enum import IntEnum
 from timbrel_training.errors import ConfigError
 from timbrel_training.notes.note import unit_interval
 
+VARIANT = " of "
+"""What follows this in an instrument's name tells variants of it apart, which always fall together."""
+
 
 class Split(IntEnum):
     """The part that a note belongs to."""
@@ -44,6 +47,7 @@ class SplitRule:
 
     def split_of(self, instrument: str, pitch: int, family: str = "") -> Split:
         """Returns the part that every note of this cell belongs to."""
+        instrument = instrument.partition(VARIANT)[0]
         if instrument in self.instruments or family in self.families:
             return Split.HELD_OUT_INSTRUMENT
         if unit_interval(self.salt, "instrument", instrument) < self.instrument_fraction:

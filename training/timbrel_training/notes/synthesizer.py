@@ -192,22 +192,20 @@ def _modes(recipe: Modes, playing: _Playing) -> Array:
     stiff = np.sqrt((1.0 + settings["stiffness"] * number**2) / (1.0 + settings["stiffness"]))
     ratio = np.array(recipe.ratios) if recipe.ratios else number * stiff
     ratio = ratio[ratio * playing.hertz < HIGHEST * playing.sample_rate]
-    level = np.maximum(ratio, 1.0 / ratio) ** -playing.slope() * _resonance(
-        ratio * playing.hertz, recipe.body
-    )
+    level = np.maximum(ratio, 1.0 / ratio) ** -playing.slope()
+    level = level * _resonance(ratio * playing.hertz, recipe.body)
     if settings["position"]:
         level = level * np.abs(np.sin(np.pi * number[: len(ratio)] * settings["position"]))
     level = level * (1.0 + UNEVEN * playing.random.standard_normal(len(ratio)).clip(-2.0, 2.0))
+    level = level * np.exp(2j * np.pi * playing.random.random(len(ratio)))  # in phase: struck as one
     strings = (-0.5, 0.5) if settings["detune"] else (0.0,)
     sound = np.zeros(playing.n_samples)
     for string in strings:
         turns = ratio * playing.hertz * 2.0 ** (string * settings["detune"] / 1200.0)
-        rate = (
-            2j * np.pi * turns - np.maximum(ratio, 1.0) ** settings["damping"] / ring
-        ) / playing.sample_rate
-        phase = np.exp(2j * np.pi * playing.random.random(len(ratio)))
+        decay = np.maximum(ratio, 1.0) ** settings["damping"] / ring
+        rate = (2j * np.pi * turns - decay) / playing.sample_rate
         # Every 64 samples anew times the 64 that follow: a product of two small matrices.
-        starts = np.exp(np.outer(np.arange(0, playing.n_samples, BLOCK), rate)) * (level * phase)
+        starts = np.exp(np.outer(np.arange(0, playing.n_samples, BLOCK), rate)) * level
         sound += (starts @ np.exp(np.outer(rate, np.arange(BLOCK)))).imag.ravel()[: playing.n_samples]
     sound *= 1.0 - settings["tremolo"] * (0.5 - 0.5 * np.cos(2 * np.pi * 5.0 * playing.time))
     knock = _noise(playing, 2.0, 8.0) * np.exp(-playing.time / 0.012)
