@@ -45,7 +45,7 @@ SIDEBANDS = 6.0
 
 @dataclass(frozen=True)
 class _Playing:
-    """How one note is to be made."""
+    """Tells how one note is to be made."""
 
     hertz: float
     hardness: float  # 0 to 1

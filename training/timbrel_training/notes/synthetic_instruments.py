@@ -72,9 +72,7 @@ class Fm:
 
 GUITAR_BODY = ((105.0, 0.4, 8.0), (210.0, 0.3, 7.0), (420.0, 0.5, 4.0), (2_500.0, 1.0, 3.0))
 VIOLIN_BODY = ((280.0, 0.3, 7.0), (470.0, 0.3, 8.0), (1_000.0, 0.5, 5.0), (2_600.0, 0.9, 8.0))
-CYMBALOM_BODY = ((180.0, 0.5, 5.0), (900.0, 0.8, 4.0))
-PLUCKED_BASS = {"position": (0.1, 0.4), "stiffness": (0.0, 1e-4), "ring": (0.8, 2.0)}
-STRIKE = {"slope": (0.6, 1.2), "touch": (0.5, 1.5)}
+SOUNDBOARD = ((180.0, 0.5, 5.0), (900.0, 0.8, 4.0))
 
 
 def _voice(*formants: float) -> Waves:
@@ -94,20 +92,22 @@ INSTRUMENTS: Mapping[str, Modes | Waves | Fm] = {
         slope=(0.9, 1.5)),
     "Muted String": Modes("Guitar", body=GUITAR_BODY, position=(0.1, 0.3), ring=(0.05, 0.15),
         knock=(0.1, 0.4)),
-    "Harp String": Modes("Strings", body=CYMBALOM_BODY, position=(0.3, 0.5), ring=(0.7, 1.6),
+    "Harp String": Modes("Strings", body=SOUNDBOARD, position=(0.3, 0.5), ring=(0.7, 1.6),
         slope=(1.5, 2.2), release=(0.3, 0.8)),
     "Plectrum String": Modes("Piano", position=(0.04, 0.12), stiffness=(1e-5, 1e-4), slope=(0.3, 0.7),
         touch=(0.1, 0.3), ring=(0.5, 1.2), damping=(0.3, 0.6)),
-    "Hammered Strings": Modes("Chromatic Percussion", body=CYMBALOM_BODY, position=(0.1, 0.2),
+    "Hammered Strings": Modes("Chromatic Percussion", body=SOUNDBOARD, position=(0.1, 0.2),
         detune=(0.5, 3.0), stiffness=(1e-4, 4e-4), ring=(0.6, 1.8), release=(0.2, 0.6)),
     "Piano String": Modes("Piano", position=(0.1, 0.14), stiffness=(1e-4, 6e-4), slope=(1.1, 1.6),
         touch=(0.8, 1.6), ring=(1.2, 2.5), damping=(0.5, 0.8), detune=(0.2, 1.0), knock=(0.05, 0.2)),
-    "Finger Bass": Modes("Bass", slope=(1.4, 2.2), **PLUCKED_BASS),
-    "Slap Bass": Modes("Bass", slope=(0.7, 1.1), knock=(0.1, 0.4), **PLUCKED_BASS),
+    "Finger Bass": Modes("Bass", slope=(1.4, 2.2), position=(0.1, 0.4), stiffness=(0.0, 1e-4),
+        ring=(0.8, 2.0)),
+    "Slap Bass": Modes("Bass", slope=(0.7, 1.1), knock=(0.1, 0.4), position=(0.1, 0.4), stiffness=(0.0, 1e-4),
+        ring=(0.8, 2.0)),
     "Wooden Bars": Modes("Chromatic Percussion", (1.0, 4.0, 9.2, 16.2), ring=(0.15, 0.4), knock=(0.05, 0.3),
-        release=(0.2, 0.4), **STRIKE),
+        release=(0.2, 0.4), slope=(0.6, 1.2), touch=(0.5, 1.5)),
     "Metal Bars": Modes("Chromatic Percussion", (1.0, 4.0, 10.0, 18.1), ring=(1.0, 2.5), tremolo=(0.0, 0.3),
-        damping=(0.6, 1.2), **STRIKE),
+        damping=(0.6, 1.2), slope=(0.6, 1.2), touch=(0.5, 1.5)),
     "Thumb Piano": Modes("Ethnic", (1.0, 6.27, 17.55), slope=(0.8, 1.4), ring=(0.4, 0.9), damping=(0.6, 1.0),
         knock=(0.1, 0.3)),
     "Glass Bowls": Modes("Chromatic Percussion", (1.0, 2.32, 4.25, 6.63, 9.38), ring=(1.0, 3.0),
@@ -115,9 +115,9 @@ INSTRUMENTS: Mapping[str, Modes | Waves | Fm] = {
     "Carillon Bell": Modes("Chromatic Percussion", (1.0, 2.0, 2.4, 3.0, 4.0, 5.0, 5.33, 6.0, 8.0),
         ring=(2.0, 4.0), slope=(0.6, 1.0), damping=(0.6, 1.0), detune=(0.3, 1.5), release=(0.8, 1.5)),
     "Handbell": Modes("Chromatic Percussion", (1.0, 3.0, 5.1, 7.4), ring=(1.2, 2.5), detune=(0.2, 1.0),
-        release=(0.1, 0.3), **STRIKE),
+        release=(0.1, 0.3), slope=(0.6, 1.2), touch=(0.5, 1.5)),
     "Tuned Membrane": Modes("Percussive", (1.0, 2.0, 3.01, 4.02, 4.06, 5.03), ring=(0.15, 0.5),
-        knock=(0.2, 0.6), **STRIKE),
+        knock=(0.2, 0.6), slope=(0.6, 1.2), touch=(0.5, 1.5)),
     "Steel Pan": Modes("Percussive", (1.0, 2.0, 3.0, 4.02, 5.1), slope=(0.4, 1.0), ring=(0.3, 0.7),
         detune=(1.0, 4.0)),
     "FM Bell": Fm("Chromatic Percussion", (1.0, 2.76), (5.4, 1.41), index=(0.3, 1.2), settling=(0.3, 1.0),
