@@ -122,7 +122,7 @@ def _tones(pitch: int) -> NDArray[np.float64]:
     hertz = _auditory_hertz()
     tones = []
     for semitones in SEMITONES:
-        harmonic = hertz / _hertz(pitch + semitones)
+        harmonic = hertz / _hertz(pitch + int(semitones))
         tone = np.zeros_like(hertz)
         for number in HARMONICS:
             away = np.abs(harmonic - number)

@@ -8,8 +8,9 @@ aliases: no partial is made that the sample rate cannot hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import numpy as np
 import soxr
@@ -278,4 +279,4 @@ def _noise(playing: _Playing, low: float, high: float) -> Array:
     return np.asarray(noise / max(float(noise.std()), 1e-9))
 
 
-MAKERS = {Modes: _modes, Waves: _waves, Fm: _fm}
+MAKERS: Mapping[type, Callable[[Any, _Playing], Array]] = {Modes: _modes, Waves: _waves, Fm: _fm}
