@@ -70,7 +70,7 @@ class NotesConfig:
             )
         if outside := [program for program in self.programs if not 0 <= program <= 127]:
             raise ConfigError(f"programs must be 0 to 127, got {outside[0]}")
-        for name in ("sample_rate", "n_draws", "n_members", "max_seconds"):
+        for name in ("sample_rate", "n_draws", "n_members", "max_held_seconds", "max_seconds"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
         if not 0.0 <= self.onset_seconds <= 0.02:
