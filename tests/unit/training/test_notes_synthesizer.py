@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from timbrel_training.notes.cleaning import Cleaner
-from timbrel_training.notes.general_midi import FAMILIES
+from timbrel_training.notes.general_midi import FAMILIES, PROGRAM_NAMES
 from timbrel_training.notes.note import Draw, Note, SourceError
 from timbrel_training.notes.playing import NoteRecorder
 from timbrel_training.notes.synthesizer import SynthesizerSource
@@ -97,6 +97,10 @@ def test_all_are_one_source() -> None:
     assert len(source.groups()) == 2 * len(INSTRUMENTS) >= 40 and source.licences == {
         "synthetic all": "CC0-1.0"
     }
+
+
+def test_no_member_goes_by_the_name_of_a_general_midi_program() -> None:
+    assert not set(SynthesizerSource("all", n_members=8).groups()) & set(PROGRAM_NAMES)
 
 
 def test_an_unknown_name_is_one_clear_line() -> None:

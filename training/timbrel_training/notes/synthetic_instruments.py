@@ -102,7 +102,7 @@ INSTRUMENTS: Mapping[str, Modes | Waves | Fm] = {
         touch=(0.8, 1.6), ring=(1.2, 2.5), damping=(0.5, 0.8), detune=(0.2, 1.0), knock=(0.05, 0.2)),
     "Finger Bass": Modes("Bass", slope=(1.4, 2.2), position=(0.1, 0.4), stiffness=(0.0, 1e-4),
         ring=(0.8, 2.0)),
-    "Slap Bass": Modes("Bass", slope=(0.7, 1.1), knock=(0.1, 0.4), position=(0.1, 0.4), stiffness=(0.0, 1e-4),
+    "Slapped String": Modes("Bass", slope=(0.7, 1.1), knock=(0.1, 0.4), position=(0.1, 0.4), stiffness=(0.0, 1e-4),
         ring=(0.8, 2.0)),
     "Wooden Bars": Modes("Chromatic Percussion", (1.0, 4.0, 9.2, 16.2), ring=(0.15, 0.4), knock=(0.05, 0.3),
         release=(0.2, 0.4), slope=(0.6, 1.2), touch=(0.5, 1.5)),
