@@ -15,6 +15,7 @@ RUNTIME ?= cpu
 CONFIG ?= cpu
 SOURCES ?= soundfont:/usr/share/sounds/sf2/FluidR3_GM.sf2 soundfont:/usr/share/sounds/sf3/MuseScore_General.sf3
 COUNT ?= 2000
+INSTRUMENTS := sfzinstruments/SplendidGrandPiano sfzinstruments/karoryfer.weresax kmturley/karoryfer.black-and-green-guitars sfzinstruments/Discord-SFZ-GM-Bank
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 RUN := runs/$(CONFIG)
@@ -29,7 +30,7 @@ EXPORT := $(TIMBREL) export --model $(RUN)/model --codec $(RUN)/codec --tokens $
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo explore test lint format install bench pretrain acceptance cuda-check protos clean
+.PHONY: help demo explore test lint format install bench pretrain acceptance cuda-check protos instruments clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +57,9 @@ install: $(VENV)/.installed ## Install everything for development into .venv (CP
 
 bench: $(VENV)/.installed ## Measure the engine, the codec, the server and the whole (BENCH_ARGS=--quick: minutes instead of an hour)
 	for name in decode profile codec serve gpu library explore reload host; do $(BIN)/python tests/benchmarks/$$name.py $(BENCH_ARGS) || exit; done
+
+instruments: ## Fetch the free instruments that training's `--config band` plays (1.2 GB, by git)
+	@for each in $(INSTRUMENTS); do test -d instruments/$${each#*/} || git clone --depth 1 https://github.com/$$each instruments/$${each#*/} || exit; done
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
 pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first

@@ -11,6 +11,7 @@ from requirements_gate import find_soundfont, require_system
 from scipy.signal import firwin, oaconvolve
 
 from timbrel_posttraining.evaluate.measure.two_sample import statistics, two_sample
+from timbrel_training.notes.playing import NoteRecorder
 from timbrel_training.notes.soundfont import SoundfontSource
 
 pytestmark = pytest.mark.acceptance
@@ -33,7 +34,9 @@ def notes() -> list[tuple[int, Audio]]:
     require_system("fluidsynth", "soundfont")
     font = find_soundfont()
     assert font is not None
-    source = SoundfontSource(font, programs=PROGRAMS, pitches=PITCHES, n_draws=N_DRAWS, sample_rate=RATE)
+    source = SoundfontSource(
+        font, programs=PROGRAMS, pitches=PITCHES, n_draws=N_DRAWS, recorder=NoteRecorder(RATE)
+    )
     cells: dict[tuple[str, int], int] = {}
     return [
         (cells.setdefault((note.instrument, note.pitch), len(cells)), np.asarray(note.audio, np.float32))

@@ -2,7 +2,7 @@
 
     config = load_config("cpu", ["model.d_model=192", "note_training.loop.max_minutes=30"])
 
-`tiny`, `cpu` and `gpu` come with the package; any other name is a path.
+`tiny`, `cpu`, `gpu` and `band` come with the package; any other name is a path.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from timbrel_training.posttraining_config import FineTuneConfig, TimbreFinetuneC
 from timbrel_training.settings import build, override
 from timbrel_training.timbre.model import TimbreTrainingConfig
 
-NAMED = ("tiny", "cpu", "gpu")
-"""Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200."""
+NAMED = ("tiny", "cpu", "gpu", "band")
+"""Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200, and
+the notes of many instruments, without a training."""
 PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 10}
 """The model's codebooks until the token store is known: those of the timbrel-notes codec."""
 

@@ -20,6 +20,7 @@ from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import NAMED, Config, load_config
 from timbrel_training.loop import pick_device
 from timbrel_training.note_training.train import train_notes
+from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.sources import FORMS, open_sources
@@ -36,7 +37,10 @@ class NotesStage:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         add_config_arguments(parser)
         parser.add_argument(
-            "--source", required=True, action="append", help=f"{FORMS}; may be given several times"
+            "--source",
+            action="append",
+            default=[],
+            help=f"{FORMS}; may be given several times (default: the config's [[notes.sources]])",
         )
         add_folder(parser, "out", "the library to make; an unfinished one is continued")
         _add_jobs(parser)
@@ -45,7 +49,10 @@ class NotesStage:
     def run(self, args: argparse.Namespace) -> int:
         config = config_of(args).notes
         source = open_sources(args.source, config, args.licence)
-        summary = render_dataset(source, args.out, args.jobs, rule=config.rule, progress=True)
+        cleaner = Cleaner(check_pitch=config.check_pitch)
+        summary = render_dataset(
+            source, args.out, args.jobs, rule=config.rule, cleaner=cleaner, progress=True
+        )
         print(f"{args.out}:", *summary.lines(), sep="\n  ")
         return 0
 

@@ -31,7 +31,7 @@ def note(audio: NDArray[np.float32], instrument: str = "A", pitch: int = 60, cel
 
 def fault_of(cleaner: Cleaner, note: Note) -> NoteFault | None:
     """Why a note is dropped, by itself or beside those that the cleaner has seen."""
-    return cleaner.audio_fault(note.audio) or cleaner.repeat_fault(
+    return cleaner.audio_fault(note.audio, note.sample_rate, note.pitch) or cleaner.repeat_fault(
         audio_digest(note.audio), note.instrument, note.pitch, note.cell_digest
     )
 
@@ -64,6 +64,37 @@ def test_one_sound_under_two_names_is_kept_once() -> None:
     assert fault_of(cleaner, note(tone(level=0.4), "Violin", cell=b"same")) is None
     assert fault_of(cleaner, note(tone(level=0.5), "Fiddle", cell=b"same")) is NoteFault.SAME_CELL
     assert fault_of(cleaner, note(tone(level=0.6), "Fiddle", 61, cell=b"same")) is None
+
+
+def harmonics(pitch: float, numbers: range, seconds: float = 1.0) -> NDArray[np.float32]:
+    hertz = 440.0 * 2.0 ** ((pitch - 69) / 12)
+    time = TIME[: int(seconds * RATE)]
+    tones = (tone(hertz * n, 0.3 / n)[: len(time)] for n in numbers if hertz * n < RATE / 2)
+    return sum(tones, np.zeros(len(time), np.float32))
+
+
+@pytest.mark.parametrize("pitch", [36, 60, 84, 96])
+@pytest.mark.parametrize(
+    ("numbers", "step", "seconds", "in_tune"),
+    [
+        (range(1, 9), 1, 1.0, True),
+        (range(1, 2), 1, 1.0, True),  # as pure as a flute's
+        (range(2, 9), 1, 1.0, True),  # its fundamental is missing, as a low piano's may be
+        (range(1, 9, 2), 1, 1.0, True),  # as hollow as a clarinet's
+        (range(1, 9), 2, 1.0, False),  # an octave above
+        (range(1, 9), 4, 1.0, False),  # two octaves
+        (range(1, 9), 0.5, 1.0, False),  # an octave below
+        (range(1, 9), 1.5, 1.0, False),  # a fifth above
+        (range(1, 9), 2, 0.03, True),  # too short to tell
+    ],
+)
+def test_a_note_of_another_pitch_is_dropped_where_that_is_asked(
+    pitch: int, numbers: range, step: float, seconds: float, in_tune: bool
+) -> None:
+    audio = harmonics(pitch + 12 * np.log2(step), numbers, seconds)
+    fault = Cleaner(check_pitch=True).audio_fault(audio, RATE, pitch)
+    assert fault is (None if in_tune else NoteFault.OFF_PITCH)
+    assert Cleaner().audio_fault(audio, RATE, pitch) is None
 
 
 def test_stereo_is_averaged_unless_it_cancels() -> None:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from timbrel_training.config import load_config
 from timbrel_training.errors import ConfigError
 from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.general_midi import FAMILIES, PROGRAM_NAMES
 from timbrel_training.notes.note import SourceError
 from timbrel_training.notes.split import Split
 from timbrel_training.stages import STAGES
@@ -43,11 +45,51 @@ def test_a_folder_of_recordings_becomes_a_library(tmp_path: Path) -> None:
     assert library.sample_rate == 48_000 and library.licences == {"folder": "CC-BY-4.0"}
 
 
+def test_a_config_can_name_its_sources_and_hold_out_a_family(tmp_path: Path) -> None:
+    config = tmp_path / "two.toml"
+    config.write_text(
+        "[notes]\nn_draws = 1\nn_members = 1\nlow_pitch = 60\nhigh_pitch = 61\nmax_held_seconds = 0.3\n"
+        'held_out_families = ["Organ"]\ncheck_pitch = true\ncell_fraction = 0.0\n'
+        '[[notes.sources]]\nsource = "synthetic:Drawbar Organ"\n'
+        '[[notes.sources]]\nsource = "synthetic:Saw Lead"\n'
+    )
+    out = tmp_path / "out"
+    assert run("--config", str(config), "--out", str(out), "--jobs", "1") == 0
+    library = NoteDataset(out)
+    assert library.instruments == ["Drawbar Organ 1", "Saw Lead 1"]
+    found = {(library.name(i), int(split)) for i, split in enumerate(library.split)}
+    assert found == {("Drawbar Organ 1", Split.HELD_OUT_INSTRUMENT), ("Saw Lead 1", Split.TRAIN)}
+    assert max(library.held_seconds) < 0.32
+
+
+def test_without_a_source_the_message_says_how_to_name_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        SourceError, match=r"give --source soundfont:FILE.* or \[\[notes\.sources\]\] in the config"
+    ):
+        run("--config", "tiny", "--out", str(tmp_path / "out"))
+
+
+def test_the_band_names_what_there_is() -> None:
+    band = load_config("band").notes
+    assert band.max_held_seconds == 15.0 and set(band.held_out_families) < set(FAMILIES)
+    assert len(band.held_out_instruments) == 5 and set(band.held_out_instruments) <= set(PROGRAM_NAMES)
+    names = []
+    for each in band.sources:
+        kind, _, path = each.source.partition(":")
+        assert kind in ("soundfont", "sfz", "synthetic")
+        if kind == "sfz":
+            assert each.licence and each.family in FAMILIES
+            names.append(each.instrument or Path(path).stem)
+    assert len(set(names)) == len(names) >= 12
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("vinyl:x", "'vinyl' is not a kind of source; expected soundfont:FILE"),
         ("soundfont", "'soundfont' is not a source; expected soundfont:FILE"),
+        ("synthetic:Theremin", "no synthetic instrument 'Theremin'; expected all or one of Nylon String"),
+        ("sfz:/missing.sfz", r"/missing\.sfz: no such \.sfz file"),
         ("soundfont:/missing.sf2", r"/missing\.sf2: no such soundfont"),
         ("folder:/missing", "/missing: no such folder"),
         ("nsynth:/missing", r"/missing/examples\.json: No such file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from timbrel_training.notes.note import SourceError
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.soundfont import SoundfontSource
 from timbrel_training.notes.sources import MixedSource, open_sources
+from timbrel_training.notes.split import SplitRule
 from timbrel_training.notes.synthetic import SyntheticSource
 
 PIANO, HARPSICHORD, TRUMPET, OBOE = 0, 6, 56, 68
@@ -77,6 +79,13 @@ def test_a_font_that_sounds_otherwise_is_left_out_and_named(monkeypatch: pytest.
     assert plan.draws == ({TRUMPET: range(3)}, {})
     [line] = plan.report
     assert line.startswith("Trumpet of ") and "left out: " in line
+    versions = iter([{TRUMPET: heard[TRUMPET]}, {TRUMPET: heard[OBOE]}])
+    own = plan_fonts(
+        [SoundfontSource(font, programs=(TRUMPET,)) for _ in range(2)], replace(config, distant_fonts=True)
+    )
+    name = "Trumpet of FluidR3_GM"
+    assert own.draws == ({TRUMPET: range(3)}, {TRUMPET: range(3)}) and own.names == ({}, {TRUMPET: name})
+    assert all(SplitRule().split_of(name, p) is SplitRule().split_of("Trumpet", p) for p in range(33, 97))
 
 
 def test_held_out_instruments_are_told_with_their_nearest_neighbour() -> None:

@@ -11,7 +11,7 @@ import pytest
 from requirements_gate import find_soundfont, require_module, require_system
 
 from timbrel_training.config import load_config
-from timbrel_training.notes import soundfont
+from timbrel_training.notes import playing
 from timbrel_training.notes.cleaning import SILENCE_PEAK
 from timbrel_training.notes.general_midi import (
     DROPPED_PROGRAMS,
@@ -21,6 +21,7 @@ from timbrel_training.notes.general_midi import (
     family_of,
 )
 from timbrel_training.notes.note import Draw, SourceError
+from timbrel_training.notes.playing import NoteRecorder
 from timbrel_training.notes.soundfont import SoundfontSource
 
 PIANO, ORGAN, VIOLIN, TRUMPET = 0, 20, 40, 56
@@ -68,7 +69,9 @@ def test_onsets_differ_from_draw_to_draw() -> None:
     source = SoundfontSource(font, programs=(PIANO,), pitches=(60,), n_draws=6)
     onsets = [int(np.flatnonzero(note.audio)[0]) for note in source]
     assert len(set(onsets)) == 6 and max(onsets) < 0.008 * 48_000
-    at_once = SoundfontSource(font, programs=(PIANO,), pitches=(60,), n_draws=6, onset_seconds=0.0)
+    at_once = SoundfontSource(
+        font, programs=(PIANO,), pitches=(60,), n_draws=6, recorder=NoteRecorder(onset_seconds=0.0)
+    )
     assert len({int(np.flatnonzero(note.audio)[0]) for note in at_once}) == 1
 
 
@@ -101,7 +104,9 @@ def test_a_held_note_lasts_through_its_hold_and_then_dies_away() -> None:
 
 def test_a_note_is_cut_at_the_limit_with_a_fade() -> None:
     font = fluid_r3()
-    source = SoundfontSource(font, programs=(ORGAN,), pitches=(60,), n_draws=6, max_seconds=0.2)
+    source = SoundfontSource(
+        font, programs=(ORGAN,), pitches=(60,), n_draws=6, recorder=NoteRecorder(max_seconds=0.2)
+    )
     cut = [note for note in source if note.cut]
     assert cut
     for note in cut:
@@ -110,7 +115,7 @@ def test_a_note_is_cut_at_the_limit_with_a_fade() -> None:
 
 def test_nothing_clips_at_the_highest_velocity(monkeypatch: pytest.MonkeyPatch) -> None:
     font = fluid_r3()
-    monkeypatch.setattr(soundfont, "draw_note", lambda *_: Draw(127, 0.5, 0.0))
+    monkeypatch.setattr(playing, "draw_note", lambda *_, **__: Draw(127, 0.5, 0.0))
     loudest = max(
         float(np.abs(note.audio).max(initial=0.0))
         for note in SoundfontSource(font, programs=MELODIC_PROGRAMS, pitches=(40, 64, 88), n_draws=1)

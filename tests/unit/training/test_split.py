@@ -56,3 +56,9 @@ def test_another_salt_gives_another_split() -> None:
 def test_fractions_are_checked(value: float) -> None:
     with pytest.raises(ValueError, match="cell_fraction must be at least 0 and below 1"):
         SplitRule(cell_fraction=value)
+
+
+def test_a_family_is_held_out_with_all_its_instruments() -> None:
+    rule = SplitRule(families=("Reed",))
+    assert {rule.split_of("Oboe", pitch, "Reed") for pitch in PITCHES} == {Split.HELD_OUT_INSTRUMENT}
+    assert Split.HELD_OUT_INSTRUMENT not in {rule.split_of("Oboe", pitch, "Pipe") for pitch in PITCHES}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,8 +24,19 @@ class NoteFault(StrEnum):
     NOT_FINITE = "not finite"
     SILENT = "silent"
     CLIPPED = "clipped"
+    OFF_PITCH = "not at the pitch asked"
     DUPLICATE = "duplicate"
     SAME_CELL = "another instrument's sound"
+
+
+SKIPPED_SECONDS = 0.04
+PITCH_SECONDS, PITCH_PERIODS = 0.2, 8
+"""A note's pitch is looked for after so much of its attack, in at least so many seconds and periods."""
+SEMITONES = np.arange(-24, 25)
+"""Pitches beside the one asked that a note is held against."""
+HARMONICS = (1, 2, 3, 5, 7, 11, 13, 17, 19)
+CLEARLY, LEAST_SALIENCE = 0.8, 0.1
+"""A note is off where its pitch has less than this share of the best salience, which is at least this."""
 
 
 @dataclass
@@ -33,17 +45,22 @@ class Cleaner:
 
     silence_peak: float = SILENCE_PEAK
     clip_peak: float = CLIP_PEAK
+    check_pitch: bool = False
+    """Whether notes that clearly sound at another pitch are dropped."""
     _seen: set[bytes] = field(default_factory=set, repr=False)
     _cells: dict[tuple[int, bytes], str] = field(default_factory=dict, repr=False)
 
-    def audio_fault(self, audio: NDArray[np.float32]) -> NoteFault | None:
+    def audio_fault(self, audio: NDArray[np.float32], sample_rate: int, pitch: int) -> NoteFault | None:
         """Returns what is wrong with the audio [samples] by itself."""
         if not np.isfinite(audio).all():
             return NoteFault.NOT_FINITE
         peak = float(np.abs(audio).max(initial=0.0))
         if peak < self.silence_peak:
             return NoteFault.SILENT
-        return NoteFault.CLIPPED if peak >= self.clip_peak else None
+        if peak >= self.clip_peak:
+            return NoteFault.CLIPPED
+        off = self.check_pitch and abs(semitones_off(audio, sample_rate, pitch)) > 1
+        return NoteFault.OFF_PITCH if off else None
 
     def repeat_fault(
         self, digest: bytes, instrument: str, pitch: int, cell_digest: bytes
@@ -61,3 +78,56 @@ def audio_digest(audio: NDArray[np.float32]) -> bytes:
     """Returns sixteen bytes that are equal for two recordings [samples] that round to the same values."""
     rounded = np.rint(audio / DUPLICATE_STEP).astype("<i4")
     return hashlib.sha256(rounded.tobytes()).digest()[:16]
+
+
+def semitones_off(audio: NDArray[np.float32], sample_rate: int, pitch: int) -> int:
+    """Returns how many semitones from its pitch a note [samples] clearly sounds: -24 to 24; 0 where unclear.
+
+    After SWIPE' (Camacho & Harris, 2008): salience is how well the spectrum fits that of a tone whose prime
+    harmonics are as high as the valleys between all of them are deep.
+    """
+    start = int(SKIPPED_SECONDS * sample_rate)
+    length = int(sample_rate * max(PITCH_SECONDS, PITCH_PERIODS / _hertz(pitch)))
+    piece = audio[start : start + length]
+    if len(piece) < length // 2:
+        return 0
+    n_points = 1 << 16
+    spectrum = np.abs(np.fft.rfft(piece * np.hanning(len(piece)), n_points))
+    hertz = np.fft.rfftfreq(n_points, 1 / sample_rate)
+    loudness = np.sqrt(np.interp(_auditory_hertz(), hertz, spectrum))
+    salience = _tones(pitch) @ loudness / max(float(np.linalg.norm(loudness)), 1e-12)
+    best, asked = int(salience.argmax()), salience[len(SEMITONES) // 2]
+    off = int(SEMITONES[best])
+    if salience[best] < LEAST_SALIENCE or asked >= CLEARLY * salience[best]:
+        return 0
+    # Partials that are no harmonics, a bell's, fit best beside the pitch of the one that is heard.
+    strongest = 12 * np.log2(max(float(hertz[spectrum.argmax()]), 1.0) / _hertz(pitch))
+    return 0 if off % 12 and abs(strongest) < 0.5 else off
+
+
+def _hertz(pitch: float) -> float:
+    return float(440.0 * 2.0 ** ((pitch - 69) / 12))
+
+
+@functools.cache
+def _auditory_hertz() -> NDArray[np.float64]:
+    """Returns 1,500 frequencies from 25 Hz to 12 kHz, evenly spaced to the ear."""
+    low, high = (21.4 * np.log10(1.0 + 0.00437 * hertz) for hertz in (25.0, 12_000.0))
+    return np.asarray((10.0 ** (np.linspace(low, high, 1_500) / 21.4) - 1.0) / 0.00437)
+
+
+@functools.lru_cache(maxsize=128)
+def _tones(pitch: int) -> NDArray[np.float64]:
+    """Returns what the spectra of tones at SEMITONES from a pitch are like: [49, 1500]."""
+    hertz = _auditory_hertz()
+    tones = []
+    for semitones in SEMITONES:
+        harmonic = hertz / _hertz(pitch + int(semitones))
+        tone = np.zeros_like(hertz)
+        for number in HARMONICS:
+            away = np.abs(harmonic - number)
+            wave = np.cos(2 * np.pi * away)
+            tone += np.where(away < 0.25, wave, np.where(away < 0.75, 0.5 * wave, 0.0))
+        tone /= np.sqrt(hertz)
+        tones.append(tone / max(float(np.linalg.norm(tone[tone > 0])), 1e-12))
+    return np.array(tones)

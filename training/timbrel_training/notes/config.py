@@ -10,9 +10,25 @@ from timbrel_training.notes.split import SplitRule
 
 
 @dataclass(frozen=True)
+class SourceConfig:
+    """A source of notes, with what its files may not say themselves."""
+
+    source: str = ""
+    """As for `--source`: `sfz:FILE` and so on."""
+    licence: str = ""
+    """Of the recordings; empty where the source says."""
+    instrument: str = ""
+    """Name of an .sfz file's instrument; empty for the file's own."""
+    family: str = ""
+    """Its family."""
+
+
+@dataclass(frozen=True)
 class NotesConfig:
     """The notes of a dataset. Sources of recordings use the sample rate and the held-out fields only."""
 
+    sources: tuple[SourceConfig, ...] = ()
+    """Where the notes come from, unless `--source` says so."""
     sample_rate: int = 48_000
     """Hz. The codec is trained at this rate."""
     programs: tuple[int, ...] = MELODIC_PROGRAMS
@@ -23,11 +39,17 @@ class NotesConfig:
     """MIDI note number of C7: with `low_pitch` the five octaves that most instruments share."""
     n_draws: int = 4
     """Notes per instrument and pitch, each with its own velocity, hold, onset. Several fonts share them."""
+    n_members: int = 2
+    """Members of each synthetic instrument, each with its own settings."""
     onset_seconds: float = 0.005
     """The key goes down at a random time up to this: attacks fall anywhere within the codec's frames."""
     max_font_distance: float = 3.0
     """Two fonts' programs of one name count as one instrument up to this log-mel distance in dB; beyond it,
     only the first font's is used."""
+    distant_fonts: bool = False
+    """Whether the other's is an instrument of its own, named after its font and held out as the first is."""
+    max_held_seconds: float = 4.0
+    """Longest hold, where keys are played; holds are log-uniform from 0.1 s."""
     max_seconds: float = 6.0
     """Longest recording: a hold of 4 s and 2 s of release."""
     cell_fraction: float = 0.08
@@ -36,6 +58,10 @@ class NotesConfig:
     """Share of instruments that is held out whole."""
     held_out_instruments: tuple[str, ...] = ()
     """Instruments held out whole, by name."""
+    held_out_families: tuple[str, ...] = ()
+    """Families held out with all their instruments, whatever the source."""
+    check_pitch: bool = False
+    """Whether notes that do not sound at the pitch asked are dropped."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_pitch <= self.high_pitch <= 127:
@@ -44,7 +70,7 @@ class NotesConfig:
             )
         if outside := [program for program in self.programs if not 0 <= program <= 127]:
             raise ConfigError(f"programs must be 0 to 127, got {outside[0]}")
-        for name in ("sample_rate", "n_draws", "max_seconds"):
+        for name in ("sample_rate", "n_draws", "n_members", "max_held_seconds", "max_seconds"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
         if not 0.0 <= self.onset_seconds <= 0.02:
@@ -59,4 +85,9 @@ class NotesConfig:
     @property
     def rule(self) -> SplitRule:
         """The rule of what is held out."""
-        return SplitRule(self.cell_fraction, self.instrument_fraction, self.held_out_instruments)
+        return SplitRule(
+            self.cell_fraction,
+            self.instrument_fraction,
+            self.held_out_instruments,
+            self.held_out_families,
+        )

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from timbrel_training.notes.cleaning import SILENCE_PEAK
 from timbrel_training.notes.config import NotesConfig
-from timbrel_training.notes.general_midi import PROGRAM_NAMES
+from timbrel_training.notes.general_midi import PROGRAM_NAMES, family_of
 from timbrel_training.notes.soundfont import BLOCK, FluidRenderer, SoundfontSource
 from timbrel_training.notes.spectrum import log_mel, log_mel_distance
+from timbrel_training.notes.split import VARIANT
 
 SAMPLE_RATE = 24_000
 GAIN = 0.8
@@ -67,9 +68,10 @@ def _sounding(renderer: FluidRenderer, pitch: int, velocity: int) -> NDArray[np.
 
 @dataclass(frozen=True)
 class FontPlan:
-    """The draws of each program that every font plays."""
+    """The draws of each program that every font plays, and the names that some go by."""
 
     draws: tuple[dict[int, range], ...]  # per font: program -> numbers of its draws
+    names: tuple[dict[int, str], ...]  # per font: program -> name, unless it is General MIDI's
     report: tuple[str, ...]  # lines for people: what was left out, and how far held-out instruments lie
 
 
@@ -77,6 +79,7 @@ def plan_fonts(fonts: Sequence[SoundfontSource], config: NotesConfig) -> FontPla
     """Shares the draws of each cell among the fonts whose program sounds like the first font's."""
     soundings = [reference_soundings(font.font, font.programs) for font in fonts]
     draws: tuple[dict[int, range], ...] = tuple({} for _ in fonts)
+    names: tuple[dict[int, str], ...] = tuple({} for _ in fonts)
     report = []
     for program in config.programs:
         players = [number for number, heard in enumerate(soundings) if program in heard]
@@ -84,20 +87,29 @@ def plan_fonts(fonts: Sequence[SoundfontSource], config: NotesConfig) -> FontPla
             apart = distance(soundings[players[0]][program], soundings[number][program])
             if apart > config.max_font_distance:
                 players.remove(number)
-                other, first = fonts[number].font.name, fonts[players[0]].font.name
-                report.append(
-                    f"{PROGRAM_NAMES[program]} of {other} left out: {apart:.1f} dB from that of {first}"
-                )
+                other, first = fonts[number].font, fonts[players[0]].font
+                what = "left out"
+                if config.distant_fonts:
+                    what = "an instrument of its own"
+                    names[number][program] = f"{PROGRAM_NAMES[program]}{VARIANT}{other.stem}"
+                    draws[number][program] = range(config.n_draws)
+                who = f"{PROGRAM_NAMES[program]} of {other.name}"
+                report.append(f"{who} {what}: {apart:.1f} dB from that of {first.name}")
         for place, number in enumerate(players):
             draws[number][program] = range(place, config.n_draws, len(players))
     report.extend(_held_out_lines(soundings, draws, config))
-    return FontPlan(draws, tuple(report))
+    return FontPlan(draws, names, tuple(report))
 
 
 def _held_out_lines(
     soundings: Sequence[dict[int, Soundings]], draws: Sequence[dict[int, range]], config: NotesConfig
 ) -> Iterable[str]:
-    held_out = [p for p in config.programs if PROGRAM_NAMES[p] in config.held_out_instruments]
+    held_out = [
+        program
+        for program in config.programs
+        if PROGRAM_NAMES[program] in config.held_out_instruments
+        or family_of(program) in config.held_out_families
+    ]
     for program in held_out:
         found = [
             (distance(heard[program], others[other]), other)

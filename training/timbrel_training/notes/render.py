@@ -128,6 +128,7 @@ def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
         "settings": dict(source.settings()),
         "silence_peak": cleaner.silence_peak,
         "clip_peak": cleaner.clip_peak,
+        "check_pitch": cleaner.check_pitch,
     }
     text = json.dumps(plan, indent=2)
     plan_file = work / PLAN_FILE
@@ -182,7 +183,7 @@ def _render_part(source: Source, cleaner: Cleaner, files: PartFiles) -> None:
     with files.audio.open("wb") as audio_file:
         for note in source.notes(source.groups()[files.number]):
             audio = _at_rate(note, source.sample_rate)
-            if fault := cleaner.audio_fault(audio):
+            if fault := cleaner.audio_fault(audio, source.sample_rate, note.pitch):
                 faults.append(fault.value)
                 continue
             scale = float(np.abs(audio).max()) / INT16_MAX
@@ -276,7 +277,7 @@ class Merger:
                 "instrument": self.instruments.setdefault((instrument, family), len(self.instruments)),
                 "family": self.families.setdefault(family, len(self.families)),
                 "source": self.sources.setdefault(source, len(self.sources)),
-                "split": int(self.rule.split_of(instrument, pitch)),
+                "split": int(self.rule.split_of(instrument, pitch, family)),
             }
             self.rows.append(tuple(values[name] for name in ROW.names or ()))
             self.n_samples += int(row["length"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.notes.cleaning import audio_digest
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.notes.general_midi import DROPPED_PROGRAMS, MELODIC_PROGRAMS, PROGRAM_NAMES, family_of
-from timbrel_training.notes.note import Note, OneSource, SourceError, draw_note
-from timbrel_training.notes.recording import DECAY, FLOOR, MonoFold, choose_fold, fade_out, sounding_samples
+from timbrel_training.notes.note import Note, OneSource, SourceError
+from timbrel_training.notes.playing import NoteRecorder
 
 BLOCK = 64
 """FluidSynth computes in blocks of 64 samples and acts on a key at the start of one. As long as whole blocks
@@ -33,17 +33,12 @@ BANK = 0
 PITCHES = range(NotesConfig.low_pitch, NotesConfig.high_pitch + 1)
 GAIN = 0.8
 """FluidSynth's gain. The loudest program of FluidR3 peaks at 0.87 with a gain of 1 at velocity 127."""
-FADE_SECONDS = 0.02
-"""A recording that is cut while it sounds fades over this much, so as not to click."""
-REFERENCE_VELOCITY = 100
-REFERENCE_BLOCKS = 750
-"""The cell's reference sounding, one second at 48 kHz: chooses the mono fold, tells equal cells."""
-CHUNK_BLOCKS = 150
-"""The release is read in pieces of 0.2 s at 48 kHz until one of them is silent."""
 
 
 class FluidRenderer:
-    """Plays one key at a time of one soundfont. Not picklable: each process opens its own."""
+    """A `Sampler` of one soundfont. Not picklable: each process opens its own."""
+
+    block = BLOCK
 
     def __init__(self, font: Path, sample_rate: int, gain: float) -> None:
         fluidsynth = _import_fluidsynth()
@@ -128,9 +123,8 @@ def _import_fluidsynth() -> Any:
 class SoundfontSource(OneSource):
     """Every program, pitch and draw of a .sf2 or .sf3 font; one group per program.
 
-    Velocities are drawn over 1..127, holds over 0.1..4 s (log-uniform) and the onset over `onset_seconds`
-    from a hash of instrument, pitch and draw number. The release is recorded until it is 60 dB below the
-    note's peak. Levels are the font's own: one fixed gain, no normalisation.
+    Velocity, hold and onset follow from a hash of instrument, pitch and draw number. Levels are the font's
+    own: one fixed gain, no normalisation.
 
     Raises:
         SourceError: no font, or not readable; FluidSynth is not installed; a program is on the drop list.
@@ -140,27 +134,26 @@ class SoundfontSource(OneSource):
         self,
         font: str | Path,
         *,
-        sample_rate: int = 48_000,
+        recorder: NoteRecorder | None = None,
         programs: Iterable[int] = MELODIC_PROGRAMS,
         pitches: Iterable[int] = PITCHES,
         n_draws: int = NotesConfig.n_draws,
         draws: Mapping[int, range] | None = None,
-        onset_seconds: float = NotesConfig.onset_seconds,
         gain: float = GAIN,
-        max_seconds: float = NotesConfig.max_seconds,
         licence: str = "unknown",
     ) -> None:
         self.font = Path(font)
         check_font(self.font)
         self.name = f"soundfont {self.font.name}"
-        self.sample_rate = sample_rate
+        self.recorder = recorder or NoteRecorder()
+        self.sample_rate = self.recorder.sample_rate
         self.programs = tuple(programs)
         self.pitches = tuple(pitches)
         self.draws = {program: (draws or {}).get(program, range(n_draws)) for program in self.programs}
         """Numbers of the draws of each cell, by program: several fonts may share a cell's draws."""
-        self.onset_seconds = onset_seconds
+        self.names: dict[int, str] = {}
+        """Names of instruments, by program, that are not General MIDI's."""
         self.gain = gain
-        self.max_seconds = max_seconds
         self.licence = licence
         for program in self.programs:
             if program in DROPPED_PROGRAMS:
@@ -171,13 +164,12 @@ class SoundfontSource(OneSource):
         return {
             "font": self.font.name,
             "font_bytes": self.font.stat().st_size,
-            "sample_rate": self.sample_rate,
             "programs": list(self.programs),
             "pitches": list(self.pitches),
             "draws": {str(program): [*draws] for program, draws in self.draws.items()},
-            "onset_seconds": self.onset_seconds,
+            "names": {str(program): name for program, name in self.names.items()},
             "gain": self.gain,
-            "max_seconds": self.max_seconds,
+            **asdict(self.recorder),
         }
 
     def groups(self) -> Sequence[str]:
@@ -191,10 +183,11 @@ class SoundfontSource(OneSource):
         if not self._renderer.has_program(program):
             return
         self._renderer.select(program)
+        instrument = self.names.get(program, PROGRAM_NAMES[program])
         for pitch in self.pitches:
-            fold, digest = self._reference(pitch)
+            cell = self.recorder.cell(self._renderer, instrument, family_of(program), pitch, self.name)
             for index in self.draws[program]:
-                yield self._note(program, pitch, index, fold, digest)
+                yield self.recorder.note(self._renderer, cell, index)
 
     @cached_property
     def _renderer(self) -> FluidRenderer:
@@ -202,56 +195,6 @@ class SoundfontSource(OneSource):
 
     def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key != "_renderer"}
-
-    def _reference(self, pitch: int) -> tuple[MonoFold, bytes]:
-        self._renderer.note_on(pitch, REFERENCE_VELOCITY)
-        stereo = self._renderer.read(REFERENCE_BLOCKS * BLOCK)
-        silent = not np.any(np.abs(stereo) > FLOOR)
-        return choose_fold(stereo), b"" if silent else audio_digest(stereo)
-
-    def _note(self, program: int, pitch: int, index: int, fold: MonoFold, digest: bytes) -> Note:
-        instrument = PROGRAM_NAMES[program]
-        draw = draw_note(instrument, pitch, index)
-        held_samples = max(1, round(draw.held_seconds * self.sample_rate / BLOCK)) * BLOCK
-        onset = round(draw.onset * self.onset_seconds * self.sample_rate)
-        limit = int(self.max_seconds * self.sample_rate) - onset
-        audio, cut = self._record(pitch, draw.velocity, held_samples, limit, fold)
-        audio = np.concatenate([np.zeros(onset, np.float32), audio])
-        return Note(
-            audio=audio,
-            sample_rate=self.sample_rate,
-            instrument=instrument,
-            family=family_of(program),
-            pitch=pitch,
-            velocity=draw.velocity,
-            held_seconds=(onset + held_samples) / self.sample_rate,
-            source=self.name,
-            cut=cut,
-            cell_digest=digest,
-        )
-
-    def _record(
-        self, pitch: int, velocity: int, held_samples: int, limit: int, fold: MonoFold
-    ) -> tuple[NDArray[np.float32], bool]:
-        """Returns audio [samples] of one note, and whether it had to be cut at `limit` samples."""
-        limit = limit // BLOCK * BLOCK
-        self._renderer.note_on(pitch, velocity)
-        pieces = [fold(self._renderer.read(min(held_samples, limit)))]
-        self._renderer.note_off()
-        n_samples = len(pieces[0])
-        peak = float(np.abs(pieces[0]).max())
-        while n_samples < limit and self._renderer.sounding:
-            pieces.append(fold(self._renderer.read(min(CHUNK_BLOCKS * BLOCK, limit - n_samples))))
-            n_samples += len(pieces[-1])
-            level = float(np.abs(pieces[-1]).max())
-            peak = max(peak, level)
-            if level <= max(FLOOR, DECAY * peak):
-                break
-        audio = np.concatenate(pieces)
-        length = sounding_samples(audio, self.sample_rate)
-        if cut := length == limit:
-            audio = fade_out(audio, int(FADE_SECONDS * self.sample_rate))
-        return audio[:length], cut
 
 
 def check_font(font: Path) -> None:

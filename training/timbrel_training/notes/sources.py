@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from timbrel_training.notes.config import NotesConfig
+from timbrel_training.notes.config import NotesConfig, SourceConfig
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.fonts import plan_fonts
 from timbrel_training.notes.note import Note, Source, SourceError
 from timbrel_training.notes.nsynth import NSynthSource
+from timbrel_training.notes.playing import NoteRecorder
+from timbrel_training.notes.sfz import SfzSource
 from timbrel_training.notes.soundfont import SoundfontSource
+from timbrel_training.notes.synthesizer import SynthesizerSource
 from timbrel_training.notes.synthetic import SyntheticSource
 
 SEPARATOR = "/"
-FORMS = "soundfont:FILE, nsynth:FOLDER, folder:FOLDER or synthetic"
+FORMS = "soundfont:FILE, sfz:FILE, nsynth:FOLDER, folder:FOLDER, synthetic, synthetic:NAME or synthetic:all"
 FONT_LICENCES = {
     **dict.fromkeys(("FluidR3_GM", "FluidR3_GS", "FluidR3Mono_GM"), "MIT"),
     **dict.fromkeys(("MuseScore_General", "MuseScore_General_Full", "MuseScore_General_HQ"), "MIT"),
@@ -67,61 +71,81 @@ class MixedSource:
 
 
 def open_sources(
-    texts: Sequence[str],
+    wanted: Sequence[str | SourceConfig],
     config: NotesConfig,
     licence: str | None = None,
     tell: Callable[[str], object] = print,
 ) -> Source:
-    """Opens one source of all that the texts name, each one of FORMS.
+    """Opens one source of all that are wanted, each one of FORMS.
 
     Several soundfonts share the draws of each cell, where their programs of one name sound alike.
 
     Args:
-        texts: at least one.
+        wanted: where the notes come from; none: what the config names.
         config: which notes.
         licence: of the recordings; None where the sources say.
         tell: receives a line for each program that is left out or held out.
 
     Raises:
-        SourceError: as `open_source`.
+        SourceError: none are wanted; or as `open_source`.
     """
-    sources = [open_source(text, config, licence) for text in texts]
+    wanted = wanted or config.sources
+    if not wanted:
+        raise SourceError(f"no source of notes: give --source {FORMS}, or [[notes.sources]] in the config")
+    listed = [SourceConfig(each) if isinstance(each, str) else each for each in wanted]
+    sources = [open_source(replace(each, licence=licence or each.licence), config) for each in listed]
     fonts = [source for source in sources if isinstance(source, SoundfontSource)]
-    if len(fonts) > 1 or (fonts and config.held_out_instruments):
+    if len(fonts) > 1 or (fonts and (config.held_out_instruments or config.held_out_families)):
         plan = plan_fonts(fonts, config)
         for line in plan.report:
             tell(line)
-        for font, draws in zip(fonts, plan.draws, strict=True):
-            font.draws = draws
+        for font, draws, names in zip(fonts, plan.draws, plan.names, strict=True):
+            font.draws, font.names = draws, names
             font.programs = tuple(draws)
     return sources[0] if len(sources) == 1 else MixedSource(sources)
 
 
-def open_source(text: str, config: NotesConfig, licence: str | None = None) -> Source:
-    """Opens the source that `text` names: one of FORMS.
+def open_source(wanted: SourceConfig, config: NotesConfig) -> Source:
+    """Opens one source of FORMS.
 
     Raises:
-        SourceError: the text has none of these forms, or the source cannot be read.
+        SourceError: it has none of these forms, or the source cannot be read.
     """
-    kind, _, path = text.partition(":")
+    kind, _, path = wanted.source.partition(":")
+    recorder = NoteRecorder(
+        config.sample_rate, config.onset_seconds, config.max_held_seconds, config.max_seconds
+    )
+    pitches, n_draws = config.pitches, config.n_draws
     if kind == "synthetic" and not path:
-        return SyntheticSource(pitches=config.pitches, n_draws=config.n_draws, sample_rate=config.sample_rate)
+        return SyntheticSource(pitches=pitches, n_draws=n_draws, sample_rate=config.sample_rate)
     if not path:
-        raise SourceError(f"{text!r} is not a source; expected {FORMS}")
+        raise SourceError(f"{wanted.source!r} is not a source; expected {FORMS}")
     match kind:
         case "soundfont":
             return SoundfontSource(
                 path,
-                sample_rate=config.sample_rate,
+                recorder=recorder,
                 programs=config.programs,
-                pitches=config.pitches,
-                n_draws=config.n_draws,
-                onset_seconds=config.onset_seconds,
-                max_seconds=config.max_seconds,
-                licence=licence or FONT_LICENCES.get(Path(path).stem, "unknown"),
+                pitches=pitches,
+                n_draws=n_draws,
+                licence=wanted.licence or FONT_LICENCES.get(Path(path).stem, "unknown"),
+            )
+        case "sfz":
+            return SfzSource(
+                path,
+                recorder=recorder,
+                pitches=pitches,
+                n_draws=n_draws,
+                instrument=wanted.instrument,
+                family=wanted.family,
+                licence=wanted.licence or "unknown",
+            )
+        case "synthetic":
+            return SynthesizerSource(
+                path, recorder=recorder, pitches=pitches, n_draws=n_draws, n_members=config.n_members
             )
         case "nsynth":
             return NSynthSource(path, sample_rate=config.sample_rate)
         case "folder":
-            return FolderSource(path, sample_rate=config.sample_rate, licence=licence or "unknown")
+            return FolderSource(path, sample_rate=config.sample_rate, licence=wanted.licence or "unknown")
     raise SourceError(f"{kind!r} is not a kind of source; expected {FORMS}")

@@ -12,6 +12,9 @@ from enum import IntEnum
 from timbrel_training.errors import ConfigError
 from timbrel_training.notes.note import unit_interval
 
+VARIANT = " of "
+"""What follows this in an instrument's name tells variants of it apart, which always fall together."""
+
 
 class Split(IntEnum):
     """The part that a note belongs to."""
@@ -31,6 +34,8 @@ class SplitRule:
     """Share of instruments held out by hash. A small set of instruments has none to spare."""
     instruments: tuple[str, ...] = ()
     """Instruments held out by name, on top of `instrument_fraction`."""
+    families: tuple[str, ...] = ()
+    """Families held out by name, with all their instruments."""
     salt: str = "timbrel"
     """Another salt gives another split."""
 
@@ -40,9 +45,10 @@ class SplitRule:
             if not 0.0 <= value < 1.0:
                 raise ConfigError(f"{name} must be at least 0 and below 1, got {value}")
 
-    def split_of(self, instrument: str, pitch: int) -> Split:
+    def split_of(self, instrument: str, pitch: int, family: str = "") -> Split:
         """Returns the part that every note of this cell belongs to."""
-        if instrument in self.instruments:
+        instrument = instrument.partition(VARIANT)[0]
+        if instrument in self.instruments or family in self.families:
             return Split.HELD_OUT_INSTRUMENT
         if unit_interval(self.salt, "instrument", instrument) < self.instrument_fraction:
             return Split.HELD_OUT_INSTRUMENT
@@ -52,4 +58,4 @@ class SplitRule:
 
     def to_json(self) -> dict[str, object]:
         """Returns the rule as JSON values."""
-        return {**asdict(self), "instruments": list(self.instruments)}
+        return {**asdict(self), "instruments": list(self.instruments), "families": list(self.families)}
