@@ -56,7 +56,7 @@ class NoteCoder:
         except CheckpointError as error:
             codec, revision = bundle.manifest.codec.id, bundle.manifest.git_revision or "not stated"
             raise CheckpointError(
-                f"{error}; codec {codec!r} is read by the timbrel that exported the bundle: revision {revision}"
+                f"{error}; codec {codec!r} is read by the timbrel that exported it: revision {revision}"
             ) from None
 
     def encode(
