@@ -54,8 +54,10 @@ class NoteCoder:
         try:
             self._codec = registry.codec_in_bundle(bundle.file(CODEC_WEIGHTS))
         except CheckpointError as error:
-            revision = bundle.manifest.git_revision or "of that day"
-            raise CheckpointError(f"{error}; the timbrel that exported it can: revision {revision}") from None
+            codec, revision = bundle.manifest.codec.id, bundle.manifest.git_revision or "not stated"
+            raise CheckpointError(
+                f"{error}; codec {codec!r} is read by the timbrel that exported it: revision {revision}"
+            ) from None
 
     def encode(
         self,
