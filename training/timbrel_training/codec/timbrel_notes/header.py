@@ -19,8 +19,9 @@ LEVELS = 10
 NUMBERS_PER_CODE = 3
 UNIT_DB = 20.0
 """Parameters are divided by this for the networks."""
-UNMEASURED_WEIGHT = 0.02
-"""What a value that could not be measured counts for in training: enough that it is not arbitrary."""
+UNMEASURED_WEIGHT, TOO_LOUD_WEIGHT = 0.02, 0.15
+"""The least that a value counts for in training, also where it could not be measured, and where it comes out
+too loud: a partial that has died away must not ring on."""
 
 
 @dataclass(frozen=True)
@@ -79,21 +80,27 @@ class HeaderCoder(nn.Module):
         """Returns the numbers [B, n_numbers] as they come back from codes."""
         return _from_steps(_to_steps(self.numbers(values, weights, midi)))
 
-    def loss(self, values: Tensor, weights: Tensor, midi: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the weighted error, dB, of a batch in training, and the numbers [B, n_numbers] behind it.
+    def noisy(self, values: Tensor, weights: Tensor, midi: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the numbers [B, n_numbers] of a batch in training, and the parameters decoded from them.
 
         Half the notes are quantized, the others get `noise` [B, n_numbers] instead, -0.5 to 0.5 of a step,
         which keeps the gradients true.
         """
         exact = self.numbers(values, weights, midi).float()
         half = len(exact) // 2
-        noisy = torch.clamp(exact + noise * (2 / (LEVELS - 1)), -1.0, 1.0)
-        chosen = torch.cat([_from_steps(_to_steps(exact[:half])), noisy[half:]])
+        noised = torch.clamp(exact + noise * (2 / (LEVELS - 1)), -1.0, 1.0)
+        chosen = torch.cat([_from_steps(_to_steps(exact[:half])), noised[half:]])
         numbers = exact + (chosen - exact).detach()
-        error = self.values(numbers, midi) - values
-        weights = torch.clamp(weights, min=UNMEASURED_WEIGHT)
-        # Like a Huber loss, but that large errors count for somewhat more.
-        return (weights * (torch.sqrt(error**2 + 1.0) + 0.03 * error**2)).sum() / weights.sum(), numbers
+        return numbers, self.values(numbers, midi)
+
+
+def header_error(decoded: Tensor, values: Tensor, weights: Tensor) -> Tensor:
+    """Returns the weighted error of decoded parameters [B, N_VALUES], dB: like a Huber loss, but that large
+    errors count for somewhat more, and that what should not be heard must not come out too loud."""
+    error = (decoded - values).float()
+    least = torch.where(error > 0, TOO_LOUD_WEIGHT, UNMEASURED_WEIGHT)
+    weights = torch.maximum(weights, least)
+    return (weights * (torch.sqrt(error**2 + 1.0) + 0.03 * error**2)).sum() / weights.sum()
 
 
 class ResidualBlock(nn.Module):

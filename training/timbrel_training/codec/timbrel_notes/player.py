@@ -139,7 +139,9 @@ class NotePlayer(nn.Module):
         levels = self.level(parameters.level, time.held, self._falls(parameters))
         fall = self.release(parameters.release, time.release)
         levels = levels + fall * _ramp(time)
-        onset = torch.cat([parameters.onset, torch.zeros_like(parameters.onset[..., :1])], dim=-1)
+        # They are 1 at most: were the last more, what falls behind it would fall for ever.
+        onset = torch.clamp(parameters.onset, max=0.0)
+        onset = torch.cat([onset, torch.zeros_like(onset[..., :1])], dim=-1)
         levels = torch.clamp(levels + self.onset(onset[..., None], time.onset), max=HIGHEST_DB)
         return DECIBEL * levels[..., self.group_of_partial]
 

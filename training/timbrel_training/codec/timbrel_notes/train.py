@@ -17,7 +17,13 @@ from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.interface import WEIGHTS_NAME
 from timbrel_training.codec.timbrel_notes.analysed_notes import WEIGHT_STEPS, AnalysedNotes, analyse_dataset
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.header import NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.completion import complete
+from timbrel_training.codec.timbrel_notes.header import (
+    NUMBERS_PER_CODE,
+    HeaderCoder,
+    HeaderConfig,
+    header_error,
+)
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES
 from timbrel_training.errors import CheckpointError, ConfigError
@@ -56,6 +62,8 @@ class HeaderBatch(NamedTuple):
 
     values: Tensor  # [B, N_VALUES]
     weights: Tensor  # [B, N_VALUES]
+    targets: Tensor  # [B, N_VALUES], completed
+    target_weights: Tensor  # [B, N_VALUES]
     midi: Tensor  # [B]
     noise: Tensor  # [B, n_numbers]
     instrument: Tensor  # int64 [B]
@@ -73,7 +81,8 @@ class HeaderTraining(nn.Module):
 
     def loss(self, batch: HeaderBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns what training minimises, and its parts: error in dB, nats a note."""
-        error, numbers = self.coder.loss(batch.values, batch.weights, batch.midi, batch.noise)
+        numbers, decoded = self.coder.noisy(batch.values, batch.weights, batch.midi, batch.noise)
+        error = header_error(decoded, batch.targets, batch.target_weights)
         nats = self.prior.nats(numbers, batch.instrument, batch.midi, batch.velocity).mean()
         return error + self.rate_weight * nats, {"error": error, "nats": nats}
 
@@ -94,6 +103,7 @@ class HeaderSampler:
         self.batch_size = config.batch_size
         self.n_numbers = config.codec.header.n_codes * NUMBERS_PER_CODE
         self.midi = np.array([np.median(notes[row].track) for row in range(len(notes))], dtype=np.float32)
+        self.targets, self.target_weights = self._completed(dataset)
 
     def draw(self, seed: int, device: torch.device) -> HeaderBatch:
         """Returns the batch of a seed."""
@@ -105,9 +115,28 @@ class HeaderSampler:
         """Returns some notes."""
         values = self.notes.values[rows].astype(np.float32)
         weights = self.notes.weights[rows].astype(np.float32) / WEIGHT_STEPS
-        arrays = values, weights, self.midi[rows], noise, self.instrument[rows], self.velocity[rows]
+        targets = self.targets[rows].astype(np.float32)
+        target_weights = self.target_weights[rows].astype(np.float32) / WEIGHT_STEPS
+        note = noise, self.instrument[rows], self.velocity[rows]
+        arrays = values, weights, targets, target_weights, self.midi[rows], *note
         tensors = (torch.from_numpy(each).to(device) for each in arrays)
         return HeaderBatch(*tensors)
+
+    def _completed(self, dataset: NoteDataset) -> tuple[NDArray[np.float16], NDArray[np.uint8]]:
+        """Returns values and weights of all notes, of which the rows trained on complete each other."""
+        notes, rows = self.notes, self.rows
+        source = dataset.index["source"][notes.notes].astype(np.int64)
+        values, weights = notes.values.copy(), notes.weights.copy()
+        completed, heard = complete(
+            values[rows].astype(np.float32),
+            (weights[rows] / WEIGHT_STEPS).astype(np.float32),
+            (self.instrument * len(dataset.sources) + source)[rows],
+            self.midi[rows],
+            self.velocity[rows],
+            dataset.held_seconds[notes.notes][rows].astype(np.float32),
+        )
+        values[rows], weights[rows] = completed, np.ceil(heard * WEIGHT_STEPS)
+        return values, weights
 
     def mean(self) -> Tensor:
         """Returns the mean of each parameter [N_VALUES], weighted by what is heard."""
