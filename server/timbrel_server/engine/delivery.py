@@ -107,18 +107,20 @@ class DeliveryCoalescer:
 
 
 class Chunker:
-    """Tells which of a note's frames go out together: the first alone, so that sound can begin; then each
-    chunk is three times as large as the last, since each reply costs about the same whatever is in it."""
+    """Tells which of a note's frames go out together: the first that is heard alone, so that sound can begin;
+    then each chunk is three times as large as the last, since a reply costs the same whatever is in it."""
 
-    def __init__(self, largest: int = LARGEST_CHUNK_FRAMES, *, first: int = 1) -> None:
+    def __init__(self, largest: int = LARGEST_CHUNK_FRAMES, *, first: int = 1, lead_frames: int = 0) -> None:
         """
         Args:
             largest: frames of the largest chunk, at least 1.
             first: frames of the first chunk, at least 1.
+            lead_frames: frames without sound, which go out with the first that has some.
         """
         self.n_sent = 0
         """Frames that have gone out."""
-        self._size = first
+        self._size = first + lead_frames
+        self._lead_frames = lead_frames
         self._longest_wait_seconds = LONGEST_WAIT_SECONDS
         self._growth = GROWTH
         self._largest = largest
@@ -133,7 +135,9 @@ class Chunker:
         if handle.whole:
             chunker = cls.of_whole_notes()
         else:
-            chunker = cls() if handle.request.frames_ahead is None else cls.of_live_notes()
+            lead_frames = handle.request.lead_frames
+            is_live = handle.request.frames_ahead is not None
+            chunker = cls.of_live_notes(lead_frames) if is_live else cls(lead_frames=lead_frames)
         if (handle.waited_seconds or 0.0) > NOTICEABLE_WAIT_SECONDS:
             chunker.note_came_late()
         return chunker
@@ -147,10 +151,10 @@ class Chunker:
         return chunker
 
     @classmethod
-    def of_live_notes(cls) -> Chunker:
+    def of_live_notes(cls, lead_frames: int = 0) -> Chunker:
         """Makes one that lets each frame out: the next is a frame of real time away, and nothing is gained by
         waiting for more."""
-        chunker = cls(largest=1)
+        chunker = cls(largest=1, lead_frames=lead_frames)
         chunker._is_live = True
         return chunker
 
@@ -168,7 +172,8 @@ class Chunker:
                 self._due = now + self._longest_wait_seconds
             if self._due is None or now < self._due:
                 return 0
-        self._size = min(self._growth * self._size, self._largest)
+        self._size = min(self._growth * (self._size - self._lead_frames), self._largest)
+        self._lead_frames = 0
         self.is_urgent = self._is_live
         self.n_sent, self._due = n_complete, None
         return n_pending

@@ -46,6 +46,9 @@ class NoteRequest:
     """Frames that may be written ahead of real time while the key is held, at least 1: what has been written
     can no longer be released. None writes as fast as it goes."""
 
+    lead_frames: int = 0
+    """Frames at the note's start that hold no sound."""
+
     held_on_frames: int = 0
     """Frames for which the key is held on behind these, without the model. A note that is played live stands
     still there until it is released; any other goes on with its release."""

@@ -79,6 +79,7 @@ def note_request_from_pb(
         pitch=message.pitch,
         velocity=velocity,
         held_frames=written,
+        lead_frames=manifest.codec.lead_frames,
         held_on_frames=held - written,
         seed=message.seed if message.HasField("seed") else secrets.randbits(request_fields.SEED_BITS),
         cents=cents,

@@ -113,6 +113,8 @@ def sizes(chunker: Chunker, n_frames: int, clock: Callable[[], float] = still) -
 
 def test_the_first_frame_goes_out_alone_and_chunks_grow() -> None:
     assert sizes(Chunker(), 200) == [1, 3, 9, 27, 32, 32, 32, 32, 32]
+    assert sizes(Chunker(lead_frames=4), 200) == [5, 3, 9, 27, 32, 32, 32, 32]
+    assert sizes(Chunker.of_live_notes(lead_frames=4), 8) == [5, 1, 1, 1]
     assert LARGEST_CHUNK_FRAMES == 32
 
 
