@@ -39,8 +39,9 @@ class OracleComparison:
         assert player.handle is not None and player.last is not None
         layout, request = self.model.config.layout, player.request
         n_frames, drawn = len(player.frames), recorded.drawn
-        assert len(drawn) == (n_frames + layout.last_delay if n_frames else 1)
         cut = player.last.finish is Finish.CAP
+        n_behind = layout.last_delay or int(not cut)  # without a delay the note's end has a step of its own
+        assert len(drawn) == (n_frames + n_behind if n_frames else 1)
         assert cut == (n_frames == self.model.config.max_frames)
         tokens = remove_delay(drawn, n_frames, layout)
         codes = layout.to_codes(tokens, request.pitch).tolist()

@@ -50,5 +50,5 @@ def test_it_stays_close_to_the_oracle(tiny: Any, exported: Path) -> None:
     parity = compare_decoder(
         tiny.model, GraphDecoder(*sessions, tiny.model.config), tiny.notes, PrecisionParity()
     )
-    assert parity.n_tokens > 500
+    assert parity.n_tokens > 300
     assert 0 < parity.mean_kl < 0.001

@@ -14,7 +14,7 @@ from timbrel_export.interface import cache_names
 from timbrel_export.parity import GraphDecoder
 from timbrel_training.model.sampling import Sampling
 from timbrel_training.oracle import OracleNote, generate
-from timbrel_training.tokens.delay import gate_steps
+from timbrel_training.tokens.delay import CodebookLayout, gate_steps
 
 GRAPHS = ("decoder_step.onnx", "decoder_step_portable.onnx")
 ASKED = (
@@ -42,7 +42,7 @@ def write(
     read = np.full((len(asked), layout.n_codebooks), layout.bos_id, dtype=np.int64)
     gates = np.stack([gate_steps(held, n_steps) for *_, held in asked])
     ended = np.full(len(asked), n_steps)
-    codebook = np.arange(layout.n_codebooks)
+    delay = np.arange(layout.n_codebooks) * layout.codebook_delay
     drawn = []
     for step in range(n_steps):
         options: dict[str, Any] = {}
@@ -53,15 +53,15 @@ def write(
         tokens, _ = decoder.step(read, gates[:, step], position, **options)
         drawn.append(tokens)
         ended = np.where((tokens[:, 0] == layout.eos_id) & (ended == n_steps), step, ended)
-        read = np.where(step - codebook >= ended[:, None], layout.eos_id, tokens)
-        read = np.where(step - codebook < 0, layout.bos_id, read)
+        read = np.where(step - delay >= ended[:, None], layout.eos_id, tokens)
+        read = np.where(step - delay < 0, layout.bos_id, read)
     return np.stack(drawn, axis=1)
 
 
-def meant(note: OracleNote) -> NDArray[np.bool_]:
-    """Marks the oracle's tokens [S, K] that stand for a frame, or for the note's end."""
+def meant(note: OracleNote, layout: CodebookLayout) -> NDArray[np.bool_]:
+    """Marks the oracle's tokens [S, K] that stand for a frame."""
     step, codebook = np.indices(note.tokens.shape)
-    frame = step - codebook
+    frame = step - codebook * layout.codebook_delay
     return (frame >= 0) & (frame < len(note.codes))
 
 
@@ -88,17 +88,17 @@ def test_left_to_itself_it_writes_the_oracles_notes(tiny: Any, graph: str) -> No
     for row, asked in enumerate(ASKED):
         note = generate(tiny.model, *asked)
         assert not note.truncated
-        assert (drawn[row, : len(note.tokens)] == note.tokens)[meant(note)].all()
+        assert (drawn[row, : len(note.tokens)] == note.tokens)[meant(note, tiny.model.config.layout)].all()
 
 
 def test_sampled_notes_are_the_oracles(tiny: Any, graph: str) -> None:
-    seeds = [1, 2, 3, 2**64 - 1]
+    seeds, layout = [1, 2, 3, 2**64 - 1], tiny.model.config.layout
     drawn = write(tiny.decoder(graph), ASKED, seeds)
     for row, asked in enumerate(ASKED):
-        uniforms = np.stack([uniforms_batch([seeds[row]], [step], 4)[0] for step in range(140)])
+        uniforms = np.stack([uniforms_batch([seeds[row]], [step], layout.n_codebooks)[0] for step in range(140)])
         note = generate(tiny.model, *asked, uniforms=uniforms, sampling=Sampling(1.0, 200, 0.97))
         n_steps = min(len(note.tokens), 70)
-        assert (drawn[row, :n_steps] == note.tokens[:n_steps])[meant(note)[:n_steps]].all()
+        assert (drawn[row, :n_steps] == note.tokens[:n_steps])[meant(note, layout)[:n_steps]].all()
 
 
 def test_alone_or_in_company_a_note_is_the_same(tiny: Any, graph: str) -> None:
@@ -131,7 +131,7 @@ def test_the_draw_in_the_graph_is_the_references(tiny: Any, graph: str, temperat
             if margin > 1e-5:
                 assert tokens[row, q] == expected
                 n_compared += 1
-    assert n_compared > 600
+    assert n_compared > 0.9 * 40 * len(ASKED) * layout.n_codebooks
 
 
 def test_the_cache_may_be_written_in_place_and_by_a_part_of_the_rows(tiny: Any, graph: str) -> None:

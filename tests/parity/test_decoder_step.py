@@ -119,7 +119,7 @@ def test_weights_are_ready_when_the_graph_is_loaded(tiny: Any, tmp_path: Path) -
 def test_lower_precisions_stay_close_to_the_oracle(tiny: Any, graph: str) -> None:
     decoder = tiny.decoder(graph)
     parity = compare_decoder(tiny.model, decoder, tiny.notes, PrecisionParity())
-    assert parity.n_tokens > 500
+    assert parity.n_tokens > 300
     assert 0 < parity.mean_kl < 0.001
     named = tiny.bundle.manifest.parity
     assert 0 < named.int8_mean_kl < 0.001 and 0 <= named.fp16_mean_kl < 0.001

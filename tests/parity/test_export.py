@@ -144,7 +144,7 @@ TAMPERED = {
     "the draw does not look again": (
         edit_graph("decoder_step_int8.onnx", never_look_again),
         ParityError,
-        r"decoder_step_int8.onnx: \d+ of 1200 draws are not those that its logits ask for",
+        r"decoder_step_int8.onnx: \d+ of 900 draws are not those that its logits ask for",
     ),
     "a model weight is off": (
         edit_weights("model.safetensors", "decoder.norm.weight", 0.05),

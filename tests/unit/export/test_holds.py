@@ -17,15 +17,15 @@ from timbrel_export.bundle_folder import HOLD_SECONDS, lengthen_holds
 from timbrel_export.codec_graphs import describe_codec
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.timbrel_notes.header import HeaderConfig
-from timbrel_training.codec.timbrel_notes.parameter_codec import ParameterCodec, ParameterCodecConfig
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
 
 
 @pytest.fixture
 def manifest() -> pb.Manifest:
     """Of a codec whose header is said once; the model was trained on holds of up to 4 s."""
-    config = ParameterCodecConfig(n_templates=1, header=HeaderConfig(n_codes=6, width=8, n_blocks=1))
+    config = TimbrelNotesConfig(n_templates=1, header=HeaderConfig(n_codes=6, width=8, n_blocks=1))
     return pb.Manifest(
-        codec=describe_codec(ParameterCodec(config)),
+        codec=describe_codec(TimbrelNotes(config)),
         model=pb.ModelSpec(max_frames=232, codebook_delay=0),
         ranges=pb.RequestRanges(seconds_min=0.1, seconds_max=4.0),
     )
