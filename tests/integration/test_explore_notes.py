@@ -96,7 +96,7 @@ def test_a_key_is_held_for_as_long_as_the_page_holds_it(tiny_bundle: Path, tmp_p
     async def test(app: App, page: Page) -> None:
         for note_id in range(1, 13):  # of which some do not end by themselves
             await page.on(note_id, seed=note_id, lead=1.0)
-        await page.until(lambda: any(len(sound) > 4 * 16000 * 1.2 for sound in page.sound.values()))
+        await page.until(lambda: any(len(sound) > 4 * 48000 * 1.2 for sound in page.sound.values()))
         for note_id in range(1, 13):
             await page.say("off", id=note_id)
         ends = [await page.told("end", id=note_id) for note_id in range(1, 13)]
