@@ -135,7 +135,7 @@ class TestCurl:
         assert replies[-1]["finishReason"] in ("FINISH_REASON_EOS", "FINISH_REASON_CAP")
         n_frames = sum(reply.get("codes", {}).get("nFrames", 0) for reply in replies)
         data = b"".join(base64.b64decode(reply.get("codes", {}).get("data", "")) for reply in replies)
-        assert n_frames > 10 and len(data) == 2 * 4 * n_frames
+        assert n_frames > 10 and len(data) == 2 * 3 * n_frames
 
     def test_a_batch_answers_each_item(self, server_address: str) -> None:
         items = [

@@ -200,6 +200,7 @@ class TestContents:
             ("VELOCITY", "INT32", (1, 1), {"int_contents": [100]}),
             ("SECONDS", "FP32", (1, 1), {"fp32_contents": [0.5]}),
             ("SEED", "UINT64", (1, 1), {"uint64_contents": [1]}),
+            ("TEMPERATURE", "FP32", (1, 1), {"fp32_contents": [1.0]}),
             ("TOP_P", "FP32", (1, 1), {"fp32_contents": [1.0]}),
         ):
             tensor = request.inputs.add(name=name, datatype=datatype, shape=shape)

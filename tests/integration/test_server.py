@@ -93,9 +93,11 @@ class TestGenerate:
         assert len(written) > 20
         assert written.max() < bundle.manifest.codec.codebook_size
 
-    def test_the_first_reply_is_one_frame(self, stub: Any) -> None:
+    def test_the_first_reply_is_the_first_frame_with_sound_and_those_before_it(
+        self, stub: Any, bundle: Bundle
+    ) -> None:
         first = next(iter(stub.Generate(request(), timeout=PATIENCE_SECONDS)))
-        assert first.codes.n_frames == 1
+        assert first.codes.n_frames == bundle.manifest.codec.lead_frames + 1 == 5
 
     def test_one_seed_one_note(self, stub: Any) -> None:
         first = generate(stub, sampling=LIVELY)
@@ -204,7 +206,7 @@ class TestDescription:
         assert reply.engine.decoder_graph in {file.name for file in bundle.manifest.files}
         assert reply.engine.server_version
         defaults = reply.engine.default_sampling
-        assert (defaults.temperature, defaults.top_k, defaults.top_p) == pytest.approx((1.0, 256, 0.95))
+        assert (defaults.temperature, defaults.top_k, defaults.top_p) == pytest.approx((0.6, 256, 0.95))
 
     def test_the_timbre_map_is_the_bundles(self, stub: Any, bundle: Bundle) -> None:
         reply = stub.GetTimbreMap(pb.GetTimbreMapRequest(), timeout=PATIENCE_SECONDS)

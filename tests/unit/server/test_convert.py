@@ -187,12 +187,16 @@ def test_a_recording_travels_as_little_endian_float32() -> None:
     )
     np.testing.assert_array_equal(request.audio, SAMPLES)
     assert request.audio.dtype == np.float32
-    assert (request.sample_rate, request.pitch) == (44_100, 60.5)
+    assert request.sample_rate == 44_100
 
 
-def test_a_pitch_that_is_not_said_is_not_known() -> None:
-    request = locate_request_from_pb(pb.LocateRequest(audio=SAMPLES.tobytes(), sample_rate=44_100))
-    assert request.pitch is None
+def test_a_hint_of_the_pitch_changes_nothing() -> None:
+    """Bundles of today hear recordings without it; what is no pitch is refused all the same."""
+    said = pb.LocateRequest(audio=SAMPLES.tobytes(), sample_rate=44_100, pitch=60.5)
+    unsaid = pb.LocateRequest(audio=SAMPLES.tobytes(), sample_rate=44_100)
+    told, untold = (vars(locate_request_from_pb(message)) for message in (said, unsaid))
+    np.testing.assert_array_equal(told.pop("audio"), untold.pop("audio"))
+    assert told == untold
 
 
 @pytest.mark.parametrize(
