@@ -95,7 +95,8 @@ def test_sampled_notes_are_the_oracles(tiny: Any, graph: str) -> None:
     seeds, layout = [1, 2, 3, 2**64 - 1], tiny.model.config.layout
     drawn = write(tiny.decoder(graph), ASKED, seeds)
     for row, asked in enumerate(ASKED):
-        uniforms = np.stack([uniforms_batch([seeds[row]], [step], layout.n_codebooks)[0] for step in range(140)])
+        drawn_with = [uniforms_batch([seeds[row]], [step], layout.n_codebooks) for step in range(140)]
+        uniforms = np.concatenate(drawn_with)
         note = generate(tiny.model, *asked, uniforms=uniforms, sampling=Sampling(1.0, 200, 0.97))
         n_steps = min(len(note.tokens), 70)
         assert (drawn[row, :n_steps] == note.tokens[:n_steps])[meant(note, layout)[:n_steps]].all()
