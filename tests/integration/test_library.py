@@ -47,9 +47,11 @@ from timbrel.pitch import frequency
 from timbrel_bundle.files import sha256_file
 
 PITCHES = "69-96:9"
-"""Where the tiny bundle, which was never trained, happens to be in tune."""
-
-SMALL = ["--timbre", "Violin", "--pitches", PITCHES, "--velocities", "40,120", "--seconds", "1.2"]
+SMALL = [
+    *("--timbre", "Violin", "--pitches", PITCHES, "--velocities", "20,120"),
+    *("--seconds", "1.2", "--seed", "2"),
+]
+"""Notes that last: with this seed they fall by less than 6 dB a second, and are looped."""
 
 Run = Callable[..., tuple[int, str, str]]
 StartServer = Callable[..., ServerProcess]
@@ -106,8 +108,8 @@ def test_a_library_is_complete_and_passes(built: Path, run: Run) -> None:
     }
     for name in ("Violin.sfz", "Violin.dspreset", "manifest.parquet", "LICENSE", "README.md"):
         assert (built / name).is_file()
-    assert "8000 Hz" in (built / "README.md").read_text()
-    assert {row.bandwidth_hz for row in rows} == {8000.0}
+    assert "24000 Hz" in (built / "README.md").read_text()
+    assert {row.bandwidth_hz for row in rows} == {24_000.0}
     info = soundfile.info(built / rows[0].file)
     assert (info.samplerate, info.subtype, info.channels) == (48_000, "PCM_24", 1)
     status, out, error = run("verify", str(built))
@@ -311,7 +313,7 @@ def test_level_over_velocity_is_the_same_in_both_samplers(library: Path, run: Ru
     require_module("fluidsynth", "train")
     require_module("pysfizz", "dev")
     assert run("library", *SMALL, "--out", str(library), "--sf2")[0] == 0
-    velocities = (1, 2, 20, 40, 79, 80, 81, 82, 120, 126, 127)
+    velocities = (1, 2, 20, 40, 69, 70, 71, 72, 120, 126, 127)
     with Sfizz(library / "Violin.sfz", 48_000) as one, FluidSynth(library / "Violin.sf2", 48_000) as other:
         played = [
             [level(sampler.play(78, velocity, 1.0), 48_000) for velocity in velocities]
@@ -504,7 +506,7 @@ def loop_beyond_the_end(folder: Path) -> None:
 
 def refer_elsewhere(folder: Path) -> None:
     path = folder / "Violin.sfz"
-    path.write_text(path.read_text().replace("Violin_069_v040.wav", "Violin_070_v040.wav"))
+    path.write_text(path.read_text().replace("Violin_069_v020.wav", "Violin_070_v020.wav"))
 
 
 def forget_the_loop_mode(folder: Path) -> None:
@@ -519,7 +521,7 @@ def transpose_in_the_sfz(folder: Path) -> None:
 
 def refer_elsewhere_in_the_dspreset(folder: Path) -> None:
     path = folder / "Violin.dspreset"
-    path.write_text(path.read_text().replace("Violin_069_v040.wav", "Violin_070_v040.wav"))
+    path.write_text(path.read_text().replace("Violin_069_v020.wav", "Violin_070_v020.wav"))
 
 
 def break_the_dspreset(folder: Path) -> None:

@@ -13,12 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import soundfile
+from bundle_variants import holding
 from requirements_gate import require_module
 from server_process import ServerProcess
 
 from timbrel.library.render.yin import Yin, track_pitch
 
 DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "default"
+HOLD_FRAMES = 112
+"""What its model writes of a held note, the rest goes round on the server."""
+
 SOUNDFONT = Path("/usr/share/sounds/sf2/FluidR3_GM.sf2")
 TICKS = 480
 SECOND = 2 * TICKS
@@ -38,12 +42,21 @@ def served() -> Iterator[str]:
     server.close()
 
 
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of the same bundle that holds no note for longer than 4 seconds."""
+    bundle = tmp_path_factory.mktemp("bounded") / "bundle"
+    server = ServerProcess(holding(DEFAULT_BUNDLE, bundle, HOLD_FRAMES, seconds_max=4.0))
+    yield server.address
+    server.close()
+
+
 class Player:
     """Writes a file, has it played, and measures it."""
 
     def __init__(self, run: Callable[..., tuple[int, str, str]], address: str) -> None:
         self._run = run
-        self._address = address
+        self.address = address
         self.facts: dict[str, Any] = {}
         self.audio: Audio = np.zeros((0, 2), np.float32)
         self.rate = 0
@@ -58,7 +71,7 @@ class Player:
             track.append(mido.Message(kind, time=tick - now, **values))
             now = tick
         file.save("piece.mid")
-        command = ["play", "piece.mid", "--out", "piece.wav", "--json", "--server", self._address]
+        command = ["play", "piece.mid", "--out", "piece.wav", "--json", "--server", self.address]
         status, out, error = self._run(*command, *(arguments or ("--timbre", "Trumpet")))
         assert (status, error) == (0, "")
         self.facts = json.loads(out)
@@ -219,7 +232,11 @@ def test_a_portamento_glides_from_the_note_before(player: Player) -> None:
     check([player.cents(1.5 + seconds + 0.1, 3.4, 67)], [plain])
 
 
-def test_a_bent_note_longer_than_the_bundles_goes_on(player: Player) -> None:
+@pytest.mark.parametrize(("served_by", "n_lengthened"), [("served", 0), ("bounded", 1)])
+def test_a_bent_note_longer_than_the_bundles_goes_on(
+    player: Player, served_by: str, n_lengthened: int, request: pytest.FixtureRequest
+) -> None:
+    player.address = request.getfixturevalue(served_by)
     events = [*note(0.0, 2.0), *note(4.0, 10.0), wheel(4.5, 0), wheel(5.0, 4096), wheel(12.0, -4096)]
     player.play(events)
     plain = player.cents(0.5, 1.9)
@@ -227,7 +244,7 @@ def test_a_bent_note_longer_than_the_bundles_goes_on(player: Player) -> None:
     check(heard, [100.0, 100.0, 100.0, -100.0])
     levels = [player.level_db(start, start + 0.5) for start in np.arange(5.0, 13.4, 0.5)]
     assert np.ptp(levels) < 6.0 and 14.0 < len(player.audio) / player.rate < 15.0
-    assert (player.facts["lengthened"], player.facts["cut"]) == (1, 0)
+    assert (player.facts["lengthened"], player.facts["cut"]) == (n_lengthened, 0)
 
 
 def test_scales_and_midi_tuning(player: Player) -> None:
@@ -258,7 +275,7 @@ def test_drums_are_named_or_played(player: Player, run: Callable[..., tuple[int,
     player.play(events)
     assert player.facts["skipped"]["drums"] == 1 and player.facts["drums_by"] is None
     n_before = len(player.audio)
-    status, out, _ = run("play", "piece.mid", "--out", "p.wav", "--server", player._address)
+    status, out, _ = run("play", "piece.mid", "--out", "p.wav", "--server", player.address)
     assert status == 0 and "channel 10 (track 1): 1 drum note left out (--drums FONT.sf2 plays them)" in out
     if shutil.which("fluidsynth") is None or not SOUNDFONT.is_file():
         pytest.skip("needs the system packages fluidsynth and fluid-soundfont-gm")
@@ -282,7 +299,7 @@ def test_what_is_no_font_and_no_scale_is_one_line(
     player: Player, run: Callable[..., tuple[int, str, str]], arguments: tuple[str, ...], word: str
 ) -> None:
     player.play(note(0.0, 0.2))
-    status, out, error = run("play", "piece.mid", "--out", "p.wav", "--server", player._address, *arguments)
+    status, out, error = run("play", "piece.mid", "--out", "p.wav", "--server", player.address, *arguments)
     assert (status, out) == (2, "") and error.count("\n") == 1 and word in error
 
 
@@ -292,6 +309,6 @@ def test_without_fluidsynth_it_is_one_line(
     player.play(note(0.0, 0.2))
     Path("font.sf2").write_bytes(b"RIFF\4\0\0\0sfbk")
     monkeypatch.setenv("PATH", "")
-    command = ("play", "piece.mid", "--out", "p.wav", "--server", player._address, "--drums", "font.sf2")
+    command = ("play", "piece.mid", "--out", "p.wav", "--server", player.address, "--drums", "font.sf2")
     status, out, error = run(*command)
     assert status != 0 and out == "" and error.count("\n") == 1 and "apt-get install fluidsynth" in error
