@@ -22,7 +22,11 @@ from timbrel_bundle.request_fields import Cents
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import default_bundle_path
 from timbrel_server.errors import UnavailableError
-from timbrel_server.served_bundles.codec_decoding import CodecDecoding
+from timbrel_server.served_bundles.codec_decoding import (
+    LARGEST_CHUNK_FRAMES,
+    LARGEST_RUN_FRAMES,
+    CodecDecoding,
+)
 from timbrel_server.synthesizer.note_stream import AUDIO_CHUNK_BYTES
 
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
@@ -264,6 +268,29 @@ def test_chunks_that_wait_together_are_decoded_in_one_run(
     run(test)
     assert sum(runs) == 24
     assert max(runs) > 4
+
+
+def test_however_many_wait_a_run_is_of_so_many_frames_at_most(
+    bundle: Bundle, decoding: CodecDecoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The codec's working memory grows with them."""
+    n_frames: list[int] = []
+    plain = CodecDecoder.run
+
+    def counted(self: CodecDecoder, codes: Any, *given: Any) -> Any:
+        n_frames.append(codes.shape[0] * codes.shape[1])
+        return plain(self, codes, *given)
+
+    monkeypatch.setattr(CodecDecoder, "run", counted)
+    frames = [(0,) * bundle.manifest.codec.n_codebooks] * LARGEST_CHUNK_FRAMES
+
+    async def test() -> None:
+        streams = [decoding.stream() for _ in range(12)]
+        await asyncio.gather(*(stream.decode(frames, last=False) for stream in streams))
+
+    run(test)
+    assert sum(n_frames) == 12 * LARGEST_CHUNK_FRAMES
+    assert LARGEST_CHUNK_FRAMES < max(n_frames) <= LARGEST_RUN_FRAMES
 
 
 def test_callers_take_turns_and_small_ones_where_they_are_several(
