@@ -128,7 +128,7 @@ def _head(manifest: pb.Manifest) -> list[str]:
         (
             "seconds held",
             f"{ranges.seconds_min:g} to {ranges.seconds_max:g}; the model writes keys held for up to "
-            f"{written_ranges(manifest).seconds_max:g}, and {heard_seconds(model.max_frames, codec):.1f} s "
+            f"{written_ranges(manifest).seconds_max:.1f}, and {heard_seconds(model.max_frames, codec):.1f} s "
             f"of a note at most",
         ),
         (
