@@ -16,8 +16,8 @@ from timbrel_bundle.manifest import (
 from timbrel_export.bundle_folder import HOLD_SECONDS, lengthen_holds
 from timbrel_export.codec_graphs import describe_codec
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.codec.timbrel_notes.header import HeaderConfig
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
+from timbrel_training.codec.timbrel_notes.header import HeaderConfig
 
 
 @pytest.fixture
