@@ -86,10 +86,11 @@ def describe_codec(codec: Codec) -> pb.CodecSpec:
 
 def _hold(codec: Codec) -> list[int]:
     """CodecSpec's hold: the codec's code for it in all codebooks that silence leaves as they are."""
-    code = getattr(codec, "hold", None)
-    if code is None:
+    if codec.hold is None:
         return []
-    return [code if silent == code else codec.codebook_size for silent in codec.silence().tolist()]
+    return [
+        codec.hold if silent == codec.hold else codec.codebook_size for silent in codec.silence().tolist()
+    ]
 
 
 def _export_decoder(codec: Codec, path: Path, weights: WeightFile) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+from bundle_variants import holding
+from server_process import ServerProcess
 
 from timbrel.cli import main
+from timbrel_server.config import default_bundle_path
+
+HOLD_FRAMES = 112
+"""So many of a note does the model write in `bounded`, as in the bundle that ships."""
 
 
 @pytest.fixture
@@ -22,3 +28,12 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return status, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of the bundle that ships, but that it holds no note for longer than 4 seconds."""
+    bundle = tmp_path_factory.mktemp("bounded") / "bundle"
+    server = ServerProcess(holding(default_bundle_path(), bundle, HOLD_FRAMES, seconds_max=4.0))
+    yield server.address
+    server.close()

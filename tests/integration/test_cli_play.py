@@ -12,15 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import soundfile
-from bundle_variants import holding
 from requirements_gate import require_module
 from server_process import ServerProcess
 
 from timbrel.library.render.pitch import find_trackers
 
 DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "default"
-HOLD_FRAMES = 112
-"""What its model writes of a held note, the rest goes round on the server."""
 
 
 TICKS = 480
@@ -47,15 +44,6 @@ class Beat:
 @pytest.fixture(scope="module")
 def served() -> Iterator[str]:
     server = ServerProcess(DEFAULT_BUNDLE)
-    yield server.address
-    server.close()
-
-
-@pytest.fixture(scope="module")
-def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server of the same bundle that holds no note for longer than 4 seconds."""
-    bundle = tmp_path_factory.mktemp("bounded") / "bundle"
-    server = ServerProcess(holding(DEFAULT_BUNDLE, bundle, HOLD_FRAMES, seconds_max=4.0))
     yield server.address
     server.close()
 

@@ -89,6 +89,8 @@ class Codec(nn.Module):
     """Frames at a note's start that hold no sound."""
     bends: bool = False
     """Whether the cents of an `Expression` do something."""
+    hold: int | None = None
+    """The code by which a codebook leaves what it said as it is; None where every code moves the sound."""
 
     @property
     def frame_rate(self) -> float:

@@ -72,6 +72,8 @@ class TimbrelNotes(Codec):
     codebook_delay = 0
     bends = True
 
+    hold: int
+
     midi_of_step: Tensor  # [N_FINE * codebook_size]
     hertz_of_step: Tensor  # [N_FINE * codebook_size]
     row: Tensor  # int64 [N_ROWS], 0, 1, 2, ...
