@@ -187,6 +187,21 @@ def test_a_stream_of_any_chunks_is_the_whole_note() -> None:
         torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=3e-4 * float(whole.abs().max()), rtol=0)
 
 
+def test_a_header_that_changes_is_reached_within_a_frame_without_a_click() -> None:
+    """Of a steady note, whose loudness alone changes: by 20 dB, within 27 ms of the frame that says so."""
+    codec = codec_of(plain_parameters())
+    codes = torch.from_numpy(codec.encode_analysis(note(midi=60.0, held=1.0)))[None]
+    row, book = divmod(CONFIG.header.n_codes, CONFIG.n_header_books)
+    quiet, changed = codes.clone(), 20 + row
+    quiet[0, changed, 2 + book] = codes[0, row, 2 + book] - 40
+    before, after = (codec.decode(each, torch.tensor([1]))[0].numpy() for each in (codes, quiet))
+    begin = (changed - N_ROWS) * codec.hop_length - codec.delay_samples
+    assert np.array_equal(before[:begin], after[:begin])
+    behind = slice(begin + 2 * codec.hop_length, begin + 8 * codec.hop_length)
+    assert 20 * np.log10(np.std(after[behind]) / np.std(before[behind])) == pytest.approx(-20, abs=0.5)
+    assert np.abs(np.diff(after, n=2)).max() <= 1.05 * np.abs(np.diff(before, n=2)).max()
+
+
 def test_noise_and_phases_follow_the_seed() -> None:
     codec = codec_of(plain_parameters(tone=-95.0, noise=-40.0))
     one, again, other = (play(codec, note(), seed)[: RATE // 2] for seed in (1, 1, 2))

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from torch import Tensor
 
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
 from timbrel_training.codec.timbrel_notes.measurement import measure_note
@@ -156,15 +157,29 @@ def test_templates_are_movements_of_the_notes_and_each_is_its_own_nearest() -> N
     assert templates.nearest(np.full(20, np.nan, dtype=np.float32)) == STILL
 
 
+def moved(templates: Templates, number: int, seed: int, point: Tensor, deeper: float = 0.0) -> Tensor:
+    """Levels [1, 1, points, N_PARTIALS] that a template moves by, where it moves by so many dB more."""
+    template = torch.full((1, 2), number)
+    depth = templates.depth[template] + deeper
+    share = torch.ones(point.shape[2], 1)
+    level, _ = templates(template, depth, torch.tensor([seed]), point, share)
+    return level
+
+
+def test_a_note_moves_as_much_as_its_parameters_say() -> None:
+    templates = Templates(4)
+    templates.set(1, beating(3.0))
+    point = torch.arange(200)[None, None]
+    own, half = (moved(templates, 1, 1, point, deeper=decibel) for decibel in (0.0, -20 * math.log10(2)))
+    assert own.abs().max() > 0 and torch.allclose(half, own / 2, atol=1e-5)
+
+
 def test_a_template_goes_back_and_forth_from_where_the_seed_says() -> None:
     movement = beating(3.0)
     templates = Templates(4)
     templates.set(1, movement)
     point = torch.arange(3 * len(movement))[None, None]
-    one, two = (
-        templates(torch.ones(1, 1, dtype=torch.int64), torch.tensor([seed]), point)[0][0, 0, 16:, 0]
-        for seed in (1, 2)
-    )
+    one, two = (moved(templates, 1, seed, point)[0, 0, 16:, 0] for seed in (1, 2))
     period = 2 * len(movement) - 2
     assert torch.equal(one[:100], one[period : period + 100])
     assert not torch.equal(one, two)
@@ -175,5 +190,5 @@ def test_a_template_goes_back_and_forth_from_where_the_seed_says() -> None:
     found = one[:period] * 20 * math.log10(2)
     best = (steps - found).abs().amax(dim=1).min()
     assert best < 0.3  # dB
-    still, _ = templates(torch.zeros(1, 1, dtype=torch.int64), torch.tensor([1]), point)
+    still = moved(templates, STILL, 1, point)
     assert (still == 0).all() and still.shape[-1] == N_PARTIALS > N_MOVING > FEWEST_POINTS

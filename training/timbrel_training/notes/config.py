@@ -48,6 +48,9 @@ class NotesConfig:
     only the first font's is used."""
     distant_fonts: bool = False
     """Whether the other's is an instrument of its own, named after its font and held out as the first is."""
+    share_alike_fonts: bool = True
+    """Whether fonts that sound alike share an instrument's draws; otherwise the first font has them all, and
+    an instrument is one voice."""
     max_held_seconds: float = 4.0
     """Longest hold, where keys are played; holds are log-uniform from 0.1 s."""
     max_seconds: float = 6.0

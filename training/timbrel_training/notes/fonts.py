@@ -95,8 +95,9 @@ def plan_fonts(fonts: Sequence[SoundfontSource], config: NotesConfig) -> FontPla
                     draws[number][program] = range(config.n_draws)
                 who = f"{PROGRAM_NAMES[program]} of {other.name}"
                 report.append(f"{who} {what}: {apart:.1f} dB from that of {first.name}")
-        for place, number in enumerate(players):
-            draws[number][program] = range(place, config.n_draws, len(players))
+        sharing = players if config.share_alike_fonts else players[:1]
+        for place, number in enumerate(sharing):
+            draws[number][program] = range(place, config.n_draws, len(sharing))
     report.extend(_held_out_lines(soundings, draws, config))
     return FontPlan(draws, names, tuple(report))
 

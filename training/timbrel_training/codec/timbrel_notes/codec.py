@@ -67,7 +67,7 @@ class TimbrelNotesConfig:
 class TimbrelNotes(Codec):
     """Codebook 0 is the fundamental, 1 refines it and says when the key is let go; the others: the header."""
 
-    id = "timbrel-notes-2"
+    id = "timbrel-notes-3"
     lead_frames = N_ROWS
     codebook_delay = 0
     bends = True
@@ -183,24 +183,31 @@ class TimbrelNotes(Codec):
         nominal = torch.where(begins, step[:, 0], state["nominal"])
         header = self._header(codes[:, :, 2:], frame, state["header"])
         n_codes = self.config.header.n_codes
+        # What a frame's header says is reached at the frame's end, from what the one before it said.
+        headers = torch.cat([state["header"][:, None], header], dim=1)
         parameters = self.header.decode(
-            header[:, :, :n_codes], self.midi_of_step[nominal][:, None].expand(-1, n_frames)
+            headers[:, :, :n_codes], self.midi_of_step[nominal][:, None].expand(-1, n_frames + 1)
         )
-        loudness = torch.clamp(header[:, :, n_codes].float() / STEPS_PER_DB + LOWEST_DB, max=LOUDEST_DB)
+        loudness = torch.clamp(headers[:, :, n_codes].float() / STEPS_PER_DB + LOWEST_DB, max=LOUDEST_DB)
+        loud = DECIBEL * self._glide(loudness)[..., None]
+        share = self.share[:, None]
         point = (frame[:, :, None] - N_ROWS) * N_SUBFRAMES + self.point  # [B, T, points], since the onset
         time, released = self._time(phase, frame, point, state["released"])
         sounds = (point >= 0) & (phase != END)[:, :, None]
-        hertz = self._glide(step, frame, state["last_step"])
-        moved, turned = self.templates(header[:, :, n_codes + 1], seed, torch.clamp(point, min=0))
-        loud = DECIBEL * loudness[:, :, None, None]
-        amplitude = torch.exp2(self.player.amplitudes(parameters, time) + moved + loud) * sounds[..., None]
-        gains = torch.exp2(self.player.noise_gains(parameters, time) + loud) * sounds[..., None]
+        hertz = self._fundamental(step, frame, state["last_step"])
+        moved, turned = self.templates(
+            headers[:, :, n_codes + 1], parameters.movement, seed, torch.clamp(point, min=0), share
+        )
+        levels = self.player.amplitudes(parameters, time, share)
+        amplitude = torch.exp2(levels + moved + loud) * sounds[..., None]
+        gains = torch.exp2(self.player.noise_gains(parameters, time, share) + loud) * sounds[..., None]
+        present = parameters.behind_first()
         nominal_hertz = self.hertz_of_step[nominal][:, None].expand(-1, n_frames)
         controls = SourceControls(
-            frequency=self.player.frequencies(parameters, hertz).flatten(1, 2),
+            frequency=self.player.frequencies(present, hertz).flatten(1, 2),
             amplitude=amplitude.flatten(1, 2),
             offset=turned.flatten(1, 2),
-            noise_bins=torch.exp2(self.player.noise_spectrum(parameters, nominal_hertz)),
+            noise_bins=torch.exp2(self.player.noise_spectrum(present, nominal_hertz)),
             noise_gains=gains.flatten(1, 2),
             cents=expression.cents,
             level_db=expression.level_db,
@@ -241,7 +248,12 @@ class TimbrelNotes(Codec):
         after = torch.where(since[:, :, None] > 0, after, torch.zeros_like(after))
         return NoteTime(onset, after), since[:, -1]
 
-    def _glide(self, step: Tensor, frame: Tensor, last: Tensor) -> Tensor:
+    def _glide(self, values: Tensor) -> Tensor:
+        """Returns values at points [B, T, points], of values at the frames' ends [B, 1 + T]."""
+        before = values[:, :-1, None]
+        return before + (values[:, 1:, None] - before) * self.share
+
+    def _fundamental(self, step: Tensor, frame: Tensor, last: Tensor) -> Tensor:
         """Returns Hz [B, T, points]: frames glide from the last and end on their own."""
         hertz = self.hertz_of_step[step]
         both = torch.cat([self.hertz_of_step[last][:, None], hertz], dim=1)

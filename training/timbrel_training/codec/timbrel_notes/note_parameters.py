@@ -38,6 +38,8 @@ N_BURST_BANDS = 16
 N_FINE_BANDS = 256
 N_OFFSETS = 64
 """Lowest partials that may lie beside their multiple of the fundamental."""
+MOVEMENT_GROUPS = (0, 2, 6, 14, 30, 64)
+"""Partials that move as much as each other lie between these; the last group includes all above."""
 
 
 def partial_groups() -> list[list[int]]:
@@ -85,6 +87,8 @@ class NoteParameters:
     """[12]: dB of all partials in the first moments."""
     burst: Tensor
     """[7, 16]: dB of the noise that a note begins with."""
+    movement: Tensor
+    """[2, 5]: how much levels, and frequencies, of groups of partials move: dB of what is measured in dB, in Hz."""
 
     @classmethod
     def unpack(cls, values: Tensor) -> NoteParameters:
@@ -92,6 +96,10 @@ class NoteParameters:
         parts = torch.split(values, [math.prod(shape) for shape in SHAPES.values()], dim=-1)
         named = zip(SHAPES.items(), parts, strict=True)
         return cls(**{name: part.unflatten(-1, shape) for (name, shape), part in named})
+
+    def behind_first(self) -> NoteParameters:
+        """Returns those of all frames but the first."""
+        return NoteParameters(**{name: part[:, 1:] for name, part in vars(self).items()})
 
 
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -104,6 +112,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "offset": (N_OFFSETS,),
     "onset": (ONSET_GAINS,),
     "burst": (len(BURST_SECONDS), N_BURST_BANDS),
+    "movement": (2, len(MOVEMENT_GROUPS) - 1),
 }
 """The parts of `NoteParameters`, in order."""
 N_VALUES = sum(math.prod(shape) for shape in SHAPES.values())

@@ -69,21 +69,29 @@ class Anchors(nn.Module):
         self.first, self.last, self.last_gap = seconds[0], seconds[-1], seconds[-1] - seconds[-2]
         self.register_buffer("seconds", torch.tensor(seconds), persistent=False)
 
-    def forward(self, values: Tensor, time: Tensor, falls: Tensor | None = None) -> Tensor:
-        """Returns values [B, T, points, N] at times [B, T, points], of those at the anchors [B, T, n, N].
+    def forward(
+        self, values: Tensor, time: Tensor, share: Tensor, falls: Tensor | None = None
+    ) -> Tensor:
+        """Returns values [B, T, points, N] at times [B, T, points].
 
-        How much they fall behind the last anchor is multiplied by `falls` [B, T, 1].
+        Args:
+            values: at the anchors, of the frame before and of each frame: [B, 1 + T, n, N].
+            share: [points, 1], how far each point is on the way from those of the frame before.
+            falls: [B, 1 + T, 1], what the fall behind the last anchor is multiplied by.
         """
         anchors = self.seconds
         inside = torch.clamp(time, min=self.first, max=self.last)[..., None]
         gap = anchors[1:] - anchors[:-1]
-        share = torch.clamp((inside - anchors[:-1]) / gap, 0.0, 1.0)  # of each gap that has passed
-        one, zero = torch.ones_like(share[..., :1]), torch.zeros_like(share[..., :1])
-        weights = torch.cat([one, share], dim=-1) - torch.cat([share, zero], dim=-1)
+        passed = torch.clamp((inside - anchors[:-1]) / gap, 0.0, 1.0)  # of each gap
+        one, zero = torch.ones_like(passed[..., :1]), torch.zeros_like(passed[..., :1])
+        weights = torch.cat([one, passed], dim=-1) - torch.cat([passed, zero], dim=-1)
         beyond = torch.clamp(time - self.last, min=0.0)[..., None] / self.last_gap
-        fall = torch.clamp(values[:, :, -1] - values[:, :, -2], max=0.0)
-        fall = fall if falls is None else fall * falls
-        return weights @ values + beyond * fall[:, :, None]
+        fall = torch.clamp(values[:, :, -1:] - values[:, :, -2:-1], max=0.0)
+        fall = fall if falls is None else fall * falls[..., None]
+        # The frame before and the frame itself as anchors of one product.
+        weights, beyond = (torch.cat([(1 - share) * each, share * each], dim=-1) for each in (weights, beyond))
+        values, fall = (torch.cat([each[:, :-1], each[:, 1:]], dim=2) for each in (values, fall))
+        return weights @ values + beyond @ fall
 
 
 class NotePlayer(nn.Module):
@@ -134,26 +142,37 @@ class NotePlayer(nn.Module):
         numbers = self.number * torch.cat([stretch, rest], dim=-1)
         return hertz[..., None] * numbers[:, :, None]
 
-    def amplitudes(self, parameters: NoteParameters, time: NoteTime) -> Tensor:
-        """Returns log2 of the amplitudes [B, T, points, N_PARTIALS]."""
-        levels = self.level(parameters.level, time.held, self._falls(parameters))
-        fall = self.release(parameters.release, time.release)
-        levels = levels + fall * _ramp(time)
+    def amplitudes(self, parameters: NoteParameters, time: NoteTime, share: Tensor) -> Tensor:
+        """Returns log2 of the amplitudes [B, T, points, N_PARTIALS].
+
+        Args:
+            parameters: of the frame before, and of each frame: [B, 1 + T, ...].
+            time: of the points.
+            share: [points, 1], how far each is on the way from those of the frame before.
+        """
+        falls = self._falls(parameters)
         # They are 1 at most: were the last more, what falls behind it would fall for ever.
         onset = torch.clamp(parameters.onset, max=0.0)
-        onset = torch.cat([onset, torch.zeros_like(onset[..., :1])], dim=-1)
-        levels = torch.clamp(levels + self.onset(onset[..., None], time.onset), max=HIGHEST_DB)
+        onset = torch.cat([onset, torch.zeros_like(onset[..., :1])], dim=-1)[..., None]
+        levels = self.level(parameters.level, time.held, share, falls)
+        levels = levels + self.release(parameters.release, time.release, share) * _ramp(time)
+        levels = torch.clamp(levels + self.onset(onset, time.onset, share), max=HIGHEST_DB)
         return DECIBEL * levels[..., self.group_of_partial]
 
-    def noise_gains(self, parameters: NoteParameters, time: NoteTime) -> Tensor:
-        """Returns log2 of the noise's gains in its bands [B, T, points, N_NOISE_BANDS], upon its spectrum."""
-        levels = self.noise(parameters.noise, time.held, self._falls(parameters))
-        levels = levels + self.noise_release(parameters.noise_release, time.release) * _ramp(time)
-        burst = self.burst(parameters.burst, time.onset) @ self.band_weights
+    def noise_gains(self, parameters: NoteParameters, time: NoteTime, share: Tensor) -> Tensor:
+        """Returns log2 of the noise's gains in its bands [B, T, points, N_NOISE_BANDS], upon its spectrum.
+
+        The arguments are those of `amplitudes`.
+        """
+        steady = self._steady_noise(parameters)
+        falls = self._falls(parameters)
+        levels = self.noise(parameters.noise, time.held, share, falls)
+        levels = levels + self.noise_release(parameters.noise_release, time.release, share) * _ramp(time)
+        burst = self.burst(parameters.burst, time.onset, share) @ self.band_weights
         begin, end = BURST_END_SECONDS
-        share = torch.clamp((time.onset - begin) / (end - begin), 0.0, 1.0)[..., None]
-        levels = torch.clamp(burst + (levels - burst) * share, max=HIGHEST_DB)
-        return DECIBEL * (levels - self._steady_noise(parameters)[:, :, None])
+        begun = torch.clamp((time.onset - begin) / (end - begin), 0.0, 1.0)[..., None]
+        levels = torch.clamp(burst + (levels - burst) * begun, max=HIGHEST_DB)
+        return DECIBEL * (levels - steady[:, 1:, None])
 
     def noise_spectrum(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
         """Returns log2 of the noise's gains in its bins [B, T, N_BINS], of fundamentals in Hz [B, T]."""
