@@ -63,6 +63,11 @@ export class Bridge extends Emitter {
     if (this.#notes.has(id)) this.#send({ type: "bend", id, cents });
   }
 
+  /** A note that is played live takes on the timbre of another point from now on. */
+  move(id, x, y) {
+    if (this.#notes.has(id)) this.#send({ type: "move", id, x, y });
+  }
+
   cancel(id) {
     if (this.#notes.delete(id)) this.#send({ type: "cancel", id });
   }

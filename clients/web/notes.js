@@ -19,6 +19,8 @@ export class Note extends Emitter {
     this.cut = false; // more have come than are kept
     this.over = false; // it sounds no more
     this.held = false; // its length is known once it has ended
+    this.isOff = false; // its key went up
+    this.moved = false; // it did not keep the timbre that was asked for
     this.cached = false;
     this.soundedAt = null;
   }
@@ -86,12 +88,23 @@ export class Notes extends Emitter {
 
   /** The key goes up. */
   off(note) {
+    note.isOff = true;
     this.bridge.off(note.id);
   }
 
   /** A held note sounds so many cents from its pitch from now on. */
   bend(note, cents) {
     this.bridge.bend(note.id, cents);
+  }
+
+  /** All keys that are down take on the timbre of another point; true where there are any. */
+  move(x, y) {
+    const down = [...this.#sounding.values()].filter((note) => note.held && !note.complete && !note.isOff);
+    for (const note of down) {
+      note.moved = true;
+      this.bridge.move(note.id, x, y);
+    }
+    return down.length > 0;
   }
 
   /** How loud a note is from now on: 1 is as it came. */
@@ -134,7 +147,7 @@ export class Notes extends Emitter {
     if (note.held && held_seconds !== undefined) note.request = { ...note.request, seconds: round(held_seconds, 4) };
     if (let_go) this.emit("letGo", { seconds: held_seconds });
     note.samples = note.whole();
-    if (!note.cut) this.cache.put(note.request, note.samples);
+    if (!note.cut && !note.moved) this.cache.put(note.request, note.samples);
     this.#complete(note);
   }
 

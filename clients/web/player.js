@@ -42,6 +42,12 @@ export class Player extends Emitter {
     return this.#map;
   }
 
+  /** The keys that are down follow the marker, where the bundle's notes can; false where there are none. */
+  follow() {
+    const { x, y } = this.state.values;
+    return this.model.moves && this.notes.move(x, y);
+  }
+
   /** A note of a path: the one before is let go of, and dies away by itself. */
   step(changes = {}) {
     this.endPreview(0.04);

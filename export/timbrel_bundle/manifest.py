@@ -191,12 +191,16 @@ def _size_faults(manifest: pb.Manifest) -> Iterator[str]:
 
 def _hold_faults(manifest: pb.Manifest) -> Iterator[str]:
     codec, model, ranges = manifest.codec, manifest.model, manifest.ranges
-    if not model.hold_frames:
+    if codec.moves and not codec.lead_frames:
+        yield "gives codec.moves without codec.lead_frames: there is nothing to say anew"
+    if not model.hold_frames and not codec.moves:
         return
     if len(codec.hold) != codec.n_codebooks:
         yield f"gives {len(codec.hold)} entries of codec.hold for {codec.n_codebooks} codebooks"
     if any(code > codec.codebook_size for code in codec.hold):
         yield f"has an entry of codec.hold beyond codec.codebook_size {codec.codebook_size}"
+    if not model.hold_frames:
+        return
     if last_delay(manifest):
         yield f"gives model.hold_frames and model.codebook_delay {codebook_delay(model)}, only 0 goes with it"
     if not codec.lead_frames < model.hold_frames < model.max_frames:

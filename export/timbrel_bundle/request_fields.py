@@ -33,6 +33,13 @@ before the first and behind the last."""
 
 MAX_CENTS_POINTS = 4096
 
+TimbrePath: TypeAlias = Sequence[tuple[float, tuple[float, float]]]
+"""Where a note's timbre goes: lines through points (seconds since the note began, (x, y)), level behind the
+last."""
+
+MAX_PATH_POINTS = 64
+
+NO_MOVES = "notes of this bundle's codec keep their timbre; leave it out"
 NO_BENDS = "the bundle's codec does not bend notes; leave the cents at 0"
 SEED_BITS = 32
 """A seed that a client draws has as many: few enough digits to be typed again, and exact in JavaScript."""
@@ -205,7 +212,9 @@ def check_request(
     seed: int | None = None,
     cents: Cents = 0.0,
     *,
+    path: TimbrePath = (),
     bends: bool = True,
+    moves: bool = True,
 ) -> list[Violation]:
     """Lists what is wrong with a request for a note, as (field, description); [] where all is well.
 
@@ -218,16 +227,20 @@ def check_request(
         sampling: None, or None in a field, takes the server's default.
         seed: None lets the server draw one.
         cents: how the note is bent.
-        bends: whether the bundle's codec does that (CodecSpec's bends).
+        path: where its timbre goes.
+        bends: whether the bundle's codec bends notes (CodecSpec's bends).
+        moves: whether its notes can change their timbre (CodecSpec's moves).
     """
     if isinstance(sampling, pb.Sampling):
         sampling = SamplingSettings.from_pb(sampling)
     drawn = (sampling or SamplingSettings()).to_dict()
     values = {"pitch": pitch, "velocity": velocity, "seconds": seconds, "seed": seed, "cents": cents, **drawn}
-    faults = [("timbre", _timbre_fault(timbre))]
+    faults = [("timbre", timbre_fault(timbre))]
     faults += [(field.path, field.fault(values[field.name], ranges)) for field in REQUEST_FIELDS]
     if not bends and not is_unbent(cents):
         faults.append(("cents", NO_BENDS))
+    if path:
+        faults.append(("path", _path_fault(path) if moves else NO_MOVES))
     return [(path, fault) for path, fault in faults if fault]
 
 
@@ -245,7 +258,21 @@ def check_recording(sample_rate: int, pitch: float | None) -> list[Violation]:
     return [(field, fault) for field, fault in checks if fault]
 
 
-def _timbre_fault(timbre: Sequence[float] | None) -> str | None:
+def _path_fault(path: TimbrePath) -> str | None:
+    if len(path) > MAX_PATH_POINTS:
+        return f"has {len(path)} points; up to {MAX_PATH_POINTS} are allowed"
+    before = 0.0
+    for seconds, timbre in path:
+        if not is_finite(seconds) or seconds < before:
+            return f"{_show(seconds)} s comes after {before:.7g} s; points are given in order, from 0 s on"
+        if fault := timbre_fault(timbre):
+            return fault
+        before = seconds
+    return None
+
+
+def timbre_fault(timbre: Sequence[float] | None) -> str | None:
+    """Tells what is wrong with a point of the map, and what is allowed; None where it is well."""
     if timbre is None:
         return "is missing; a point (x, y) with x^2 + y^2 <= 1 is needed"
     if len(timbre) != 2 or not all(is_finite(value) for value in timbre):

@@ -75,6 +75,7 @@ def describe_codec(codec: Codec) -> pb.CodecSpec:
         delay_samples=codec.delay_samples,
         lead_frames=codec.lead_frames,
         bends=codec.bends,
+        moves=codec.moves,
         silence=codec.silence().tolist(),
         hold=_hold(codec),
         decoder_state=[

@@ -19,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from timbrel_bundle.layout import MANIFEST
+from timbrel_bundle.manifest import save_manifest
 from timbrel_export.exporter import export_bundle
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -93,6 +95,10 @@ def main(out_dir: Path) -> None:
     manifest = export_bundle(
         model, make_codec(), encoder, timbre_map, training, RANGES, out_dir, notes, name="tiny"
     )
+    # Notes end where the model ends them: `bundle_variants.holding` makes the bundle that holds keys on.
+    manifest.model.ClearField("hold_frames")
+    manifest.ranges.CopyFrom(RANGES)
+    save_manifest(manifest, out_dir / MANIFEST)
     size = sum(file.size for file in manifest.files)
     print(f"{out_dir}: {size / 1e6:.2f} MB, {manifest.model.n_parameters} parameters\n{manifest.parity}")
 

@@ -30,7 +30,7 @@ def main(folder: Path) -> None:
         for pitch in range(LOWEST, HIGHEST + 1, STEP):
             sample = f"{NAMES[pitch % 12]}{pitch // 12 - 1}v{layer + 1}.ogg"
             if not (folder / sample).is_file():
-                sys.exit(f"{folder / sample}: no such file; the fetching is described in {Path(__file__).name}")
+                sys.exit(f"{folder / sample}: no such file; {Path(__file__).name} says how to fetch them")
             keys = f"lokey={pitch - 1} hikey={pitch + 1} pitch_keycenter={pitch}"
             lines.append(f"<region> sample={sample} {keys}")
     (folder / "Salamander Grand Piano.sfz").write_text("\n".join(lines) + "\n")

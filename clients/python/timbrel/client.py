@@ -14,7 +14,7 @@ from timbrel.aio.client import N_NEAREST, AsyncClient, OnError, check_many, size
 from timbrel.core.location import Location
 from timbrel.core.model import Model
 from timbrel.core.reply import Audio, StreamDecoder
-from timbrel.core.request import NoteRequest
+from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument
 from timbrel.errors import TimbrelError
 from timbrel.note import Note
@@ -92,7 +92,7 @@ class Client:
 
     def generate(
         self,
-        timbre: tuple[float, float] | str,
+        timbre: Timbre | Path,
         pitch: int = NoteRequest.pitch,
         velocity: int = NoteRequest.velocity,
         seconds: float = NoteRequest.seconds,
@@ -108,9 +108,12 @@ class Client:
             >>> note = client.generate("Violin", pitch=67, seconds=0.5, seed=1)
             >>> note.pitch, note.seed, note.audio.dtype
             (67, 1, dtype('float32'))
+            >>> client.generate([(0, "Violin"), (0.5, "Flute")], seconds=1, seed=1).path[1][0]
+            0.5
 
         Args:
-            timbre: a point (x, y) of the unit disc, or the name of an instrument of the timbre map.
+            timbre: a point (x, y) of the unit disc, or the name of an instrument of the timbre map; or where
+                the timbre goes while the note sounds: (seconds, timbre), with straight lines between them.
             pitch: MIDI note number, 60 = C4; `model().pitch_range` bounds it.
             velocity: MIDI velocity, within `model().velocity_range` (1..127 at most).
             seconds: how long the key is held; the release follows. `model().seconds_range` bounds it.
@@ -243,7 +246,7 @@ class Client:
 
     def stream(
         self,
-        timbre: tuple[float, float] | str,
+        timbre: Timbre | Path,
         pitch: int = NoteRequest.pitch,
         velocity: int = NoteRequest.velocity,
         seconds: float = NoteRequest.seconds,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from timbrel.audio import audio_bytes, play, write_audio
 from timbrel.errors import TimbrelError
-from timbrel_bundle.request_fields import Cents, is_unbent
+from timbrel_bundle.request_fields import Cents, TimbrePath, is_unbent
 
 Decode = Callable[[npt.NDArray[np.uint16], int, Cents], npt.NDArray[np.float32]]
 """codes [frames, codebooks], seed, cents -> audio [samples]"""
@@ -60,6 +60,9 @@ class Note:
 
     cents: Cents = 0.0
     """How far from its pitch it sounds: a number, or points (seconds, cents)."""
+
+    path: TimbrePath = ()
+    """Where its timbre goes: points (seconds, (x, y)); () where it stays."""
 
     def __repr__(self) -> str:
         x, y = self.timbre

@@ -10,7 +10,7 @@ import numpy as np
 
 from timbrel.aio.player import AsyncPlayer, Heard, NoteInbox, PlayStream, Wheel, silence
 from timbrel.core.reply import Audio, StreamDecoder
-from timbrel.core.request import NoteRequest
+from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.errors import TimbrelError
 from timbrel.threads import loop_thread
 from timbrel_bundle.request_fields import Cents
@@ -43,9 +43,11 @@ class PlayedNote:
         decoder: StreamDecoder,
         patience_seconds: float | None,
         wheel: Wheel,
+        place: Callable[[Timbre], tuple[float, float]],
     ) -> None:
         """Use `Player.note_on`."""
         self._wheel = Wheel(wheel)
+        self._place = place
         self._stream = stream
         self._patience = patience_seconds
         self._listener = listener
@@ -90,6 +92,25 @@ class PlayedNote:
             InvalidRequestError: it is out of range, or the bundle's codec does not bend.
         """
         self._wheel.turn(cents)
+
+    def move(self, timbre: Timbre) -> None:
+        """The note takes on another timbre while it sounds, as if it had had it all along: within about a
+        tenth of a second, from the next frame that the server writes (see `lead_seconds` of `Client.play`).
+
+            >>> with client.play() as player:
+            ...     note = player.note_on("Violin", 60, seconds=0.5)
+            ...     beginning = next(note)
+            ...     note.move("Flute")  # from here on
+            ...     rest = list(note)
+
+        Points may come as fast as a pointer is dragged. What the server has no room for, it leaves out.
+
+        Raises:
+            InvalidRequestError: this is no instrument and no point of the disc, or the bundle's notes keep
+                their timbre.
+        """
+        point = self._place(timbre)
+        loop_thread().call_soon(lambda: self._stream.move(self._listener, point))
 
     def _decoded(self, decoder: StreamDecoder) -> Iterator[Audio]:
         finished = False
@@ -140,7 +161,7 @@ class Player:
 
     def note_on(
         self,
-        timbre: tuple[float, float] | str,
+        timbre: Timbre | Path,
         pitch: int = NoteRequest.pitch,
         velocity: int = NoteRequest.velocity,
         seconds: float | None = None,
@@ -177,8 +198,16 @@ class Player:
         decoder = self._run(self._player._begin, listener, note, seconds)
         patience = self._player._connection.timeout
         stream, wheel = self._player._open_stream, self._player._wheel
-        return PlayedNote(stream, listener, replies, decoder, patience, wheel)
+        return PlayedNote(stream, listener, replies, decoder, patience, wheel, self._point_to_move_to)
 
     def bend(self, cents: float) -> None:
         """Bends every note, those to come included, as a pitch wheel does; see `PlayedNote.bend`."""
         self._player.bend(cents)
+
+    def move(self, timbre: Timbre) -> None:
+        """Every note that sounds takes on another timbre; see `PlayedNote.move`."""
+        self._run(self._player.move, timbre)
+
+    def _point_to_move_to(self, timbre: Timbre) -> tuple[float, float]:
+        point: tuple[float, float] = self._run(self._player._point_to_move_to, timbre)
+        return point

@@ -181,7 +181,7 @@ export class Disc extends Emitter {
     this.state.set({ x: place.x, y: place.y });
     this.trail.push(this.#trailPoint(place, strikes));
     if (this.trail.length > 400) this.trail.shift();
-    if (!strikes) return this.redraw();
+    if (this.player.follow() || !strikes) return this.redraw();
     if (last.first && !this.player.holds) this.player.takeBack();
     this.player.step();
     this.#lastStep = { left, top, time: performance.now(), first: false };

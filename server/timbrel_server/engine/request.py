@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from timbrel_bundle.request_fields import DEFAULT_SAMPLING, Cents, SamplingSettings
+from timbrel_bundle.request_fields import DEFAULT_SAMPLING, Cents, SamplingSettings, TimbrePath
 
 Frame = tuple[int, ...]
 """One code per codebook."""
@@ -55,6 +55,9 @@ class NoteRequest:
 
     cents: Cents = 0.0
     """How its sound is bent, where it is decoded here. Its codes have nothing to do with it."""
+
+    path: TimbrePath = ()
+    """Where its timbre goes, behind the engine: each point's header is a note of its own to it."""
 
 
 @dataclass(frozen=True)

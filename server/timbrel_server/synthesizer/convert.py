@@ -54,17 +54,19 @@ def note_request_from_pb(
     default_seconds = _default("seconds") if default_seconds is None else default_seconds
     seconds = message.seconds if message.HasField("seconds") else _within(default_seconds, ranges)
     sampling = request_fields.SamplingSettings.from_pb(message.sampling)
-    timbre = (message.timbre.x, message.timbre.y)
     cents = tuple((point.seconds, point.cents) for point in message.cents) or 0.0
+    path = tuple((point.seconds, _point(point.timbre)) for point in message.path)
     violations = request_fields.check_request(
         ranges,
-        timbre=timbre if message.HasField("timbre") else None,
+        timbre=_point(message.timbre) if message.HasField("timbre") else None,
         pitch=message.pitch if message.HasField("pitch") else None,
         velocity=velocity,
         seconds=seconds,
         sampling=sampling,
         cents=cents,
+        path=path,
         bends=manifest.codec.bends,
+        moves=manifest.codec.moves,
     )
     if message.cents and message.audio == pb.AUDIO_FORMAT_UNSPECIFIED:
         violations.append(("cents", "codes are bent where they are decoded: leave it out, or ask for audio"))
@@ -75,7 +77,7 @@ def note_request_from_pb(
     held = held_frames(seconds, manifest.codec)
     written = min(held, manifest.model.hold_frames or held)
     return NoteRequest(
-        timbre=timbre,
+        timbre=_point(message.timbre),
         pitch=message.pitch,
         velocity=velocity,
         held_frames=written,
@@ -83,6 +85,7 @@ def note_request_from_pb(
         held_on_frames=held - written,
         seed=message.seed if message.HasField("seed") else secrets.randbits(request_fields.SEED_BITS),
         cents=cents,
+        path=path,
         sampling=sampling.filled(request_fields.DEFAULT_SAMPLING),
     )
 
@@ -127,6 +130,18 @@ def bend_from_pb(message: pb.Bend) -> float:
     if fault := request_fields.FIELD["cents"].fault(message.cents, pb.RequestRanges()):
         raise InvalidRequestError([("bend.cents", fault)])
     return message.cents
+
+
+def move_from_pb(message: pb.Move) -> tuple[float, float]:
+    """Returns the point that a note moves to.
+
+    Raises:
+        InvalidRequestError: there is none, or it lies outside the disc.
+    """
+    timbre = _point(message.timbre)
+    if fault := request_fields.timbre_fault(timbre if message.HasField("timbre") else None):
+        raise InvalidRequestError([("move.timbre", fault)])
+    return timbre
 
 
 def locate_request_from_pb(message: pb.LocateRequest) -> LocateRequest:
@@ -183,6 +198,10 @@ def _audio_faults(audio: bytes) -> Iterator[request_fields.Violation]:
 
 def _within(seconds: float, ranges: pb.RequestRanges) -> float:
     return min(max(seconds, ranges.seconds_min), ranges.seconds_max)
+
+
+def _point(timbre: pb.Timbre) -> tuple[float, float]:
+    return timbre.x, timbre.y
 
 
 def _default(name: str) -> Any:

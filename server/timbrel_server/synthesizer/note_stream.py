@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from types import TracebackType
 
 from timbrel_bundle.manifest import heard_seconds
+from timbrel_bundle.request_fields import NO_MOVES
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.delivery import LARGEST_CHUNK_FRAMES
 from timbrel_server.engine.request import ClientKey, Delivery, Frame, NoteRequest, RequestHandle
@@ -21,6 +22,7 @@ from timbrel_server.served_bundles.served_bundle import ServedBundle, frame_rate
 from timbrel_server.synthesizer.audio_packing import RAW_FORMATS, AudioPacker
 from timbrel_server.synthesizer.convert import codes_to_pb, finish_to_pb, held_seconds
 from timbrel_server.synthesizer.held_key import HeldKey
+from timbrel_server.synthesizer.moving_timbre import MovingTimbre
 
 AUDIO_CHUNK_BYTES = 1 << 20
 """The audio of a reply, at most; gRPC refuses messages above 4 MiB by default."""
@@ -85,6 +87,11 @@ class NoteStream:
         self._deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
         in_one_piece = whole and audio_format == pb.AUDIO_FORMAT_UNSPECIFIED
         self._handle = RequestHandle(request, self._deliveries.put_nowait, client, whole=in_one_piece)
+        self._moving = (
+            MovingTimbre(self._engine, served.manifest.codec, request, client)
+            if served.manifest.codec.moves
+            else None
+        )
         self._bends = {True: 0.0, False: 0.0}  # of all notes, and of this one
         self._n_held_on = 0  # frames for which the key has been held on
         self._is_let_go = False  # by the caller
@@ -110,6 +117,8 @@ class NoteStream:
         if not self._ended:
             self._ended = True
             self._engine.cancel(self._handle)
+        if self._moving is not None:
+            self._moving.close()
         self._until_closed.close()
 
     def release(self) -> None:
@@ -123,6 +132,17 @@ class NoteStream:
         Harmless where the note is sent as codes, or the codec does not bend.
         """
         self._bends[of_all] = cents
+
+    def move(self, timbre: tuple[float, float]) -> None:
+        """The note takes on the timbre of this point, from the next frame on.
+
+        Raises:
+            InvalidRequestError: notes of this bundle keep their timbre.
+            OverloadedError: the engine has no room for it.
+        """
+        if self._moving is None:
+            raise InvalidRequestError([("move", NO_MOVES)])
+        self._moving.move(timbre)
 
     @property
     def can_bend(self) -> bool:
@@ -148,6 +168,8 @@ class NoteStream:
         stream: AudioStream | None = None
         packer = AudioPacker(self._audio_format, manifest.codec.sample_rate)
         async for delivery in self._passages():
+            if self._moving is not None:
+                delivery = await self._moving.pass_on(delivery)
             if self._facts is not None:
                 self._facts.count(self._handle, delivery, first=self._n_frames == 0)
             self._n_frames += len(delivery.frames)

@@ -16,7 +16,7 @@ from timbrel_server.errors import (
     presentable,
 )
 from timbrel_server.rpc.handlers import parse
-from timbrel_server.synthesizer.convert import bend_from_pb
+from timbrel_server.synthesizer.convert import bend_from_pb, move_from_pb
 from timbrel_server.synthesizer.note_stream import NoteStream
 from timbrel_server.synthesizer.streams import read_until_closing
 
@@ -84,8 +84,11 @@ class PlaySession:
                     self._find(request.id, NoteStream.cancel)
                 case "bend":
                     self._act_bend(request.id, request.bend)
+                case "move":
+                    self._act_move(request.id, request.move)
                 case _:
-                    raise InvalidRequestError([("action", "is missing: note_on, note_off, cancel or bend")])
+                    allowed = "note_on, note_off, cancel, bend or move"
+                    raise InvalidRequestError([("action", f"is missing: {allowed}")])
         except ServiceError as error:
             await self._write(pb.PlayResponse(id=request.id, refusal=error.to_status()))
 
@@ -115,6 +118,14 @@ class PlaySession:
             raise InvalidRequestError([("bend", f"note {note_id} is not bent here: {why}")])
         else:
             self._find(note_id, lambda note: note.bend(cents))
+
+    def _act_move(self, note_id: int, message: pb.Move) -> None:
+        timbre = move_from_pb(message)
+        if message.all:
+            for note in self._live.values():
+                note.move(timbre)
+        else:
+            self._find(note_id, lambda note: note.move(timbre))
 
     async def _play(self, note_id: int, note: NoteStream) -> None:
         """Runs as a note's task."""

@@ -89,6 +89,9 @@ class Codec(nn.Module):
     """Frames at a note's start that hold no sound."""
     bends: bool = False
     """Whether the cents of an `Expression` do something."""
+    moves: bool = False
+    """Whether a later frame may say anew what a lead frame said, which is then reached within that frame: the
+    n-th frame what the lead frame n modulo `lead_frames` did, in the codebooks that know `hold`."""
     hold: int | None = None
     """The code by which a codebook leaves what it said as it is; None where every code moves the sound."""
 

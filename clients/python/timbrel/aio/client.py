@@ -19,7 +19,7 @@ from timbrel.core.batch import DEFAULT_IN_FLIGHT, MOST_IN_FLIGHT, Batch
 from timbrel.core.location import Location, locate_request, location_from_pb
 from timbrel.core.model import Model, model_from_pb
 from timbrel.core.reply import Audio, NoteAssembler, StreamDecoder, WrittenNote
-from timbrel.core.request import NoteRequest
+from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.decoder import Decoder
 from timbrel.errors import TimbrelError, refusal
@@ -27,7 +27,7 @@ from timbrel.note import Note
 from timbrel.progress import bar
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
 from timbrel_bundle.codec import PerFrame
-from timbrel_bundle.request_fields import Cents
+from timbrel_bundle.request_fields import Cents, TimbrePath
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 N_NEAREST = 5
@@ -77,7 +77,7 @@ class AsyncClient:
 
     async def generate(
         self,
-        timbre: tuple[float, float] | str,
+        timbre: Timbre | Path,
         pitch: int = NoteRequest.pitch,
         velocity: int = NoteRequest.velocity,
         seconds: float = NoteRequest.seconds,
@@ -179,7 +179,7 @@ class AsyncClient:
 
     async def stream(
         self,
-        timbre: tuple[float, float] | str,
+        timbre: Timbre | Path,
         pitch: int = NoteRequest.pitch,
         velocity: int = NoteRequest.velocity,
         seconds: float = NoteRequest.seconds,
@@ -340,9 +340,11 @@ def size_of(requests: object) -> int | None:
 
 def _note_of(request: NoteRequest, written: WrittenNote, sample_rate: int, decoder: Decoder) -> Note:
     """The note that the server wrote for a request that was placed on the map."""
-    x, y = cast(tuple[float, float], request.timbre)
+    path = cast(TimbrePath, request.path)
+    x, y = path[0][1] if path else cast(tuple[float, float], request.timbre)
     return Note(
         timbre=(float(x), float(y)),
+        path=path,
         pitch=int(request.pitch),
         velocity=int(request.velocity),
         seconds=float(request.seconds),

@@ -7,13 +7,12 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from timbrel import files
 from timbrel.aio.transport import Transport
-from timbrel.core.request import NoteRequest, request_to_pb
+from timbrel.core.request import NoteRequest, Timbre, placed, request_to_pb
 from timbrel.core.retry import Patience, RetryPolicy
 from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
@@ -124,7 +123,7 @@ class Connection:
                 self._map = await self.call(Transport.get_timbre_map)
             return self._map
 
-    async def point(self, timbre: tuple[float, float] | str) -> tuple[float, float]:
+    async def point(self, timbre: Timbre) -> tuple[float, float]:
         """The point itself, or the instrument's of this name."""
         return instrument_point(await self.timbre_map(), timbre) if isinstance(timbre, str) else timbre
 
@@ -134,7 +133,9 @@ class Connection:
         Raises:
             InvalidRequestError: the map has no instrument of this name, or a field is out of range.
         """
-        request = replace(note, timbre=await self.point(note.timbre)).seeded()
+        timbres: list[object] = [timbre for _, timbre in note.path] or [note.timbre]
+        named = any(isinstance(timbre, str) for timbre in timbres)
+        request = placed(note, await self.timbre_map() if named else pb.TimbreMap()).seeded()
         manifest = (await self.model()).manifest
         return request, request_to_pb(request, manifest), manifest
 

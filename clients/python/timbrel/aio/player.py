@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from timbrel.aio.connection import Connection
 from timbrel.aio.transport import Transport
 from timbrel.core.play import LiveNotes
 from timbrel.core.reply import Audio, ReplyLimit, StreamDecoder
-from timbrel.core.request import NoteRequest, check_bend
+from timbrel.core.request import NoteRequest, Path, Timbre, check_bend, check_move
 from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError, UnavailableError, refusal
 from timbrel_bundle.request_fields import Cents, is_finite
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -103,6 +103,16 @@ class PlayStream:
         if (message := self._notes.bend(listener, cents)) is not None:
             self._requests.put_nowait(message)
 
+    def move(self, listener: NoteListener, timbre: tuple[float, float]) -> None:
+        """Moves a note to another timbre. Harmless where it has ended."""
+        if (message := self._notes.move(listener, timbre)) is not None:
+            self._requests.put_nowait(message)
+
+    def move_all(self, timbre: tuple[float, float]) -> None:
+        """Moves every note that sounds."""
+        move = pb.Move(timbre=pb.Timbre(x=timbre[0], y=timbre[1]), all=True)
+        self._requests.put_nowait(pb.PlayRequest(move=move))
+
     async def finish(self, patience_seconds: float | None = None) -> None:
         """Lets go of every key, and returns when the server has written what still sounds.
 
@@ -189,6 +199,10 @@ class Wheel:
         self._own = float(cents)
 
 
+Place = Callable[[Timbre], Awaitable[tuple[float, float]]]
+"""Finds the point to move to. Raises InvalidRequestError."""
+
+
 class NoteInbox:
     """A listener that hands on what it is told of a note, one thing after the other: to a queue, say.
 
@@ -246,9 +260,11 @@ class AsyncPlayedNote:
         decoder: StreamDecoder,
         patience_seconds: float | None,
         wheel: Wheel,
+        place: Place,
     ) -> None:
         """Use `AsyncPlayer.note_on`."""
         self._wheel = Wheel(wheel)
+        self._place = place
         self._stream = stream
         self._patience = patience_seconds
         self._listener = listener
@@ -279,6 +295,10 @@ class AsyncPlayedNote:
     def bend(self, cents: float) -> None:
         """Bends this note; see `PlayedNote.bend`."""
         self._wheel.turn(cents)
+
+    async def move(self, timbre: Timbre) -> None:
+        """The note takes on another timbre while it sounds; see `PlayedNote.move`."""
+        self._stream.move(self._listener, await self._place(timbre))
 
     async def _read(self) -> AsyncIterator[pb.GenerateResponse]:
         while True:
@@ -336,7 +356,7 @@ class AsyncPlayer:
 
     async def note_on(
         self,
-        timbre: tuple[float, float] | str,
+        timbre: Timbre | Path,
         pitch: int = NoteRequest.pitch,
         velocity: int = NoteRequest.velocity,
         seconds: float | None = None,
@@ -371,11 +391,21 @@ class AsyncPlayer:
         )
         decoder = await self._begin(listener, note, seconds)
         patience = self._connection.timeout
-        return AsyncPlayedNote(self._open_stream, listener, replies, decoder, patience, self._wheel)
+        stream, wheel = self._open_stream, self._wheel
+        return AsyncPlayedNote(stream, listener, replies, decoder, patience, wheel, self._point_to_move_to)
 
     def bend(self, cents: float) -> None:
         """Bends every note, those to come included; see `Player.bend`."""
         self._wheel.turn(cents)
+
+    async def move(self, timbre: Timbre) -> None:
+        """Every note that sounds takes on another timbre; see `Player.move`."""
+        self._open_stream.move_all(await self._point_to_move_to(timbre))
+
+    async def _point_to_move_to(self, timbre: Timbre) -> tuple[float, float]:
+        point = await self._connection.point(timbre)
+        check_move(point, self._wheel.codec)
+        return point
 
     @property
     def _open_stream(self) -> PlayStream:

@@ -31,6 +31,7 @@ examples:
   timbrel render --timbre Flute --sample-rate 44100 --out flute.ogg
   timbrel render --timbre Violin --pitch C3,E3,G3 --out chord.wav      a chord
   timbrel render --timbre Violin --cents 0:0,0.5:200 --out slide.wav   a tone up within half a second
+  timbrel render --timbre Violin --move 0.5:Violin --move 1.5:Trumpet --out moving.wav    while it sounds
   timbrel render --morph Violin:Trumpet --steps 5 --out morph.wav       morph-1.wav to morph-5.wav
   timbrel render --timbre Oboe --out oboe.wav --json | jq '.notes[0].seed'
 
@@ -93,6 +94,8 @@ def _timbres(args: argparse.Namespace) -> list[tuple[float, float] | str]:
         raise ValueError(f"these options are needed: {', '.join(missing)} (see timbrel render --help)")
     if args.timbre and args.morph:
         raise ValueError("--timbre and --morph exclude each other")
+    if args.move and args.morph:
+        raise ValueError("--move goes with --timbre: it moves within one note, --morph from note to note")
     if args.steps is not None and not args.morph:
         raise ValueError("--steps is for --morph")
     if args.timbre:
@@ -126,9 +129,20 @@ def _requests(
     if args.morph:
         corners = [client.point(timbre) for timbre in timbres]
         points = [*points_along(corners, args.steps or DEFAULT_STEPS)]
+    path = [_moved(text) for text in args.move]
     numbers = {field.name: getattr(args, field.name) for field in REQUEST_FIELDS}
     first = NoteRequest(points[0], **{**numbers, "pitch": pitches[0]}).seeded()
-    return [replace(first, timbre=point, pitch=pitch) for point in points for pitch in pitches]
+    ways = [[(0.0, point), *path] if path else point for point in points]
+    return [replace(first, timbre=way, pitch=pitch) for way in ways for pitch in pitches]
+
+
+def _moved(text: str) -> tuple[float, tuple[float, float] | str]:
+    """Reads 0.5:Flute."""
+    seconds, _, timbre = text.partition(":")
+    try:
+        return float(seconds), parse_timbre(timbre)
+    except ValueError:
+        raise refusal("move", f"must be SECONDS:TIMBRE, such as 0.5:Flute, got {text!r}") from None
 
 
 def _mixed(chord: Sequence[Note]) -> npt.NDArray[np.float32]:
@@ -190,6 +204,13 @@ def _duration(chord: Sequence[Note]) -> float:
 def _add_note(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("note")
     group.add_argument("--timbre", metavar="X,Y|NAME", help="a point of the unit disc, or an instrument")
+    group.add_argument(
+        "--move",
+        action="append",
+        default=[],
+        metavar="SECONDS:TIMBRE",
+        help="where the timbre is then, on a straight line from where it was before; several are a path",
+    )
     group.add_argument(
         "--morph",
         metavar="A:B",

@@ -91,6 +91,9 @@ class Model:
     bends: bool
     """Whether the codec bends notes: whether `cents` other than 0 are taken."""
 
+    moves: bool
+    """Whether a note's timbre may move while it sounds."""
+
     n_parameters: int
     """Trained parameters of the note model."""
 
@@ -173,6 +176,7 @@ def model_from_pb(response: pb.GetModelResponse) -> Model:
         n_codebooks=codec.n_codebooks,
         codebook_size=codec.codebook_size,
         bends=codec.bends,
+        moves=codec.moves,
         n_parameters=manifest.model.n_parameters,
         pitch_range=(ranges.pitch_min, ranges.pitch_max),
         velocity_range=(ranges.velocity_min, ranges.velocity_max),

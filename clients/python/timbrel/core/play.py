@@ -46,6 +46,13 @@ class LiveNotes(Generic[Note]):
         note_id = self._ids.get(note)
         return None if note_id is None else pb.PlayRequest(id=note_id, bend=pb.Bend(cents=cents))
 
+    def move(self, note: Note, timbre: tuple[float, float]) -> pb.PlayRequest | None:
+        """The message that moves a note to another timbre; None where it has ended."""
+        note_id, (x, y) = self._ids.get(note), timbre
+        return (
+            None if note_id is None else pb.PlayRequest(id=note_id, move=pb.Move(timbre=pb.Timbre(x=x, y=y)))
+        )
+
     def receive(self, response: pb.PlayResponse) -> tuple[Note, pb.GenerateResponse | TimbrelError] | None:
         """The note that a response is about, and its next reply or the error that ended it.
 

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from timbrel.core.timbre import instrument_point
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel_bundle.request_fields import (
     FIELD,
     NO_BENDS,
+    NO_MOVES,
     SEED_BITS,
     Cents,
     SamplingSettings,
+    TimbrePath,
     check_request,
     is_finite,
     is_unbent,
+    timbre_fault,
 )
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+
+Timbre: TypeAlias = tuple[float, float] | str
+"""A point (x, y) of the timbre map, or the name of an instrument on it."""
+
+Path: TypeAlias = Sequence[tuple[float, Timbre]]
+"""Where a timbre goes: (seconds since the note began, timbre), in order."""
 
 _DEFAULT: Any = {name: field.default for name, field in FIELD.items()}
 
@@ -32,8 +41,10 @@ class NoteRequest:
     NoteRequest(timbre='Violin', pitch=67, velocity=80, seconds=1.5, seed=1, temperature=None, ...)
     """
 
-    timbre: tuple[float, float] | str
-    """The point (x, y) of the timbre map, within the unit disc, or the name of an instrument on it."""
+    timbre: Timbre | Path
+    """The point (x, y) of the timbre map, within the unit disc, or the name of an instrument on it; or where
+    the timbre goes while the note sounds: straight lines through (seconds, timbre), level before the first
+    and behind the last."""
 
     pitch: int = _DEFAULT["pitch"]
     """MIDI note number, 60 = C4 = 261.63 Hz."""
@@ -60,9 +71,21 @@ class NoteRequest:
     """How far from its pitch it sounds, -2400..2400: a number, or lines through points (seconds, cents). The
     codes stay what they are: a note is bent where it is decoded."""
 
+    @property
+    def path(self) -> Path:
+        """Where the timbre goes; () where it stays."""
+        return () if is_timbre(self.timbre) else cast(Path, tuple(self.timbre))
+
     def seeded(self) -> NoteRequest:
         """This note with a seed, drawn here where there is none: however often it is sent, it is one note."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(SEED_BITS))
+
+
+def is_timbre(timbre: object) -> bool:
+    """Tells a timbre, or what is meant to be one, from a path."""
+    if isinstance(timbre, str) or not isinstance(timbre, Sequence) or not timbre:
+        return True
+    return not all(isinstance(each, Sequence) and not isinstance(each, str) for each in timbre)
 
 
 def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
@@ -71,9 +94,13 @@ def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
     Raises:
         InvalidRequestError: its timbre is a name that is not on the map; the nearest ones are suggested.
     """
-    if not isinstance(request.timbre, str):
-        return request
-    return replace(request, timbre=instrument_point(timbre_map, request.timbre))
+
+    def point(timbre: Timbre) -> Timbre:
+        return instrument_point(timbre_map, timbre) if isinstance(timbre, str) else timbre
+
+    if path := request.path:
+        return replace(request, timbre=tuple((seconds, point(timbre)) for seconds, timbre in path))
+    return replace(request, timbre=point(cast(Timbre, request.timbre)))
 
 
 def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateRequest:
@@ -82,7 +109,8 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
     Raises:
         InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number.
     """
-    timbre = _point(request.timbre)
+    path = [(seconds, _point(timbre)) for seconds, timbre in request.path]
+    timbre = path[0][1] if path else _point(request.timbre)
     request = replace(request, pitch=_whole(request.pitch), velocity=_whole(request.velocity))
     sampling = SamplingSettings.of(request)
     violations = check_request(
@@ -94,12 +122,15 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
         sampling,
         request.seed,
         request.cents,
+        path=cast(TimbrePath, path),
         bends=manifest.codec.bends,
+        moves=manifest.codec.moves,
     )
     if violations:
         raise InvalidRequestError.of([FieldViolation(*violation) for violation in violations])
     return pb.GenerateRequest(
         timbre=pb.Timbre(x=timbre[0], y=timbre[1]),
+        path=[pb.TimbreAt(seconds=seconds, timbre=pb.Timbre(x=x, y=y)) for seconds, (x, y) in path],
         pitch=request.pitch,
         velocity=request.velocity,
         seconds=request.seconds,
@@ -121,6 +152,13 @@ def check_bend(cents: Cents, codec: pb.CodecSpec) -> None:
         fault = NO_BENDS
     if fault is not None:
         raise refusal("cents", fault)
+
+
+def check_move(timbre: tuple[float, float], codec: pb.CodecSpec) -> None:
+    """Raises InvalidRequestError where this is no point of the map, or notes of this codec cannot move."""
+    fault = timbre_fault(_point(timbre)) if codec.moves else NO_MOVES
+    if fault is not None:
+        raise refusal("timbre", fault)
 
 
 def _point(timbre: object) -> tuple[float, ...]:

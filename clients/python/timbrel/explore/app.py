@@ -159,6 +159,7 @@ def _model_json(found: pb.GetModelResponse, server: str) -> dict[str, Any]:
         "frame_rate": model.frame_rate,
         "pitch": list(model.pitch_range),
         "velocity": list(model.velocity_range),
+        "moves": model.moves,
         "seconds": list(model.seconds_range),
         "sampling": asdict(model.default_sampling),
         "n_slots": model.n_slots,

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from timbrel.errors import InvalidRequestError, OverloadedError, TimbrelError, refusal
 from timbrel.explore.http_common import error_reply
 from timbrel.explore.parameters import NOTE_FIELDS, refuse_unknown, shown
-from timbrel_bundle.request_fields import FIELD
+from timbrel_bundle.request_fields import FIELD, timbre_fault
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MAX_ID = 2**32 - 1
@@ -35,7 +35,12 @@ Frame = str | bytes
 
 _ID = struct.Struct("<I")
 _COMMON = frozenset({"type", "id"})
-_FIELDS = {"on": _COMMON | NOTE_FIELDS | {"lead", "live"}, "bend": _COMMON | {"cents"}}
+_FIELDS = {
+    "on": _COMMON | NOTE_FIELDS | {"lead", "live"},
+    "bend": _COMMON | {"cents"},
+    "move": _COMMON | {"x", "y"},
+}
+_KINDS = ("on", "off", "cancel", "bend", "move")
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,21 @@ class NoteBend:
 
 
 @dataclass(frozen=True)
+class NoteMove:
+    """Says that a note that is played live takes on the timbre of another point from now on."""
+
+    note_id: int
+    timbre: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class Ping:
     """Asks for an answer with the same token."""
 
     token: Any
 
 
-Message = NoteOn | NoteOff | NoteCancel | NoteBend | Ping
+Message = NoteOn | NoteOff | NoteCancel | NoteBend | NoteMove | Ping
 
 
 class BadMessageError(TimbrelError):
@@ -107,6 +120,8 @@ def parse_message(text: str) -> Message:
             return _note_on(note_id, given)
         if kind == "bend":
             return NoteBend(note_id, _bend_cents(given.get("cents")))
+        if kind == "move":
+            return NoteMove(note_id, _point(given.get("x"), given.get("y")))
         return NoteOff(note_id) if kind == "off" else NoteCancel(note_id)
     except InvalidRequestError as error:
         raise BadMessageError(str(error), note_id) from None
@@ -173,8 +188,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _note_id(given: Mapping[str, Any], kind: object) -> int:
-    if kind not in ("on", "off", "cancel", "bend"):
-        raise BadMessageError(f"type: {shown(kind)} is none of on, off, cancel, bend and ping")
+    if kind not in _KINDS:
+        raise BadMessageError(f"type: {shown(kind)} is none of {', '.join(_KINDS)} and ping")
     note_id = given.get("id")
     if not isinstance(note_id, int) or isinstance(note_id, bool) or not 1 <= note_id <= MAX_ID:
         raise BadMessageError(f"id: {shown(note_id)} is no whole number of 1 to {MAX_ID}")
@@ -198,6 +213,13 @@ def _bend_cents(value: object) -> float:
     ):
         raise refusal("cents", fault or f"{shown(value)} is no number")
     return float(value)
+
+
+def _point(*place: Any) -> tuple[float, float]:
+    if (fault := timbre_fault(place)) is not None:
+        raise refusal("timbre", fault)
+    x, y = place
+    return float(x), float(y)
 
 
 class StalledError(OverloadedError):

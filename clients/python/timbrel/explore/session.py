@@ -81,6 +81,9 @@ class Session:
             case messages.NoteBend(note_id, cents):
                 if self._stream is not None and (note := self._live.get(note_id)) is not None:
                     self._stream.bend(note, cents)
+            case messages.NoteMove(note_id, timbre):
+                if self._stream is not None and (note := self._live.get(note_id)) is not None:
+                    self._stream.move(note, timbre)
             case messages.NoteCancel(note_id):
                 if (note := self._live.get(note_id)) is not None:
                     self._cancel(note)

@@ -49,7 +49,7 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("timbre", "pitch", "velocity", "seconds", "seed", "sampling", "bundle", "bundle_hash", "audio", "cents")
+    __slots__ = ("timbre", "pitch", "velocity", "seconds", "seed", "sampling", "bundle", "bundle_hash", "audio", "cents", "path")
     TIMBRE_FIELD_NUMBER: _ClassVar[int]
     PITCH_FIELD_NUMBER: _ClassVar[int]
     VELOCITY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class GenerateRequest(_message.Message):
     BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     CENTS_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     timbre: Timbre
     pitch: int
     velocity: int
@@ -70,7 +71,16 @@ class GenerateRequest(_message.Message):
     bundle_hash: str
     audio: AudioFormat
     cents: _containers.RepeatedCompositeFieldContainer[CentsPoint]
-    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., pitch: _Optional[int] = ..., velocity: _Optional[int] = ..., seconds: _Optional[float] = ..., seed: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ..., audio: _Optional[_Union[AudioFormat, str]] = ..., cents: _Optional[_Iterable[_Union[CentsPoint, _Mapping]]] = ...) -> None: ...
+    path: _containers.RepeatedCompositeFieldContainer[TimbreAt]
+    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., pitch: _Optional[int] = ..., velocity: _Optional[int] = ..., seconds: _Optional[float] = ..., seed: _Optional[int] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ..., audio: _Optional[_Union[AudioFormat, str]] = ..., cents: _Optional[_Iterable[_Union[CentsPoint, _Mapping]]] = ..., path: _Optional[_Iterable[_Union[TimbreAt, _Mapping]]] = ...) -> None: ...
+
+class TimbreAt(_message.Message):
+    __slots__ = ("seconds", "timbre")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIMBRE_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    timbre: Timbre
+    def __init__(self, seconds: _Optional[float] = ..., timbre: _Optional[_Union[Timbre, _Mapping]] = ...) -> None: ...
 
 class CentsPoint(_message.Message):
     __slots__ = ("seconds", "cents")
@@ -127,18 +137,20 @@ class GenerateBatchResponse(_message.Message):
     def __init__(self, id: _Optional[int] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., note: _Optional[_Union[GenerateResponse, _Mapping]] = ...) -> None: ...
 
 class PlayRequest(_message.Message):
-    __slots__ = ("id", "note_on", "note_off", "cancel", "bend")
+    __slots__ = ("id", "note_on", "note_off", "cancel", "bend", "move")
     ID_FIELD_NUMBER: _ClassVar[int]
     NOTE_ON_FIELD_NUMBER: _ClassVar[int]
     NOTE_OFF_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     BEND_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
     id: int
     note_on: NoteOn
     note_off: NoteOff
     cancel: NoteCancel
     bend: Bend
-    def __init__(self, id: _Optional[int] = ..., note_on: _Optional[_Union[NoteOn, _Mapping]] = ..., note_off: _Optional[_Union[NoteOff, _Mapping]] = ..., cancel: _Optional[_Union[NoteCancel, _Mapping]] = ..., bend: _Optional[_Union[Bend, _Mapping]] = ...) -> None: ...
+    move: Move
+    def __init__(self, id: _Optional[int] = ..., note_on: _Optional[_Union[NoteOn, _Mapping]] = ..., note_off: _Optional[_Union[NoteOff, _Mapping]] = ..., cancel: _Optional[_Union[NoteCancel, _Mapping]] = ..., bend: _Optional[_Union[Bend, _Mapping]] = ..., move: _Optional[_Union[Move, _Mapping]] = ...) -> None: ...
 
 class NoteOn(_message.Message):
     __slots__ = ("note", "lead_seconds")
@@ -163,6 +175,14 @@ class Bend(_message.Message):
     cents: float
     all: bool
     def __init__(self, cents: _Optional[float] = ..., all: bool = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("timbre", "all")
+    TIMBRE_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    timbre: Timbre
+    all: bool
+    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., all: bool = ...) -> None: ...
 
 class PlayResponse(_message.Message):
     __slots__ = ("id", "reply", "error", "refusal")
@@ -359,7 +379,7 @@ class RequestRanges(_message.Message):
     def __init__(self, pitch_min: _Optional[int] = ..., pitch_max: _Optional[int] = ..., velocity_min: _Optional[int] = ..., velocity_max: _Optional[int] = ..., seconds_min: _Optional[float] = ..., seconds_max: _Optional[float] = ...) -> None: ...
 
 class CodecSpec(_message.Message):
-    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state", "bends", "lead_frames", "hold")
+    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state", "bends", "lead_frames", "hold", "moves")
     ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
     HOP_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -371,6 +391,7 @@ class CodecSpec(_message.Message):
     BENDS_FIELD_NUMBER: _ClassVar[int]
     LEAD_FRAMES_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
     id: str
     sample_rate: int
     hop_length: int
@@ -382,7 +403,8 @@ class CodecSpec(_message.Message):
     bends: bool
     lead_frames: int
     hold: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ..., bends: bool = ..., lead_frames: _Optional[int] = ..., hold: _Optional[_Iterable[int]] = ...) -> None: ...
+    moves: bool
+    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ..., bends: bool = ..., lead_frames: _Optional[int] = ..., hold: _Optional[_Iterable[int]] = ..., moves: bool = ...) -> None: ...
 
 class StateTensor(_message.Message):
     __slots__ = ("name", "shape", "dtype")

@@ -71,6 +71,7 @@ class TimbrelNotes(Codec):
     lead_frames = N_ROWS
     codebook_delay = 0
     bends = True
+    moves = True
 
     hold: int
 

@@ -88,7 +88,7 @@ class NoteParameters:
     burst: Tensor
     """[7, 16]: dB of the noise that a note begins with."""
     movement: Tensor
-    """[2, 5]: how much levels, and frequencies, of groups of partials move: dB of what is measured in dB, in Hz."""
+    """[2, 5]: how much levels, and frequencies, of groups of partials move: dB of dB, and of Hz."""
 
     @classmethod
     def unpack(cls, values: Tensor) -> NoteParameters:

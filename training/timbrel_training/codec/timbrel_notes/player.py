@@ -69,9 +69,7 @@ class Anchors(nn.Module):
         self.first, self.last, self.last_gap = seconds[0], seconds[-1], seconds[-1] - seconds[-2]
         self.register_buffer("seconds", torch.tensor(seconds), persistent=False)
 
-    def forward(
-        self, values: Tensor, time: Tensor, share: Tensor, falls: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, values: Tensor, time: Tensor, share: Tensor, falls: Tensor | None = None) -> Tensor:
         """Returns values [B, T, points, N] at times [B, T, points].
 
         Args:
@@ -89,7 +87,9 @@ class Anchors(nn.Module):
         fall = torch.clamp(values[:, :, -1:] - values[:, :, -2:-1], max=0.0)
         fall = fall if falls is None else fall * falls[..., None]
         # The frame before and the frame itself as anchors of one product.
-        weights, beyond = (torch.cat([(1 - share) * each, share * each], dim=-1) for each in (weights, beyond))
+        weights, beyond = (
+            torch.cat([(1 - share) * each, share * each], dim=-1) for each in (weights, beyond)
+        )
         values, fall = (torch.cat([each[:, :-1], each[:, 1:]], dim=2) for each in (values, fall))
         return weights @ values + beyond @ fall
 

@@ -1,0 +1,165 @@
+"""A note whose timbre moves while it sounds: what its frames say of its timbre changes on their way out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from timbrel_bundle.request_fields import TimbrePath
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.engine.engine_pool import EnginePool
+from timbrel_server.engine.request import ClientKey, Delivery, Frame, NoteRequest, RequestHandle
+from timbrel_server.errors import OverloadedError
+
+MOST_HEADERS = 128
+"""A path is cut into as many pieces at most."""
+HEADERS_AHEAD = 2
+"""Of those, so many are written ahead of where the note is."""
+RETRY_SECONDS = 0.1
+"""A slot may be free after this time, where there was none for a move."""
+
+Point = tuple[float, float]
+
+
+class MovingTimbre:
+    """The timbre of one note, which moves along its request's path, and wherever it is sent.
+
+    The codes that a note begins with, its header, say all of its timbre. So at a new point the engine is
+    asked for the beginning of a note there, of the same pitch, velocity and seed, and its header replaces the
+    note's, a row a frame, while all else goes on: the fundamental, and when the key goes up. For one event
+    loop.
+    """
+
+    def __init__(
+        self, engine: EnginePool, codec: pb.CodecSpec, request: NoteRequest, client: ClientKey
+    ) -> None:
+        """
+        Args:
+            client: whose turn the headers take.
+        """
+        self._engine = engine
+        self._client = client
+        n_rows = codec.lead_frames
+        self._request = replace(
+            request,
+            held_frames=n_rows + 1,
+            least_held_frames=1,
+            lead_frames=n_rows - 1,  # they go out together
+            frames_ahead=None,
+            held_on_frames=0,
+            path=(),
+        )
+        self._hold = [code if code < codec.codebook_size else None for code in codec.hold]
+        self._n_rows = n_rows
+        self._n_passed = 0
+        self._header: Sequence[Frame] = ()
+        self._due: set[int] = set()  # rows of it that have not gone out
+        rate = codec.sample_rate / codec.hop_length
+        self._way = deque(_way(request.timbre, request.path, rate, n_rows))
+        self._written: deque[asyncio.Task[Sequence[Frame]]] = deque()  # of the first ones of the way
+        self._target: Point | None = None  # where to go once it is where it was sent before
+        self._task: asyncio.Task[None] | None = None
+
+    def move(self, timbre: Point) -> None:
+        """The note goes to this point from now on; of points that come faster than it goes, the last counts.
+
+        Raises:
+            OverloadedError: no slot is free to write the header.
+        """
+        self._target = timbre
+        if self._task is None or self._task.done():
+            if self._engine.n_occupied >= self._engine.n_slots:
+                # What waits for a slot could make the server let go of a key: this very note's, even.
+                raise OverloadedError("there is no free slot for a note's timbre to move", RETRY_SECONDS)
+            self._task = asyncio.create_task(self._follow(), name="moving-timbre")
+
+    async def pass_on(self, delivery: Delivery) -> Delivery:
+        """Returns the note's next frames, changed where its timbre moves.
+
+        Raises:
+            ServiceError: as the engine, where the note has a path.
+        """
+        if not (self._header or self._way):
+            self._n_passed += len(delivery.frames)
+            return delivery
+        return replace(delivery, frames=[await self._changed(frame) for frame in delivery.frames])
+
+    def close(self) -> None:
+        """Gives up what is being written."""
+        for task in (self._task, *self._written):
+            if task is not None:
+                task.cancel()
+
+    async def _changed(self, frame: Frame) -> Frame:
+        n = self._n_passed
+        self._n_passed += 1
+        if self._way and n >= self._way[0][0]:
+            while len(self._written) < min(HEADERS_AHEAD, len(self._way)):
+                point = self._way[len(self._written)][1]
+                self._written.append(asyncio.create_task(self._header_at(point, patient=True)))
+            self._take(await self._written[0])
+            self._way.popleft()
+            self._written.popleft()
+        if not self._header or n < self._n_rows:
+            return frame
+        row = n % self._n_rows
+        news = self._header[row] if row in self._due else self._hold
+        self._due.discard(row)
+        return tuple(
+            code if hold is None else new  # type: ignore[misc]
+            for code, new, hold in zip(frame, news, self._hold, strict=True)
+        )
+
+    def _take(self, header: Sequence[Frame]) -> None:
+        self._header, self._due = header, set(range(self._n_rows))
+
+    async def _follow(self) -> None:
+        with contextlib.suppress(OverloadedError):  # the next move tries again
+            while (point := self._target) is not None:
+                self._target = None
+                self._take(await self._header_at(point))
+
+    async def _header_at(self, point: Point, *, patient: bool = False) -> Sequence[Frame]:
+        """Returns the first frames of a note at this point."""
+        deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
+        client = replace(self._client, patient=patient)
+        handle = RequestHandle(replace(self._request, timbre=point), deliveries.put_nowait, client)
+        self._engine.accept(handle)
+        frames: list[Frame] = []
+        try:
+            while len(frames) < self._n_rows:
+                delivery = await deliveries.get()
+                if delivery.error is not None:
+                    raise delivery.error
+                frames += delivery.frames
+                if delivery.finish is not None:
+                    break
+        finally:
+            self._engine.cancel(handle)
+        return frames[: self._n_rows] if len(frames) >= self._n_rows else self._header
+
+
+def _way(start: Point, path: TimbrePath, rate: float, n_rows: int) -> list[tuple[int, Point]]:
+    """Returns the frames at which a note begins to take on another timbre, and which: it has it when all rows
+    of the header are out."""
+    legs = [
+        (n_rows + round(begin * rate), n_rows + round(end * rate), here, there)
+        for (begin, here), (end, there) in pairwise([(0.0, start), *path])
+        if here != there
+    ]
+    n_pieces = sum(max(1, (last - first) // n_rows) for first, last, _, _ in legs)
+    step = n_rows * max(1, math.ceil(n_pieces / MOST_HEADERS))
+    return [change for leg in legs for change in _pieces(*leg, step)]
+
+
+def _pieces(first: int, last: int, here: Point, there: Point, step: int) -> Iterator[tuple[int, Point]]:
+    """Yields the changes on one straight line from frame `first` to `last`."""
+    for frame in range(first, max(last - step, first) + 1, step):
+        share = min(1.0, (frame + step - first) / max(last - first, 1))
+        share = 1.0 if frame + 2 * step > last else share
+        yield frame, (here[0] + (there[0] - here[0]) * share, here[1] + (there[1] - here[1]) * share)

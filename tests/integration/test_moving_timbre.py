@@ -1,0 +1,158 @@
+"""Notes whose timbre moves while they sound: along a path that the request gives, and played live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from bundle_variants import changed_manifest
+from server_process import ServerProcess
+
+import timbrel
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.request_fields import MAX_PATH_POINTS
+
+HERE, THERE = (0.1, 0.2), (-0.5, 0.3)
+AT_SECONDS = 0.8
+
+
+@pytest.fixture(scope="module")
+def rows(tiny_bundle: Path) -> int:
+    """Rows of a header: the frames without sound."""
+    return Bundle(tiny_bundle).manifest.codec.lead_frames
+
+
+@pytest.fixture(scope="module")
+def moving(tiny_bundle: Path) -> npt.NDArray[np.bool_]:
+    """The codebooks that go on with codes of their own: the fundamental's."""
+    codec = Bundle(tiny_bundle).manifest.codec
+    return np.array(codec.hold) == codec.codebook_size
+
+
+def test_a_note_takes_on_the_header_of_where_it_goes(
+    client: timbrel.Client, rows: int, moving: npt.NDArray[np.bool_]
+) -> None:
+    path = [(0.0, HERE), (AT_SECONDS, HERE), (AT_SECONDS, THERE)]
+    here, there, moved = (client.generate(way, 60, seconds=1.5, seed=3) for way in (HERE, THERE, path))
+    assert moved.path == tuple(path) and moved.timbre == HERE
+    jump = rows + round(AT_SECONDS * client.model().frame_rate)
+    assert np.array_equal(moved.codes[:jump], here.codes[:jump])
+    assert np.array_equal(moved.codes[:, moving], here.codes[:, moving])
+    for frame in range(jump, jump + rows):
+        assert np.array_equal(moved.codes[frame, ~moving], there.codes[frame % rows, ~moving])
+    begin = round(AT_SECONDS * here.sample_rate)
+    later = slice(begin + here.sample_rate // 4, begin + here.sample_rate // 2)
+    assert np.allclose(moved.audio[: begin - 1000], here.audio[: begin - 1000], atol=1e-4)
+    assert spectral_distance(moved.audio[later], there.audio[later]) < 0.3 * spectral_distance(
+        here.audio[later], there.audio[later]
+    )
+
+
+def spectral_distance(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:
+    """The mean difference in dB of two sounds' spectra, in bands of 100 Hz up to 5 kHz."""
+
+    def levels(sound: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        power = np.abs(np.fft.rfft(sound * np.hanning(len(sound)))) ** 2
+        return 10 * np.log10(power[: 50 * (len(power) // 240)].reshape(50, -1).mean(axis=1) + 1e-12)
+
+    return float(np.abs(levels(one) - levels(other)).mean())
+
+
+def test_a_way_is_gone_in_pieces_and_comes_again_with_its_seed(
+    client: timbrel.Client, rows: int, moving: npt.NDArray[np.bool_]
+) -> None:
+    path = [(0.2, HERE), (1.0, THERE)]
+    request = timbrel.NoteRequest(path, 60, seconds=1.5, seed=4)
+    alone = client.generate(path, 60, seconds=1.5, seed=4)
+    batched, again = client.generate_many([request, request])
+    assert np.array_equal(alone.codes, batched.codes) and np.array_equal(alone.codes, again.codes)
+    here, there = (client.generate(point, 60, seconds=1.5, seed=4) for point in (HERE, THERE))
+    rate = client.model().frame_rate
+    begin, end = (rows + round(seconds * rate) for seconds in (0.2, 1.0))
+    assert np.array_equal(alone.codes[:begin], here.codes[:begin])
+    changes = (alone.codes[begin:end, ~moving] != here.codes[begin:end, ~moving]).any(axis=1)
+    assert changes.mean() > 0.5  # it is under way all the time
+    assert np.array_equal(alone.codes[end:, ~moving], here.codes[end:, ~moving])
+    last = alone.codes[end - rows : end]
+    for frame in range(rows):
+        assert np.array_equal(last[frame, ~moving], there.codes[(end - rows + frame) % rows, ~moving])
+
+
+def test_a_key_that_is_down_moves_where_it_is_sent(
+    client: timbrel.Client, rows: int, moving: npt.NDArray[np.bool_]
+) -> None:
+    there = client.generate(THERE, 60, seconds=1.5, seed=5)
+    with client.play(lead_seconds=0.05) as player:
+        note = player.note_on(HERE, 60, seed=5)
+        beginning = [next(note) for _ in range(3)]
+        note.move(THERE)
+        during = [next(note) for _ in range(20)]
+        note.off()
+        rest = list(note)
+    heard = np.concatenate([*beginning, *during, *rest])
+    held = client.generate(HERE, 60, seconds=note.held_seconds or 0.0, seed=5)
+    assert len(heard) == len(held.audio)
+    end = round((note.held_seconds or 0.0) * held.sample_rate)
+    last = slice(end - held.sample_rate // 5, end)
+    still = held.audio[last]
+    assert spectral_distance(heard[last], there.audio[last]) < 0.5 * spectral_distance(
+        still, there.audio[last]
+    )
+
+
+def test_all_keys_move_together_and_a_drag_may_be_fast(client: timbrel.Client) -> None:
+    with client.play(lead_seconds=0.05) as player:
+        notes = [player.note_on(HERE, pitch, seed=1) for pitch in (50, 57)]
+        for note in notes:
+            next(note)
+        for step in range(60):
+            player.move((0.1 - 0.01 * step, 0.2))
+        sounds = []
+        for note in notes:
+            note.off()
+            sounds.append(sum(len(chunk) for chunk in note))
+    assert all(sounds)
+
+
+@pytest.mark.parametrize(
+    "path, fault",
+    [
+        ([(0.0, HERE), (1.0, (2.0, 0.0))], "lies 2 from the centre"),
+        ([(1.0, HERE), (0.5, THERE)], "points are given in order"),
+        ([(float("nan"), HERE)], "points are given in order"),
+        ([(0.01 * n, HERE) for n in range(MAX_PATH_POINTS + 1)], f"up to {MAX_PATH_POINTS} are allowed"),
+        ([(0.0, "Nonesuch")], "Nonesuch"),
+    ],
+)
+def test_a_path_that_cannot_be_is_refused(client: timbrel.Client, path: Any, fault: str) -> None:
+    with pytest.raises(timbrel.InvalidRequestError, match=fault):
+        client.generate(path, 60)
+
+
+def test_a_move_that_cannot_be_is_refused(client: timbrel.Client) -> None:
+    with client.play() as player:
+        note = player.note_on(HERE, 60, seconds=0.2, seed=1)
+        with pytest.raises(timbrel.InvalidRequestError, match="from the centre"):
+            note.move((1.0, 1.0))
+        assert len(list(note)) > 0
+
+
+def test_notes_of_a_bundle_that_cannot_keep_their_timbre(tiny_bundle: Path, tmp_path: Path) -> None:
+    bundle = changed_manifest(
+        tiny_bundle, tmp_path / "bundle", lambda manifest: manifest.codec.ClearField("moves")
+    )
+    server = ServerProcess(bundle)
+    try:
+        with timbrel.Client(server.address) as client:
+            with pytest.raises(timbrel.InvalidRequestError, match="keep their timbre"):
+                client.generate([(0.0, HERE), (1.0, THERE)], 60)
+            with (
+                client.play() as player,
+                pytest.raises(timbrel.InvalidRequestError, match="keep their timbre"),
+            ):
+                player.move(THERE)
+    finally:
+        server.close()
