@@ -58,8 +58,15 @@ install: $(VENV)/.installed ## Install everything for development into .venv (CP
 bench: $(VENV)/.installed ## Measure the engine, the codec, the server and the whole (BENCH_ARGS=--quick: minutes instead of an hour)
 	for name in decode profile codec serve gpu library explore reload host; do $(BIN)/python tests/benchmarks/$$name.py $(BENCH_ARGS) || exit; done
 
-instruments: ## Fetch the free instruments that training's `--config band` plays (1.2 GB, by git)
+instruments: instruments/salamander ## Fetch the free instruments that training's `--config band` plays (1.3 GB, by npm and git)
 	@for each in $(INSTRUMENTS); do test -d instruments/$${each#*/} || git clone --depth 1 https://github.com/$$each instruments/$${each#*/} || exit; done
+
+# Alexander Holm's Salamander Grand Piano: npm has a package for each layer of velocity.
+instruments/salamander:
+	rm -rf $@.part && mkdir -p $@.part
+	cd $@.part && npm pack --silent $(foreach layer,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16,@audio-samples/piano-velocity$(layer))
+	cd $@.part && for each in *.tgz; do tar xzf $$each --strip-components=2 --wildcards 'package/audio/*.ogg' || exit; done
+	$(or $(PYTHON),python3) training/examples/make_piano.py $@.part && rm $@.part/*.tgz && mv $@.part $@
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
 pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first

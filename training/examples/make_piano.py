@@ -1,9 +1,6 @@
 """Writes the .sfz file of the Salamander Grand Piano, whose recordings npm has as one package for each layer.
 
-    mkdir salamander && cd salamander
-    for layer in $(seq 16); do npm pack @audio-samples/piano-velocity$layer; done
-    cat *.tgz | tar xzi --strip-components=2 --wildcards 'package/audio/*.ogg' && cd ..
-    python training/examples/make_piano.py salamander
+    make instruments/salamander    # fetches them and runs this
 
 Alexander Holm's recordings of a Yamaha C5, every third key in 16 layers of velocity, are under CC BY 3.0.
 """

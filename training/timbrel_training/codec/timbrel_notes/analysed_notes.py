@@ -19,7 +19,6 @@ from timbrel_training.codec.timbrel_notes.movement import (
     N_MOVING,
     Movement,
     measure_movement,
-    movement_depth,
     movement_features,
 )
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
@@ -32,8 +31,6 @@ LARGEST_SAMPLE = 1e4
 NOTES_PER_FILE = 256
 MOVEMENT_EVERY = 8
 """Of one note in so many the movement is kept: it takes much room."""
-MOVEMENT_WEIGHT = 3.0
-"""What a dB of a note's movement counts for: it is heard all the time, and there are few of these values."""
 WEIGHT_STEPS = 64
 """Weights are kept in as many steps of 1."""
 
@@ -77,18 +74,9 @@ def analyse_note(
     found = measure_note(audio, partials, sample_rate, held_seconds)
     movement = measure_movement(partials, held_seconds)
     features = movement_features(movement)
-    depth = movement_depth(features).ravel()
-    values = np.concatenate([found.values, np.nan_to_num(depth)])
-    weights = np.concatenate([found.weights, np.where(np.isnan(depth), 0.0, MOVEMENT_WEIGHT)])
-    analysis = NoteAnalysis(
-        values.astype(np.float32),
-        weights.astype(np.float32),
-        found.loudest_db,
-        track.numpy(),
-        features,
-        held_seconds,
-    )
-    return analysis, movement
+    return NoteAnalysis(
+        found.values, found.weights, found.loudest_db, track.numpy(), features, held_seconds
+    ), movement
 
 
 class AnalysedNotes:

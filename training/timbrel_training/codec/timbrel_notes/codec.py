@@ -67,7 +67,7 @@ class TimbrelNotesConfig:
 class TimbrelNotes(Codec):
     """Codebook 0 is the fundamental, 1 refines it and says when the key is let go; the others: the header."""
 
-    id = "timbrel-notes-3"
+    id = "timbrel-notes-2"
     lead_frames = N_ROWS
     codebook_delay = 0
     bends = True
@@ -196,9 +196,7 @@ class TimbrelNotes(Codec):
         time, released = self._time(phase, frame, point, state["released"])
         sounds = (point >= 0) & (phase != END)[:, :, None]
         hertz = self._fundamental(step, frame, state["last_step"])
-        moved, turned = self.templates(
-            headers[:, :, n_codes + 1], parameters.movement, seed, torch.clamp(point, min=0), share
-        )
+        moved, turned = self.templates(headers[:, :, n_codes + 1], seed, torch.clamp(point, min=0), share)
         levels = self.player.amplitudes(parameters, time, share)
         amplitude = torch.exp2(levels + moved + loud) * sounds[..., None]
         gains = torch.exp2(self.player.noise_gains(parameters, time, share) + loud) * sounds[..., None]

@@ -54,15 +54,10 @@ class Course:
     @property
     def columns(self) -> slice:
         """Where the part lies in the vector of parameters."""
-        return columns_of(self.name)
-
-
-def columns_of(part: str) -> slice:
-    """Returns where a part lies in the vector of parameters."""
-    names = list(SHAPES)
-    sizes = [math.prod(shape) for shape in SHAPES.values()]
-    begin = sum(sizes[: names.index(part)])
-    return slice(begin, begin + math.prod(SHAPES[part]))
+        names = list(SHAPES)
+        sizes = [math.prod(shape) for shape in SHAPES.values()]
+        begin = sum(sizes[: names.index(self.name)])
+        return slice(begin, begin + math.prod(SHAPES[self.name]))
 
 
 COURSES = (
@@ -107,10 +102,6 @@ def complete(
         _continue(course, level, weight)
         values[:, course.columns] = level.reshape(len(values), -1)
         weights[:, course.columns] = weight.reshape(len(values), -1)
-    columns = columns_of("movement")
-    unknown = weights[:, columns].max(axis=1) == 0
-    values[unknown, columns] = values[lenders[unknown], columns]
-    weights[unknown, columns] = LENT_WEIGHT * weights[lenders[unknown], columns]
     return values, weights
 
 

@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel_training.codec.timbrel_notes.note_parameters import LEVEL_SECONDS, MOVEMENT_GROUPS
+from timbrel_training.codec.timbrel_notes.note_parameters import LEVEL_SECONDS
 from timbrel_training.codec.timbrel_notes.partials import BLOCK, Partials
 
 POINT = 256
@@ -23,11 +23,11 @@ N_POINTS = 400
 """Length of a template: 2.1 s, which then goes back and forth."""
 FEWEST_POINTS = 60
 """Shorter movements make no template."""
+GROUPS = (0, 2, 6, 14, 30, N_MOVING)
+"""Partials that movements are compared by lie between these."""
 MODULATION_HZ = (1.0, 8.0, 25.0, 94.0)
 """So do the modulations."""
-LEAST_MODULATION, LEAST_STRAY = 0.1, 0.3
-"""dB and Hz: what moves by less hardly moves."""
-N_FEATURES = (len(MOVEMENT_GROUPS) - 1) * len(MODULATION_HZ)
+N_FEATURES = (len(GROUPS) - 1) * len(MODULATION_HZ)
 RATE = 48_000 / POINT
 """Points a second."""
 LEAST_DB, MOST_DB = -32.0, 12.0
@@ -81,16 +81,9 @@ def movement_features(movement: Movement) -> NDArray[np.float32]:
     turn = np.diff(phase, axis=0)
     stray = np.sqrt(np.square((turn - np.round(turn)) * RATE).mean(axis=0))
     found = []
-    for low, high in itertools.pairwise(MOVEMENT_GROUPS):
+    for low, high in itertools.pairwise(GROUPS):
         for begin, end in itertools.pairwise(MODULATION_HZ):
             inside = (hertz >= begin) & (hertz < end)
-            found.append(np.log2(np.sqrt(power[inside, low:high].sum(axis=0)).mean() + LEAST_MODULATION))
-        found.append(np.log2(stray[low:high].mean() + LEAST_STRAY))
+            found.append(np.log2(np.sqrt(power[inside, low:high].sum(axis=0)).mean() + 0.1))
+        found.append(np.log2(stray[low:high].mean() + 0.3))
     return np.array(found, dtype=np.float32)
-
-
-def movement_depth(features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Returns how much levels and frequencies move by their features: dB [2, groups], as `NoteParameters`."""
-    table = np.exp2(features.reshape(-1, len(MODULATION_HZ)))
-    modulation = np.sqrt(np.square(table[:, :-1] - LEAST_MODULATION).sum(axis=1)) + LEAST_MODULATION
-    return (20 * np.log10(np.stack([modulation, table[:, -1]]))).astype(np.float32)

@@ -38,8 +38,6 @@ N_BURST_BANDS = 16
 N_FINE_BANDS = 256
 N_OFFSETS = 64
 """Lowest partials that may lie beside their multiple of the fundamental."""
-MOVEMENT_GROUPS = (0, 2, 6, 14, 30, 64)
-"""Partials that move as much as each other lie between these; the last group includes all above."""
 
 
 def partial_groups() -> list[list[int]]:
@@ -87,8 +85,6 @@ class NoteParameters:
     """[12]: dB of all partials in the first moments."""
     burst: Tensor
     """[7, 16]: dB of the noise that a note begins with."""
-    movement: Tensor
-    """[2, 5]: how much levels, and frequencies, of groups of partials move: dB of dB, and of Hz."""
 
     @classmethod
     def unpack(cls, values: Tensor) -> NoteParameters:
@@ -112,7 +108,6 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "offset": (N_OFFSETS,),
     "onset": (ONSET_GAINS,),
     "burst": (len(BURST_SECONDS), N_BURST_BANDS),
-    "movement": (2, len(MOVEMENT_GROUPS) - 1),
 }
 """The parts of `NoteParameters`, in order."""
 N_VALUES = sum(math.prod(shape) for shape in SHAPES.values())

@@ -14,10 +14,9 @@ from timbrel_training.codec.timbrel_notes.movement import (
     N_MOVING,
     N_POINTS,
     Movement,
-    movement_depth,
     movement_features,
 )
-from timbrel_training.codec.timbrel_notes.note_parameters import MOVEMENT_GROUPS, N_PARTIALS
+from timbrel_training.codec.timbrel_notes.note_parameters import N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL
 from timbrel_training.codec.timbrel_notes.seeded_noise import counter_hash
 
@@ -25,8 +24,6 @@ FADE_IN = 8
 """Points over which a movement sets in, as long ..."""
 WRAPPED_CYCLES = 0.5
 """Phases that wander farther than this are kept within a cycle."""
-MOST_MOVED = 1.5
-"""A note moves at most so many times as much as its template."""
 STILL = 0
 """The first template does not move."""
 
@@ -38,10 +35,7 @@ class Templates(nn.Module):
     unit: Tensor  # [n_templates, N_MOVING, 2], what 1 in the table stands for: dB, cycles
     length: Tensor  # int64 [n_templates]
     features: Tensor  # [n_templates, n_features]
-    depth: Tensor  # [n_templates, 2, groups], as `NoteParameters.movement`
-    wanders: Tensor  # [n_templates, N_MOVING], 1 where phases were kept within a cycle
     partial: Tensor  # int64 [N_PARTIALS], whose movement each partial has
-    group: Tensor  # int64 [N_MOVING], the group of each
 
     def __init__(self, n_templates: int) -> None:
         super().__init__()
@@ -50,15 +44,10 @@ class Templates(nn.Module):
         self.register_buffer("unit", torch.zeros(n_templates, N_MOVING, 2))
         self.register_buffer("length", torch.full((n_templates,), N_POINTS))
         self.register_buffer("features", torch.zeros(n_templates, N_FEATURES))
-        n_groups = len(MOVEMENT_GROUPS) - 1
-        self.register_buffer("depth", torch.zeros(n_templates, 2, n_groups))
-        self.register_buffer("wanders", torch.zeros(n_templates, N_MOVING))
         number = torch.arange(N_PARTIALS)
         half = N_MOVING // 2
         above = half + (number - N_MOVING) % half
         self.register_buffer("partial", torch.where(number < N_MOVING, number, above), persistent=False)
-        group = torch.bucketize(torch.arange(N_MOVING), torch.tensor(MOVEMENT_GROUPS[1:]), right=True)
-        self.register_buffer("group", group, persistent=False)
 
     def learn(self, movements: Sequence[Movement]) -> None:
         """Takes the movements most like those of groups of notes, by k-means of their features."""
@@ -94,10 +83,7 @@ class Templates(nn.Module):
         self.table[begin : begin + len(both)] = torch.round(both / unit).clamp(-127, 127).to(torch.int8)
         self.unit[number] = unit
         self.length[number] = len(both)
-        features = movement_features(movement)
-        self.features[number] = torch.from_numpy(features)
-        self.depth[number] = torch.from_numpy(movement_depth(features))
-        self.wanders[number] = wanders.float()
+        self.features[number] = torch.from_numpy(movement_features(movement))
 
     def nearest(self, features: NDArray[np.float32]) -> int:
         """Returns the template that a movement of these features is most like; `STILL` of unknown ones."""
@@ -106,37 +92,27 @@ class Templates(nn.Module):
         distance = torch.square(self.features[1:] - torch.from_numpy(features)).sum(dim=1)
         return 1 + int(distance.argmin())
 
-    def forward(
-        self, template: Tensor, depth: Tensor, seed: Tensor, point: Tensor, share: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, template: Tensor, seed: Tensor, point: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Returns log2 of the amplitudes' factors, and phases in cycles, [B, T, points, N_PARTIALS].
 
         Args:
             template: int64 [B, 1 + T], of the frame before and of each frame.
-            depth: [B, 1 + T, 2, groups], how much the note moves, as `NoteParameters.movement`.
             seed: int64 [B].
             point: int64 [B, T, points], since the onset; not below 0.
             share: [points, 1], how far each point is on the way from the movement of the frame before.
         """
         number = torch.remainder(template, self.n_templates)
-        scale = torch.exp2((depth - self.depth[number]) * DECIBEL)
-        scale = torch.clamp(scale, max=MOST_MOVED)[..., self.group]  # [B, 1 + T, 2, N_MOVING]
-        wanders = self.wanders[number]
-        unit = self.unit[number] * torch.stack(
-            [scale[:, :, 0], scale[:, :, 1] * (1 - wanders) + wanders], dim=-1
-        )
         start = counter_hash(seed, torch.zeros_like(seed)[:, None], purpose=3)[:, :, None]
-        before = self._at(number[:, :-1], unit[:, :-1], start, point)
-        after = self._at(number[:, 1:], unit[:, 1:], start, point)
+        before, after = (self._at(each, start, point) for each in (number[:, :-1], number[:, 1:]))
         level = before[..., 0] + (after[..., 0] - before[..., 0]) * share
         turn = after[..., 1] - before[..., 1]
         phase = before[..., 1] + (turn - torch.round(turn)) * share
         fade = torch.clamp((point.float() - FADE_IN) / FADE_IN, 0.0, 1.0)[..., None]
         return level[..., self.partial] * (DECIBEL * fade), phase[..., self.partial]
 
-    def _at(self, number: Tensor, unit: Tensor, start: Tensor, point: Tensor) -> Tensor:
-        """Returns dB and cycles [B, T, points, N_MOVING, 2] of templates [B, T] in units of their own."""
+    def _at(self, number: Tensor, start: Tensor, point: Tensor) -> Tensor:
+        """Returns dB and cycles [B, T, points, N_MOVING, 2] of templates [B, T]."""
         period = (2 * self.length[number] - 2)[..., None]
         place = torch.remainder(torch.remainder(start, period) + point, period)
         place = torch.minimum(place, period - place)
-        return self.table[number[..., None] * N_POINTS + place].float() * unit[:, :, None]
+        return self.table[number[..., None] * N_POINTS + place].float() * self.unit[number][:, :, None]
