@@ -193,6 +193,10 @@ def _hold_faults(manifest: pb.Manifest) -> Iterator[str]:
     codec, model, ranges = manifest.codec, manifest.model, manifest.ranges
     if codec.moves and not codec.lead_frames:
         yield "gives codec.moves without codec.lead_frames: there is nothing to say anew"
+    if codec.moves and len(codec.code_bases) != codec.lead_frames * codec.n_codebooks:
+        yield f"gives {len(codec.code_bases)} entries of codec.code_bases for {codec.lead_frames} lead frames"
+    if 1 in codec.code_bases:
+        yield "has an entry 1 in codec.code_bases, which is no base"
     if not model.hold_frames and not codec.moves:
         return
     if len(codec.hold) != codec.n_codebooks:

@@ -34,8 +34,8 @@ before the first and behind the last."""
 MAX_CENTS_POINTS = 4096
 
 TimbrePath: TypeAlias = Sequence[tuple[float, tuple[float, float]]]
-"""Where a note's timbre goes: lines through points (seconds since the note began, (x, y)), level behind the
-last."""
+"""Where a note's timbre goes: points (seconds since the note began, (x, y)), the sound of one becoming that
+of the next; level behind the last."""
 
 MAX_PATH_POINTS = 64
 

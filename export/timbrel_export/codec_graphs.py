@@ -76,6 +76,7 @@ def describe_codec(codec: Codec) -> pb.CodecSpec:
         lead_frames=codec.lead_frames,
         bends=codec.bends,
         moves=codec.moves,
+        code_bases=codec.code_bases,
         silence=codec.silence().tolist(),
         hold=_hold(codec),
         decoder_state=[

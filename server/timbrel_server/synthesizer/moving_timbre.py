@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,14 +15,12 @@ from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.request import ClientKey, Delivery, Frame, NoteRequest, RequestHandle
 from timbrel_server.errors import OverloadedError
 
-MOST_HEADERS = 128
-"""A path is cut into as many pieces at most."""
-HEADERS_AHEAD = 2
-"""Of those, so many are written ahead of where the note is."""
 RETRY_SECONDS = 0.1
 """A slot may be free after this time, where there was none for a move."""
 
 Point = tuple[float, float]
+Header = Sequence[Frame]
+"""A note's lead frames."""
 
 
 class MovingTimbre:
@@ -31,8 +28,8 @@ class MovingTimbre:
 
     The codes that a note begins with, its header, say all of its timbre. So at a new point the engine is
     asked for the beginning of a note there, of the same pitch, velocity and seed, and its header replaces the
-    note's, a row a frame, while all else goes on: the fundamental, and when the key goes up. For one event
-    loop.
+    note's, a row a frame, while all else goes on: the fundamental, and when the key goes up. Along a path one
+    header becomes the other step by step. For one event loop.
     """
 
     def __init__(
@@ -55,13 +52,14 @@ class MovingTimbre:
             path=(),
         )
         self._hold = [code if code < codec.codebook_size else None for code in codec.hold]
+        self._bases = codec.code_bases
         self._n_rows = n_rows
         self._n_passed = 0
-        self._header: Sequence[Frame] = ()
+        self._header: Header = ()
         self._due: set[int] = set()  # rows of it that have not gone out
         rate = codec.sample_rate / codec.hop_length
         self._way = deque(_way(request.timbre, request.path, rate, n_rows))
-        self._written: deque[asyncio.Task[Sequence[Frame]]] = deque()  # of the first ones of the way
+        self._asked: dict[Point, asyncio.Task[Header]] = {}  # of the path
         self._target: Point | None = None  # where to go once it is where it was sent before
         self._task: asyncio.Task[None] | None = None
 
@@ -91,7 +89,7 @@ class MovingTimbre:
 
     def close(self) -> None:
         """Gives up what is being written."""
-        for task in (self._task, *self._written):
+        for task in (self._task, *self._asked.values()):
             if task is not None:
                 task.cancel()
 
@@ -99,24 +97,26 @@ class MovingTimbre:
         n = self._n_passed
         self._n_passed += 1
         if self._way and n >= self._way[0][0]:
-            while len(self._written) < min(HEADERS_AHEAD, len(self._way)):
-                point = self._way[len(self._written)][1]
-                self._written.append(asyncio.create_task(self._header_at(point, patient=True)))
-            self._take(await self._written[0])
-            self._way.popleft()
-            self._written.popleft()
+            _, here, there, share = self._way.popleft()
+            self._take(self._between(await self._at(here), await self._at(there), share))
         if not self._header or n < self._n_rows:
             return frame
         row = n % self._n_rows
-        news = self._header[row] if row in self._due else self._hold
+        news: Sequence[int | None] = self._header[row] if row in self._due else self._hold
         self._due.discard(row)
         return tuple(
-            code if hold is None else new  # type: ignore[misc]
+            code if hold is None or new is None else new
             for code, new, hold in zip(frame, news, self._hold, strict=True)
         )
 
-    def _take(self, header: Sequence[Frame]) -> None:
+    def _take(self, header: Header) -> None:
         self._header, self._due = header, set(range(self._n_rows))
+
+    async def _at(self, point: Point) -> Header:
+        """Returns the header at a point of the path, asked for once."""
+        if point not in self._asked:
+            self._asked[point] = asyncio.create_task(self._header_at(point, patient=True))
+        return await self._asked[point]
 
     async def _follow(self) -> None:
         with contextlib.suppress(OverloadedError):  # the next move tries again
@@ -124,7 +124,7 @@ class MovingTimbre:
                 self._target = None
                 self._take(await self._header_at(point))
 
-    async def _header_at(self, point: Point, *, patient: bool = False) -> Sequence[Frame]:
+    async def _header_at(self, point: Point, *, patient: bool = False) -> Header:
         """Returns the first frames of a note at this point."""
         deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
         client = replace(self._client, patient=patient)
@@ -143,23 +143,38 @@ class MovingTimbre:
             self._engine.cancel(handle)
         return frames[: self._n_rows] if len(frames) >= self._n_rows else self._header
 
-
-def _way(start: Point, path: TimbrePath, rate: float, n_rows: int) -> list[tuple[int, Point]]:
-    """Returns the frames at which a note begins to take on another timbre, and which: it has it when all rows
-    of the header are out."""
-    legs = [
-        (n_rows + round(begin * rate), n_rows + round(end * rate), here, there)
-        for (begin, here), (end, there) in pairwise([(0.0, start), *path])
-        if here != there
-    ]
-    n_pieces = sum(max(1, (last - first) // n_rows) for first, last, _, _ in legs)
-    step = n_rows * max(1, math.ceil(n_pieces / MOST_HEADERS))
-    return [change for leg in legs for change in _pieces(*leg, step)]
+    def _between(self, here: Header, there: Header, share: float) -> Header:
+        """Returns the header that lies this share of the way between two."""
+        if share == 1.0 or not here:
+            return there
+        bases = iter(self._bases)
+        return [
+            tuple(_code_between(one, other, share, next(bases)) for one, other in zip(*rows, strict=True))
+            for rows in zip(here, there, strict=True)
+        ]
 
 
-def _pieces(first: int, last: int, here: Point, there: Point, step: int) -> Iterator[tuple[int, Point]]:
-    """Yields the changes on one straight line from frame `first` to `last`."""
-    for frame in range(first, max(last - step, first) + 1, step):
-        share = min(1.0, (frame + step - first) / max(last - first, 1))
-        share = 1.0 if frame + 2 * step > last else share
-        yield frame, (here[0] + (there[0] - here[0]) * share, here[1] + (there[1] - here[1]) * share)
+def _code_between(here: int, there: int, share: float, base: int) -> int:
+    """Goes over from one code to another, digit by digit of this base; 0: at once, half way."""
+    if not base:
+        return there if share >= 0.5 else here
+    code, place = 0, 1
+    while here or there:
+        here, first = divmod(here, base)
+        there, second = divmod(there, base)
+        code += place * round(first + (second - first) * share)
+        place *= base
+    return code
+
+
+def _way(
+    start: Point, path: TimbrePath, rate: float, n_rows: int
+) -> Iterator[tuple[int, Point, Point, float]]:
+    """Yields the frames at which a note begins to take on another timbre, which lies a share of the way from
+    one point to another: it has it when all rows of the header are out."""
+    for (begin, here), (end, there) in pairwise([(0.0, start), *path]):
+        first, last = (n_rows + round(seconds * rate) for seconds in (begin, end))
+        for frame in range(first, max(last - n_rows, first) + 1, n_rows) if here != there else ():
+            arrives = frame + 2 * n_rows > last
+            share = 1.0 if arrives else (frame + n_rows - first) / (last - first)
+            yield frame, here, there, share

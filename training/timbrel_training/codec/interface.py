@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,6 +92,8 @@ class Codec(nn.Module):
     moves: bool = False
     """Whether a later frame may say anew what a lead frame said, which is then reached within that frame: the
     n-th frame what the lead frame n modulo `lead_frames` did, in the codebooks that know `hold`."""
+    code_bases: Sequence[int] = ()
+    """Of a codec that moves, CodecSpec's code_bases: `lead_frames` x `n_codebooks` entries."""
     hold: int | None = None
     """The code by which a codebook leaves what it said as it is; None where every code moves the sound."""
 

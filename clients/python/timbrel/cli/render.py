@@ -209,7 +209,7 @@ def _add_note(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SECONDS:TIMBRE",
-        help="where the timbre is then, on a straight line from where it was before; several are a path",
+        help="what the timbre has become then, from what it was before; several are a path",
     )
     group.add_argument(
         "--morph",

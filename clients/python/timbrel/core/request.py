@@ -43,8 +43,8 @@ class NoteRequest:
 
     timbre: Timbre | Path
     """The point (x, y) of the timbre map, within the unit disc, or the name of an instrument on it; or where
-    the timbre goes while the note sounds: straight lines through (seconds, timbre), level before the first
-    and behind the last."""
+    the timbre goes while the note sounds: (seconds, timbre), the one sound becoming the other in between,
+    level before the first and behind the last."""
 
     pitch: int = _DEFAULT["pitch"]
     """MIDI note number, 60 = C4 = 261.63 Hz."""

@@ -379,7 +379,7 @@ class RequestRanges(_message.Message):
     def __init__(self, pitch_min: _Optional[int] = ..., pitch_max: _Optional[int] = ..., velocity_min: _Optional[int] = ..., velocity_max: _Optional[int] = ..., seconds_min: _Optional[float] = ..., seconds_max: _Optional[float] = ...) -> None: ...
 
 class CodecSpec(_message.Message):
-    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state", "bends", "lead_frames", "hold", "moves")
+    __slots__ = ("id", "sample_rate", "hop_length", "n_codebooks", "codebook_size", "delay_samples", "silence", "decoder_state", "bends", "lead_frames", "hold", "moves", "code_bases")
     ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
     HOP_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -392,6 +392,7 @@ class CodecSpec(_message.Message):
     LEAD_FRAMES_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
+    CODE_BASES_FIELD_NUMBER: _ClassVar[int]
     id: str
     sample_rate: int
     hop_length: int
@@ -404,7 +405,8 @@ class CodecSpec(_message.Message):
     lead_frames: int
     hold: _containers.RepeatedScalarFieldContainer[int]
     moves: bool
-    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ..., bends: bool = ..., lead_frames: _Optional[int] = ..., hold: _Optional[_Iterable[int]] = ..., moves: bool = ...) -> None: ...
+    code_bases: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[str] = ..., sample_rate: _Optional[int] = ..., hop_length: _Optional[int] = ..., n_codebooks: _Optional[int] = ..., codebook_size: _Optional[int] = ..., delay_samples: _Optional[int] = ..., silence: _Optional[_Iterable[int]] = ..., decoder_state: _Optional[_Iterable[_Union[StateTensor, _Mapping]]] = ..., bends: bool = ..., lead_frames: _Optional[int] = ..., hold: _Optional[_Iterable[int]] = ..., moves: bool = ..., code_bases: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StateTensor(_message.Message):
     __slots__ = ("name", "shape", "dtype")

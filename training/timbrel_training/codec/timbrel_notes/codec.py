@@ -13,7 +13,7 @@ from torch import Tensor
 from timbrel_training.codec.interface import Codec, Expression
 from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
 from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
-from timbrel_training.codec.timbrel_notes.header import HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
 from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch
@@ -104,6 +104,12 @@ class TimbrelNotes(Codec):
         self.delay_samples = self.source.delay_samples
         self.hold = config.codebook_size - 1
         """The code of the header's codebooks that leaves what it would change as it is."""
+        own = [LEVELS] * config.header.n_codes + [config.codebook_size, 0]
+        own += [0] * (N_ROWS * config.n_header_books - len(own))
+        rows = [
+            own[begin : begin + config.n_header_books] for begin in range(0, len(own), config.n_header_books)
+        ]
+        self.code_bases = [base for row in rows for base in (0, 0, *row)]
 
     # Encoding
 
