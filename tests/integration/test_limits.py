@@ -99,6 +99,15 @@ class TestWithoutAToken:
             peer.pump(lambda: bomb in peer.ended or peer.is_closed, PATIENCE_SECONDS)
             assert bomb in peer.ended
 
+    @pytest.mark.parametrize(("path", "token"), [(HEALTH_CHECK, ""), (f"{SYNTHESIZER}/Play", ANN)])
+    def test_a_message_that_says_it_is_huge_is_not_waited_for(
+        self, server: ServerProcess, path: str, token: str
+    ) -> None:
+        with bounded_memory(server, 32 * MIB), FloodPeer(server.address) as peer:
+            call = peer.open(path, token, message(bytes(96 * MIB), announced=1 << 30))
+            peer.pump(lambda: call in peer.ended, PATIENCE_SECONDS)
+            assert b"larger than max" in peer.ended[call]
+
     def test_pings_cost_nothing(self, server: ServerProcess) -> None:
         with bounded_memory(server, 200 * MIB), FloodPeer(server.address) as peer:
             peer.write(frame(PING, 0, 0, b"8 bytes.") * 200_000)
