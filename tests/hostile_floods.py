@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import struct
 import time
@@ -178,6 +179,11 @@ class ServerMemory:
         self.before = self.resident
         with contextlib.suppress(OSError), open(f"/proc/{self._pid}/clear_refs", "w") as file:
             file.write("5")
+
+    def hold_to(self, n_bytes: int) -> None:
+        """Lets the process have so many bytes of address space more than it has now."""
+        most = self._field("VmSize") + n_bytes
+        resource.prlimit(self._pid, resource.RLIMIT_AS, (most, most))
 
     @property
     def n_files(self) -> int:

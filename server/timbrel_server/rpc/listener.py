@@ -12,6 +12,9 @@ import grpc
 
 from timbrel_server.config import ServerConfig
 
+MOST_PENDING_CALLS = 8192
+"""They take some 8 KiB each, and come in at some thousands a second."""
+
 RESERVED_FILES = 64
 """Files for everything else: the bundle's, the log, threads' own."""
 
@@ -29,6 +32,10 @@ def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
         ("grpc.max_metadata_size", 16 << 10),
         ("grpc.max_concurrent_streams", config.max_streams),
         ("grpc.max_allowed_incoming_connections", connections_within_reach(config.max_connections)),
+        # Of calls that nobody has looked at yet gRPC gives up some at random, whoever's they are: beyond 1000,
+        # unless told otherwise.
+        ("grpc.server.max_pending_requests", MOST_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * MOST_PENDING_CALLS),
         # A caller whose machine vanished is noticed, and its slot freed.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
