@@ -45,6 +45,8 @@ def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
         ("grpc.per_message_decompression", 0),
         # Pings are answered, however many: what gRPC does about too many of them keeps memory for each.
         ("grpc.http2.max_ping_strikes", 0),
+        # A connection that sends without pause is read in small pieces, of which some are in hand at any time.
+        ("grpc.experimental.tcp_max_read_chunk_size", 64 << 10),
         # What a call may send before anybody reads it stays 64 KiB, however fast its connection is.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.keepalive_permit_without_calls", 1),
