@@ -130,6 +130,18 @@ class TestWithoutAToken:
             peer.pump(seconds=0.2)
             assert len(peer.ended) == len(calls) - 15
 
+    @pytest.mark.parametrize("method", ["Check", "Watch"])
+    def test_health_that_nobody_reads_is_hung_up_on(self, start_server: StartServer, method: str) -> None:
+        """gRPC itself keeps such calls for as long as their connections last."""
+        server = start_server("--max-health-calls", "64")
+        with FloodPeer(server.address, own_window=0) as peer:
+            for _ in range(100):
+                peer.open(f"/grpc.health.v1.Health/{method}", body=message(b""))
+            peer.pump(lambda: peer.is_closed, PATIENCE_SECONDS)
+            assert peer.is_closed
+        assert is_serving(server)
+        assert "Traceback" not in server.log()
+
     def test_a_crowd_of_addresses_of_one_network_is_one_caller(self, start_server: StartServer) -> None:
         server = start_server("--max-item-streams", "8")
         with contextlib.ExitStack() as peers:

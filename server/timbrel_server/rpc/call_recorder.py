@@ -15,6 +15,7 @@ from grpc_status import rpc_status
 from timbrel_server.errors import ServiceError, UnavailableError, presentable
 from timbrel_server.rpc import call_context
 from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
+from timbrel_server.rpc.listener import hang_up
 
 _log = logging.getLogger("timbrel_server.calls")
 
@@ -178,6 +179,7 @@ async def _abort(context: Context, error: ServiceError) -> None:
     try:
         await context.abort(status.code, status.details, (*status.trailing_metadata, request_id))
     except grpc.aio.InternalError:  # a reply that its caller does not read is in the way of the status
+        await asyncio.to_thread(hang_up, context.peer() or "")
         raise asyncio.CancelledError from None
 
 
