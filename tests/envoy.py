@@ -31,7 +31,7 @@ class Balancer:
     """Envoy with deploy's configuration, but for its addresses."""
 
     def __init__(self, envoy: str, servers: list[ServerProcess], folder: Path) -> None:
-        import yaml
+        import yaml  # type: ignore[import-untyped]
 
         config = yaml.safe_load(CONFIG.read_text())
         self.admin = free_port()
