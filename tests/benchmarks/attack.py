@@ -67,6 +67,7 @@ N_ROUNDS = 9
 SETTLING_SECONDS = 0.3
 GREED = 100
 N_AT_ONCE = 64
+WARMING_SECONDS = 5.0
 LOWEST_PRIORITY = 19
 N_RESTARTS = 20
 N_CALLERS = 8
@@ -282,8 +283,8 @@ def serving() -> Iterator[ServerProcess]:
         tokens.chmod(0o600)
         server = ServerProcess(TINY_BUNDLE, "--token-file", str(tokens))
         try:
-            for kind in ("audio", "Locate"):  # which loads and keeps what they need: no attacker's doing
-                asyncio.run(ask_on_and_on(server.address, BOB, kind, N_AT_ONCE, FAIR_SECONDS))
+            for kind in WARMING:  # which loads and keeps what they need: no attacker's doing
+                asyncio.run(ask_on_and_on(server.address, BOB, kind, N_AT_ONCE, WARMING_SECONDS))
             yield server
         finally:
             server.close()
@@ -337,6 +338,12 @@ async def ask_audio(channel: grpc.aio.Channel, token: str) -> None:
         pass
 
 
+async def ask_long_audio(channel: grpc.aio.Channel, token: str) -> None:
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    async for _ in stub.Generate(note(2.4, pb.AUDIO_FORMAT_FLOAT32), metadata=bearer(token)):
+        pass
+
+
 async def ask_batch(channel: grpc.aio.Channel, token: str) -> None:
     stub: Any = pb_grpc.SynthesizerStub(channel)
     items = [pb.GenerateBatchRequest(id=number, note=note()) for number in range(8)]
@@ -373,13 +380,14 @@ KINDS: dict[str, Ask] = {
     "GetFile": ask_file,
     "ModelInfer": ask_infer,
 }
+WARMING: dict[str, Ask] = {"long audio": ask_long_audio, "Locate": ask_locate}
 
 
 async def ask_on_and_on(
     address: str, token: str, kind: str, n_at_once: int, seconds: float, is_on: Any = None
 ) -> int:
     """Returns how often it was answered. Where `is_on` is given, asks nothing while this is not set."""
-    ask, n_answered = KINDS[kind], 0
+    ask, n_answered = (KINDS | WARMING)[kind], 0
     end = time.monotonic() + seconds
 
     async def one(channel: grpc.aio.Channel) -> None:
