@@ -36,6 +36,7 @@ from timbrel.library.render.measure import MEASURE_VERSION, MeasurementLog
 from timbrel.library.render.store import NoteStore, RawNote
 from timbrel.library.verify.file_checks import check_dspreset, check_sfz
 from timbrel.performance import read_score
+from timbrel.performance.tuning import read_tuning
 from timbrel.timbre_map.text import draw_text
 from timbrel_bundle.audio import read_channels
 from timbrel_bundle.errors import UNPRINTABLE, AudioError, BundleError
@@ -276,6 +277,16 @@ def _notes(folder: Path) -> list[bytes]:
     return [store.path("abc").read_bytes()]
 
 
+SCALE = b"! just.scl\nJust\n 3\n 5/4\n 701.955\n 2/1\n"
+KEYBOARD = b"! white.kbm\n3\n0\n127\n60\n69\n440.0\n3\n0\nx\n2\n"
+
+
+def _read_keyboard_map(path: Path) -> object:
+    scale = path.with_name("a.scl")
+    scale.write_bytes(SCALE)
+    return read_tuning(scale, path)
+
+
 SFZ = b"<global>\namp_veltrack=90\n<region>\nsample=a.wav\npitch_keycenter=60\nlokey=0\nhikey=127\nlovel=0\n"
 PRESET = (
     b'<DecentSampler><groups><group><sample path="a.wav" rootNote="60"/></group></groups></DecentSampler>'
@@ -301,6 +312,8 @@ TARGETS: dict[str, Target] = {
     "wav": Target(_wavs, _file("a.wav", _read_wav), (ValueError,)),
     "flac": Target(_flacs, _file("a.flac", _read_sound), (AudioError,)),
     "midi": Target(_midis, _file("piece.mid", read_score), (TimbrelError,)),
+    "scale": Target(lambda _: [SCALE], _file("a.scl", read_tuning), (TimbrelError,)),
+    "keyboard_map": Target(lambda _: [KEYBOARD], _file("a.kbm", _read_keyboard_map), (TimbrelError,)),
     "manifest": Target(
         lambda _: [(TINY_BUNDLE / "manifest.json").read_bytes()],
         _file("manifest.json", load_manifest),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import struct
 import time
@@ -48,7 +49,7 @@ class FloodPeer:
         self._window = INITIAL_WINDOW
         self._stream_window = INITIAL_WINDOW  # that new streams get
         self._windows: dict[int, int] = {}
-        self._waiting: dict[int, bytearray] = {}
+        self._waiting: dict[int, memoryview] = {}  # of bodies that streams share
         self.ended: dict[int, bytes] = {}
         """Streams that the server has ended, with the header block or code that it said last."""
         self.received: dict[int, int] = defaultdict(int)
@@ -78,9 +79,9 @@ class FloodPeer:
             further["grpc-encoding"] = encoding
         self.write(call_headers(path, stream, further))
         self._windows[stream] = self._stream_window
-        self._waiting[stream] = bytearray(body)
+        self._waiting[stream] = memoryview(body)
         if end:
-            self.pump(lambda: not self._waiting[stream] or stream in self.ended, 10.0)
+            self.pump(lambda: not len(self._waiting[stream]) or stream in self.ended, 10.0)
             self.write(frame(DATA, 1, stream))
         return stream
 
@@ -108,12 +109,12 @@ class FloodPeer:
         if len(self.unsent) > 1 << 20:
             return
         for stream, waiting in self._waiting.items():
-            while waiting and stream not in self.ended:
+            while len(waiting) and stream not in self.ended:
                 n = min(len(waiting), self._window, self._windows[stream], LARGEST_FRAME)
                 if n <= 0:
                     break
                 self.write(frame(DATA, 0, stream, bytes(waiting[:n])))
-                del waiting[:n]
+                self._waiting[stream] = waiting = waiting[n:]
                 self._window -= n
                 self._windows[stream] -= n
 
@@ -178,6 +179,11 @@ class ServerMemory:
         self.before = self.resident
         with contextlib.suppress(OSError), open(f"/proc/{self._pid}/clear_refs", "w") as file:
             file.write("5")
+
+    def hold_to(self, n_bytes: int) -> None:
+        """Lets the process have so many bytes of address space more than it has now."""
+        most = self._field("VmSize") + n_bytes
+        resource.prlimit(self._pid, resource.RLIMIT_AS, (most, most))
 
     @property
     def n_files(self) -> int:

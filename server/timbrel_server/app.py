@@ -11,6 +11,7 @@ from timbrel_bundle.runtime import load_runtime
 from timbrel_server.config import ServerConfig
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.grpc_server import GrpcServer
+from timbrel_server.limits import return_memory
 from timbrel_server.observability.telemetry import Telemetry
 from timbrel_server.observability.watchdog import Watchdog
 from timbrel_server.served_bundles.engine_loader import EngineLoader, open_bundles
@@ -112,12 +113,10 @@ class App:
         """Listens, then loads and warms up; only then says SERVING. Until then calls get UNAVAILABLE."""
         await self._server.start()
         self._telemetry.start(self._bundles, self._server.limits, self._server.health)
-        self._watching = [
-            asyncio.create_task(self._watchdog.run()),
-            asyncio.create_task(self._server.limits.return_memory()),
-        ]
+        self._watching = [asyncio.create_task(self._watchdog.run())]
         for served in self._bundles:
             await self._loader.start(served)
+        self._watching.append(asyncio.create_task(return_memory()))
         await self._server.health.set_ready()
 
     async def run(self, stop: StopSignal, hangup: HangupSignal) -> None:

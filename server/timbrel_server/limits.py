@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import resource
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.errors import OverloadedError
-from timbrel_server.turns import Turns
 
 BODY_SECONDS = 60.0
 """A request has this time to arrive: 4 MiB over half a megabit a second."""
@@ -23,8 +24,11 @@ BODY_SECONDS = 60.0
 NOTES_PER_SLOT = 64
 """A caller's share of them is what several streams of its have in flight."""
 
-RETURN_SECONDS = 2.0
-"""The pause between two looks at whether much memory is in use no more."""
+RETURN_SECONDS = 4.0
+"""The pause between two looks at how much memory there is."""
+
+WORTH_RETURNING_BYTES = 24 << 20
+"""So much more than there once was may be memory that is in use no more."""
 
 FIRST_RETRY_SECONDS = 0.5
 SHORTEST_RETRY_SECONDS = 0.1
@@ -89,8 +93,6 @@ class Quota:
         self.most = most
         self.most_each = max(1, int(most * share))
         self.n_refused = 0
-        self.peak = 0
-        """Most that has been taken at once, since somebody set it to 0."""
         self._held: dict[str, int] = {}
         self._in_use = 0
         self._waiting: dict[str, deque[_Waiter]] = {}
@@ -151,7 +153,6 @@ class Quota:
         self._in_use += amount
         self._n_turns += 1
         self._last_turns[caller] = self._n_turns
-        self.peak = max(self.peak, self._in_use)
         return Place(self, caller, amount)
 
     def _give_back(self, caller: str, amount: int, seconds: float) -> None:
@@ -275,23 +276,25 @@ class Limits:
         self.files = Quota("max_files", config.max_files, share)
         self.health_bodies = Crowd("health_bodies", config.max_bodies, share)
         self.health_calls = Crowd("max_health_calls", config.max_health_calls, share)
-        self.turns = Turns()
 
     def __iter__(self) -> Iterator[Limit]:
-        return (limit for limit in vars(self).values() if limit is not self.turns)
-
-    async def return_memory(self) -> None:
-        """Gives memory back after much of it was in use, until cancelled."""
-        heavy = (self.audio_bytes, self.locates, self.bodies)
-        while True:
-            await asyncio.sleep(RETURN_SECONDS)
-            for quota in heavy:
-                if quota.peak >= quota.most_each / 2 and quota.in_use < quota.peak / 4:
-                    quota.peak = 0
-                    await asyncio.to_thread(return_memory)
+        return iter(vars(self).values())
 
 
-def return_memory() -> None:
-    """Tells glibc to give back what was freed: it keeps that, thread by thread, unless told."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
+async def return_memory() -> None:
+    """Gives memory back that was in use, whoever had it, until cancelled: glibc keeps what was freed, thread
+    by thread, unless told."""
+    least = _resident_bytes()
+    while True:
+        await asyncio.sleep(RETURN_SECONDS)
+        resident = _resident_bytes()
+        least = min(least, resident)
+        if resident > least + WORTH_RETURNING_BYTES:
+            with contextlib.suppress(OSError, AttributeError):  # another C library
+                await asyncio.to_thread(ctypes.CDLL(None).malloc_trim, 0)
+
+
+def _resident_bytes() -> int:
+    with contextlib.suppress(OSError):  # no Linux
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return 0

@@ -6,6 +6,7 @@ Examples:
     python tests/benchmarks/attack.py --quick               at a tenth of the size
     python tests/benchmarks/attack.py --parts fairness      one part: memory, fairness or restarts
     python tests/benchmarks/attack.py --times 10            ten times the size
+    python tests/benchmarks/attack.py --parts memory --attacks pings "unread files"
 
 Attackers are processes of their own on the same cores as the server and who is attacked. Strangers have no
 token; ann has one and attacks, bob has one and is measured. kept is bob's rate in ann's company over his rate
@@ -22,13 +23,14 @@ import multiprocessing
 import os
 import random
 import signal
+import statistics
 import struct
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +39,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import grpc
 from benchmarks.harness.report import Bar, Report
+from envoy import Balancer, find_envoy
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hostile_floods import FloodPeer, ServerMemory, gzip_bomb
 from hostile_peer import PING, frame, message
 from server_process import ServerProcess
+from waiting import wait_for
 
 import timbrel
 from timbrel_protos.inference import grpc_service_pb2 as oip
@@ -62,9 +66,14 @@ FAIR_SECONDS = 1.0
 N_ROUNDS = 9
 SETTLING_SECONDS = 0.3
 GREED = 100
+N_AT_ONCE = 64
+WARMING_SECONDS = 5.0
 LOWEST_PRIORITY = 19
 N_RESTARTS = 20
 N_CALLERS = 8
+
+MOST_VIRTUAL_BYTES = 2 << 30
+"""Of address space beyond what the server begins with: threads reserve some; what runs away ends there."""
 
 MOST_MIB = 400.0
 MOST_LEFT_MIB = 50.0
@@ -118,6 +127,17 @@ def fill(address: str, path: str, token: str, body: bytes, n_streams: int, own_w
         while time.monotonic() < end:
             for peer in crowd:
                 peer.pump(seconds=0.05)
+
+
+def nothing(address: str, times: float) -> None:
+    time.sleep(ATTACK_SECONDS)
+
+
+def work(address: str, times: float) -> None:
+    """Keeps a core busy as an attacker does, and lets the server be."""
+    end = time.monotonic() + ATTACK_SECONDS
+    while time.monotonic() < end:
+        pass
 
 
 def bombs(address: str, times: float) -> None:
@@ -183,6 +203,8 @@ def large_recordings(address: str, times: float) -> None:
 
 
 ATTACKS: dict[str, Callable[[str, float], None]] = {
+    "nothing": nothing,
+    "a busy process": work,
     "gzip bombs": bombs,
     "pings": pings,
     "unfinished, no token": unfinished,
@@ -212,6 +234,10 @@ class Probe:
         self._over.set()
         self._thread.join()
         return max(self.seconds, default=PATIENCE_SECONDS)
+
+    def share_within(self, seconds: float) -> float:
+        """Of the times that it asked."""
+        return sum(each <= seconds for each in self.seconds) / max(1, len(self.seconds))
 
     def _run(self) -> None:
         with grpc.insecure_channel(self._address, FRESH) as channel:
@@ -257,20 +283,21 @@ def serving() -> Iterator[ServerProcess]:
         tokens.chmod(0o600)
         server = ServerProcess(TINY_BUNDLE, "--token-file", str(tokens))
         try:
-            for ask in (ask_audio, ask_locate):  # which loads what they need: no attacker's doing
-                asyncio.run(ask_once(server.address, ask))
+            for kind in WARMING:  # which loads and keeps what they need: no attacker's doing
+                asyncio.run(ask_on_and_on(server.address, BOB, kind, N_AT_ONCE, WARMING_SECONDS))
             yield server
         finally:
             server.close()
 
 
-def measure_memory(times: float) -> list[dict[str, Any]]:
+def measure_memory(times: float, names: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
-    for name, attack in ATTACKS.items():
+    for name in names:
         with serving() as server:
             memory = ServerMemory(server.process.pid)
+            memory.hold_to(MOST_VIRTUAL_BYTES)
             memory.forget_peak()
-            with in_process(attack, server.address, times) as process:
+            with in_process(ATTACKS[name], server.address, times) as process:
                 notes, health = Probe(server.address, ask_for_note), Probe(server.address, ask_for_health)
                 process.join(ATTACK_SECONDS * max(1.0, times) + 30)
                 slowest_note, slowest_health = notes.stop(), health.stop()
@@ -282,7 +309,10 @@ def measure_memory(times: float) -> list[dict[str, Any]]:
                 "peak_mib": round(peak / MIB),
                 "left_mib": round((memory.resident - memory.before) / MIB),
                 "note_seconds": round(slowest_note, 3),
+                "note_median": round(statistics.median(notes.seconds), 3),
                 "health_seconds": round(slowest_health, 3),
+                "health_median": round(statistics.median(health.seconds), 3),
+                "health_in_time": round(health.share_within(LONGEST_HEALTH_SECONDS), 3),
                 "notes": len(notes.seconds),
                 "faults": dict(notes.faults + health.faults),
             }
@@ -305,6 +335,12 @@ async def ask_generate(channel: grpc.aio.Channel, token: str) -> None:
 async def ask_audio(channel: grpc.aio.Channel, token: str) -> None:
     stub: Any = pb_grpc.SynthesizerStub(channel)
     async for _ in stub.Generate(note(audio=pb.AUDIO_FORMAT_PCM16), metadata=bearer(token)):
+        pass
+
+
+async def ask_long_audio(channel: grpc.aio.Channel, token: str) -> None:
+    stub: Any = pb_grpc.SynthesizerStub(channel)
+    async for _ in stub.Generate(note(2.4, pb.AUDIO_FORMAT_FLOAT32), metadata=bearer(token)):
         pass
 
 
@@ -344,18 +380,14 @@ KINDS: dict[str, Ask] = {
     "GetFile": ask_file,
     "ModelInfer": ask_infer,
 }
-
-
-async def ask_once(address: str, ask: Ask) -> None:
-    async with grpc.aio.insecure_channel(address, FRESH) as channel:
-        await ask(channel, BOB)
+WARMING: dict[str, Ask] = {"long audio": ask_long_audio, "Locate": ask_locate}
 
 
 async def ask_on_and_on(
     address: str, token: str, kind: str, n_at_once: int, seconds: float, is_on: Any = None
 ) -> int:
     """Returns how often it was answered. Where `is_on` is given, asks nothing while this is not set."""
-    ask, n_answered = KINDS[kind], 0
+    ask, n_answered = (KINDS | WARMING)[kind], 0
     end = time.monotonic() + seconds
 
     async def one(channel: grpc.aio.Channel) -> None:
@@ -415,19 +447,28 @@ def measure_fairness(seconds: float) -> list[dict[str, Any]]:
     return rows
 
 
-def measure_restarts(n_restarts: int) -> dict[str, Any]:
-    """Callers with the project's client, while one server ends and another begins at the same address."""
+def measure_restarts(n_restarts: int, envoy: str | None = None) -> dict[str, Any]:
+    """Callers with the project's client, while one server ends and another begins at the same address.
+
+    Args:
+        envoy: the program, where it is to stand before two servers, which are restarted in turn.
+    """
     faults: Counter[str] = Counter()
     n_notes = 0
     over = threading.Event()
-    server = ServerProcess(TINY_BUNDLE)
-    port = server.address.rpartition(":")[2]
+    servers = [ServerProcess(TINY_BUNDLE) for _ in range(1 if envoy is None else 2)]
+    address, until_over = servers[0].address, contextlib.ExitStack()
+    if envoy is not None:
+        folder = until_over.enter_context(tempfile.TemporaryDirectory())
+        balancer = until_over.enter_context(contextlib.closing(Balancer(envoy, servers, Path(folder))))
+        wait_for(lambda: balancer.n_healthy() == len(servers), "every server to be in turn")
+        address = f"127.0.0.1:{balancer.port}"
 
     def ask() -> None:
         nonlocal n_notes
         while not over.is_set():
             try:
-                with timbrel.Client(server.address) as client:
+                with timbrel.Client(address) as client:
                     while not over.is_set():
                         client.generate((0.1, 0.2), seconds=0.3)
                         n_notes += 1
@@ -438,20 +479,26 @@ def measure_restarts(n_restarts: int) -> dict[str, Any]:
     for caller in callers:
         caller.start()
     try:
-        for _ in range(n_restarts):
+        for number in range(n_restarts):
             before, end = n_notes, time.monotonic() + PATIENCE_SECONDS
             while n_notes < before + 20 and time.monotonic() < end:
                 time.sleep(0.01)
+            server = servers[number % len(servers)]
             server.signal(signal.SIGTERM)
             server.wait()
             server.close()
-            server = ServerProcess(TINY_BUNDLE, "--port", port)
+            port = server.address.rpartition(":")[2]
+            servers[number % len(servers)] = ServerProcess(TINY_BUNDLE, "--port", port)
+            if envoy is not None:
+                wait_for(lambda: balancer.n_healthy() == len(servers), "every server to be in turn")
     finally:
         over.set()
         for caller in callers:
             caller.join()
-        server.close()
-    row = {"restarts": n_restarts, "notes": n_notes, "faults": dict(faults)}
+        until_over.close()
+        for server in servers:
+            server.close()
+    row = {"restarts": n_restarts, "envoy": envoy is not None, "notes": n_notes, "faults": dict(faults)}
     print(row, flush=True)
     return row
 
@@ -462,13 +509,14 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, and four restarts")
     parser.add_argument("--times", type=float, default=1.0, help="of the size (default 1)")
+    parser.add_argument("--attacks", nargs="+", default=list(ATTACKS), choices=ATTACKS, metavar="NAME")
     parser.add_argument("--parts", nargs="+", default=["memory", "fairness", "restarts"])
     args = parser.parse_args()
     report = Report("attack", quick=args.quick)
     figures: dict[str, Any] = {}
     bars: list[Bar] = []
     if "memory" in args.parts:
-        rows = figures["memory"] = measure_memory(0.1 if args.quick else args.times)
+        rows = figures["memory"] = measure_memory(0.1 if args.quick else args.times, args.attacks)
         bars += [
             Bar("peak MiB", max(row["peak_mib"] for row in rows), MOST_MIB, at_most=True),
             Bar("MiB left after", max(row["left_mib"] for row in rows), MOST_LEFT_MIB, at_most=True),
@@ -489,9 +537,15 @@ def main() -> None:
         rows = figures["fairness"] = measure_fairness(FAIR_SECONDS / 4 if args.quick else FAIR_SECONDS)
         bars.append(Bar("least kept", min(row["kept"] for row in rows), LEAST_KEPT))
     if "restarts" in args.parts:
-        row = figures["restarts"] = measure_restarts(4 if args.quick else N_RESTARTS)
+        n_restarts = 4 if args.quick else N_RESTARTS
+        row = figures["restarts"] = measure_restarts(n_restarts)
         others = sum(n for kind, n in row["faults"].items() if kind != "UnavailableError")
         bars.append(Bar("errors of restarts", others, 0, at_most=True))
+        if (envoy := find_envoy()) is None:
+            print("restarts behind Envoy left out: there is no envoy (pip install 'timbrel[dev]')")
+        else:
+            row = figures["restarts_behind_envoy"] = measure_restarts(n_restarts, envoy)
+            bars.append(Bar("errors behind Envoy", sum(row["faults"].values()), 0, at_most=True))
     report.finish(figures, bars)
 
 

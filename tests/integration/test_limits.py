@@ -99,6 +99,15 @@ class TestWithoutAToken:
             peer.pump(lambda: bomb in peer.ended or peer.is_closed, PATIENCE_SECONDS)
             assert bomb in peer.ended
 
+    @pytest.mark.parametrize(("path", "token"), [(HEALTH_CHECK, ""), (f"{SYNTHESIZER}/Play", ANN)])
+    def test_a_message_that_says_it_is_huge_is_not_waited_for(
+        self, server: ServerProcess, path: str, token: str
+    ) -> None:
+        with bounded_memory(server, 32 * MIB), FloodPeer(server.address) as peer:
+            call = peer.open(path, token, message(bytes(96 * MIB), announced=1 << 30))
+            peer.pump(lambda: call in peer.ended, PATIENCE_SECONDS)
+            assert b"larger than max" in peer.ended[call]
+
     def test_pings_cost_nothing(self, server: ServerProcess) -> None:
         with bounded_memory(server, 200 * MIB), FloodPeer(server.address) as peer:
             peer.write(frame(PING, 0, 0, b"8 bytes.") * 200_000)
@@ -120,6 +129,18 @@ class TestWithoutAToken:
             assert is_serving(server)
             peer.pump(seconds=0.2)
             assert len(peer.ended) == len(calls) - 15
+
+    @pytest.mark.parametrize("method", ["Check", "Watch"])
+    def test_health_that_nobody_reads_is_hung_up_on(self, start_server: StartServer, method: str) -> None:
+        """gRPC itself keeps such calls for as long as their connections last."""
+        server = start_server("--max-health-calls", "64")
+        with FloodPeer(server.address, own_window=0) as peer:
+            for _ in range(100):
+                peer.open(f"/grpc.health.v1.Health/{method}", body=message(b""))
+            peer.pump(lambda: peer.is_closed, PATIENCE_SECONDS)
+            assert peer.is_closed
+        assert is_serving(server)
+        assert "Traceback" not in server.log()
 
     def test_a_crowd_of_addresses_of_one_network_is_one_caller(self, start_server: StartServer) -> None:
         server = start_server("--max-item-streams", "8")

@@ -45,7 +45,6 @@ class Admission(Middleware):
                 if queueing is not None:
                     places.enter_context(await queueing.wait(account))
                 request = bodies
-                await limits.turns.wait(account)
                 if method.takes_one_request:
                     with await limits.bodies.wait(account):
                         request = await _receive_in_time(context)

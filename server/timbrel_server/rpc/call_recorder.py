@@ -15,7 +15,7 @@ from grpc_status import rpc_status
 from timbrel_server.errors import ServiceError, UnavailableError, presentable
 from timbrel_server.rpc import call_context
 from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware
-from timbrel_server.turns import Turns
+from timbrel_server.rpc.listener import hang_up
 
 _log = logging.getLogger("timbrel_server.calls")
 
@@ -27,8 +27,6 @@ QUIET_SECONDS = 0.1
 """No call came for so long: hardly any comes in the moment at which gRPC stops."""
 
 MOST_LOOKS = 10
-
-MOST_REFUSED_IN_TURN = 512
 
 
 class CallObserver(Protocol):
@@ -107,19 +105,15 @@ class CallRecorder(Middleware):
     def __init__(
         self,
         calls: CallsInProgress,
-        turns: Turns,
         observer: CallObserver | None,
         tracer: CallTracer | None = None,
     ) -> None:
         """
         Args:
             calls: counts every call but health checks, whose watchers stay for good.
-            turns: those who are refused take theirs, too, as long as few wait: a refusal costs as much as
-                many a call.
             tracer: follows the same calls.
         """
         self._calls = calls
-        self._turns = turns
         self._observer = observer
         self._tracer = tracer
 
@@ -147,8 +141,6 @@ class CallRecorder(Middleware):
                 except grpc.aio.InternalError:  # from sending a reply: the caller has gone
                     raise asyncio.CancelledError from None
                 except Exception as error:
-                    if self._turns.n_waiting < MOST_REFUSED_IN_TURN:
-                        await self._turns.wait(call_context.current_account())
                     await _abort(context, presentable(error, method.path))
             except grpc.aio.AbortError:
                 code = _code_name(context)
@@ -184,7 +176,11 @@ def _log_call(level: int, service: str, method: str, code: str, seconds: float) 
 async def _abort(context: Context, error: ServiceError) -> None:
     status: Any = rpc_status.to_status(error.to_status())
     request_id = (call_context.REQUEST_ID_KEY, call_context.current_request_id())
-    await context.abort(status.code, status.details, (*status.trailing_metadata, request_id))
+    try:
+        await context.abort(status.code, status.details, (*status.trailing_metadata, request_id))
+    except grpc.aio.InternalError:  # a reply that its caller does not read is in the way of the status
+        await asyncio.to_thread(hang_up, context.peer() or "")
+        raise asyncio.CancelledError from None
 
 
 def _given_request_id(metadata: Sequence[tuple[str, str | bytes]]) -> str:

@@ -131,20 +131,17 @@ class MiddlewareInterceptor(Interceptor):
     One interceptor for all, which builds what a method needs but once: gRPC asks interceptors at every call.
     """
 
-    def __init__(self, middleware: Sequence[Middleware], arrived: Callable[[], None]) -> None:
+    def __init__(self, middleware: Sequence[Middleware]) -> None:
         """
         Args:
             middleware: the outermost first.
-            arrived: is told of every call, before anything else is done about it.
         """
         self._middleware = tuple(middleware)
-        self._arrived = arrived
         self._wrapped: dict[str, Handler] = {}  # of methods that there are, so that it cannot grow
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler:
-        self._arrived()
         path = handler_call_details.method
         if (wrapped := self._wrapped.get(path)) is not None:
             return wrapped

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import resource
 import socket
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
 
 import grpc
 
 from timbrel_server.config import ServerConfig
+
+MOST_PENDING_CALLS = 8192
+"""They take some 8 KiB each, and come in at some thousands a second."""
 
 RESERVED_FILES = 64
 """Files for everything else: the bundle's, the log, threads' own."""
@@ -29,6 +34,10 @@ def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
         ("grpc.max_metadata_size", 16 << 10),
         ("grpc.max_concurrent_streams", config.max_streams),
         ("grpc.max_allowed_incoming_connections", connections_within_reach(config.max_connections)),
+        # Of calls that nobody has looked at yet gRPC gives up some at random, whoever's they are, and of more
+        # than 1000 unless told otherwise.
+        ("grpc.server.max_pending_requests", MOST_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * MOST_PENDING_CALLS),
         # A caller whose machine vanished is noticed, and its slot freed.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
@@ -38,6 +47,8 @@ def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
         ("grpc.per_message_decompression", 0),
         # Pings are answered, however many: what gRPC does about too many of them keeps memory for each.
         ("grpc.http2.max_ping_strikes", 0),
+        # A connection that sends without pause is read in small pieces, some of which are always in hand.
+        ("grpc.experimental.tcp_max_read_chunk_size", 64 << 10),
         # What a call may send before anybody reads it stays 64 KiB, however fast its connection is.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -111,3 +122,30 @@ def connections_within_reach(wanted: int) -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - RESERVED_FILES))
+
+
+def hang_up(peer: str) -> None:
+    """Cuts a connection: gRPC's Python server has no way to end a call whose caller takes no reply, or to
+    close a connection. Where the system does not list a process's files (/proc), nothing is done.
+
+    Args:
+        peer: as gRPC names it: `ipv4:HOST:PORT`, `ipv6:%5BHOST%5D:PORT`.
+    """
+    host, _, port = peer.partition(":")[2].replace("%5B", "").replace("%5D", "").rpartition(":")
+    for connection in _sockets():
+        with connection, contextlib.suppress(OSError):
+            if connection.family == socket.AF_UNIX:
+                continue
+            its_host, its_port, *_ = connection.getpeername()
+            if its_port == int(port) and its_host.removeprefix("::ffff:") == host.removeprefix("::ffff:"):
+                connection.shutdown(socket.SHUT_RDWR)
+                return
+
+
+def _sockets() -> Iterator[socket.socket]:
+    """This process's sockets, each as one more descriptor of it."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # it has been closed since
+                if stat.S_ISSOCK(os.stat(int(name)).st_mode):
+                    yield socket.socket(fileno=os.dup(int(name)))

@@ -30,6 +30,9 @@ LARGEST_RUN_IN_COMPANY = 2
 LARGEST_CHUNK_FRAMES = 32
 """Frames of one note in one run."""
 
+LARGEST_CHUNK_FRAMES_IN_COMPANY = 8
+"""The same where several callers have notes decoded: who has a few frames waits for a run to end."""
+
 LARGEST_RUN_FRAMES = 128
 """Frames of all notes in one run. Each takes 0.3 MiB of working memory, which is kept for later runs; more of
 them at once are no faster."""
@@ -60,6 +63,11 @@ class CodecDecoding:
     def n_streams(self) -> int:
         """Notes in hand."""
         return self._streams.total()
+
+    @property
+    def most_frames(self) -> int:
+        """Frames of one note in one run, now."""
+        return LARGEST_CHUNK_FRAMES_IN_COMPANY if len(self._streams) > 1 else LARGEST_CHUNK_FRAMES
 
     def stream(self, account: str = "", seed: int = 0, cents: Cents = 0.0) -> AudioStream:
         """Takes on one note.
@@ -172,7 +180,8 @@ class AudioStream:
         """
         pieces: list[Audio] = []
         while True:
-            chunk, frames = frames[:LARGEST_CHUNK_FRAMES], frames[LARGEST_CHUNK_FRAMES:]
+            most = self._decoding.most_frames
+            chunk, frames = frames[:most], frames[most:]
             done: asyncio.Future[Audio] = asyncio.get_running_loop().create_future()
             self._decoding._put(_Job(self, chunk, last and not frames, bend, done))
             pieces.append(await done)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from timbrel_server.config import BundleSource
 from timbrel_server.decoder.sessions import free_sessions
-from timbrel_server.limits import return_memory
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
 from timbrel_server.served_bundles.engine_loader import EngineLoader
 from timbrel_server.served_bundles.served_bundle import BundleRegistry, ServedBundle
@@ -110,5 +109,4 @@ async def _free(last: list[ServedBundle]) -> None:
         await asyncio.to_thread(served.close)
         del served
         await asyncio.to_thread(free_sessions, last)
-        return_memory()
         _log.info("bundle %s: %s is freed", name, bundle_hash)

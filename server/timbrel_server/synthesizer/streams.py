@@ -82,12 +82,12 @@ class ItemStream:
         """
         Args:
             max_in_flight: items that may be read and not yet be answered, at least 1.
-            limits: an item is read once there is a place for a note, and begins in turn.
+            limits: an item is read once there is a place for a note.
             account: whose.
         """
         self._begin = begin
         self._places = asyncio.Semaphore(max_in_flight)
-        self._notes, self._turns = limits.notes, limits.turns
+        self._notes = limits.notes
         self._account = account
 
     async def run(self, bodies: AsyncIterator[bytes], closing: asyncio.Event) -> None:
@@ -118,7 +118,6 @@ class ItemStream:
                     body = await anext(messages)
                 except StopAsyncIteration:
                     return
-                await self._turns.wait(self._account)
                 item = self._begin(body)
                 if item.n_notes > 1:  # all at once: items that had some each could wait for one another
                     place.close()

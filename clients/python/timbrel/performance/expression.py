@@ -52,11 +52,12 @@ class Steps:
             self._values.append(value)
 
     def at(self, times: Times) -> npt.NDArray[np.float64]:
-        """The values [N] at these times."""
-        if bisect_right(self._times, times[-1]) == 1:
-            return np.full(len(times), self._values[0])
-        places = np.searchsorted(self._times, times, side="right") - 1
-        return np.asarray(np.array(self._values)[places])
+        """The values [N] at these times, which rise."""
+        first, end = bisect_right(self._times, times[0]) - 1, bisect_right(self._times, times[-1])
+        if end - first == 1:
+            return np.full(len(times), self._values[first])
+        places = np.searchsorted(self._times[first:end], times, side="right") - 1
+        return np.asarray(np.array(self._values[first:end])[places])
 
 
 def curve_times(start: float, held: float) -> Times:

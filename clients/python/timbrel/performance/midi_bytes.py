@@ -13,6 +13,9 @@ from typing import Any
 MAX_PREFIX = 4096
 """A RIFF or MacBinary header before the file's own is at most so long, in bytes."""
 
+MAX_EVENTS = 1 << 19
+"""Of all tracks together. Each takes some hundred bytes, and a millisecond until it is a note."""
+
 MAX_VARIABLE_BYTES = 4
 META, SYSEX, SYSEX_MORE = 0xFF, 0xF0, 0xF7
 TRACK_NAME, PORT, END_OF_TRACK, TEMPO = 0x03, 0x21, 0x2F, 0x51
@@ -57,7 +60,8 @@ def parse_midi(data: bytes) -> MidiFile:
     """Reads a file's bytes; needs mido.
 
     Raises:
-        ValueError: it has no header, or is of another type than 0, 1 and 2; the message says which.
+        ValueError: it has no header, is of another type than 0, 1 and 2, or holds too much; the message says
+            which.
     """
     start = data.find(b"MThd", 0, MAX_PREFIX)
     if start < 0 or len(data) < start + 14:
@@ -67,12 +71,14 @@ def parse_midi(data: bytes) -> MidiFile:
         raise ValueError(f"type {kind}; 0, 1 and 2 are read" if kind > 2 else "its header is damaged")
     remarks: list[str] = []
     tracks: list[MidiTrack] = []
+    most_events = MAX_EVENTS
     for name, content, missing in _chunks(data, start + 8 + size):
         if name != b"MTrk":
             if len(tracks) < n_tracks:  # behind the last one, files carry padding and tags
                 remarks.append(f"a chunk {name.decode('ascii')!r} of {len(content)} bytes is unknown")
             continue
-        track, damage = _read_track(content)
+        track, damage = _read_track(content, most_events)
+        most_events -= len(track.messages) + len(track.tempos)
         tracks.append(track)
         if damage or missing:
             rest = f"damaged ({damage})" if damage else "cut short"
@@ -123,8 +129,8 @@ class _Bytes:
         raise _DamagedError("a number without an end")
 
 
-def _read_track(data: bytes) -> tuple[MidiTrack, str]:
-    """The track, and what is wrong with it, if anything is."""
+def _read_track(data: bytes, most_events: int) -> tuple[MidiTrack, str]:
+    """The track, and what is wrong with it, if anything is. Raises ValueError where it has more events."""
     import mido
 
     source = _Bytes(data)
@@ -136,6 +142,8 @@ def _read_track(data: bytes) -> tuple[MidiTrack, str]:
     tick, running, damage = 0, 0, ""
     try:
         while source:
+            if len(messages) + len(tempos) >= most_events:
+                raise ValueError(f"it holds more than {MAX_EVENTS} events")
             tick += source.variable()
             status = source.byte()
             first = b""

@@ -99,7 +99,11 @@ def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMEN
     receiver = Receiver(tuning)
     for tick, message in timed:
         receiver.play(clock.seconds(tick), message)
-    notes = sorted(receiver.finish(seconds), key=lambda note: (note.start, note.channel, note.pitch))
+    try:
+        played = receiver.finish(seconds)
+    except ValueError as error:
+        raise refusal("file", f"{path}: {error}") from None
+    notes = sorted(played, key=lambda note: (note.start, note.channel, note.pitch))
     remarks = _remarks(file)
     if not notes:
         raise refusal("file", "; ".join([f"{path} holds no notes", *remarks]))

@@ -30,6 +30,10 @@ N_CHANNELS = 16
 DRUM_CHANNEL = 10
 """As people count, from 1: its keys are drums, not pitches."""
 
+MAX_NOTES = 100_000
+MAX_POINTS = 1 << 22
+"""Of the curves of all notes together: some hundred bytes each."""
+
 MPE_BEND_RANGE = 48
 """Semitones, of the members of a zone, until a file says otherwise."""
 
@@ -91,15 +95,25 @@ class Receiver:
                 member.control(time, message.control, message.value)
 
     def finish(self, time: float) -> list[ScoreNote]:
-        """The piece is over: what still sounds is let go. Returns its notes, in no order."""
-        notes = []
+        """The piece is over: what still sounds is let go. Returns its notes, in no order.
+
+        Raises:
+            ValueError: there are more of them, or of the points of their curves, than are performed.
+        """
+        notes: list[ScoreNote] = []
+        n_points = 0
         for channel in self._channels:
             channel.keys.silence(time)
             for press, held in channel.keys.notes:
                 if (press.zone or channel).number != DRUM_CHANNEL and self._retunings.is_silent(press.key):
                     self._unperformed[UNMAPPED_KEYS] += 1
                 else:
-                    notes.append(self._note(channel, press, held))
+                    note = self._note(channel, press, held)
+                    n_points += len(note.level_db) + (0 if isinstance(note.cents, float) else len(note.cents))
+                    if len(notes) == MAX_NOTES or n_points > MAX_POINTS:
+                        allowed = f"up to {MAX_NOTES}, of {MAX_POINTS} points of bends and levels together"
+                        raise ValueError(f"it holds more notes than are performed: {allowed}")
+                    notes.append(note)
         return notes
 
     def _count_own_level(self, member: Channel, manager: Channel, control: int) -> None:

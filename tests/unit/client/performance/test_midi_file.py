@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from timbrel import InvalidRequestError
 from timbrel.performance import read_score
+from timbrel.performance.expression import Steps
 from timbrel.performance.midi_file import clock_of
 
 
@@ -181,3 +183,34 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         read_score(tmp_path / "missing.mid")
     with pytest.raises(InvalidRequestError, match="folder"):
         read_score(tmp_path)
+
+
+TEN_NOTES = bytes([0, 0xE0, 0, 80, *([0, 0x90, 60, 90, 10, 60, 0] * 10)])
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "said"),
+    [
+        ("midi_bytes.MAX_EVENTS", 20, "more than 20 events"),
+        ("receiver.MAX_NOTES", 9, "up to 9,"),
+        ("receiver.MAX_POINTS", 20, "of 20 points"),
+    ],
+)
+def test_more_than_can_be_held_in_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, said: str
+) -> None:
+    (tmp_path / "bad.mid").write_bytes(raw_file(TEN_NOTES + bytes([0, 0xE0, 0, 90])))
+    assert len(read_score(tmp_path / "bad.mid").notes) == 10
+    monkeypatch.setattr(f"timbrel.performance.{limit}", most)
+    with pytest.raises(InvalidRequestError, match=said):
+        read_score(tmp_path / "bad.mid")
+
+
+def test_a_value_over_time_is_what_was_set_last_wherever_one_looks() -> None:
+    steps = Steps(1.0)
+    for place in range(100):
+        steps.set(place / 10, float(place % 7))
+    for first in (-5.0, 0.0, 0.05, 3.3, 9.9, 20.0):
+        times = first + np.linspace(0.0, 1.0, 23)
+        expected = [1.0 if time < 0 else float(min(int(time * 10 + 1e-9), 99) % 7) for time in times]
+        assert steps.at(times).tolist() == expected
