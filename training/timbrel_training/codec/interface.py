@@ -71,6 +71,7 @@ class Codec(nn.Module):
     """
 
     id: str
+    """That of its design."""
     config: Any
     """The dataclass of its sizes, of plain data."""
     sample_rate: int
@@ -154,13 +155,17 @@ class Codec(nn.Module):
         if cents is not None and not self.bends and bool(cents.any()):
             raise TrainingError(f"{self.id}: does not bend notes; leave the cents at 0")
 
-    def gain(self, level_db: Tensor | None) -> Tensor | float:
-        """Returns what to multiply audio [B, T * hop_length] with for levels [B, T] in dB; None: 1."""
+    def gain(self, level_db: Tensor | None, before: Tensor | None = None) -> Tensor | float:
+        """Returns what to multiply audio [B, T * hop_length] with for levels [B, T] in dB; None: 1.
+
+        `before` [B, T] are the levels at which the frames begin; by default a note begins with them.
+        """
         if level_db is None:
             return 1.0
+        if before is None:
+            before = torch.cat([level_db[:, :1], level_db[:, :-1]], dim=1)
         share = torch.arange(1, self.hop_length + 1, device=level_db.device) / self.hop_length
-        before = torch.cat([level_db[:, :1], level_db[:, :-1]], dim=1)[:, :, None]
-        level = before + (level_db[:, :, None] - before) * share
+        level = before[:, :, None] + (level_db - before)[:, :, None] * share
         return torch.pow(10.0, level.flatten(1) / 20)
 
     @abstractmethod
