@@ -1,7 +1,8 @@
 """The interface of every codec: audio in, a small grid of integers out, and back.
 
 A kind of codec describes itself by a `CodecDesign`; `codec.registry` lists them. A finished codec is a folder
-of two files, codec.safetensors and codec.json; the latter's "id" names its design.
+of two files, codec.safetensors and codec.json. The latter's "id" names its design, its "config" is what `build`
+takes; "sources", where there are any, name what it was made of beside the notes, each with its licence.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.errors import CheckpointError, TrainingError
+from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 
 WEIGHTS_NAME = "codec"
@@ -234,6 +235,21 @@ def codec_hash(folder: Path) -> str:
     """
     path = folder / f"{WEIGHTS_NAME}.safetensors"
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return file_hash(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read; train it first ({error.strerror})") from error
+
+
+def file_hash(path: Path) -> str:
+    """Returns a file's SHA-256, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_sample_rate(dataset: NoteDataset, sample_rate: int) -> None:
+    """Raises ConfigError where notes are not at a codec's rate."""
+    if dataset.sample_rate != sample_rate:
+        raise ConfigError(
+            f"{dataset.path}: at {dataset.sample_rate} Hz, but this codec works at {sample_rate} Hz;"
+            " render the notes at that rate (notes.sample_rate)"
+        )

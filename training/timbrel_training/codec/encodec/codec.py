@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.codec.encodec.package import quantization, seanet
+from timbrel_training.codec.encodec.package import building, quantization, seanet
 from timbrel_training.codec.encodec.streaming import DecoderChunk, initial_contexts, padding_of
 from timbrel_training.codec.interface import Codec, Expression
 from timbrel_training.errors import ConfigError
@@ -168,8 +168,7 @@ def make_networks(config: EncodecSizes, norm: str) -> tuple[nn.Module, Any, Any]
     quantizer = quantization.ResidualVectorQuantizer(
         config.dimension, config.n_codebooks, config.codebook_size, kmeans_init=False
     )
-    # Weights that torch's weight norm computes in a graph could not be copied.
-    with torch.no_grad():
+    with building():
         return seanet.SEANetEncoder(**sizes), seanet.SEANetDecoder(**sizes), quantizer
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
@@ -76,6 +78,17 @@ def import_encodec() -> ModuleType:
     finally:
         if needs_stand_in:
             del sys.modules["torchaudio"]
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """In it networks with the package's weight norm can be made that may be copied.
+
+    torch deprecates that weight norm; outside of `no_grad` it leaves results that cannot be copied.
+    """
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`torch.nn.utils.weight_norm` is deprecated", FutureWarning)
+        yield
 
 
 def _torchaudio_usable() -> bool:

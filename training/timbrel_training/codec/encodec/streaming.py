@@ -3,8 +3,8 @@
 A convolution keeps the end of its input, a transposed one its last frame, an LSTM its state. Where a
 convolution pads the start of a note by reflection, the first one needs the note's first frames before it can
 give any: so many are held back, and until the first one leaves the first convolution no later layer may
-learn of what comes out of it. In what they give, a frame is `rate` samples long, and a longer padding
-than the first frame has samples cannot be reflected (`check_sizes` of the codec).
+learn of what comes out of it. Behind it, a frame is at least as long as any padding, so that the note's
+first one holds all that is mirrored (`EncodecSizes` sees to that).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class DecoderChunk:
     """
 
     def __init__(self, before: dict[str, Tensor], n_held: int, n_frames: int, n_before: Tensor) -> None:
-        self.before, self.after = before, {}
+        self.before = before
         self.n_held = n_held
         self.rate = 1
         """Samples a frame, so far."""

@@ -1,1 +1,296 @@
-DESIGN=None
+"""Makes an EnCodec: of Meta's weights, or trained on a dataset's notes.
+
+The training is the paper's with these reductions: the spectral loss is on magnitudes and their logarithms
+instead of mel bands, the losses have fixed weights instead of a balancer, all codebooks are always in use,
+and the discriminator learns at each step, beside the codec and in the same one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from timbrel_training.checkpoint import save_weights
+from timbrel_training.codec.encodec.codec import EncodecCodec, EncodecSizes, make_networks
+from timbrel_training.codec.encodec.package import building, msstftd
+from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate, file_hash
+from timbrel_training.errors import ConfigError, TrainingError
+from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.split import Split
+from timbrel_training.optimization import FLOAT32
+from timbrel_training.settings import check_at_least
+
+CHECKPOINT = "encodec_24khz-d7cc33bc.th"
+"""Meta's file name; its tail begins the SHA-256 of its content."""
+URL = f"https://dl.fbaipublicfiles.com/encodec/v0/{CHECKPOINT}"
+HASH = CHECKPOINT[-11:-3]
+LICENCE = "CC-BY-NC-4.0"
+META_CODEBOOKS = 32
+BANDWIDTHS = {1.5: 2, 3.0: 4, 6.0: 8, 12.0: 16, 24.0: 32}
+"""Codebooks of Meta's model by kbit/s."""
+META, NONE = "meta", "none"
+
+SPECTRUM_SIZES = (64, 128, 256, 512, 1024, 2048)
+"""Windows of the spectral loss, in samples, each moving by a quarter of its length."""
+LOG_FLOOR = 1e-3
+WAVEFORM_WEIGHT, SPECTRAL_WEIGHT, ADVERSARIAL_WEIGHT, FEATURE_WEIGHT, COMMITMENT_WEIGHT = 0.1, 1.0, 3.0, 3.0, 1.0
+"""The paper's."""
+VALIDATION_EXCERPTS = 64
+
+
+class CodecWeightsError(TrainingError):
+    """A codec's weights cannot be had; the message is one line that says what to do."""
+
+
+@dataclass(frozen=True)
+class EncodecConfig:
+    """The config section `codec`: whose weights, or which sizes and how they are trained."""
+
+    weights: str = META
+    """`meta` for a download of Meta's at 24 kHz, the file or folder that holds them, or `none`: they are
+    trained here."""
+    bandwidth: float = 3.0
+    """Kbit/s of Meta's model: 1.5, 3, 6, 12 or 24 are 2, 4, 8, 16 or 32 codebooks."""
+    sizes: EncodecSizes = field(default_factory=EncodecSizes)
+    """Of one that is trained here."""
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=3e-4, beta1=0.5, beta2=0.9, weight_decay=0.0)
+    )
+    """Steps, rates, checkpoints of its training."""
+    batch_size: int = 16
+    """Excerpts per step."""
+    seconds: float = 1.0
+    """Length of an excerpt."""
+    discriminator_filters: int = 32
+    """Channels of the discriminator; 0: none, and the codec learns from the spectral loss alone."""
+    device: str = "auto"
+    """`auto`, `cpu` or `cuda`."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, batch_size=1, seconds=0.1, discriminator_filters=0)
+        if self.weights != NONE and self.bandwidth not in BANDWIDTHS:
+            offered = ", ".join(f"{each:g}" for each in BANDWIDTHS)
+            raise ConfigError(f"codec.bandwidth: EnCodec has {offered} kbit/s, not {self.bandwidth:g}")
+        if self.weights != NONE and self.sizes != EncodecSizes():
+            raise ConfigError(f"codec.sizes: those of Meta's weights are given; train others by weights = '{NONE}'")
+        if round(self.seconds * self.sizes.sample_rate) < SPECTRUM_SIZES[-1]:
+            raise ConfigError(f"codec.seconds: {self.seconds:g}, expected {SPECTRUM_SIZES[-1]} samples or more")
+        if self.loop.shards != 1 or self.loop.precision != FLOAT32:
+            raise ConfigError("codec.loop: EnCodec trains in one shard and float32, since it moves its codebooks")
+
+
+def make_codec(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> EncodecCodec | None:
+    """Makes the codec that the config asks for in `out_dir`, or goes on training it.
+
+    Returns:
+        The finished codec, saved as codec.safetensors and codec.json; None where the sitting ended before
+        the last step of its training.
+
+    Raises:
+        CodecWeightsError: Meta's weights cannot be had, or the file holds others.
+        TrainingError: the notes are at another sample rate; see also `Loop.run`.
+    """
+    check_sample_rate(dataset, config.sizes.sample_rate)
+    if config.weights == NONE:
+        return _train(config, dataset, out_dir)
+    path = download_weights() if config.weights == META else Path(config.weights)
+    codec, sources = load_meta(path, BANDWIDTHS[config.bandwidth])
+    _save(codec, out_dir, {}, sources)
+    return codec
+
+
+def load_meta(path: Path, n_codebooks: int) -> tuple[EncodecCodec, list[dict[str, str]]]:
+    """Returns a codec of Meta's model at 24 kHz, and what its weights are: name and licence.
+
+    Args:
+        path: the file, or a folder that holds it under Meta's name.
+        n_codebooks: how many of its codebooks to use.
+
+    Raises:
+        CodecWeightsError: there is no such file, or it holds no such weights.
+    """
+    file = path / CHECKPOINT if path.is_dir() else path
+    state = _read_weights(file)
+    n_found = sum(name.endswith("._codebook.embed") for name in state)
+    if n_found not in (0, META_CODEBOOKS):
+        raise CodecWeightsError(f"{file}: has {n_found} codebooks, EnCodec's 24 kHz model has {META_CODEBOOKS}")
+    codec = EncodecCodec(EncodecSizes(n_codebooks=n_codebooks, pad_mode="reflect"))
+    try:
+        codec.load_trained(state)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise CodecWeightsError(f"{file}: not the weights of EnCodec's 24 kHz model: {reason}") from None
+    sha256 = file_hash(file)
+    known = sha256.startswith(HASH)
+    name = "EnCodec 24 kHz, Meta's weights" if known else f"weights of EnCodec's form, {file.name}"
+    return codec, [{"name": f"{name} (SHA-256 {sha256})", "licence": LICENCE if known else "unknown"}]
+
+
+def _read_weights(file: Path) -> dict[str, Tensor]:
+    if not file.is_file():
+        raise CodecWeightsError(f"{file}: no such file; EnCodec's weights are published at {URL}")
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
+        raise CodecWeightsError(f"{file}: not a PyTorch checkpoint, or truncated") from None
+    if not isinstance(state, dict) or not all(isinstance(each, Tensor) for each in state.values()):
+        raise CodecWeightsError(f"{file}: not a state dict of EnCodec")
+    return state
+
+
+def download_weights() -> Path:
+    """Returns Meta's file, fetched from Meta's server into torch.hub's cache unless it is there.
+
+    Raises:
+        CodecWeightsError: the server cannot be reached or the file is damaged.
+    """
+    path = Path(torch.hub.get_dir()) / "checkpoints" / CHECKPOINT
+    try:
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            torch.hub.download_url_to_file(URL, str(path), HASH, progress=False)
+    except (URLError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise CodecWeightsError(
+            f"EnCodec's weights could not be downloaded from {URL} ({reason}); "
+            "fetch that file by other means and give its path: --weights FILE"
+        ) from None
+    return path
+
+
+class EncodecTraining(nn.Module):
+    """The package's networks, and the discriminator that the decoder learns to deceive."""
+
+    def __init__(self, config: EncodecConfig) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.quantizer = make_networks(config.sizes, norm="weight_norm")
+        self.discriminator: nn.Module | None = None
+        if config.discriminator_filters:
+            with building():
+                self.discriminator = msstftd.MultiScaleSTFTDiscriminator(config.discriminator_filters)
+
+    def forward(self, audio: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns audio [B, S] as it comes back, and how far the codes were from what they code."""
+        quantized, _, commitment = self.quantizer.vq(self.encoder(audio[:, None]))
+        return self.decoder(quantized)[:, 0, : audio.shape[1]], commitment.mean()
+
+    def loss(self, audio: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns what training minimises, for excerpts [B, S], and its parts."""
+        heard, commitment = self(audio)
+        parts = {**reconstruction_errors(heard, audio), "commitment": commitment}
+        total = WAVEFORM_WEIGHT * parts["waveform"] + SPECTRAL_WEIGHT * parts["spectral"]
+        total = total + COMMITMENT_WEIGHT * commitment
+        if self.discriminator is not None:
+            judged = _judge(self.discriminator, audio, heard)
+            total = total + ADVERSARIAL_WEIGHT * judged["adversarial"] + FEATURE_WEIGHT * judged["features"]
+            total, parts = total + judged["discriminator"], {**parts, **judged}
+        return total, parts
+
+
+def reconstruction_errors(heard: Tensor, audio: Tensor) -> dict[str, Tensor]:
+    """Returns the mean errors of audio [B, S]: of samples, and of spectra over all resolutions."""
+    spectral = torch.zeros((), device=audio.device)
+    for size in SPECTRUM_SIZES:
+        one, other = (_magnitudes(each, size) for each in (heard, audio))
+        logs = (one + LOG_FLOOR).log() - (other + LOG_FLOOR).log()
+        spectral = spectral + (one - other).abs().mean() + logs.abs().mean()
+    return {"waveform": (heard - audio).abs().mean(), "spectral": spectral / len(SPECTRUM_SIZES)}
+
+
+def _magnitudes(audio: Tensor, size: int) -> Tensor:
+    window = torch.hann_window(size, device=audio.device)
+    spectrum = torch.stft(audio, size, size // 4, window=window, return_complex=True)
+    # The root of 0 has no gradient.
+    return (spectrum.real.square() + spectrum.imag.square() + 1e-12).sqrt() / window.sum() * 2
+
+
+def _judge(discriminator: nn.Module, audio: Tensor, heard: Tensor) -> dict[str, Tensor]:
+    """Returns the codec's losses, which leave the discriminator as it is, and the discriminator's own."""
+    frozen = {name: weight.detach() for name, weight in discriminator.named_parameters()}
+    deceived, features = torch.func.functional_call(discriminator, frozen, (heard[:, None],))
+    real, wanted = discriminator(audio[:, None])
+    fake, _ = discriminator(heard.detach()[:, None])
+    distances = [
+        (one - other.detach()).abs().mean() / other.detach().abs().mean().clamp(min=1e-6)
+        for layers, others in zip(features, wanted, strict=True)
+        for one, other in zip(layers, others, strict=True)
+    ]
+    hinge = functional.relu
+    told = [(hinge(1 - a).mean() + hinge(1 + b).mean()) for a, b in zip(real, fake, strict=True)]
+    return {
+        "adversarial": torch.stack([hinge(1 - each).mean() for each in deceived]).mean(),
+        "features": torch.stack(distances).mean(),
+        "discriminator": torch.stack(told).mean(),
+    }
+
+
+def _train(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> EncodecCodec | None:
+    device, seed = pick_device(config.device), config.loop.seed
+    notes = dataset.of_split(Split.TRAIN)
+    held_out = dataset.of_split(Split.HELD_OUT_CELL)
+    if not len(notes):
+        raise TrainingError(f"{dataset.path}: no notes to train on in this split; render more")
+    torch.manual_seed(seed)
+    trained = EncodecTraining(config).to(device)
+
+    def batch(step: int) -> Tensor:
+        random = np.random.default_rng(batch_seed(seed, step))
+        return _excerpts(dataset, random.choice(notes, config.batch_size), config.seconds, random).to(device)
+
+    random = np.random.default_rng(seed)
+    chosen = random.permutation(held_out if len(held_out) else notes)[:VALIDATION_EXCERPTS]
+    judged_on = _excerpts(dataset, chosen, config.seconds, random).to(device)
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        heard, _ = model(judged_on)
+        return {name: float(error) for name, error in reconstruction_errors(heard, judged_on).items()}
+
+    identity = {name: value for name, value in asdict(config).items() if name not in ("loop", "device")}
+    loop = Loop(
+        config.loop, trained, trained.loss, batch, out_dir, validate=validate, identity=identity, name="codec"
+    )
+    loop.run()
+    if not loop.finished:
+        return None
+    codec = EncodecCodec(config.sizes)
+    state = loop.ema.model.state_dict()
+    codec.load_trained({name: each for name, each in state.items() if not name.startswith("discriminator.")})
+    _save(codec, out_dir, loop.history[-1] if loop.history else {}, [])
+    return codec
+
+
+def _excerpts(
+    dataset: NoteDataset, notes: NDArray[np.intp], seconds: float, random: np.random.Generator
+) -> Tensor:
+    """Returns an excerpt [B, S] of each note, half of them from its start, zeros behind its end."""
+    n_samples = round(seconds * dataset.sample_rate)
+    excerpts = torch.zeros(len(notes), n_samples)
+    for row, note in zip(excerpts, notes.tolist(), strict=True):
+        last = max(0, int(dataset.length[note]) - n_samples)
+        start = 0 if random.random() < 0.5 else int(random.integers(last + 1))
+        audio = torch.from_numpy(dataset.audio(note, start, n_samples))
+        row[: len(audio)] = audio
+    return excerpts
+
+
+def _save(
+    codec: EncodecCodec, out_dir: Path, figures: Mapping[str, float], sources: list[dict[str, str]]
+) -> None:
+    description: dict[str, Any] = {
+        "id": codec.id,
+        "config": asdict(codec.config),
+        "figures": figures,
+        "sources": sources,
+    }
+    save_weights(out_dir, WEIGHTS_NAME, codec, description)
