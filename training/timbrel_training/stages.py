@@ -68,7 +68,9 @@ class CodecStage:
         add_folder(parser, "notes", "the library of notes")
         add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
         parser.add_argument(
-            "--design", metavar="ID", help="short for --set codec.id=ID: timbrel-notes-2, encodec or a package's own"
+            "--design",
+            metavar="ID",
+            help="short for --set codec.id=ID: timbrel-notes-2, encodec or a package's own",
         )
         parser.add_argument(
             "--weights",

@@ -1,8 +1,8 @@
 """The interface of every codec: audio in, a small grid of integers out, and back.
 
 A kind of codec describes itself by a `CodecDesign`; `codec.registry` lists them. A finished codec is a folder
-of two files, codec.safetensors and codec.json. The latter's "id" names its design, its "config" is what `build`
-takes; "sources", where there are any, name what it was made of beside the notes, each with its licence.
+of two files, codec.safetensors and codec.json. The latter's "id" names its design, its "config" is what
+`build` takes; "sources", where there are any, name what it was made of beside the notes, with their licences.
 """
 
 from __future__ import annotations

@@ -27,11 +27,11 @@ def padding_of(layer: nn.Module) -> int:
     return (inner.kernel_size[0] - 1) * inner.dilation[0]
 
 
-def initial_contexts(decoder: nn.Module, n_held: int, n_batch: int, device: torch.device) -> dict[str, Tensor]:
+def initial_contexts(
+    decoder: nn.Module, n_held: int, n_batch: int, device: torch.device
+) -> dict[str, Tensor]:
     """Returns the zeros that layers keep before a note begins, [n_batch, channels, samples] by name."""
-    return {
-        name: torch.zeros(n_batch, *shape, device=device) for name, shape in _contexts(decoder, n_held)
-    }
+    return {name: torch.zeros(n_batch, *shape, device=device) for name, shape in _contexts(decoder, n_held)}
 
 
 def _contexts(decoder: nn.Module, n_held: int) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -100,7 +100,9 @@ class DecoderChunk:
     def _reflect(self, x: Tensor, padding: int) -> Tensor:
         """Returns x, the samples before a note that begins in it replaced by its first ones, mirrored."""
         steps = self.begins[:, None] * torch.arange(1, padding + 1, device=x.device)
-        start = (self.begins * (padding + self.n_to_start * self.rate))[:, None]  # elsewhere x[0] stays as it is
+        start = (self.begins * (padding + self.n_to_start * self.rate))[
+            :, None
+        ]  # elsewhere x[0] stays as it is
         source, target = ((start + by)[:, None].expand(-1, x.shape[1], -1) for by in (steps, -steps))
         return x.scatter(2, target, x.gather(2, source))
 
@@ -120,10 +122,15 @@ class DecoderChunk:
         shut = ~self.sounds.t()[:, :, None]  # [T, B, 1]
         states = []
         for layer in range(lstm.num_layers):
-            weights = [getattr(lstm, f"{part}_l{layer}") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+            weights = [
+                getattr(lstm, f"{part}_l{layer}") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            ]
             if self.n_held:  # a further input, that of the gate
                 gate = (torch.arange(len(weights[0]), device=x.device) < lstm.hidden_size) * SHUT
-                x, weights[0] = torch.cat([x, shut.to(x)], dim=2), torch.cat([weights[0], gate[:, None]], dim=1)
+                x, weights[0] = (
+                    torch.cat([x, shut.to(x)], dim=2),
+                    torch.cat([weights[0], gate[:, None]], dim=1),
+                )
             x, *state = _lstm(x, hidden[None, :, layer], cell[None, :, layer], *weights)
             states.append(state)
         for part, tensors in zip(("hidden", "cell"), zip(*states, strict=True), strict=True):
@@ -132,7 +139,13 @@ class DecoderChunk:
 
 
 def _lstm(
-    x: Tensor, hidden: Tensor, cell: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor
+    x: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor,
+    bias_hh: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One layer: x [T, B, C], hidden and cell [1, B, H] -> [T, B, H] and the state after.
 

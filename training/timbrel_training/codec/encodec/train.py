@@ -44,7 +44,13 @@ META, NONE = "meta", "none"
 SPECTRUM_SIZES = (64, 128, 256, 512, 1024, 2048)
 """Windows of the spectral loss, in samples, each moving by a quarter of its length."""
 LOG_FLOOR = 1e-3
-WAVEFORM_WEIGHT, SPECTRAL_WEIGHT, ADVERSARIAL_WEIGHT, FEATURE_WEIGHT, COMMITMENT_WEIGHT = 0.1, 1.0, 3.0, 3.0, 1.0
+WAVEFORM_WEIGHT, SPECTRAL_WEIGHT, ADVERSARIAL_WEIGHT, FEATURE_WEIGHT, COMMITMENT_WEIGHT = (
+    0.1,
+    1.0,
+    3.0,
+    3.0,
+    1.0,
+)
 """The paper's."""
 VALIDATION_EXCERPTS = 64
 
@@ -83,11 +89,17 @@ class EncodecConfig:
             offered = ", ".join(f"{each:g}" for each in BANDWIDTHS)
             raise ConfigError(f"codec.bandwidth: EnCodec has {offered} kbit/s, not {self.bandwidth:g}")
         if self.weights != NONE and self.sizes != EncodecSizes():
-            raise ConfigError(f"codec.sizes: those of Meta's weights are given; train others by weights = '{NONE}'")
+            raise ConfigError(
+                f"codec.sizes: those of Meta's weights are given; train others by weights = '{NONE}'"
+            )
         if round(self.seconds * self.sizes.sample_rate) < SPECTRUM_SIZES[-1]:
-            raise ConfigError(f"codec.seconds: {self.seconds:g}, expected {SPECTRUM_SIZES[-1]} samples or more")
+            raise ConfigError(
+                f"codec.seconds: {self.seconds:g}, expected {SPECTRUM_SIZES[-1]} samples or more"
+            )
         if self.loop.shards != 1 or self.loop.precision != FLOAT32:
-            raise ConfigError("codec.loop: EnCodec trains in one shard and float32, since it moves its codebooks")
+            raise ConfigError(
+                "codec.loop: EnCodec trains in one shard and float32, since it moves its codebooks"
+            )
 
 
 def make_codec(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> EncodecCodec | None:
@@ -124,7 +136,9 @@ def load_meta(path: Path, n_codebooks: int) -> tuple[EncodecCodec, list[dict[str
     state = _read_weights(file)
     n_found = sum(name.endswith("._codebook.embed") for name in state)
     if n_found not in (0, META_CODEBOOKS):
-        raise CodecWeightsError(f"{file}: has {n_found} codebooks, EnCodec's 24 kHz model has {META_CODEBOOKS}")
+        raise CodecWeightsError(
+            f"{file}: has {n_found} codebooks, EnCodec's 24 kHz model has {META_CODEBOOKS}"
+        )
     codec = EncodecCodec(EncodecSizes(n_codebooks=n_codebooks, pad_mode="reflect"))
     try:
         codec.load_trained(state)
