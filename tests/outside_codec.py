@@ -34,13 +34,15 @@ class LevelCodec(Codec):  # one codebook, a frame's loudness; it plays a tone th
         return torch.zeros(1, dtype=torch.int64)
 
     def initial_state(self, n_batch):
-        return {"sample": torch.zeros(n_batch, dtype=torch.int64)}
+        return {"sample": torch.zeros(n_batch, dtype=torch.int64), "level": torch.zeros(n_batch)}
 
     def decode_chunk(self, codes, expression, state):
-        n_samples = codes.shape[1] * self.hop_length
+        level, n_samples = expression.level_db, codes.shape[1] * self.hop_length
+        first = torch.where(state["sample"] == 0, level[:, 0], state["level"])
+        gain = self.gain(level, torch.cat([first[:, None], level[:, :-1]], dim=1))
         wave = torch.sin(0.1 * (state["sample"][:, None] + torch.arange(n_samples)))
-        audio = wave * self.levels[codes[:, :, 0]].repeat_interleave(self.hop_length, dim=1)
-        return audio * self.gain(expression.level_db), {"sample": state["sample"] + n_samples}
+        audio = gain * wave * self.levels[codes[:, :, 0]].repeat_interleave(self.hop_length, dim=1)
+        return audio, {"sample": state["sample"] + n_samples, "level": level[:, -1]}
 
 def train(config, notes, out_dir):
     codec = LevelCodec(config)

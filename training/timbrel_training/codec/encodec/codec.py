@@ -165,8 +165,9 @@ def make_networks(config: EncodecSizes, norm: str) -> tuple[nn.Module, Any, Any]
         "pad_mode": config.pad_mode,
         "norm": norm,
     }
+    books = config.n_codebooks, config.codebook_size
     quantizer = quantization.ResidualVectorQuantizer(
-        config.dimension, config.n_codebooks, config.codebook_size, kmeans_init=False
+        config.dimension, *books, kmeans_init=False, threshold_ema_dead_code=0
     )
     with building():
         return seanet.SEANetEncoder(**sizes), seanet.SEANetDecoder(**sizes), quantizer

@@ -52,6 +52,8 @@ WAVEFORM_WEIGHT, SPECTRAL_WEIGHT, ADVERSARIAL_WEIGHT, FEATURE_WEIGHT, COMMITMENT
     1.0,
 )
 """The paper's."""
+DEAD_SHARE = 0.3
+"""A code that is used by less than this share of a codebook's mean moves to where it is needed."""
 VALIDATION_EXCERPTS = 64
 
 
@@ -196,8 +198,14 @@ class EncodecTraining(nn.Module):
 
     def forward(self, audio: Tensor) -> tuple[Tensor, Tensor]:
         """Returns audio [B, S] as it comes back, and how far the codes were from what they code."""
-        quantized, _, commitment = self.quantizer.vq(self.encoder(audio[:, None]))
-        return self.decoder(quantized)[:, 0, : audio.shape[1]], commitment.mean()
+        residual = self.encoder(audio[:, None])
+        quantized, commitment = torch.zeros_like(residual), residual.new_zeros(())
+        for layer in self.quantizer.vq.layers:
+            if self.training:
+                _revive(layer._codebook, residual.detach().transpose(1, 2).flatten(0, 1))
+            coded, _, error = layer(residual)
+            quantized, residual, commitment = quantized + coded, residual - coded, commitment + error.mean()
+        return self.decoder(quantized)[:, 0, : audio.shape[1]], commitment / self.quantizer.n_q
 
     def loss(self, audio: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns what training minimises, for excerpts [B, S], and its parts."""
@@ -210,6 +218,19 @@ class EncodecTraining(nn.Module):
             total = total + ADVERSARIAL_WEIGHT * judged["adversarial"] + FEATURE_WEIGHT * judged["features"]
             total, parts = total + judged["discriminator"], {**parts, **judged}
         return total, parts
+
+
+@torch.no_grad()
+def _revive(codebook: Any, latents: Tensor) -> None:
+    """Moves codes that are hardly used to some of the latents [N, C]; at first, all of them.
+
+    The package's own attempt is undone by its next moving average, since it moves the code alone.
+    """
+    usual = codebook.cluster_size.mean().clamp(min=1.0)
+    (dead,) = torch.where(codebook.cluster_size < DEAD_SHARE * usual)
+    chosen = latents[torch.randint(len(latents), (len(dead),), device=latents.device)]
+    codebook.embed[dead], codebook.embed_avg[dead] = chosen, chosen * usual
+    codebook.cluster_size[dead] = usual
 
 
 def reconstruction_errors(heard: Tensor, audio: Tensor) -> dict[str, Tensor]:
