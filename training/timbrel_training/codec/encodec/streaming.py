@@ -153,7 +153,8 @@ def _lstm(
     """
     if not torch.compiler.is_exporting():
         weights = [weight_ih, weight_hh, bias_ih, bias_hh]
-        return torch.lstm(x, [hidden, cell], weights, True, 1, 0.0, False, False, False)
+        y, hidden, cell = torch.lstm(x, [hidden, cell], weights, True, 1, 0.0, False, False, False)
+        return y, hidden, cell
 
     def reordered(weight: Tensor) -> Tensor:
         first, second, third, fourth = weight.chunk(4)
@@ -161,11 +162,11 @@ def _lstm(
 
     bias = torch.cat([reordered(bias_ih), reordered(bias_hh)], dim=1)
     n_hidden = weight_hh.shape[1]
-    y, *state = torch.onnx.ops.symbolic_multi_out(
+    y, hidden, cell = torch.onnx.ops.symbolic_multi_out(
         "LSTM",
         [x, reordered(weight_ih), reordered(weight_hh), bias, None, hidden, cell],
         {"hidden_size": n_hidden},
         dtypes=[x.dtype] * 3,
         shapes=[(x.shape[0], 1, x.shape[1], n_hidden), hidden.shape, cell.shape],
     )
-    return y[:, 0], *state
+    return y[:, 0], hidden, cell
