@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,8 +49,10 @@ max_frames = 60
 batch_steps = 128
 validation_notes = 4
 [note_training.loop]
-n_steps = 6
-n_warmup = 1
+n_steps = 60
+n_warmup = 5
+learning_rate = 3e-3
+ema_decay = 0.9
 """
 ENCODEC = """
 [codec]
@@ -113,48 +116,29 @@ def test_its_notes_sound_as_pytorch_decodes_them(bundle: Path, tmp_path: Path) -
     try:
         with timbrel.Client(server.address) as client:
             assert client.model().codec == codec.id
-            for instrument in INSTRUMENTS:
-                note = client.generate(f"{instrument} 1", pitch=61, seconds=0.2, seed=1)
-                codes = torch.from_numpy(note.codes.astype(np.int64))
-                wanted = codec.decode(codes[None])[0].numpy()
-                assert (
-                    note.sample_rate == codec.sample_rate and len(note.audio) == len(codes) * codec.hop_length
-                )
-                np.testing.assert_allclose(note.audio, wanted, atol=1e-4, rtol=0)
+            lengths = []
+            for instrument, seed in itertools.product(INSTRUMENTS, range(4)):
+                note = client.generate(f"{instrument} 1", pitch=61, seconds=0.2, seed=seed)
+                lengths.append(len(note.codes))
+                assert note.sample_rate == codec.sample_rate
+                assert len(note.audio) == len(note.codes) * codec.hop_length
+                if len(note.codes):
+                    wanted = codec.decode(torch.from_numpy(note.codes.astype(np.int64))[None])[0].numpy()
+                    np.testing.assert_allclose(note.audio, wanted, atol=1e-4, rtol=0)
+            assert max(lengths) >= 5
             with pytest.raises(
                 timbrel.InvalidRequestError, match="does not bend notes; leave the cents at 0"
             ):
                 client.generate("Breathy Flute 1", pitch=61, seconds=0.2, cents=50.0)
-        words = [
-            "--server",
-            server.address,
-            "--timbre",
-            "Breathy Flute 1",
-            "--pitch",
-            "61",
-            "--seconds",
-            "0.2",
-        ]
-        assert main(["render", *words, "--out", str(tmp_path / "note.wav")]) == 0
-        assert (tmp_path / "note.wav").stat().st_size > 1000
+        words = f"render --server {server.address} --pitch 61 --seconds 0.2 --out {tmp_path / 'note.wav'}"
+        assert main([*words.split(), "--timbre", "Breathy Flute 1"]) == 0
+        assert (tmp_path / "note.wav").is_file()
     finally:
         server.close()
 
 
 @pytest.mark.acceptance
 def test_it_is_judged_by_the_same_report(bundle: Path) -> None:
-    words = [
-        "--bundle",
-        bundle,
-        "--notes",
-        bundle.parent / "notes",
-        "--count",
-        4,
-        "--out",
-        bundle.parent / "report",
-    ]
-    assert main(["train", "evaluate", *map(str, words)]) in (
-        0,
-        1,
-    )  # 1: it misses bars that the sound must reach
-    assert (bundle.parent / "report" / "report.json").is_file()
+    notes, out = bundle.parent / "notes", bundle.parent / "report"
+    assert main(f"train evaluate --count 4 --bundle {bundle} --notes {notes} --out {out}".split()) == 0
+    assert (out / "report.json").is_file()

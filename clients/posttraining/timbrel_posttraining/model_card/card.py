@@ -21,8 +21,8 @@ LIMITS = """
 
 - It plays single notes. Chords, legato, bends and vibrato of your own are made from several notes.
 - The timbre is fixed for a note's whole length; a morph is a series of notes.
-{source}- It learnt from two General MIDI soundfonts, one derived from the other: it knows their piano, not the
-  piano.
+{source}- It learnt from two General MIDI soundfonts, one derived from the other: it knows their piano,
+  not the piano.
 - Loudness follows the fonts' own velocity curves. The lowest velocities are almost silent, as they are there.
 - What lies outside the ranges above was never trained and is refused.
 """
