@@ -19,40 +19,19 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_training.codec import registry
 
 TOY = """
+extends = "tiny"
 [notes]
 sample_rate = 24000
-low_pitch = 60
-high_pitch = 63
 n_draws = 2
 n_members = 1
 max_held_seconds = 0.4
 max_seconds = 0.7
-[timbre]
-batch_size = 8
-[timbre.encoder]
-trunk = "patches"
-n_frames = 20
-width = 16
-n_layers = 1
-[timbre.loop]
-n_steps = 6
-n_warmup = 1
 [model]
-d_model = 32
-n_heads = 2
-n_kv_heads = 2
-d_feed_forward = 64
-n_encoder_layers = 1
+digit_base = 0
 n_decoder_layers = 1
-max_frames = 60
-[note_training]
-batch_steps = 128
-validation_notes = 4
 [note_training.loop]
 n_steps = 60
-n_warmup = 5
 learning_rate = 3e-3
-ema_decay = 0.9
 """
 ENCODEC = """
 [codec]

@@ -2,7 +2,8 @@
 
     config = load_config("cpu", ["model.d_model=192", "note_training.loop.max_minutes=30"])
 
-`tiny`, `cpu`, `gpu`, `band` and `encodec` come with the package; any other name is a path.
+`tiny`, `cpu`, `gpu`, `band` and `encodec` come with the package; any other name is a path. A file that says
+`extends = "cpu"` holds only what is different there.
 """
 
 from __future__ import annotations
@@ -56,17 +57,7 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: no such config, damaged TOML, an unknown field or a value that is not allowed.
     """
-    if name in NAMED:
-        text = resources.files("timbrel_training").joinpath("configs", f"{name}.toml").read_text("utf-8")
-    else:
-        try:
-            text = Path(name).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{name}: neither a readable file nor one of {', '.join(NAMED)}") from error
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: {error}") from error
+    table = _read(name)
     table["model"] = {**PLACEHOLDERS, **table.get("model", {})}
     own = table.get("codec", {}).get("id", registry.DEFAULT)
     for assignment in sorted(overrides, key=lambda each: not each.startswith("codec.id=")):
@@ -79,6 +70,38 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
         raise
     except ValueError as error:  # a section's own checks
         raise ConfigError(f"{name}: {error}") from error
+
+
+def _read(name: str) -> dict[str, Any]:
+    """Returns a config as a table, on top of the one that it `extends`."""
+    if name in NAMED:
+        text = resources.files("timbrel_training").joinpath("configs", f"{name}.toml").read_text("utf-8")
+    else:
+        try:
+            text = Path(name).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name}: neither a readable file nor one of {', '.join(NAMED)}") from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: {error}") from error
+    if (base := table.pop("extends", None)) is None:
+        return table
+    if base not in NAMED:
+        raise ConfigError(f"{name}: extends {base!r}, expected one of {', '.join(NAMED)}")
+    below = _read(base)
+    if "id" in table.get("codec", {}):  # its fields may be another design's
+        below.pop("codec", None)
+    return _merged(below, table)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Returns both tables as one, sections within sections too."""
+    both = {**below, **above}
+    for name in below.keys() & above.keys():
+        if isinstance(below[name], dict) and isinstance(above[name], dict):
+            both[name] = _merged(below[name], above[name])
+    return both
 
 
 def _codec_sections(table: dict[str, Any]) -> dict[str, type[Any]]:

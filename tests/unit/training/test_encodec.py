@@ -17,7 +17,7 @@ from torch import Tensor
 from timbrel.cli import main
 from timbrel_training.codec.encodec import EncodecCodec, EncodecConfig, EncodecSizes, make_codec
 from timbrel_training.codec.encodec.package import building, import_encodec
-from timbrel_training.codec.encodec.train import CHECKPOINT, HASH, CodecWeightsError, load_meta
+from timbrel_training.codec.encodec.pretrained import CHECKPOINT, HASH, CodecWeightsError, load_meta
 from timbrel_training.codec.interface import encode_note, file_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.errors import CheckpointError, ConfigError

@@ -1,4 +1,4 @@
-"""Makes an EnCodec: of Meta's weights, or trained on a dataset's notes.
+"""The config section of EnCodec, and its training on a dataset's notes.
 
 The training is the paper's with these reductions: the spectral loss is on magnitudes and their logarithms
 instead of mel bands, the losses have fixed weights instead of a balancer, all codebooks are always in use,
@@ -7,12 +7,10 @@ and the discriminator learns at each step, beside the codec and in the same one.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import numpy as np
 import torch
@@ -23,7 +21,8 @@ from torch.nn import functional
 from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.encodec.codec import EncodecCodec, EncodecSizes, make_networks
 from timbrel_training.codec.encodec.package import building, msstftd
-from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate, file_hash
+from timbrel_training.codec.encodec.pretrained import download_weights, load_meta
+from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate
 from timbrel_training.errors import ConfigError, TrainingError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.dataset import NoteDataset
@@ -31,12 +30,6 @@ from timbrel_training.notes.split import Split
 from timbrel_training.optimization import FLOAT32
 from timbrel_training.settings import check_at_least
 
-CHECKPOINT = "encodec_24khz-d7cc33bc.th"
-"""Meta's file name; its tail begins the SHA-256 of its content."""
-URL = f"https://dl.fbaipublicfiles.com/encodec/v0/{CHECKPOINT}"
-HASH = CHECKPOINT[-11:-3]
-LICENCE = "CC-BY-NC-4.0"
-META_CODEBOOKS = 32
 BANDWIDTHS = {1.5: 2, 3.0: 4, 6.0: 8, 12.0: 16, 24.0: 32}
 """Codebooks of Meta's model by kbit/s."""
 META, NONE = "meta", "none"
@@ -44,21 +37,11 @@ META, NONE = "meta", "none"
 SPECTRUM_SIZES = (64, 128, 256, 512, 1024, 2048)
 """Windows of the spectral loss, in samples, each moving by a quarter of its length."""
 LOG_FLOOR = 1e-3
-WAVEFORM_WEIGHT, SPECTRAL_WEIGHT, ADVERSARIAL_WEIGHT, FEATURE_WEIGHT, COMMITMENT_WEIGHT = (
-    0.1,
-    1.0,
-    3.0,
-    3.0,
-    1.0,
-)
-"""The paper's."""
+LOSS_WEIGHTS = {"waveform": 0.1, "spectral": 1.0, "commitment": 1.0, "adversarial": 3.0, "features": 3.0}
+"""The paper's; the discriminator's own loss is beside them."""
 DEAD_SHARE = 0.3
 """A code that is used by less than this share of a codebook's mean moves to where it is needed."""
 VALIDATION_EXCERPTS = 64
-
-
-class CodecWeightsError(TrainingError):
-    """A codec's weights cannot be had; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -124,67 +107,6 @@ def make_codec(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> En
     return codec
 
 
-def load_meta(path: Path, n_codebooks: int) -> tuple[EncodecCodec, list[dict[str, str]]]:
-    """Returns a codec of Meta's model at 24 kHz, and what its weights are: name and licence.
-
-    Args:
-        path: the file, or a folder that holds it under Meta's name.
-        n_codebooks: how many of its codebooks to use.
-
-    Raises:
-        CodecWeightsError: there is no such file, or it holds no such weights.
-    """
-    file = path / CHECKPOINT if path.is_dir() else path
-    state = _read_weights(file)
-    n_found = sum(name.endswith("._codebook.embed") for name in state)
-    if n_found not in (0, META_CODEBOOKS):
-        raise CodecWeightsError(
-            f"{file}: has {n_found} codebooks, EnCodec's 24 kHz model has {META_CODEBOOKS}"
-        )
-    codec = EncodecCodec(EncodecSizes(n_codebooks=n_codebooks, pad_mode="reflect"))
-    try:
-        codec.load_trained(state)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise CodecWeightsError(f"{file}: not the weights of EnCodec's 24 kHz model: {reason}") from None
-    sha256 = file_hash(file)
-    known = sha256.startswith(HASH)
-    name = "EnCodec 24 kHz, Meta's weights" if known else f"weights of EnCodec's form, {file.name}"
-    return codec, [{"name": f"{name} (SHA-256 {sha256})", "licence": LICENCE if known else "unknown"}]
-
-
-def _read_weights(file: Path) -> dict[str, Tensor]:
-    if not file.is_file():
-        raise CodecWeightsError(f"{file}: no such file; EnCodec's weights are published at {URL}")
-    try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
-        raise CodecWeightsError(f"{file}: not a PyTorch checkpoint, or truncated") from None
-    if not isinstance(state, dict) or not all(isinstance(each, Tensor) for each in state.values()):
-        raise CodecWeightsError(f"{file}: not a state dict of EnCodec")
-    return state
-
-
-def download_weights() -> Path:
-    """Returns Meta's file, fetched from Meta's server into torch.hub's cache unless it is there.
-
-    Raises:
-        CodecWeightsError: the server cannot be reached or the file is damaged.
-    """
-    path = Path(torch.hub.get_dir()) / "checkpoints" / CHECKPOINT
-    try:
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(URL, str(path), HASH, progress=False)
-    except (URLError, OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise CodecWeightsError(
-            f"EnCodec's weights could not be downloaded from {URL} ({reason}); "
-            "fetch that file by other means and give its path: --weights FILE"
-        ) from None
-    return path
-
-
 class EncodecTraining(nn.Module):
     """The package's networks, and the discriminator that the decoder learns to deceive."""
 
@@ -211,13 +133,9 @@ class EncodecTraining(nn.Module):
         """Returns what training minimises, for excerpts [B, S], and its parts."""
         heard, commitment = self(audio)
         parts = {**reconstruction_errors(heard, audio), "commitment": commitment}
-        total = WAVEFORM_WEIGHT * parts["waveform"] + SPECTRAL_WEIGHT * parts["spectral"]
-        total = total + COMMITMENT_WEIGHT * commitment
         if self.discriminator is not None:
-            judged = _judge(self.discriminator, audio, heard)
-            total = total + ADVERSARIAL_WEIGHT * judged["adversarial"] + FEATURE_WEIGHT * judged["features"]
-            total, parts = total + judged["discriminator"], {**parts, **judged}
-        return total, parts
+            parts |= _judge(self.discriminator, audio, heard)
+        return torch.stack([LOSS_WEIGHTS.get(name, 1.0) * part for name, part in parts.items()]).sum(), parts
 
 
 @torch.no_grad()
