@@ -55,6 +55,8 @@ ema_decay = 0.9
 INSTRUMENTS = ("Nylon String", "Breathy Flute")
 """On the map each has the number of its one member."""
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=["level", pytest.param("encodec", marks=pytest.mark.acceptance)])
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
