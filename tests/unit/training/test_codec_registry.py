@@ -75,7 +75,7 @@ def test_a_config_names_the_codec(write_config: Callable[[str], str]) -> None:
         ('id = "encodec"\nweights = "none"\n[codec.sizes]\nratios = [1, 5]', "ratios: .* from 2 on"),
         (
             'id = "encodec"\nweights = "none"\n[codec.sizes]\npad_mode = "reflect"\nratios = [2, 5]',
-            "first ratio",
+            "expected a first one above 2",
         ),
         ('id = "encodec"\nweights = "none"\n[codec.sizes]\npad_mode = "same"', "'constant' or 'reflect'"),
         ('id = "encodec"\nweights = "none"\n[codec.sizes]\ncodebook_size = 70000', "at most 65536"),

@@ -52,10 +52,12 @@ class EncodecSizes:
             raise ConfigError(f"codebook_size: {self.codebook_size}, expected at most {MAX_CODEBOOK_SIZE}")
         if not self.ratios or min(self.ratios) < 2:
             raise ConfigError(f"ratios: {self.ratios}, expected one or more, from 2 on")
-        if self.pad_mode == "reflect" and self.ratios[0] <= 2**self.n_residual_layers:
+        # A note's first frame must hold what is mirrored, behind the first ratio and at the sample rate.
+        longest = 2**self.n_residual_layers
+        if self.pad_mode == "reflect" and (self.ratios[0] <= longest or math.prod(self.ratios) < 7):
             raise ConfigError(
-                f"pad_mode: 'reflect' needs a first ratio above {2**self.n_residual_layers} with"
-                f" n_residual_layers = {self.n_residual_layers}, got {self.ratios[0]}"
+                f"ratios: {self.ratios}, expected a first one above {longest} and a product from 7 on"
+                f" with pad_mode = 'reflect' and n_residual_layers = {self.n_residual_layers}"
             )
 
 

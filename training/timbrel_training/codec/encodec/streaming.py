@@ -100,9 +100,8 @@ class DecoderChunk:
     def _reflect(self, x: Tensor, padding: int) -> Tensor:
         """Returns x, the samples before a note that begins in it replaced by its first ones, mirrored."""
         steps = self.begins[:, None] * torch.arange(1, padding + 1, device=x.device)
-        start = (self.begins * (padding + self.n_to_start * self.rate))[
-            :, None
-        ]  # elsewhere x[0] stays as it is
+        # Where none begins, all of these are 0, and x[0] takes its own place.
+        start = (self.begins * (padding + self.n_to_start * self.rate))[:, None]
         source, target = ((start + by)[:, None].expand(-1, x.shape[1], -1) for by in (steps, -steps))
         return x.scatter(2, target, x.gather(2, source))
 
