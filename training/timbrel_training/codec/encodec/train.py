@@ -157,7 +157,8 @@ def reconstruction_errors(heard: Tensor, audio: Tensor) -> dict[str, Tensor]:
     for size in SPECTRUM_SIZES:
         one, other = (_magnitudes(each, size) for each in (heard, audio))
         logs = (one + LOG_FLOOR).log() - (other + LOG_FLOOR).log()
-        spectral = spectral + (one - other).abs().mean() + logs.abs().mean()
+        linear = (one - other).abs().mean() / other.mean().clamp(min=LOG_FLOOR)
+        spectral = spectral + linear + logs.abs().mean()
     return {"waveform": (heard - audio).abs().mean(), "spectral": spectral / len(SPECTRUM_SIZES)}
 
 
