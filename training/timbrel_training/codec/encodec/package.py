@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class Spectrogram(nn.Module):
-    """Stands for torchaudio's, which the package's discriminator takes: [..., S] to complex [..., n_fft / 2 + 1, T]."""
+    """Stands for torchaudio's: audio [..., S] to complex spectra [..., n_fft / 2 + 1, T]."""
 
     window: Tensor  # [win_length]
 
