@@ -15,7 +15,7 @@ from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
-from timbrel_training.codec.interface import Codec, codec_hash
+from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codec_hash
 from timbrel_training.model import NoteTransformer
 from timbrel_training.note_training.train import MODEL, load_model
 from timbrel_training.notes.dataset import NoteDataset
@@ -73,7 +73,7 @@ def load_trained(
         codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
-        training=_training_info(description, store, notes),
+        training=_training_info(description, store, notes, load_description(codec_dir, WEIGHTS_NAME)),
         ranges=_ranges(description, model),
         sample_notes=_sample_notes(store, points, model.config.max_frames, n_samples),
     )
@@ -95,7 +95,9 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
     )
 
 
-def _training_info(description: dict[str, Any], store: TokenStore, notes: Path | None) -> pb.TrainingInfo:
+def _training_info(
+    description: dict[str, Any], store: TokenStore, notes: Path | None, codec: dict[str, Any]
+) -> pb.TrainingInfo:
     licences = NoteDataset(notes).licences if notes is not None else {}
     training = store.split == Split.TRAIN
     info = pb.TrainingInfo(
@@ -111,6 +113,8 @@ def _training_info(description: dict[str, Any], store: TokenStore, notes: Path |
             n_instruments=len(np.unique(store.instrument[own])),
             n_notes=int(own.sum()),
         )
+    for source in codec.get("sources", ()):
+        info.sources.add(name=source["name"], licence=source["licence"])
     return info
 
 

@@ -2,7 +2,8 @@
 
     config = load_config("cpu", ["model.d_model=192", "note_training.loop.max_minutes=30"])
 
-`tiny`, `cpu`, `gpu` and `band` come with the package; any other name is a path.
+`tiny`, `cpu`, `gpu`, `band` and `encodec` come with the package; any other name is a path. A file that says
+`extends = "cpu"` holds only what is different there.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from timbrel_training.posttraining_config import FineTuneConfig, TimbreFinetuneC
 from timbrel_training.settings import build, override
 from timbrel_training.timbre.model import TimbreTrainingConfig
 
-NAMED = ("tiny", "cpu", "gpu", "band")
-"""Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200, and
-the notes of many instruments, without a training."""
+NAMED = ("tiny", "cpu", "gpu", "band", "encodec")
+"""Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200, the
+notes of many instruments, without a training, and Meta's codec in place of timbrel's own."""
 PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 10}
 """The model's codebooks until the token store is known: those of the timbrel-notes codec."""
 
@@ -36,7 +37,7 @@ class Config:
 
     notes: NotesConfig = field(default_factory=NotesConfig)
     """The notes to train on."""
-    codec: Any = field(default_factory=registry.DEFAULT.config)
+    codec: Any = field(default_factory=lambda: registry.design_named(registry.DEFAULT).config())
     """The codec and its training: the config class of its design, which `codec.id` names in a TOML file."""
     timbre: TimbreTrainingConfig = field(default_factory=TimbreTrainingConfig)
     """Stage 1: the timbre map."""
@@ -56,19 +57,9 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: no such config, damaged TOML, an unknown field or a value that is not allowed.
     """
-    if name in NAMED:
-        text = resources.files("timbrel_training").joinpath("configs", f"{name}.toml").read_text("utf-8")
-    else:
-        try:
-            text = Path(name).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{name}: neither a readable file nor one of {', '.join(NAMED)}") from error
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: {error}") from error
+    table = _read(name)
     table["model"] = {**PLACEHOLDERS, **table.get("model", {})}
-    own = table.get("codec", {}).get("id", registry.DEFAULT.id)
+    own = table.get("codec", {}).get("id", registry.DEFAULT)
     for assignment in sorted(overrides, key=lambda each: not each.startswith("codec.id=")):
         override(table, assignment)
         if (chosen := table.get("codec", {}).get("id", own)) != own:  # the file's fields are another design's
@@ -81,9 +72,41 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"{name}: {error}") from error
 
 
+def _read(name: str) -> dict[str, Any]:
+    """Returns a config as a table, on top of the one that it `extends`."""
+    if name in NAMED:
+        text = resources.files("timbrel_training").joinpath("configs", f"{name}.toml").read_text("utf-8")
+    else:
+        try:
+            text = Path(name).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name}: neither a readable file nor one of {', '.join(NAMED)}") from error
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: {error}") from error
+    if (base := table.pop("extends", None)) is None:
+        return table
+    if base not in NAMED:
+        raise ConfigError(f"{name}: extends {base!r}, expected one of {', '.join(NAMED)}")
+    below = _read(base)
+    if "id" in table.get("codec", {}):  # its fields may be another design's
+        below.pop("codec", None)
+    return _merged(below, table)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Returns both tables as one, sections within sections too."""
+    both = {**below, **above}
+    for name in below.keys() & above.keys():
+        if isinstance(below[name], dict) and isinstance(above[name], dict):
+            both[name] = _merged(below[name], above[name])
+    return both
+
+
 def _codec_sections(table: dict[str, Any]) -> dict[str, type[Any]]:
     """Returns the class of the section that the codec's design decides, and takes `codec.id` out."""
     codec = table.setdefault("codec", {})
-    id = codec.pop("id", registry.DEFAULT.id) if isinstance(codec, dict) else registry.DEFAULT.id
+    id = codec.pop("id", registry.DEFAULT) if isinstance(codec, dict) else registry.DEFAULT
     design = registry.design_named(id)
     return {"codec": design.config}

@@ -67,8 +67,20 @@ class CodecStage:
         add_device_argument(parser)
         add_folder(parser, "notes", "the library of notes")
         add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
+        parser.add_argument(
+            "--design",
+            metavar="ID",
+            help="short for --set codec.id=ID: timbrel-notes-2, encodec or a package's own",
+        )
+        parser.add_argument(
+            "--weights",
+            metavar="FILE",
+            help="short for --set codec.weights=FILE: EnCodec's, `meta` for a download, `none` to train them",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
+        given = {"codec.id": args.design, "codec.weights": args.weights}
+        args.set += [f"{field}={value}" for field, value in given.items() if value is not None]
         config = dataclasses.replace(config_of(args).codec, device=args.device)
         return _print_codec(
             args.out, registry.design_of(config).train(config, NoteDataset(args.notes), args.out)

@@ -1,91 +1,199 @@
-"""Meta's EnCodec behind the codec interface, on untrained weights: the trained ones need a network."""
+"""EnCodec behind the codec interface: Meta's form on random weights, and small ones that are trained."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.error import URLError
 
 import pytest
 import torch
+from torch import Tensor
 
-from timbrel_training.codec.encodec import CHECKPOINT, CodecWeightsError, EncodecCodec, import_encodec
-from timbrel_training.codec.interface import encode_note
+from timbrel.cli import main
+from timbrel_training.codec.encodec import EncodecCodec, EncodecConfig, EncodecSizes, make_codec
+from timbrel_training.codec.encodec.package import building, import_encodec
+from timbrel_training.codec.encodec.pretrained import CHECKPOINT, HASH, CodecWeightsError, load_meta
+from timbrel_training.codec.interface import encode_note, file_hash
+from timbrel_training.codec.registry import load_codec
+from timbrel_training.errors import CheckpointError, ConfigError
+from timbrel_training.loop import LoopConfig
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.synthetic import SyntheticSource
 
 torch.set_num_threads(1)
 
+SMALL = EncodecConfig(
+    weights="none",
+    sizes=EncodecSizes(n_filters=2, dimension=8, n_lstm_layers=1, codebook_size=16),
+    loop=LoopConfig(n_steps=6, n_warmup=1, validate_every=3, checkpoint_every=2, ema_decay=0.9),
+    batch_size=2,
+    seconds=0.1,
+    discriminator_filters=2,
+)
+
 
 @pytest.fixture(scope="module")
-def weights() -> dict[str, torch.Tensor]:
-    """Random weights whose codebooks differ, as trained ones do."""
+def package() -> torch.nn.Module:
+    """The package's own model, its weights random and its codebooks different, as trained ones are."""
     torch.manual_seed(1)
-    state = EncodecCodec().model.state_dict()
-    return {name: torch.randn_like(t) if name.endswith("embed") else t for name, t in state.items()}
+    with building():
+        model: torch.nn.Module = import_encodec().EncodecModel.encodec_model_24khz(pretrained=False)
+    state = model.state_dict()
+    model.load_state_dict(
+        {name: torch.randn_like(t) if name.endswith("embed") else t for name, t in state.items()}
+    )
+    return model.requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
-def codec(weights: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFactory) -> EncodecCodec:
-    folder = tmp_path_factory.mktemp("weights")
-    torch.save(weights, folder / CHECKPOINT)
-    return EncodecCodec.pretrained(folder, n_codebooks=4)
+def file(package: torch.nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / CHECKPOINT
+    torch.save(package.state_dict(), path)
+    return path
 
 
-def test_a_local_file_and_its_folder_give_the_same_codec(
-    codec: EncodecCodec, weights: dict[str, torch.Tensor], tmp_path: Path
-) -> None:
-    torch.save(weights, tmp_path / "any_name.th")
-    other = EncodecCodec.pretrained(tmp_path / "any_name.th", n_codebooks=4)
-    audio = torch.rand(2000, generator=torch.Generator().manual_seed(2)) - 0.5
-    assert torch.equal(encode_note(codec, audio, None), encode_note(other, audio, 60.0))
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("notes") / "notes"
+    render_dataset(
+        SyntheticSource(pitches=range(60, 62), n_draws=2, sample_rate=24_000, max_held=0.3), path, jobs=1
+    )
+    return path
 
 
-def test_shapes_are_those_of_the_interface(codec: EncodecCodec) -> None:
-    audio = torch.rand(2, 1000) - 0.5  # 3.1 frames
-    codes = codec.encode(audio)
-    assert codes.shape == (2, codec.n_frames(1000), 4) == (2, 4, 4)
-    assert codes.dtype == torch.int64 and int(codes.max()) < codec.codebook_size
-    assert codec.decode(codes).shape == (2, 4 * codec.hop_length)
-    assert codec.silence().shape == (4,)
-    assert codec.frame_rate == 75.0
-
-
-def test_codes_agree_with_the_package(codec: EncodecCodec) -> None:
-    audio = torch.rand(1, 3200) - 0.5
-    codec.model.set_target_bandwidth(3.0)  # 4 codebooks
-    [(codes, _)] = codec.model.encode(audio[:, None])
+def test_codes_and_audio_are_the_packages(package: torch.nn.Module, file: Path) -> None:
+    codec, _ = load_meta(file, n_codebooks=4)
+    audio = torch.rand(2, 3200) - 0.5
+    package.set_target_bandwidth(3.0)
+    [(codes, _)] = package.encode(audio[:, None])
     assert torch.equal(codec.encode(audio), codes.transpose(1, 2))
-    torch.testing.assert_close(codec.decode(codec.encode(audio)), codec.model.decode([(codes, None)])[:, 0])
+    assert codec.encode(audio).shape == (2, codec.n_frames(3200), codec.n_codebooks) == (2, 10, 4)
+    wanted = package.decode([(codes, None)])[:, 0]
+    torch.testing.assert_close(codec.decode(codec.encode(audio)), wanted, atol=1e-6, rtol=0)
+    assert codec.silence().shape == (4,) and (codec.frame_rate, codec.delay_samples) == (75.0, 6 * 320)
 
 
-def test_missing_weights_are_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(CodecWeightsError, match=r"no such file; EnCodec's weights are published at https"):
-        EncodecCodec.pretrained(tmp_path)
+def test_weights_from_a_file_leave_a_folder_that_says_what_they_are(
+    file: Path, notes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "codec", "--design", "encodec", "--set", "codec.bandwidth=1.5", "--device", "cpu"]
+    assert (
+        main([*words, "--weights", str(file), "--notes", str(notes), "--out", str(tmp_path / "codec")]) == 0
+    )
+    about = json.loads((tmp_path / "codec" / "codec.json").read_text())
+    (source,) = about["sources"]
+    assert file_hash(file) in source["name"] and source["licence"] == "unknown"  # since they are not Meta's
+    codec, again = load_codec(tmp_path / "codec"), load_meta(file.parent, n_codebooks=2)[0]
+    audio = torch.rand(2000, generator=torch.Generator().manual_seed(2)) - 0.5
+    assert torch.equal(encode_note(codec, audio, None), encode_note(again, audio, 60.0))
 
 
-def test_damaged_weights_are_one_clear_line(weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
-    (tmp_path / "cut.th").write_bytes(b"PK\x03\x04 not much")
-    with pytest.raises(CodecWeightsError, match="not a PyTorch checkpoint"):
-        EncodecCodec.pretrained(tmp_path / "cut.th")
-    torch.save({"foreign": torch.zeros(1)}, tmp_path / "foreign.th")
-    with pytest.raises(CodecWeightsError, match="not the weights of EnCodec") as error:
-        EncodecCodec.pretrained(tmp_path / "foreign.th")
-    assert "\n" not in str(error.value)
+def cut(state: dict[str, Tensor], path: Path) -> None:
+    torch.save(state, path)
+    path.write_bytes(path.read_bytes()[:-1000])
 
 
-def test_no_network_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_fewer_codebooks(state: dict[str, Tensor], path: Path) -> None:
+    torch.save({name: each for name, each in state.items() if ".layers.31." not in name}, path)
+
+
+def of_another_model(state: dict[str, Tensor], path: Path) -> None:
+    torch.save({name.replace("weight_g", "weight"): each for name, each in state.items()}, path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (cut, "not a PyTorch checkpoint, or truncated"),
+        (with_fewer_codebooks, "has 31 codebooks, EnCodec's 24 kHz model has 32"),
+        (of_another_model, "not the weights of EnCodec's 24 kHz model"),
+        (lambda _, path: torch.save({"best": 3}, path), "not a state dict"),
+        (
+            lambda _, path: torch.save({"a": torch.zeros(1)}, path),
+            "not the weights of EnCodec's 24 kHz model",
+        ),
+        (lambda *_: None, "no such file; EnCodec's weights are published at https"),
+    ],
+)
+def test_other_weights_are_one_line_and_leave_nothing(
+    spoil: Callable[[dict[str, Tensor], Path], None],
+    message: str,
+    package: torch.nn.Module,
+    notes: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file, out = tmp_path / "weights.th", tmp_path / "codec"
+    spoil(package.state_dict(), file)
+    words = ["--design", "encodec", "--weights", str(file), "--notes", str(notes), "--out", str(out)]
+    assert main(["train", "codec", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and not out.exists()
+
+
+def test_no_network_is_one_clear_line(notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise URLError("Temporary failure in name resolution")
 
-    monkeypatch.setattr(torch.hub, "load_state_dict_from_url", fail)
-    with pytest.raises(CodecWeightsError, match=r"could not be downloaded from .* give its path"):
-        EncodecCodec.pretrained()
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    with pytest.raises(CodecWeightsError, match=r"could not be downloaded from .*--weights FILE"):
+        make_codec(EncodecConfig(), NoteDataset(notes), tmp_path / "codec")
+    assert not (tmp_path / "codec").exists()
 
 
-def test_codebook_count_is_checked() -> None:
-    with pytest.raises(ValueError, match="1 to 32 codebooks, asked for 33"):
-        EncodecCodec(33)
+def test_a_run_that_was_interrupted_ends_with_the_same_codec(notes: Path, tmp_path: Path) -> None:
+    dataset = NoteDataset(notes)
+    whole = make_codec(SMALL, dataset, tmp_path / "whole")
+    assert whole is not None and whole.delay_samples == 0
+    short = replace(SMALL, loop=replace(SMALL.loop, max_minutes=1e-6))
+    sittings = [make_codec(short, dataset, tmp_path / "parts") for _ in range(6)]
+    parts = sittings[-1]
+    assert sittings[:5] == [None] * 5 and parts is not None
+    for (name, one), other in zip(whole.state_dict().items(), parts.state_dict().values(), strict=True):
+        assert torch.equal(one, other), name
+    first = load_codec(tmp_path / "parts")
+    assert isinstance(first, EncodecCodec) and first.config == SMALL.sizes
+    with pytest.raises(CheckpointError, match="made by another config"):
+        make_codec(replace(SMALL, batch_size=3), dataset, tmp_path / "parts")
+
+
+def test_training_brings_the_spectra_nearer(notes: Path, tmp_path: Path) -> None:
+    loop = replace(SMALL.loop, n_steps=60, learning_rate=3e-3, validate_every=10)
+    assert (
+        make_codec(replace(SMALL, loop=loop, discriminator_filters=0), NoteDataset(notes), tmp_path)
+        is not None
+    )
+    history = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["history"]
+    assert history[-1]["spectral"] < history[0]["spectral"]
+
+
+def test_notes_at_another_rate_are_refused(notes: Path, tmp_path: Path) -> None:
+    config = replace(SMALL, sizes=replace(SMALL.sizes, sample_rate=48_000))
+    with pytest.raises(ConfigError, match="at 24000 Hz, but this codec works at 48000 Hz"):
+        make_codec(config, NoteDataset(notes), tmp_path / "codec")
 
 
 def test_the_stand_in_does_not_outlive_the_import() -> None:
     assert import_encodec().EncodecModel is not None
     assert type(sys.modules.get("torchaudio")).__name__ != "TorchaudioStandIn"
+
+
+@pytest.mark.acceptance
+def test_metas_own_weights() -> None:
+    """Needs their file: TIMBREL_ENCODEC_WEIGHTS=/path/to/encodec_24khz-d7cc33bc.th."""
+    if not (given := os.environ.get("TIMBREL_ENCODEC_WEIGHTS")):
+        pytest.skip("TIMBREL_ENCODEC_WEIGHTS names no file of Meta's weights")
+    codec, (source,) = load_meta(Path(given), n_codebooks=8)
+    assert HASH in source["name"] and source["licence"] == "CC-BY-NC-4.0"
+    seconds = torch.arange(24_000) / 24_000
+    tone = sum(0.1 * torch.sin(2 * torch.pi * 220 * k * seconds) / k for k in (1, 2, 3, 4))
+    assert isinstance(tone, Tensor)
+    heard = codec.decode(codec.encode(tone[None]))[0]
+    assert float((heard - tone)[2000:-2000].square().mean() / tone.square().mean()) < 0.25

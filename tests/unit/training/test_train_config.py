@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,17 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     config = load_config(str(path))
     assert config.note_training.batch_steps == 99
     assert config.note_training.centroid_share == NoteTrainingConfig().centroid_share
+
+
+def test_a_file_may_say_only_what_is_different(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('extends = "cpu"\n[codec]\nid = "encodec"\n[note_training.loop]\nn_steps = 9\n')
+    mine, cpu = load_config(str(path)), load_config("cpu")
+    assert mine.note_training.loop == replace(cpu.note_training.loop, n_steps=9)
+    assert mine.model == cpu.model and type(mine.codec) is not type(cpu.codec)
+    path.write_text('extends = "gpus"')
+    with pytest.raises(ConfigError, match="extends 'gpus', expected one of tiny, cpu"):
+        load_config(str(path))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """The interface of every codec: audio in, a small grid of integers out, and back.
 
 A kind of codec describes itself by a `CodecDesign`; `codec.registry` lists them. A finished codec is a folder
-of two files, codec.safetensors and codec.json; the latter's "id" names its design.
+of two files, codec.safetensors and codec.json. The latter's "id" names its design, its "config" is what
+`build` takes; "sources", where there are any, name what it was made of beside the notes, with their licences.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.errors import CheckpointError, TrainingError
+from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 
 WEIGHTS_NAME = "codec"
@@ -71,6 +72,7 @@ class Codec(nn.Module):
     """
 
     id: str
+    """That of its design."""
     config: Any
     """The dataclass of its sizes, of plain data."""
     sample_rate: int
@@ -159,13 +161,17 @@ class Codec(nn.Module):
         if cents is not None and not self.bends and bool(cents.any()):
             raise TrainingError(f"{self.id}: does not bend notes; leave the cents at 0")
 
-    def gain(self, level_db: Tensor | None) -> Tensor | float:
-        """Returns what to multiply audio [B, T * hop_length] with for levels [B, T] in dB; None: 1."""
+    def gain(self, level_db: Tensor | None, before: Tensor | None = None) -> Tensor | float:
+        """Returns what to multiply audio [B, T * hop_length] with for levels [B, T] in dB; None: 1.
+
+        `before` [B, T] are the levels at which the frames begin; by default a note begins with them.
+        """
         if level_db is None:
             return 1.0
+        if before is None:
+            before = torch.cat([level_db[:, :1], level_db[:, :-1]], dim=1)
         share = torch.arange(1, self.hop_length + 1, device=level_db.device) / self.hop_length
-        before = torch.cat([level_db[:, :1], level_db[:, :-1]], dim=1)[:, :, None]
-        level = before + (level_db[:, :, None] - before) * share
+        level = before[:, :, None] + (level_db - before)[:, :, None] * share
         return torch.pow(10.0, level.flatten(1) / 20)
 
     @abstractmethod
@@ -234,6 +240,21 @@ def codec_hash(folder: Path) -> str:
     """
     path = folder / f"{WEIGHTS_NAME}.safetensors"
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return file_hash(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read; train it first ({error.strerror})") from error
+
+
+def file_hash(path: Path) -> str:
+    """Returns a file's SHA-256, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_sample_rate(dataset: NoteDataset, sample_rate: int) -> None:
+    """Raises ConfigError where notes are not at a codec's rate."""
+    if dataset.sample_rate != sample_rate:
+        raise ConfigError(
+            f"{dataset.path}: at {dataset.sample_rate} Hz, but this codec works at {sample_rate} Hz;"
+            " render the notes at that rate (notes.sample_rate)"
+        )

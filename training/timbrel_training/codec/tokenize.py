@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from timbrel_training.codec.encodec import import_encodec
-from timbrel_training.codec.interface import Codec, encode_note
+from timbrel_training.codec.interface import Codec, check_sample_rate, encode_note
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
@@ -43,7 +42,6 @@ _worker: tuple[NoteDataset, Codec] | None = None
 
 def _begin(path: Path, pickled: bytes) -> None:
     global _worker
-    import_encodec()  # before anything that unpickling would import with the torchaudio that it lacks
     torch.set_num_threads(1)
     _worker = NoteDataset(path), pickle.loads(pickled)
 
@@ -71,13 +69,9 @@ def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: 
 
     Raises:
         StoreError: there is a store at `path` already, or unfinished work of another codec.
-        ValueError: the dataset is at another sample rate than the codec.
+        ConfigError: the dataset is at another sample rate than the codec.
     """
-    if dataset.sample_rate != codec.sample_rate:
-        raise ValueError(
-            f"{dataset.path}: at {dataset.sample_rate} Hz, but the codec works at {codec.sample_rate} Hz; "
-            "render the notes at the codec's rate"
-        )
+    check_sample_rate(dataset, codec.sample_rate)
     header = TokenHeader(
         codec_id=codec.id,
         codec_hash=codec_hash,

@@ -21,12 +21,17 @@ LIMITS = """
 
 - It plays single notes. Chords, legato, bends and vibrato of your own are made from several notes.
 - The timbre is fixed for a note's whole length; a morph is a series of notes.
-- Sounds are a harmonic source and filtered noise. Partials that lie off the harmonic series, as in bells and
-  stiff strings, are pulled onto it.
-- It learnt from two General MIDI soundfonts, one derived from the other: it knows their piano, not the piano.
+{source}- It learnt from two General MIDI soundfonts, one derived from the other: it knows their piano,
+  not the piano.
 - Loudness follows the fonts' own velocity curves. The lowest velocities are almost silent, as they are there.
 - What lies outside the ranges above was never trained and is refused.
 """
+
+SOURCE = """\
+- Sounds are a harmonic source and filtered noise. Partials that lie off the harmonic series, as in bells and
+  stiff strings, are pulled onto it.
+"""
+"""Of a codec that bends, since it plays a source."""
 
 DEPARTURES = """
 ## After pGESAM, and where it departs
@@ -38,15 +43,18 @@ Transformer that writes a note's codec frames from a point and a pitch.
 |---|---|---|
 | predicts | continuous 128-d codec vectors, by mean-squared error | codec tokens, by cross-entropy |
 | variation | none | sampling with a seed: temperature, top-k, top-p |
-| pitch | learnt | the fundamental is coded relative to the pitch asked |
-| velocity | one | continuous |
+{pitch}| velocity | one | continuous |
 | pitches | 25 | more than five octaves |
 | length | 4 s, fixed | held for as long as asked, then a release of learned length |
 | decoding | recomputes everything at each step | KV cache in a static arena, batched across requests |
-| codec | EnCodec, 24 kHz | `timbrel-notes`, trained here on notes, 48 kHz |
+| codec | EnCodec, 24 kHz | `{codec.id}`, {codec.sample_rate} Hz |
 
 pGESAM's own published demo notes are 75 % in tune within 50 cents by swift-f0, measured as here.
 """
+
+
+PITCH = "| pitch | learnt | the fundamental is coded relative to the pitch asked |\n"
+"""Of a codec that codes the fundamental."""
 
 
 def read_evaluation(folder: Path, manifest: pb.Manifest) -> tuple[Mapping[str, Any], str]:
@@ -99,8 +107,8 @@ def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[
         _data(manifest),
         _verdict(report),
         _figures(report),
-        LIMITS,
-        DEPARTURES,
+        LIMITS.format(source=SOURCE if manifest.codec.bends else ""),
+        DEPARTURES.format(pitch=PITCH if manifest.model.codes_per_semitone else "", codec=manifest.codec),
         _reproduction(manifest),
     )
     return (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from timbrel_training.checkpoint import save_weights
-from timbrel_training.codec.interface import WEIGHTS_NAME
+from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate
 from timbrel_training.codec.timbrel_notes.analysed_notes import WEIGHT_STEPS, AnalysedNotes, analyse_dataset
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.completion import complete
@@ -26,7 +26,7 @@ from timbrel_training.codec.timbrel_notes.header import (
 )
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES
-from timbrel_training.errors import CheckpointError, ConfigError
+from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
@@ -155,11 +155,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         The finished codec with averaged weights, saved as codec.safetensors and codec.json; None where the
         sitting ended before the last step (run again to resume).
     """
-    if dataset.sample_rate != config.codec.sample_rate:
-        raise ConfigError(
-            f"{dataset.path}: at {dataset.sample_rate} Hz, but this codec works at"
-            f" {config.codec.sample_rate} Hz; render the notes at that rate (notes.sample_rate)"
-        )
+    check_sample_rate(dataset, config.codec.sample_rate)
     device = pick_device(config.device)
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
     chosen = np.random.default_rng(config.loop.seed).permutation(split)

@@ -1,0 +1,125 @@
+"""From notes to a played note by the commands, with codecs that are not timbrel's own."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import outside_codec
+import pytest
+import torch
+from server_process import ServerProcess
+
+import timbrel
+from timbrel.cli import main
+from timbrel_bundle.bundle import Bundle
+from timbrel_training.codec import registry
+
+TOY = """
+extends = "tiny"
+[notes]
+sample_rate = 24000
+n_draws = 2
+n_members = 1
+max_held_seconds = 0.4
+max_seconds = 0.7
+[model]
+digit_base = 0
+n_decoder_layers = 1
+[note_training.loop]
+n_steps = 60
+learning_rate = 3e-3
+"""
+ENCODEC = """
+[codec]
+id = "encodec"
+weights = "none"
+batch_size = 2
+seconds = 0.2
+discriminator_filters = 2
+[codec.sizes]
+n_filters = 4
+dimension = 8
+n_lstm_layers = 1
+codebook_size = 32
+pad_mode = "reflect"
+[codec.loop]
+n_steps = 12
+n_warmup = 2
+learning_rate = 3e-3
+ema_decay = 0.9
+"""
+INSTRUMENTS = ("Nylon String", "Breathy Flute")
+"""On the map each has the number of its one member."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=["level", pytest.param("encodec", marks=pytest.mark.acceptance)])
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A bundle of that codec."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp(str(request.param))
+    config = folder / "toy.toml"
+    config.write_text(
+        TOY + (ENCODEC if request.param == "encodec" else '[codec]\nid = "level"\nn_levels = 16\n')
+    )
+    notes, codec, tokens, timbre, model = (
+        folder / name for name in ("notes", "codec", "tokens", "timbre", "model")
+    )
+    made = {"--notes": notes, "--codec": codec, "--tokens": tokens, "--timbre": timbre, "--model": model}
+
+    def run(command: list[object], *names: str) -> None:
+        given = [word for name in names for word in (name, made[name])]
+        assert main([str(word) for word in [*command, *given]]) == 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(outside_codec.install(folder)))
+        configured = ["--config", config]
+        sources = [word for name in INSTRUMENTS for word in ("--source", f"synthetic:{name}")]
+        run(["train", "notes", *configured, *sources, "--jobs", 1, "--out", notes])
+        run(["train", "codec", *configured, "--device", "cpu", "--out", codec], "--notes")
+        run(["train", "tokens", "--jobs", 1, "--out", tokens], "--notes", "--codec")
+        run(["train", "timbre", *configured, "--device", "cpu", "--out", timbre], "--tokens", "--notes")
+        run(["train", "model", *configured, "--device", "cpu", "--out", model], "--tokens", "--timbre")
+        run(["export", "--out", folder / "bundle"], *made)
+        yield folder / "bundle"
+    registry._loaded.pop("level", None)
+    sys.modules.pop("level_codec", None)
+
+
+def test_its_notes_sound_as_pytorch_decodes_them(bundle: Path, tmp_path: Path) -> None:
+    codec = registry.codec_in_bundle(Bundle.open(bundle).file("codec.safetensors"))
+    server = ServerProcess(bundle)
+    try:
+        with timbrel.Client(server.address) as client:
+            assert client.model().codec == codec.id
+            lengths = []
+            for instrument, seed in itertools.product(INSTRUMENTS, range(4)):
+                note = client.generate(f"{instrument} 1", pitch=61, seconds=0.2, seed=seed)
+                lengths.append(len(note.codes))
+                assert note.sample_rate == codec.sample_rate
+                assert len(note.audio) == len(note.codes) * codec.hop_length
+                if len(note.codes):
+                    wanted = codec.decode(torch.from_numpy(note.codes.astype(np.int64))[None])[0].numpy()
+                    np.testing.assert_allclose(note.audio, wanted, atol=1e-4, rtol=0)
+            assert max(lengths) >= 5
+            with pytest.raises(
+                timbrel.InvalidRequestError, match="does not bend notes; leave the cents at 0"
+            ):
+                client.generate("Breathy Flute 1", pitch=61, seconds=0.2, cents=50.0)
+        words = f"render --server {server.address} --pitch 61 --seconds 0.2 --out {tmp_path / 'note.wav'}"
+        assert main([*words.split(), "--timbre", "Breathy Flute 1"]) == 0
+        assert (tmp_path / "note.wav").is_file()
+    finally:
+        server.close()
+
+
+@pytest.mark.acceptance
+def test_it_is_judged_by_the_same_report(bundle: Path) -> None:
+    notes, out = bundle.parent / "notes", bundle.parent / "report"
+    assert main(f"train evaluate --count 4 --bundle {bundle} --notes {notes} --out {out}".split()) == 0
+    assert (out / "report.json").is_file()

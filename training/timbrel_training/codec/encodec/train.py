@@ -1,0 +1,250 @@
+"""The config section of EnCodec, and its training on a dataset's notes.
+
+The training is the paper's with these reductions: the spectral loss is on magnitudes and their logarithms
+instead of mel bands, the losses have fixed weights instead of a balancer, all codebooks are always in use,
+and the discriminator learns at each step, beside the codec and in the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from timbrel_training.checkpoint import save_weights
+from timbrel_training.codec.encodec.codec import EncodecCodec, EncodecSizes, make_networks
+from timbrel_training.codec.encodec.package import building, msstftd
+from timbrel_training.codec.encodec.pretrained import download_weights, load_meta
+from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate
+from timbrel_training.errors import ConfigError, TrainingError
+from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.split import Split
+from timbrel_training.optimization import FLOAT32
+from timbrel_training.settings import check_at_least
+
+BANDWIDTHS = {1.5: 2, 3.0: 4, 6.0: 8, 12.0: 16, 24.0: 32}
+"""Codebooks of Meta's model by kbit/s."""
+META, NONE = "meta", "none"
+
+SPECTRUM_SIZES = (64, 128, 256, 512, 1024, 2048)
+"""Windows of the spectral loss, in samples, each moving by a quarter of its length."""
+LOG_FLOOR = 1e-3
+LOSS_WEIGHTS = {"waveform": 0.1, "spectral": 1.0, "commitment": 1.0, "adversarial": 3.0, "features": 3.0}
+"""The paper's; the discriminator's own loss is beside them."""
+DEAD_SHARE = 0.3
+"""A code that is used by less than this share of a codebook's mean moves to where it is needed."""
+VALIDATION_EXCERPTS = 64
+
+
+@dataclass(frozen=True)
+class EncodecConfig:
+    """The config section `codec`: whose weights, or which sizes and how they are trained."""
+
+    weights: str = META
+    """`meta` for a download of Meta's at 24 kHz, the file or folder that holds them, or `none`: they are
+    trained here."""
+    bandwidth: float = 3.0
+    """Kbit/s of Meta's model: 1.5, 3, 6, 12 or 24 are 2, 4, 8, 16 or 32 codebooks."""
+    sizes: EncodecSizes = field(default_factory=EncodecSizes)
+    """Of one that is trained here."""
+    loop: LoopConfig = field(
+        default_factory=lambda: LoopConfig(learning_rate=3e-4, beta1=0.5, beta2=0.9, weight_decay=0.0)
+    )
+    """Steps, rates, checkpoints of its training."""
+    batch_size: int = 16
+    """Excerpts per step."""
+    seconds: float = 1.0
+    """Length of an excerpt."""
+    discriminator_filters: int = 32
+    """Channels of the discriminator; 0: none, and the codec learns from the spectral loss alone."""
+    device: str = "auto"
+    """`auto`, `cpu` or `cuda`."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, batch_size=1, seconds=0.1, discriminator_filters=0)
+        if self.weights != NONE and self.bandwidth not in BANDWIDTHS:
+            offered = ", ".join(f"{each:g}" for each in BANDWIDTHS)
+            raise ConfigError(f"codec.bandwidth: EnCodec has {offered} kbit/s, not {self.bandwidth:g}")
+        if self.weights != NONE and self.sizes != EncodecSizes():
+            raise ConfigError(
+                f"codec.sizes: those of Meta's weights are given; train others by weights = '{NONE}'"
+            )
+        if round(self.seconds * self.sizes.sample_rate) < SPECTRUM_SIZES[-1]:
+            raise ConfigError(
+                f"codec.seconds: {self.seconds:g}, expected {SPECTRUM_SIZES[-1]} samples or more"
+            )
+        if self.loop.shards != 1 or self.loop.precision != FLOAT32:
+            raise ConfigError(
+                "codec.loop: EnCodec trains in one shard and float32, since it moves its codebooks"
+            )
+
+
+def make_codec(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> EncodecCodec | None:
+    """Makes the codec that the config asks for in `out_dir`, or goes on training it.
+
+    Returns:
+        The finished codec, saved as codec.safetensors and codec.json; None where the sitting ended before
+        the last step of its training.
+
+    Raises:
+        CodecWeightsError: Meta's weights cannot be had, or the file holds others.
+        TrainingError: the notes are at another sample rate; see also `Loop.run`.
+    """
+    check_sample_rate(dataset, config.sizes.sample_rate)
+    if config.weights == NONE:
+        return _train(config, dataset, out_dir)
+    path = download_weights() if config.weights == META else Path(config.weights)
+    codec, sources = load_meta(path, BANDWIDTHS[config.bandwidth])
+    _save(codec, out_dir, {}, sources)
+    return codec
+
+
+class EncodecTraining(nn.Module):
+    """The package's networks, and the discriminator that the decoder learns to deceive."""
+
+    def __init__(self, config: EncodecConfig) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.quantizer = make_networks(config.sizes, norm="weight_norm")
+        self.discriminator: nn.Module | None = None
+        if config.discriminator_filters:
+            with building():
+                self.discriminator = msstftd.MultiScaleSTFTDiscriminator(config.discriminator_filters)
+
+    def forward(self, audio: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns audio [B, S] as it comes back, and how far the codes were from what they code."""
+        residual = self.encoder(audio[:, None])
+        quantized, commitment = torch.zeros_like(residual), residual.new_zeros(())
+        for layer in self.quantizer.vq.layers:
+            if self.training:
+                _revive(layer._codebook, residual.detach().transpose(1, 2).flatten(0, 1))
+            coded, _, error = layer(residual)
+            quantized, residual, commitment = quantized + coded, residual - coded, commitment + error.mean()
+        return self.decoder(quantized)[:, 0, : audio.shape[1]], commitment / self.quantizer.n_q
+
+    def loss(self, audio: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns what training minimises, for excerpts [B, S], and its parts."""
+        heard, commitment = self(audio)
+        parts = {**reconstruction_errors(heard, audio), "commitment": commitment}
+        if self.discriminator is not None:
+            parts |= _judge(self.discriminator, audio, heard)
+        return torch.stack([LOSS_WEIGHTS.get(name, 1.0) * part for name, part in parts.items()]).sum(), parts
+
+
+@torch.no_grad()
+def _revive(codebook: Any, latents: Tensor) -> None:
+    """Moves codes that are hardly used to some of the latents [N, C]; at first, all of them.
+
+    The package's own attempt is undone by its next moving average, since it moves the code alone.
+    """
+    usual = codebook.cluster_size.mean().clamp(min=1.0)
+    (dead,) = torch.where(codebook.cluster_size < DEAD_SHARE * usual)
+    chosen = latents[torch.randint(len(latents), (len(dead),), device=latents.device)]
+    codebook.embed[dead], codebook.embed_avg[dead] = chosen, chosen * usual
+    codebook.cluster_size[dead] = usual
+
+
+def reconstruction_errors(heard: Tensor, audio: Tensor) -> dict[str, Tensor]:
+    """Returns the mean errors of audio [B, S]: of samples, and of spectra over all resolutions."""
+    spectral = torch.zeros((), device=audio.device)
+    for size in SPECTRUM_SIZES:
+        one, other = (_magnitudes(each, size) for each in (heard, audio))
+        logs = (one + LOG_FLOOR).log() - (other + LOG_FLOOR).log()
+        linear = (one - other).abs().mean() / other.mean().clamp(min=LOG_FLOOR)
+        spectral = spectral + linear + logs.abs().mean()
+    return {"waveform": (heard - audio).abs().mean(), "spectral": spectral / len(SPECTRUM_SIZES)}
+
+
+def _magnitudes(audio: Tensor, size: int) -> Tensor:
+    window = torch.hann_window(size, device=audio.device)
+    spectrum = torch.stft(audio, size, size // 4, window=window, return_complex=True)
+    # The root of 0 has no gradient.
+    return (spectrum.real.square() + spectrum.imag.square() + 1e-12).sqrt() / window.sum() * 2
+
+
+def _judge(discriminator: nn.Module, audio: Tensor, heard: Tensor) -> dict[str, Tensor]:
+    """Returns the codec's losses, which leave the discriminator as it is, and the discriminator's own."""
+    frozen = {name: weight.detach() for name, weight in discriminator.named_parameters()}
+    deceived, features = torch.func.functional_call(discriminator, frozen, (heard[:, None],))
+    real, wanted = discriminator(audio[:, None])
+    fake, _ = discriminator(heard.detach()[:, None])
+    distances = [
+        (one - other.detach()).abs().mean() / other.detach().abs().mean().clamp(min=1e-6)
+        for layers, others in zip(features, wanted, strict=True)
+        for one, other in zip(layers, others, strict=True)
+    ]
+    hinge = functional.relu
+    told = [(hinge(1 - a).mean() + hinge(1 + b).mean()) for a, b in zip(real, fake, strict=True)]
+    return {
+        "adversarial": torch.stack([hinge(1 - each).mean() for each in deceived]).mean(),
+        "features": torch.stack(distances).mean(),
+        "discriminator": torch.stack(told).mean(),
+    }
+
+
+def _train(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> EncodecCodec | None:
+    device, seed = pick_device(config.device), config.loop.seed
+    notes = dataset.of_split(Split.TRAIN)
+    held_out = dataset.of_split(Split.HELD_OUT_CELL)
+    if not len(notes):
+        raise TrainingError(f"{dataset.path}: no notes to train on in this split; render more")
+    torch.manual_seed(seed)
+    trained = EncodecTraining(config).to(device)
+
+    def batch(step: int) -> Tensor:
+        random = np.random.default_rng(batch_seed(seed, step))
+        return _excerpts(dataset, random.choice(notes, config.batch_size), config.seconds, random).to(device)
+
+    random = np.random.default_rng(seed)
+    chosen = random.permutation(held_out if len(held_out) else notes)[:VALIDATION_EXCERPTS]
+    judged_on = _excerpts(dataset, chosen, config.seconds, random).to(device)
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        heard, _ = model(judged_on)
+        return {name: float(error) for name, error in reconstruction_errors(heard, judged_on).items()}
+
+    identity = {name: value for name, value in asdict(config).items() if name not in ("loop", "device")}
+    loop = Loop(
+        config.loop, trained, trained.loss, batch, out_dir, validate=validate, identity=identity, name="codec"
+    )
+    loop.run()
+    if not loop.finished:
+        return None
+    codec = EncodecCodec(config.sizes)
+    state = loop.ema.model.state_dict()
+    codec.load_trained({name: each for name, each in state.items() if not name.startswith("discriminator.")})
+    _save(codec, out_dir, loop.history[-1] if loop.history else {}, [])
+    return codec
+
+
+def _excerpts(
+    dataset: NoteDataset, notes: NDArray[np.intp], seconds: float, random: np.random.Generator
+) -> Tensor:
+    """Returns an excerpt [B, S] of each note, half of them from its start, zeros behind its end."""
+    n_samples = round(seconds * dataset.sample_rate)
+    excerpts = torch.zeros(len(notes), n_samples)
+    for row, note in zip(excerpts, notes.tolist(), strict=True):
+        last = max(0, int(dataset.length[note]) - n_samples)
+        start = 0 if random.random() < 0.5 else int(random.integers(last + 1))
+        audio = torch.from_numpy(dataset.audio(note, start, n_samples))
+        row[: len(audio)] = audio
+    return excerpts
+
+
+def _save(
+    codec: EncodecCodec, out_dir: Path, figures: Mapping[str, float], sources: list[dict[str, str]]
+) -> None:
+    description: dict[str, Any] = {
+        "id": codec.id,
+        "config": asdict(codec.config),
+        "figures": figures,
+        "sources": sources,
+    }
+    save_weights(out_dir, WEIGHTS_NAME, codec, description)
