@@ -59,6 +59,7 @@ class ExportCommand:
             trained.codec,
             trained.timbre_encoder,
             trained.timbre_map,
+            trained.timbre_references,
             trained.training,
             trained.ranges,
             args.out,

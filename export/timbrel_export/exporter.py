@@ -13,6 +13,7 @@ from torch import nn
 
 from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.files import write_message
 from timbrel_bundle.manifest import save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export import bundle_folder, bundle_parity, codec_graphs, model_graphs, onnx_export
@@ -34,6 +35,7 @@ def export_bundle(
     codec: Codec,
     timbre_encoder: TimbreEncoder,
     timbre_map: pb.TimbreMap,
+    timbre_references: pb.TimbreReferences,
     training: pb.TrainingInfo,
     ranges: pb.RequestRanges,
     out_dir: Path,
@@ -49,6 +51,7 @@ def export_bundle(
         codec: whose codes the model writes.
         timbre_encoder: stage 1, at the codec's sample rate.
         timbre_map: the named points.
+        timbre_references: by what their instruments are recognised.
         training: how the model was trained.
         ranges: what the model was trained on. Keys may be held for longer where the codec goes on without it.
         out_dir: the bundle's folder; an older bundle there is replaced.
@@ -70,6 +73,7 @@ def export_bundle(
     with bundle_folder.new_bundle(out_dir) as folder:
         codec_spec = write_graphs(model, codec, timbre_encoder, sample_notes, folder)
         save_timbre_map(timbre_map, folder / layout.TIMBRE_MAP)
+        write_message(timbre_references, folder / layout.TIMBRE_REFERENCES)
         manifest = bundle_folder.describe_bundle(folder, name, git_revision)
         manifest.codec.CopyFrom(codec_spec)
         manifest.model.CopyFrom(bundle_folder.describe_model(model))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.map import TimbreMap, read_map
+from timbrel_training.timbre.references import read_references
 from timbrel_training.timbre.train import load_encoder
 from timbrel_training.tokens.store import TokenStore
 
@@ -36,6 +38,7 @@ class Trained:
     codec: Codec
     timbre_encoder: TimbreEncoder
     timbre_map: pb.TimbreMap
+    timbre_references: pb.TimbreReferences
     training: pb.TrainingInfo
     ranges: pb.RequestRanges
     sample_notes: list[SampleNote]
@@ -73,6 +76,7 @@ def load_trained(
         codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
+        timbre_references=timbre_references(timbre_dir, [point.instrument for point in chart.points]),
         training=_training_info(description, store, notes),
         ranges=_ranges(description, model),
         sample_notes=_sample_notes(store, points, model.config.max_frames, n_samples),
@@ -92,6 +96,23 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
             )
             for point in chart.points
         ]
+    )
+
+
+def timbre_references(timbre_dir: Path, instruments: Sequence[str]) -> pb.TimbreReferences:
+    """Reads by what stage 1 recognises the instruments of its map.
+
+    Raises:
+        CheckpointError: there is nothing to read.
+    """
+    found = read_references(timbre_dir)
+    return pb.TimbreReferences(
+        references=[
+            pb.TimbreReference(instrument=name, embedding=embedding)
+            for name, embedding in zip(instruments, found.embeddings.tolist(), strict=True)
+        ],
+        sharpness=found.sharpness,
+        nearness=found.nearness,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,8 @@ class TimbreEncoderConfig:
     """Layers of attention, or strided convolutions that halve the frames each."""
     n_heads: int = 4
     """Attention heads; a divisor of `width`."""
+    embedding_width: int = 64
+    """Numbers by which a note is compared with each instrument: two, its point, tell too few apart."""
     dropout: float = 0.1
     """Share of patches (or channels) hidden in training; a few thousand notes are soon learned by heart."""
 
@@ -54,11 +57,19 @@ class TimbreEncoderConfig:
             raise ConfigError(f"width: {self.width}, expected a multiple of n_heads = {self.n_heads}")
         if not 0 <= self.lowest_hertz < self.highest_hertz:
             raise ConfigError(f"lowest_hertz: {self.lowest_hertz}, expected 0 up to highest_hertz")
-        check_at_least(self, frame_rate=1, n_frames=1, n_bands=1, range_db=1)
+        check_at_least(self, frame_rate=1, n_frames=1, n_bands=1, range_db=1, embedding_width=1)
+
+
+class Heard(NamedTuple):
+    """What the encoder makes of notes."""
+
+    mean: Tensor  # float32 [B, 2], of the point; it may lie outside the disc
+    log_variance: Tensor  # float32 [B, 2]
+    embedding: Tensor  # float32 [B, embedding_width], of length 1
 
 
 class TimbreEncoder(nn.Module):
-    """A note's audio to a Gaussian on the timbre map; `forward` gives its mean, inside the unit disc.
+    """A note's audio to a Gaussian on the timbre map, and to an embedding that instruments are told by.
 
     How loud the audio is does not count: levels are relative to the note's loudest.
     """
@@ -86,22 +97,24 @@ class TimbreEncoder(nn.Module):
         nn.init.normal_(self.head.weight, 0.0, 0.02)
         with torch.no_grad():
             self.head.bias.copy_(torch.tensor([0.0, 0.0, -4.0, -4.0]))
+        self.embed = nn.Linear(config.width, config.embedding_width)
 
-    def forward(self, audio: Tensor, n_samples: Tensor) -> Tensor:
-        """Returns points float32 [B, 2] in the unit disc.
+    def forward(self, audio: Tensor, n_samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns points float32 [B, 2] in the unit disc, and embeddings [B, embedding_width].
 
         Args:
             audio: float32 [B, S] at `sample_rate`, any S.
             n_samples: int64 [B], samples of each note; what lies behind them is ignored.
         """
-        return self.place(self.log_mel(audio, n_samples), self.log_mel.count(n_samples))
+        heard = self.hear(self.log_mel(audio, n_samples), self.log_mel.count(n_samples))
+        return into_disc(heard.mean), heard.embedding
 
     def place(self, levels: Tensor, n_frames: Tensor) -> Tensor:
-        """Returns the points float32 [B, 2] of notes given as `distribution` takes them."""
-        return into_disc(self.distribution(levels, n_frames)[0])
+        """Returns the points float32 [B, 2] of notes given as `hear` takes them."""
+        return into_disc(self.hear(levels, n_frames).mean)
 
-    def distribution(self, levels: Tensor, n_frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns mean and logarithm of the variance, [B, 2] each; the mean may lie outside the disc.
+    def hear(self, levels: Tensor, n_frames: Tensor) -> Heard:
+        """Returns what is heard of notes given by their levels.
 
         Args:
             levels: float32 [B, F, n_bands], of `log_mel`; those behind a note's frames are ignored.
@@ -110,7 +123,9 @@ class TimbreEncoder(nn.Module):
         mask = frame_mask(n_frames, self.config.n_frames)  # [B, F, 1]
         features = self.trunk(self.normalise(levels, mask), mask).float()
         mean, log_variance = self.head(features).float().chunk(2, dim=1)
-        return mean, log_variance.clamp(-10.0, 2.0)
+        embedding = self.embed(features).float()
+        length = embedding.square().sum(dim=1, keepdim=True).clamp(min=1e-12).sqrt()
+        return Heard(mean, log_variance.clamp(-10.0, 2.0), embedding / length)
 
     def normalise(self, levels: Tensor, mask: Tensor) -> Tensor:
         """Returns relative levels with mean 0 and variance 1 over the training notes; 0 where the mask is."""
@@ -122,7 +137,7 @@ class TimbreEncoder(nn.Module):
         return (levels - loudest).clamp(-self.config.range_db, 0.0)
 
     def fit(self, levels: Tensor, n_frames: Tensor) -> None:
-        """Takes over mean and deviation from training notes; arguments are those of `distribution`."""
+        """Takes over mean and deviation from training notes; arguments are those of `hear`."""
         mask = frame_mask(n_frames, self.config.n_frames)
         frames = self.relative(levels, mask)[mask[:, :, 0] > 0]  # [frames, n_bands]
         self.mean.copy_(frames.mean(dim=0))

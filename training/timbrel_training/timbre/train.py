@@ -18,11 +18,21 @@ from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
-from timbrel_training.timbre.features import features_key, library_features
+from timbrel_training.timbre.features import (
+    disturbed,
+    features_key,
+    foreign_features,
+    library_features,
+    recorded_features,
+)
 from timbrel_training.timbre.map import ENCODER, MapFigures, TimbreMap, measure, write_map
 from timbrel_training.timbre.model import TimbreBatch, TimbreModel, TimbreTrainingConfig
 from timbrel_training.tokens.table import TokenTable, require_training_notes
 
+KEPT_BACK = 0.2
+"""Share of the foreign sounds that is not trained on, but judged by."""
+N_JUDGED = 800
+"""Notes of held-out cells that are heard as recordings, at most: shares are fitted to them."""
 SHORTEST_CROP = 15
 """Frames: recordings shown to `locate` may be this short, so training sees such crops too."""
 EMBED_BATCH = 512
@@ -49,25 +59,45 @@ class TimbreTrainer:
         _, families = np.unique(np.array(table.families), return_inverse=True)
         torch.manual_seed(config.loop.seed)
         self.model = TimbreModel(config, notes.sample_rate, families.astype(np.int64)).to(device)
-        self.features = library_features(out_dir, self.model.encoder, notes)
+        encoder = self.model.encoder
+        self.features = library_features(out_dir, encoder, notes)
+        rng = np.random.default_rng(config.loop.seed)
+        again = np.sort(rng.permutation(self.training_notes)[: config.recorded_notes])
+        judged = np.sort(rng.permutation(table.of_split(Split.HELD_OUT_CELL))[:N_JUDGED])
+        self.recorded_rows = np.concatenate([again, judged])
+        self.n_recorded = len(again)
+        self.recorded = recorded_features(out_dir, encoder, notes, self.recorded_rows)
+        self.foreign = foreign_features(out_dir, encoder, notes, self.training_notes, config.foreign_sounds)
+        self.n_foreign = round(config.foreign_sounds * (1.0 - KEPT_BACK))
         frames = (table.held_frames - table.lead_frames) * (config.encoder.frame_rate / table.frame_rate)
         self._held_frames = np.maximum(frames, 1).astype(np.float32)
         self._fit_normalisation()
 
     def batch(self, step: int) -> TimbreBatch:
-        """Draws random training notes, moved by some bands; half of them cropped to a random shorter length.
+        """Draws training notes, some of them as recorded, moved by some bands, and foreign sounds.
 
-        A crop is what the encoder would hear of a recording cut there: no frame looks ahead.
+        Some are disturbed, and half are cropped to a random shorter length. A crop is what the encoder would hear
+        of a recording cut there: no frame looks ahead.
         """
         config, table = self.config, self.table
         generator = np.random.default_rng(batch_seed(config.loop.seed, step))
-        rows = generator.choice(self.training_notes, config.batch_size)
-        lengths = self.features.n_frames[rows]
-        shorter = generator.integers(SHORTEST_CROP, config.encoder.n_frames + 1, len(rows))
-        lengths = np.where(generator.random(len(rows)) < 0.5, np.minimum(lengths, shorter), lengths)
-        moves = generator.integers(-config.shift_bands, config.shift_bands + 1, len(rows))
+        taken = generator.integers(self.n_recorded, size=round(config.recorded_share * config.batch_size))
+        foreign = generator.integers(self.n_foreign, size=round(config.foreign_share * config.batch_size))
+        rest = generator.choice(self.training_notes, config.batch_size - len(taken))
+        rows = np.concatenate([self.recorded_rows[taken], rest])
+        parts = ((self.recorded, taken), (self.features, rest), (self.foreign, foreign))
+        levels = np.concatenate([features.levels[of] for features, of in parts])
+        lengths = np.concatenate([features.n_frames[of] for features, of in parts])
+        shorter = generator.integers(SHORTEST_CROP, config.encoder.n_frames + 1, len(lengths))
+        lengths = np.where(generator.random(len(lengths)) < 0.5, np.minimum(lengths, shorter), lengths)
+        moves = generator.integers(-config.shift_bands, config.shift_bands + 1, len(lengths))
+        heard = _moved(levels, moves).astype(np.float32)
+        worse = generator.random(len(heard)) < config.disturbed_share
+        heard[worse] = disturbed(heard[worse], generator)
+        clean = _moved(self.features.levels[rows], moves[: len(rows)]).astype(np.float32)
         return TimbreBatch(
-            levels=self._tensor(_moved(self.features.levels[rows], moves)),
+            levels=self._tensor(heard),
+            clean=self._tensor(clean),
             n_frames=self._tensor(lengths),
             instrument=self._tensor(table.instrument[rows]),
             pitch=self._tensor(table.pitch[rows]),

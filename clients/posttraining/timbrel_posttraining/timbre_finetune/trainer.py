@@ -116,7 +116,7 @@ class TimbreFineTuner:
         than in proportion with the distance: what cannot be told apart does not pull all others along.
         """
         config = self.config
-        mean, _ = self.encoder.distribution(batch.levels, batch.n_frames)
+        mean = self.encoder.hear(batch.levels, batch.n_frames).mean
         named = batch.instrument != dataset.NO_INSTRUMENT
         logits = -_length(mean[:, None] - self._centres[None]) / (config.softness * self.spacing)  # [B, m]
         away = _length(mean - batch.target) / self._scale[batch.instrument]
