@@ -50,8 +50,10 @@ class Heard:
     """What the timbre encoder makes of a recording."""
 
     timbre: tuple[float, float]
-    """Its point (x, y) in the unit disc. Where the instrument with the largest share is not the nearest to where the
-    encoder puts it, that instrument's own point."""
+    """Its point (x, y) in the unit disc: `heard_at`, unless another instrument than the one with the largest share
+    is nearest to that; then the latter's own point."""
+    heard_at: tuple[float, float]
+    """Where the encoder puts it."""
     embedding: npt.NDArray[np.float32] | None = None
     """Of length 1, what instruments are told by; None for bundles without references."""
     shares: npt.NDArray[np.float64] | None = None
@@ -107,13 +109,13 @@ class TimbreEncoder:
         timbre, *rest = self._session.run(self._outputs, feeds)
         x, y = (float(value) for value in timbre[0])
         if self._recogniser is None:
-            return Heard((x, y))
+            return Heard((x, y), (x, y))
         embedding = np.asarray(rest[0][0], np.float32)
         shares, near = self._recogniser.shares(embedding)
         likeliest = self._map.points[int(shares.argmax())]
-        if near and by_distance(self._map, x, y)[0][1].instrument != likeliest.instrument:
-            x, y = likeliest.x, likeliest.y
-        return Heard((x, y), embedding, shares, near)
+        nearest = by_distance(self._map, x, y)[0][1]
+        found = (likeliest.x, likeliest.y) if near and nearest.instrument != likeliest.instrument else (x, y)
+        return Heard(found, (x, y), embedding, shares, near)
 
 
 def prepare_recording(

@@ -132,7 +132,8 @@ def _check_codec(
     )
     difference = compare_codec_decoder(codec, bundle, codes)
     timbre = bundle.session(layout.TIMBRE_ENCODER)
-    check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface())
+    width = timbre_encoder.config.embedding_width
+    check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface(width))
     with torch.no_grad():
         audio = [codec.decode(torch.from_numpy(each.astype(np.int64))[None])[0].numpy() for each in codes]
     compare_timbre_encoder(timbre_encoder, timbre, audio)

@@ -59,11 +59,11 @@ class ExportCommand:
             trained.codec,
             trained.timbre_encoder,
             trained.timbre_map,
-            trained.timbre_references,
             trained.training,
             trained.ranges,
             args.out,
             trained.sample_notes,
+            timbre_references=trained.timbre_references,
             name=args.name or args.out.resolve().name,
             git_revision=git_revision(),
         )

@@ -35,12 +35,12 @@ def export_bundle(
     codec: Codec,
     timbre_encoder: TimbreEncoder,
     timbre_map: pb.TimbreMap,
-    timbre_references: pb.TimbreReferences,
     training: pb.TrainingInfo,
     ranges: pb.RequestRanges,
     out_dir: Path,
     sample_notes: Sequence[SampleNote],
     *,
+    timbre_references: pb.TimbreReferences | None = None,
     name: str = "timbrel",
     git_revision: str = "",
 ) -> pb.Manifest:
@@ -51,11 +51,11 @@ def export_bundle(
         codec: whose codes the model writes.
         timbre_encoder: stage 1, at the codec's sample rate.
         timbre_map: the named points.
-        timbre_references: by what their instruments are recognised.
         training: how the model was trained.
         ranges: what the model was trained on. Keys may be held for longer where the codec goes on without it.
         out_dir: the bundle's folder; an older bundle there is replaced.
         sample_notes: real notes to compare on; a handful of different lengths and pitches.
+        timbre_references: by what the map's instruments are recognised; None: they are not.
         name: the bundle's name.
         git_revision: of the code that exports.
 
@@ -73,7 +73,8 @@ def export_bundle(
     with bundle_folder.new_bundle(out_dir) as folder:
         codec_spec = write_graphs(model, codec, timbre_encoder, sample_notes, folder)
         save_timbre_map(timbre_map, folder / layout.TIMBRE_MAP)
-        write_message(timbre_references, folder / layout.TIMBRE_REFERENCES)
+        if timbre_references is not None:
+            write_message(timbre_references, folder / layout.TIMBRE_REFERENCES)
         manifest = bundle_folder.describe_bundle(folder, name, git_revision)
         manifest.codec.CopyFrom(codec_spec)
         manifest.model.CopyFrom(bundle_folder.describe_model(model))

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from timbrel_export.exporter import export_bundle
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.codec import HELD, LOWEST_DB, N_FINE, N_ROWS, STEPS_PER_DB
 from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, UNIT_DB, HeaderConfig
@@ -65,6 +66,8 @@ INSTRUMENTS = (
     ("Flute", "Winds", 0.6, -0.4),
     ("Trumpet", "Brass", -0.2, -0.7),
 )
+SHARPNESS = 100.0
+NEARNESS = 0.9
 N_STEPS = 1200
 N_CODEC_STEPS = 1000
 RELEASE_FRAMES = 5
@@ -89,9 +92,19 @@ def main(out_dir: Path) -> None:
             for name, family, x, y in INSTRUMENTS
         ]
     )
-    encoder = make_timbre_encoder()
+    encoder, codec = make_timbre_encoder(), make_codec()
+    references = make_references(encoder, codec)
     manifest = export_bundle(
-        model, make_codec(), encoder, timbre_map, training, RANGES, out_dir, notes, name="tiny"
+        model,
+        codec,
+        encoder,
+        timbre_map,
+        training,
+        RANGES,
+        out_dir,
+        notes,
+        timbre_references=references,
+        name="tiny",
     )
     size = sum(file.size for file in manifest.files)
     print(f"{out_dir}: {size / 1e6:.2f} MB, {manifest.model.n_parameters} parameters\n{manifest.parity}")
@@ -158,6 +171,20 @@ def make_timbre_encoder() -> TimbreEncoder:
         encoder.mean.fill_(-50.0)
         encoder.deviation.fill_(20.0)
     return encoder.eval()
+
+
+@torch.no_grad()
+def make_references(encoder: TimbreEncoder, codec: Codec) -> pb.TimbreReferences:
+    """By what the instruments are recognised: the mean embedding of some of their notes."""
+    references = pb.TimbreReferences(sharpness=SHARPNESS, nearness=NEARNESS)
+    for name, _, x, y in INSTRUMENTS:
+        rng = np.random.default_rng(0)
+        notes = [_codes(rng, (x, y), pitch, 90.0, 30) for pitch in range(40, 92, 4)]
+        audio = codec.decode(torch.from_numpy(np.stack(notes).astype(np.int64)))
+        embeddings = encoder(audio, torch.full((len(audio),), audio.shape[1]))[1]
+        mean = nn.functional.normalize(embeddings.mean(dim=0), dim=0)
+        references.references.add(instrument=name, embedding=mean.tolist())
+    return references
 
 
 def train(rng: np.random.Generator) -> NoteTransformer:

@@ -29,6 +29,8 @@ FILE_VERSION = 1
 """Raise it when levels are computed in another way."""
 BATCH = 16
 """Notes whose levels are computed at once."""
+EMBED_BATCH = 512
+"""Notes that a trained encoder hears at once."""
 RECORDED, FOREIGN = 1, 2
 """What a generator is seeded with beside a number: as recordings and foreign sounds are drawn."""
 COLOUR_POINTS = 7
@@ -109,6 +111,15 @@ def foreign_features(
 
     path = folder / f"foreign-{features_key(encoder, notes, rows)}-{count}.f16"
     return _features(path, encoder, "foreign sounds", count, make)
+
+
+@torch.no_grad()
+def embed(
+    encoder: TimbreEncoder, features: NoteFeatures, rows: NDArray[np.int64], device: torch.device
+) -> NDArray[np.float32]:
+    """Returns the embeddings, float32 [n, D], of some notes."""
+    batches = np.split(rows, range(EMBED_BATCH, len(rows), EMBED_BATCH))
+    return torch.cat([encoder.hear(*features.of(of, device)).embedding.cpu() for of in batches]).numpy()
 
 
 def disturbed(levels: NDArray[np.float16], rng: np.random.Generator) -> NDArray[np.float32]:

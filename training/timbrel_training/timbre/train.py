@@ -17,15 +17,18 @@ from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
+from timbrel_training.timbre import references
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
 from timbrel_training.timbre.features import (
+    EMBED_BATCH,
     disturbed,
+    embed,
     features_key,
     foreign_features,
     library_features,
     recorded_features,
 )
-from timbrel_training.timbre.map import ENCODER, MapFigures, TimbreMap, measure, write_map
+from timbrel_training.timbre.map import ENCODER, TimbreMap, measure, write_map
 from timbrel_training.timbre.model import TimbreBatch, TimbreModel, TimbreTrainingConfig
 from timbrel_training.tokens.table import TokenTable, require_training_notes
 
@@ -35,8 +38,6 @@ N_JUDGED = 800
 """Notes of held-out cells that are heard as recordings, at most: shares are fitted to them."""
 SHORTEST_CROP = 15
 """Frames: recordings shown to `locate` may be this short, so training sees such crops too."""
-EMBED_BATCH = 512
-"""Notes located at once after training."""
 
 
 class TimbreTrainer:
@@ -110,6 +111,32 @@ class TimbreTrainer:
         """See `TimbreModel.loss`."""
         return self.model.loss(batch)
 
+    def references(
+        self, encoder: TimbreEncoder, chart: TimbreMap
+    ) -> tuple[references.References, references.ReferenceFigures]:
+        """Finds by what the instruments of a map are recognised; notes of held-out cells judge, if there are any."""
+        number = chart.index_of(self.table)[self.table.instrument]
+        known = self.recorded_rows[: self.n_recorded]
+        embeddings = np.concatenate(
+            [
+                embed(encoder, self.features, self.training_notes, self.device),
+                embed(encoder, self.recorded, np.arange(self.n_recorded), self.device),
+            ]
+        )
+        means = references.mean_embeddings(
+            embeddings, number[np.concatenate([self.training_notes, known])], len(chart.points)
+        )
+        judged = np.arange(self.n_recorded, len(self.recorded_rows))
+        judged = judged[number[self.recorded_rows[judged]] >= 0]
+        judged = judged if len(judged) > 1 else np.arange(self.n_recorded)
+        foreign = np.arange(self.n_foreign, len(self.foreign.n_frames))
+        return references.fit_references(
+            means,
+            embed(encoder, self.recorded, judged, self.device),
+            number[self.recorded_rows[judged]],
+            embed(encoder, self.foreign, foreign, self.device),
+        )
+
     @torch.no_grad()
     def locate_all(self, encoder: TimbreEncoder) -> NDArray[np.float32]:
         """Returns every note's point, float32 [N, 2]."""
@@ -133,7 +160,7 @@ class TimbreTrainer:
 
 def train_timbre(
     config: TimbreTrainingConfig, table: TokenTable, notes: NoteDataset, out_dir: Path, device: torch.device
-) -> MapFigures:
+) -> dict[str, float]:
     """Trains stage 1 in `out_dir`, or resumes it, and writes the map there; `map` describes the files.
 
     Args:
@@ -142,6 +169,9 @@ def train_timbre(
         notes: the same notes, in the same order: their sound.
         out_dir: for features, checkpoint, encoder and map.
         device: to train on.
+
+    Returns:
+        MapFigures and ReferenceFigures.
 
     Raises:
         TrainingError: the table is of other notes, or has none to train on.
@@ -165,16 +195,19 @@ def train_timbre(
     encoder = encoder_of(loop.ema.model)
     points = trainer.locate_all(encoder)
     figures = measure(points, table)
-    description = {
+    chart = TimbreMap.from_points(points, table)
+    found, told = trainer.references(encoder, chart)
+    references.write_references(out_dir, found, [point.instrument for point in chart.points])
+    description: dict[str, Any] = {
         "kind": "timbre_encoder",
         "encoder": dataclasses.asdict(config.encoder),
         "sample_rate": encoder.sample_rate,
         "steps": loop.step,
-        "figures": dataclasses.asdict(figures),
+        "figures": {**dataclasses.asdict(figures), **dataclasses.asdict(told)},
     }
     save_weights(out_dir, ENCODER, encoder, description)
-    write_map(out_dir, TimbreMap.from_points(points, table), points, table)
-    return figures
+    write_map(out_dir, chart, points, table)
+    return description["figures"]
 
 
 def _moved(levels: NDArray[np.float16], moves: NDArray[np.int64]) -> NDArray[np.float16]:
