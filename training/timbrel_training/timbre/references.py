@@ -19,8 +19,6 @@ from timbrel_training.errors import CheckpointError
 
 REFERENCES_FILE = "timbre_references.json"
 N_BINS = 10
-FEWEST = 20
-"""Notes in a bin of shares whose reliability can be told."""
 FOREIGN_REFUSED = 0.95
 """So many foreign sounds are to be refused,"""
 NOTES_REFUSED = 0.05
@@ -98,10 +96,9 @@ def fit_references(
 
 
 def unreliability(shares: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-    """Returns the largest difference, in ten bins, of the mean share [N] and of how many are right [N]."""
-    bins = np.minimum((shares * N_BINS).astype(int), N_BINS - 1)
-    found = [bins == number for number in range(N_BINS) if (bins == number).sum() >= FEWEST]
-    return max((abs(float(shares[of].mean() - right[of].mean())) for of in found), default=float("nan"))
+    """Returns the largest difference, in ten bins of equally many, of the mean share [N] and of those right [N]."""
+    bins = np.array_split(np.argsort(shares, kind="stable"), N_BINS)
+    return max(abs(float(shares[of].mean() - right[of].mean())) for of in bins if len(of)) if len(shares) else 0.0
 
 
 def write_references(folder: Path, references: References, instruments: Sequence[str]) -> None:
