@@ -50,8 +50,8 @@ class Heard:
     """What the timbre encoder makes of a recording."""
 
     timbre: tuple[float, float]
-    """Its point (x, y) in the unit disc: `heard_at`, unless another instrument than the one with the largest share
-    is nearest to that; then the latter's own point."""
+    """Its point (x, y) in the unit disc: `heard_at`, unless another instrument than the one with the largest
+    share is nearest to that; then the latter's own point."""
     heard_at: tuple[float, float]
     """Where the encoder puts it."""
     embedding: npt.NDArray[np.float32] | None = None

@@ -1,4 +1,4 @@
-"""timbre_references.json: which instrument of a bundle's map a sound may be of, and whether it is like any."""
+"""timbre_references.json: which instruments of a bundle's map a sound may be of, and whether of any."""
 
 from __future__ import annotations
 

@@ -198,9 +198,7 @@ def compare_timbre_encoder(
         row[: len(audio)] = audio
     expected = encoder(torch.from_numpy(padded), torch.from_numpy(n_samples))
     found = session.run(["timbre", "embedding"], {"audio": padded, "n_samples": n_samples})
-    worst = max(
-        float(np.abs(one - other.numpy()).max()) for one, other in zip(found, expected, strict=True)
-    )
+    worst = max(float(np.abs(one - other.numpy()).max()) for one, other in zip(found, expected, strict=True))
     if not worst <= MAX_TIMBRE_DIFFERENCE:
         raise ParityError(
             f"{layout.TIMBRE_ENCODER}: points or embeddings differ by up to {worst:.3g}, "

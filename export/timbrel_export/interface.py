@@ -121,7 +121,9 @@ def codec_decoder_interface(codec: pb.CodecSpec) -> Interface:
 def timbre_encoder_interface(embedding_width: int) -> Interface:
     """timbre_encoder.onnx."""
     inputs = (Port("audio", FLOAT, (None, None)), Port("n_samples", INT64, (None,)))
-    return Interface(inputs, (Port("timbre", FLOAT, (None, 2)), Port("embedding", FLOAT, (None, embedding_width))))
+    return Interface(
+        inputs, (Port("timbre", FLOAT, (None, 2)), Port("embedding", FLOAT, (None, embedding_width)))
+    )
 
 
 def check_interface(graph: str, session: ort.InferenceSession, expected: Interface) -> None:

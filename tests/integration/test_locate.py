@@ -95,7 +95,9 @@ class TestClient:
         shutil.copytree(tiny_bundle, bundle)
         content = json.loads((bundle / "manifest.json").read_text())
         content["files"] = [each for each in content["files"] if each["name"] != TIMBRE_REFERENCES]
-        content["bundle_hash"] = bundle_hash([pb.BundleFile(name=each["name"], sha256=each["sha256"]) for each in content["files"]])
+        content["bundle_hash"] = bundle_hash(
+            [pb.BundleFile(name=each["name"], sha256=each["sha256"]) for each in content["files"]]
+        )
         (bundle / "manifest.json").write_text(json.dumps(content))
         heard = TimbreEncoder(Bundle.open(bundle), n_threads=1).hear(notes[0], RATE)
         assert heard.shares is heard.near is None and heard.timbre == heard.heard_at

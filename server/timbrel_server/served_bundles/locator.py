@@ -46,7 +46,9 @@ class Locator:
         return self._n_in_hand
 
     async def locate(self, request: LocateRequest, account: str = "") -> Heard:
-        """Finds the point of a recording, and what it may be of. A caller that gives up before its turn costs nothing.
+        """Finds the point of a recording, and what it may be of.
+
+        A caller that gives up before its turn costs nothing.
 
         Args:
             account: whose turn it takes.

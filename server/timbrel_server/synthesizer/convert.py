@@ -150,13 +150,17 @@ def location_to_pb(heard: Heard, timbre_map: pb.TimbreMap) -> pb.LocateResponse:
     neighbours = [
         pb.Neighbour(point=point, distance=distance) for distance, point in by_distance(timbre_map, x, y)
     ]
+    reply = pb.LocateResponse(timbre=pb.Timbre(x=x, y=y))
+    if heard.near is not None:
+        reply.near = heard.near
     if heard.shares is not None:
         names = (point.instrument for point in timbre_map.points)
         shares = dict(zip(names, heard.shares.tolist(), strict=True))
         for neighbour in neighbours:
             neighbour.share = shares[neighbour.point.instrument]
         neighbours.sort(key=lambda neighbour: -neighbour.share)
-    return pb.LocateResponse(timbre=pb.Timbre(x=x, y=y), neighbours=neighbours, near=heard.near)
+    reply.neighbours.extend(neighbours)
+    return reply
 
 
 def codes_to_pb(frames: Sequence[Frame], n_codebooks: int) -> pb.Codes:

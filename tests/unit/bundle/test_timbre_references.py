@@ -38,7 +38,10 @@ def test_the_best_of_an_instruments_references_counts() -> None:
         (lambda made: made.ClearField("references"), "all of one length"),
         (lambda made: made.references[0].embedding.__setitem__(0, np.nan), "not finite"),
         (lambda made: made.references.pop(0), "other instruments than the timbre map"),
-        (lambda made: made.references.add(instrument="Viola", embedding=(1.0, 0.0, 0.0)), "other instruments"),
+        (
+            lambda made: made.references.add(instrument="Viola", embedding=(1.0, 0.0, 0.0)),
+            "other instruments",
+        ),
         (lambda made: setattr(made, "sharpness", 0.0), "sharpness of 0"),
         (lambda made: setattr(made, "nearness", 1.5), "nearness of 1.5"),
     ],

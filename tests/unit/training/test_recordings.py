@@ -53,7 +53,7 @@ def test_a_room_rings_on() -> None:
 
 
 def test_disturbed_levels_are_coloured_and_have_a_floor() -> None:
-    levels = np.full((30, 10, 64), -100.0, np.float16)
+    levels = np.full((30, 10, 64), -100.0, np.float32)
     levels[:, :, 20] = 0.0
     heard = disturbed(levels, np.random.default_rng(0))
     assert np.abs(heard[:, :, 20]).max() < 20

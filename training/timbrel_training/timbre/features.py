@@ -122,7 +122,7 @@ def embed(
     return torch.cat([encoder.hear(*features.of(of, device)).embedding.cpu() for of in batches]).numpy()
 
 
-def disturbed(levels: NDArray[np.float16], rng: np.random.Generator) -> NDArray[np.float32]:
+def disturbed(levels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
     """Puts a microphone's colour and a noise on levels [B, F, n_bands], for each note another."""
     n_notes, _, n_bands = levels.shape
     points = rng.normal(0.0, COLOUR_DB, (2, n_notes, COLOUR_POINTS))

@@ -1,4 +1,4 @@
-"""Sounds that are no note of any instrument: the timbre encoder learns that nothing on the map is near them."""
+"""Sounds that are no note of any instrument: the encoder learns that nothing on the map is near them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMANTS = (
     ((570, 90), (840, 110), (2410, 170)),
     ((300, 65), (870, 110), (2240, 140)),
 )
-"""Centres and bandwidths in Hz of the vowels in father, bet, beet, bought and boot (Peterson and Barney, 1952)."""
+"""Centres and widths in Hz of the vowels in father, bet, beet, bought, boot (Peterson and Barney, 1952)."""
 
 
 def foreign_sound(
@@ -49,7 +49,7 @@ def many_notes(
 ) -> Audio:
     """Mixes 3 to 8 notes of different pitch classes, begun within a share `spread` of the time."""
     sound = np.zeros(length, np.float32)
-    classes = set()
+    classes: set[int] = set()
     for row in rng.permutation(rows)[:40]:
         start = round(rng.uniform(0.0, spread) * length * 0.7) if classes else 0
         audio = notes.audio(int(row), 0, length - start)
@@ -57,7 +57,7 @@ def many_notes(
             continue
         classes.add(int(notes.pitch[row]) % 12)
         sound[start : start + len(audio)] += audio * rng.uniform(0.4, 1.0) / max(np.abs(audio).max(), 1e-6)
-        if len(classes) >= 3 and rng.random() < 0.2 or len(classes) == 8:
+        if len(classes) == 8 or (len(classes) >= 3 and rng.random() < 0.2):
             break
     return sound
 
@@ -79,8 +79,9 @@ def _hit(rate: int, rng: np.random.Generator) -> NDArray[np.float64]:
     fall = np.exp(-time * rng.uniform(2.0, 6.0) / time[-1])
     low, sweep = np.exp(rng.uniform(np.log(40.0), np.log(300.0))), rng.uniform(0.0, 4.0)
     tone = np.sin(2 * np.pi * np.cumsum(low * (1.0 + sweep * np.exp(-time * 40.0))) / rate)
-    band = np.sort(np.exp(rng.uniform(np.log(100.0), np.log(0.45 * rate), 2))) + (0.0, 200.0)
-    filter = butter(2, band.clip(20.0, 0.49 * rate), "bandpass", fs=rate, output="sos")
+    low_end, high_end = np.sort(np.exp(rng.uniform(np.log(100.0), np.log(0.45 * rate), 2)))
+    band = (low_end, min(high_end + 200.0, 0.49 * rate))
+    filter = butter(2, band, "bandpass", fs=rate, output="sos")
     rattle = sosfilt(filter, rng.standard_normal(len(time)))
     share = rng.choice((0.0, 0.5, 1.0))
     return fall * ((1.0 - share) * tone + share * rattle / max(np.abs(rattle).max(), 1e-9))
@@ -92,7 +93,7 @@ def speech(length: int, rate: int, rng: np.random.Generator) -> Audio:
     base, size = np.exp(rng.uniform(np.log(80.0), np.log(300.0))), rng.uniform(0.85, 1.25)
     while sum(map(len, pieces)) < length:
         n = round(rng.uniform(0.08, 0.3) * rate)
-        pitch = base * 2.0 ** np.linspace(*rng.uniform(-0.5, 0.5, 2), n)
+        pitch = base * 2.0 ** np.linspace(rng.uniform(-0.5, 0.5), rng.uniform(-0.5, 0.5), n)
         phase = np.cumsum(pitch) / rate
         buzz = np.diff(np.floor(phase), prepend=0.0) + 0.02 * rng.standard_normal(n)
         vowel = FORMANTS[rng.integers(len(FORMANTS))]

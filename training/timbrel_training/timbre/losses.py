@@ -68,7 +68,7 @@ class Prototypes(nn.Module):
 
 
 class Names(nn.Module):
-    """Classifies embeddings by their cosine with one learned direction per instrument, or as none of them."""
+    """Classifies embeddings by their cosine with a direction per instrument, or as none of them."""
 
     def __init__(self, n_instruments: int, width: int) -> None:
         super().__init__()

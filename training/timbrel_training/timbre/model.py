@@ -47,7 +47,7 @@ class TimbreTrainingConfig:
     name_weight: float = 0.5
     """Weight of telling instruments, and sounds that are none, by the embedding."""
     recorded_notes: int = 12_000
-    """Training notes that are heard once more as recordings: in rooms, as MP3, out of tune (`recordings.py`)."""
+    """Training notes heard once more as recordings: in rooms, as MP3, out of tune (`recordings.py`)."""
     recorded_share: float = 0.5
     """Share of a batch that is drawn from those."""
     disturbed_share: float = 0.5

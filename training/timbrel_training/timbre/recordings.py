@@ -1,4 +1,4 @@
-"""Notes as recordings have them: in rooms, through microphones, in noise, through lossy files, out of tune."""
+"""Notes as recordings have them: in rooms, by microphones, in noise, as lossy files, out of tune."""
 
 from __future__ import annotations
 
@@ -59,7 +59,11 @@ def out_of_tune(audio: Audio, sample_rate: int, rng: np.random.Generator) -> Aud
     """Plays audio faster or slower by up to CENTS; one note in three has a vibrato."""
     cents = np.full(len(audio), rng.uniform(-CENTS, CENTS))
     if rng.random() < 0.33:
-        depth, rate, start = rng.uniform(5.0, VIBRATO_CENTS), rng.uniform(4.0, 7.0), rng.uniform(0.0, 2 * np.pi)
+        depth, rate, start = (
+            rng.uniform(5.0, VIBRATO_CENTS),
+            rng.uniform(4.0, 7.0),
+            rng.uniform(0.0, 2 * np.pi),
+        )
         cents += depth * np.sin(2 * np.pi * rate / sample_rate * np.arange(len(audio)) + start)
     places = np.cumsum(2.0 ** (cents / 1200.0))
     places -= places[0]

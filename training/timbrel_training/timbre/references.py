@@ -1,6 +1,6 @@
 """By what instruments are recognised: a mean embedding each, and how sure a likeness makes one.
 
-timbre_references.json    {"references": [{instrument, embedding}, ..], "sharpness", "nearness"}: what a bundle ships
+timbre_references.json    {"references": [{instrument, embedding}, ..], "sharpness", "nearness"}
 """
 
 from __future__ import annotations
@@ -96,9 +96,13 @@ def fit_references(
 
 
 def unreliability(shares: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-    """Returns the largest difference, in ten bins of equally many, of the mean share [N] and of those right [N]."""
+    """Returns by how much, at worst, mean share [N] and part right [N] of a tenth of the notes differ."""
     bins = np.array_split(np.argsort(shares, kind="stable"), N_BINS)
-    return max(abs(float(shares[of].mean() - right[of].mean())) for of in bins if len(of)) if len(shares) else 0.0
+    return (
+        max(abs(float(shares[of].mean() - right[of].mean())) for of in bins if len(of))
+        if len(shares)
+        else 0.0
+    )
 
 
 def write_references(folder: Path, references: References, instruments: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ from timbrel_training.tokens.table import TokenTable, require_training_notes
 
 KEPT_BACK = 0.2
 """Share of the foreign sounds that is not trained on, but judged by."""
-N_JUDGED = 800
+N_JUDGED = 1_500
 """Notes of held-out cells that are heard as recordings, at most: shares are fitted to them."""
 SHORTEST_CROP = 15
 """Frames: recordings shown to `locate` may be this short, so training sees such crops too."""
@@ -77,8 +77,8 @@ class TimbreTrainer:
     def batch(self, step: int) -> TimbreBatch:
         """Draws training notes, some of them as recorded, moved by some bands, and foreign sounds.
 
-        Some are disturbed, and half are cropped to a random shorter length. A crop is what the encoder would hear
-        of a recording cut there: no frame looks ahead.
+        Some are disturbed, and half are cropped to a random shorter length. A crop is what the encoder would
+        hear of a recording cut there: no frame looks ahead.
         """
         config, table = self.config, self.table
         generator = np.random.default_rng(batch_seed(config.loop.seed, step))
@@ -114,7 +114,7 @@ class TimbreTrainer:
     def references(
         self, encoder: TimbreEncoder, chart: TimbreMap
     ) -> tuple[references.References, references.ReferenceFigures]:
-        """Finds by what the instruments of a map are recognised; notes of held-out cells judge, if there are any."""
+        """Finds by what the instruments of a map are recognised; held-out cells judge, if there are any."""
         number = chart.index_of(self.table)[self.table.instrument]
         known = self.recorded_rows[: self.n_recorded]
         embeddings = np.concatenate(

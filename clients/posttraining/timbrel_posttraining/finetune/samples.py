@@ -274,9 +274,9 @@ def hear(base: Base, samples: CodedSamples) -> tuple[NDArray[np.float32], NDArra
 def new_references(
     name: str, embeddings: NDArray[np.float32], pitch: NDArray[np.int64]
 ) -> list[pb.TimbreReference]:
-    """Makes an instrument's references: mean directions of the embeddings [n, D] of samples of near pitches [n].
+    """Makes an instrument's references: mean directions of embeddings [n, D] of samples of near pitch [n].
 
-    The encoder was not trained to hear all samples of a new instrument alike, so that one mean would say too little.
+    The encoder was not trained to hear all samples of a new instrument alike: one mean would say too little.
     """
     groups = np.array_split(np.argsort(pitch, kind="stable"), min(N_REFERENCES, len(pitch)))
     means = np.stack([embeddings[rows].mean(axis=0) for rows in groups])

@@ -106,7 +106,7 @@ class TimbreFineTuner:
         self._scale = torch.from_numpy(np.append(room, chart.spacing).astype(np.float32)).to(device)
 
     def batch(self, step: int) -> TimbreBatch:
-        """Draws random notes of each kind, each kind's share, and foreign sounds; some cropped, some disturbed."""
+        """Draws notes of each kind, each kind's share, and foreign sounds; some cropped, some disturbed."""
         config = self.config
         rng = np.random.default_rng(batch_seed(config.loop.seed, step))
         n_sources = round(config.source_share * config.batch_size)
@@ -181,10 +181,8 @@ class TimbreFineTuner:
             figures["between_error"] = float(np.median(away)) / self.spacing
         return figures
 
-    def references(
-        self, encoder: TimbreEncoder
-    ) -> tuple[references.References, references.ReferenceFigures]:
-        """Finds by what the instruments are recognised; the notes that were kept back judge, if there are any."""
+    def references(self, encoder: TimbreEncoder) -> tuple[references.References, references.ReferenceFigures]:
+        """Finds by what the instruments are recognised; notes that were kept back judge, if there are any."""
         trained, kept = (
             np.concatenate([of["source"], of["generated"]]) for of in (self._training, self._kept_back)
         )

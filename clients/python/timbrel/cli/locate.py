@@ -40,9 +40,7 @@ class LocateCommand:
     help = "find the place of a recording on the timbre map, and its instrument"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.description = (
-            "Says where on the timbre map a recording of a note lies, of which instruments it may be, and whether of any."
-        )
+        parser.description = "Says where on the timbre map a recording of a note lies, and of which instruments it may be, if any."
         parser.epilog = _EXAMPLES
         parser.add_argument(
             "files",

@@ -41,8 +41,8 @@ class Neighbour:
     """On the map, whose disc has the radius 1."""
 
     share: float | None = None
-    """How likely the recording is one of this instrument, supposing that it is one of the map's, 0 to 1: of those with
-    a share of 0.7, some 70 % are. None where the bundle cannot tell."""
+    """How likely the recording is one of this instrument, supposing that it is one of the map's, 0 to 1: of
+    those with a share of 0.7, some 70 % are. None where the bundle cannot tell."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Location:
     """The one with the largest share first; where there are no shares, the nearest."""
 
     near: bool | None = None
-    """Whether the recording is like anything on this map. False for what is no note of any instrument, such as speech,
-    drums, noise or a whole song: the rest then means nothing. None where the bundle cannot tell."""
+    """Whether the recording is like anything on this map. False for what is no note of any instrument, such
+    as speech, drums, noise or a song: the rest then means nothing. None where the bundle cannot tell."""
 
 
 def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest: int) -> Location:
