@@ -77,7 +77,7 @@ class Names(nn.Module):
         """The cosine below which a sound is none of them."""
 
     def forward(self, embedding: Tensor) -> Tensor:
-        """Returns logits [B, n_instruments + 1] of embeddings [B, width] of length 1; the last one is none."""
+        """Returns logits [B, n_instruments + 1] of embeddings [B, width]; the last one is none."""
         cosines = embedding @ nn.functional.normalize(self.directions, dim=1).T
         return SHARPNESS * torch.cat([cosines, self.nearness.expand(len(cosines), 1)], dim=1)
 

@@ -40,7 +40,9 @@ class LocateCommand:
     help = "find the place of a recording on the timbre map, and its instrument"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.description = "Says where on the timbre map a recording of a note lies, and of which instruments it may be, if any."
+        parser.description = (
+            "Says where on the timbre map a recording lies, and of which instruments it may be."
+        )
         parser.epilog = _EXAMPLES
         parser.add_argument(
             "files",
