@@ -33,8 +33,8 @@ SOURCE_PREFIX = "folder:"
 Tell = Callable[[str], object]
 """Receives a line of text for the user."""
 
-N_REFERENCES = 4
-"""By so many a new instrument is recognised: one for each quarter of its samples, by pitch."""
+MOST_REFERENCES = 32
+"""By so many a new instrument is recognised; of more recordings, those of near pitch share one."""
 N_ANGLES = 64
 N_RADII = 100
 """Directions and distances tried: steps of a hundredth of the disc's radius and of 6 degrees."""
@@ -237,6 +237,7 @@ def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell
         tell: receives a line for each instrument.
     """
     own, embeddings = hear(base, samples)
+    semitones = np.array([variant.semitones for variant in samples.variants])
     references: list[pb.TimbreReference] = []
     taken = base.chart.centroids
     names = [point.instrument for point in base.chart.points]
@@ -249,7 +250,9 @@ def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell
         own[rows] += found - seen
         where.append(found)
         if embeddings is not None:
-            references += new_references(name, embeddings[rows], samples.table.pitch[rows])
+            plain = np.flatnonzero(rows & (semitones == 0))
+            n_recordings = len({samples.variants[row].row for row in plain})
+            references += new_references(name, embeddings[plain], samples.table.pitch[plain], n_recordings)
         taken, names = np.concatenate([taken, found[None]]), [*names, name]
     radius = np.linalg.norm(own, axis=1, keepdims=True)
     return Placement(own / np.maximum(radius, 1.0), np.stack(where), references)
@@ -272,13 +275,19 @@ def hear(base: Base, samples: CodedSamples) -> tuple[NDArray[np.float32], NDArra
 
 
 def new_references(
-    name: str, embeddings: NDArray[np.float32], pitch: NDArray[np.int64]
+    name: str, embeddings: NDArray[np.float32], pitch: NDArray[np.int64], n_recordings: int
 ) -> list[pb.TimbreReference]:
-    """Makes an instrument's references: mean directions of embeddings [n, D] of samples of near pitch [n].
+    """Makes an instrument's references: mean directions of embeddings [n, D], one for each recording or some.
 
     The encoder was not trained to hear all samples of a new instrument alike: one mean would say too little.
+
+    Args:
+        name: of the instrument.
+        embeddings: of the variants at the pitches that were recorded, as many of each recording.
+        pitch: their pitches, [n].
+        n_recordings: how many recordings they are variants of.
     """
-    groups = np.array_split(np.argsort(pitch, kind="stable"), min(N_REFERENCES, len(pitch)))
+    groups = np.array_split(np.argsort(pitch, kind="stable"), min(MOST_REFERENCES, n_recordings))
     means = np.stack([embeddings[rows].mean(axis=0) for rows in groups])
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     return [pb.TimbreReference(instrument=name, embedding=mean.tolist()) for mean in means]
