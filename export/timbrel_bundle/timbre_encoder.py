@@ -47,7 +47,7 @@ of the instrument. Timbre encoders that take audio hear levels relative to the l
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """What the timbre encoder makes of a recording."""
+    """The timbre encoder's account of a recording."""
 
     timbre: tuple[float, float]
     """Its point (x, y) in the unit disc: `heard_at`, unless another instrument than the one with the largest

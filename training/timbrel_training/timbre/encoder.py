@@ -61,7 +61,7 @@ class TimbreEncoderConfig:
 
 
 class Heard(NamedTuple):
-    """What the encoder makes of notes."""
+    """The encoder's account of notes."""
 
     mean: Tensor  # float32 [B, 2], of the point; it may lie outside the disc
     log_variance: Tensor  # float32 [B, 2]

@@ -32,7 +32,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """What the embeddings of sounds are compared with; the fields of the TimbreReferences message."""
+    """The embeddings that those of sounds are compared with; the fields of the TimbreReferences message."""
 
     embeddings: Embeddings  # [m, D], of each instrument of the map
     sharpness: float  # shares are the softmax of so many times the cosines

@@ -48,7 +48,7 @@ class TimbreBatch:
 
 
 class Recognition(nn.Module):
-    """What is trained: the encoder, and the directions that its embeddings are compared with meanwhile."""
+    """The encoder, and the directions that its embeddings are compared with in training."""
 
     def __init__(self, encoder: TimbreEncoder, known: references.References) -> None:
         super().__init__()
