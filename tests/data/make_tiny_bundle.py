@@ -56,7 +56,7 @@ MODEL = ModelConfig(
     n_decoder_layers=2,
     max_frames=94,
 )
-TIMBRE = TimbreEncoderConfig(trunk="patches", n_frames=20, width=16, n_layers=1, n_heads=2)
+TIMBRE = TimbreEncoderConfig(n_frames=20, width=16, n_layers=2)
 RANGES = pb.RequestRanges(
     pitch_min=36, pitch_max=96, velocity_min=1, velocity_max=127, seconds_min=0.1, seconds_max=2.4
 )
@@ -66,8 +66,8 @@ INSTRUMENTS = (
     ("Flute", "Winds", 0.6, -0.4),
     ("Trumpet", "Brass", -0.2, -0.7),
 )
-SHARPNESS = 100.0
-NEARNESS = 0.9
+SHARPNESS = 20.0
+NEARNESS = 0.7
 N_STEPS = 1200
 N_CODEC_STEPS = 1000
 RELEASE_FRAMES = 5
@@ -163,14 +163,23 @@ def sounds(digits: Tensor) -> Tensor:
 
 
 def make_timbre_encoder() -> TimbreEncoder:
-    """A timbre encoder with random weights, whose points lie apart."""
+    """A timbre encoder with random weights, whose points and embeddings lie apart."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(13)
-        encoder = TimbreEncoder(TIMBRE, CODEC.sample_rate)
-        encoder.head.weight.mul_(5)
+        encoder = TimbreEncoder(TIMBRE, CODEC.sample_rate).eval()
         encoder.mean.fill_(-50.0)
         encoder.deviation.fill_(20.0)
-    return encoder.eval()
+        bands, frames = torch.linspace(0.0, 1.0, TIMBRE.n_bands), torch.linspace(0.0, 1.0, TIMBRE.n_frames)
+        falls = 70.0 * torch.rand(2, 256, 1, 1)
+        levels = (
+            -falls[0] * bands - 0.5 * falls[1] * frames[:, None] - 20.0 * torch.rand(256, 1, TIMBRE.n_bands)
+        )
+        mask = torch.ones(256, TIMBRE.n_frames, 1)
+        features = encoder.trunk(encoder.normalise(levels, mask), mask)
+        for layer, spread in ((encoder.head, 0.4), (encoder.embed, 1.0)):
+            layer.weight.mul_(spread / (features @ layer.weight.T).std(dim=0).mean())
+            layer.bias.copy_(-(layer.weight @ features.mean(dim=0)))
+    return encoder
 
 
 @torch.no_grad()

@@ -24,16 +24,16 @@ from timbrel_training.timbre.model import TimbreDecoder
 from timbrel_training.timbre.train import TimbreTrainer, load_encoder, train_timbre
 from timbrel_training.tokens.table import TokenTable
 
-CONFIG = TimbreEncoderConfig(n_frames=20, patch_frames=5, n_bands=32, width=16, n_layers=2, n_heads=2)
+CONFIG = TimbreEncoderConfig(n_frames=20, n_bands=32, width=16, n_layers=2)
 RATE = 16_000
 HOP = 427
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(params=["patches", "strided"])
-def encoder(request: pytest.FixtureRequest) -> TimbreEncoder:
+@pytest.fixture
+def encoder() -> TimbreEncoder:
     torch.manual_seed(0)
-    made = TimbreEncoder(dataclasses.replace(CONFIG, trunk=request.param), RATE)
+    made = TimbreEncoder(CONFIG, RATE)
     torch.nn.init.normal_(made.head.weight)  # as if trained: points all over the plane
     made.mean.fill_(-50.0)
     made.deviation.fill_(20.0)
@@ -124,10 +124,8 @@ def test_encoder_can_be_traced_with_any_length(encoder: TimbreEncoder) -> None:
 
 
 def test_bad_shapes_of_the_encoder_are_refused() -> None:
-    with pytest.raises(ConfigError, match="trunk"):
-        TimbreEncoderConfig(trunk="lstm")
-    with pytest.raises(ConfigError, match="multiple of 5"):
-        TimbreEncoderConfig(n_frames=151)
+    with pytest.raises(ConfigError, match="embedding_width"):
+        TimbreEncoderConfig(embedding_width=0)
     with pytest.raises(ConfigError, match="lowest_hertz"):
         TimbreEncoderConfig(lowest_hertz=20_000.0)
 
