@@ -49,9 +49,10 @@ class TimbreTrainingConfig:
     recorded_notes: int = 12_000
     """Training notes heard once more as recordings: in rooms, as MP3, out of tune (`recordings.py`)."""
     recorded_share: float = 0.5
-    """Share of a batch that is drawn from those."""
+    """Share of a batch's notes that is drawn from those; the others are clean."""
     disturbed_share: float = 0.5
-    """Share of a batch that a random microphone's colour and noise are put on, drawn anew each time."""
+    """Share of these and of foreign sounds that a random microphone's colour and noise are put on, drawn anew
+    each time."""
     foreign_sounds: int = 3_000
     """Sounds that are no note of an instrument (`foreign.py`), from which notes are told."""
     foreign_share: float = 0.125
@@ -128,13 +129,14 @@ def _prefix(x: Tensor) -> Tensor:
 class TimbreBatch:
     """A batch of notes' starts, and the progress of the training."""
 
-    levels: Tensor  # float32 [B + foreign, F, n_bands], in dB: what is heard of notes, then of foreign sounds
-    clean: Tensor  # float32 [B, F, n_bands], in dB: what there was to be heard of the notes
-    n_frames: Tensor  # int64 [B + foreign]
-    instrument: Tensor  # int64 [B]
-    pitch: Tensor  # int64 [B]
-    velocity: Tensor  # int64 [B]
-    held_frames: Tensor  # float32 [B], frames of the encoder
+    levels: (
+        Tensor  # float32 [B, F, n_bands], in dB: of C clean notes, then of recorded ones and foreign sounds
+    )
+    n_frames: Tensor  # int64 [B]
+    instrument: Tensor  # int64 [B]; of foreign sounds the number of instruments
+    pitch: Tensor  # int64 [C]
+    velocity: Tensor  # int64 [C]
+    held_frames: Tensor  # float32 [C], frames of the encoder
     progress: float  # 0..1
 
 
@@ -158,15 +160,17 @@ class TimbreModel(nn.Module):
         self.register_buffer("family_of", torch.from_numpy(families), persistent=False)
 
     def loss(self, batch: TimbreBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the weighted sum and parts of the batch's losses."""
-        config, n_notes = self.config, len(batch.clean)
+        """Returns the weighted sum and parts of the batch's losses.
+
+        Clean notes alone lay out the map, on which notes are written later; the embedding is learnt from all.
+        """
+        config, n_clean = self.config, len(batch.pitch)
         heard = self.encoder.hear(batch.levels, batch.n_frames)
-        mean, log_variance = heard.mean[:n_notes], heard.log_variance[:n_notes]
-        named = torch.full_like(batch.n_frames, len(self.family_of))  # none of the instruments
-        named[:n_notes] = batch.instrument
+        mean, log_variance = heard.mean[:n_clean], heard.log_variance[:n_clean]
+        instrument = batch.instrument[:n_clean]
         point = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
-        attraction, repulsion = losses.neighbours(mean, batch.instrument, self.margin)
-        family = self.family_of[batch.instrument]
+        attraction, repulsion = losses.neighbours(mean, instrument, self.margin)
+        family = self.family_of[instrument]
         rising = batch.progress**0.5
         weighted = {
             "reconstruction": (config.reconstruction_weight, self._reconstruction(point, batch)),
@@ -180,17 +184,20 @@ class TimbreModel(nn.Module):
             ),
             "instrument": (
                 config.instrument_weight * batch.progress,
-                nn.functional.cross_entropy(self.instruments(point), batch.instrument),
+                nn.functional.cross_entropy(self.instruments(point), instrument),
             ),
-            "name": (config.name_weight, nn.functional.cross_entropy(self.names(heard.embedding), named)),
+            "name": (
+                config.name_weight,
+                nn.functional.cross_entropy(self.names(heard.embedding), batch.instrument),
+            ),
             "adversary": (config.adversary_weight, self.adversary(mean, batch.pitch, batch.velocity)),
         }
         total = torch.stack([weight * part for weight, part in weighted.values()]).sum()
         return total, {name: part for name, (_, part) in weighted.items()}
 
     def _reconstruction(self, point: Tensor, batch: TimbreBatch) -> Tensor:
-        levels = batch.clean
-        mask = frame_mask(batch.n_frames[: len(levels)], levels.shape[1])
+        levels = batch.levels[: len(point)]
+        mask = frame_mask(batch.n_frames[: len(point)], levels.shape[1])
         wanted, present = self.decoder.segments(self.encoder.normalise(levels, mask), mask)
         found = self.decoder(point, batch.pitch, batch.velocity, batch.held_frames)
         return ((found - wanted).square() * present).sum() / (present.sum() * levels.shape[2])

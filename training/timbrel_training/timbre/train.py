@@ -75,18 +75,17 @@ class TimbreTrainer:
         self._fit_normalisation()
 
     def batch(self, step: int) -> TimbreBatch:
-        """Draws training notes, some of them as recorded, moved by some bands, and foreign sounds.
+        """Draws training notes, others as recorded, and foreign sounds, all moved by some bands.
 
-        Some are disturbed, and half are cropped to a random shorter length. A crop is what the encoder would
-        hear of a recording cut there: no frame looks ahead.
+        Of the latter two some are disturbed. Half of all are cropped to a random shorter length; a crop is
+        what the encoder would hear of a recording cut there: no frame looks ahead.
         """
         config, table = self.config, self.table
         generator = np.random.default_rng(batch_seed(config.loop.seed, step))
         taken = generator.integers(self.n_recorded, size=round(config.recorded_share * config.batch_size))
         foreign = generator.integers(self.n_foreign, size=round(config.foreign_share * config.batch_size))
         rest = generator.choice(self.training_notes, config.batch_size - len(taken))
-        rows = np.concatenate([self.recorded_rows[taken], rest])
-        parts = ((self.recorded, taken), (self.features, rest), (self.foreign, foreign))
+        parts = ((self.features, rest), (self.recorded, taken), (self.foreign, foreign))
         levels = np.concatenate([features.levels[of] for features, of in parts])
         lengths = np.concatenate([features.n_frames[of] for features, of in parts])
         shorter = generator.integers(SHORTEST_CROP, config.encoder.n_frames + 1, len(lengths))
@@ -94,16 +93,17 @@ class TimbreTrainer:
         moves = generator.integers(-config.shift_bands, config.shift_bands + 1, len(lengths))
         heard = _moved(levels, moves).astype(np.float32)
         worse = generator.random(len(heard)) < config.disturbed_share
+        worse[: len(rest)] = False
         heard[worse] = disturbed(heard[worse], generator)
-        clean = _moved(self.features.levels[rows], moves[: len(rows)]).astype(np.float32)
+        named = table.instrument[np.concatenate([rest, self.recorded_rows[taken]])]
+        none = np.full(len(foreign), len(table.instruments))
         return TimbreBatch(
             levels=self._tensor(heard),
-            clean=self._tensor(clean),
             n_frames=self._tensor(lengths),
-            instrument=self._tensor(table.instrument[rows]),
-            pitch=self._tensor(table.pitch[rows]),
-            velocity=self._tensor(table.velocity[rows]),
-            held_frames=self._tensor(self._held_frames[rows]),
+            instrument=self._tensor(np.concatenate([named, none])),
+            pitch=self._tensor(table.pitch[rest]),
+            velocity=self._tensor(table.velocity[rest]),
+            held_frames=self._tensor(self._held_frames[rest]),
             progress=step / config.loop.n_steps,
         )
 
