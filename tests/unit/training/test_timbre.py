@@ -291,6 +291,7 @@ def test_a_missing_map_says_what_to_do(tmp_path: Path) -> None:
         read_map(tmp_path)
     with pytest.raises(CheckpointError, match="train it first"):
         load_encoder(tmp_path)
-    (tmp_path / "timbre_encoder.json").write_text('{"latent_dim": 8}')
-    with pytest.raises(CheckpointError, match="of an older timbrel; train stage 1 again"):
-        load_encoder(tmp_path)
+    for older in ('{"latent_dim": 8}', '{"sample_rate": 48000, "encoder": {"trunk": "strided"}}'):
+        (tmp_path / "timbre_encoder.json").write_text(older)
+        with pytest.raises(CheckpointError, match="of an older timbrel; train stage 1 again"):
+            load_encoder(tmp_path)

@@ -245,7 +245,7 @@ def load_encoder(folder: Path) -> TimbreEncoder:
         CheckpointError: there is none, or it is damaged or of an older timbrel.
     """
     description = load_description(folder, ENCODER)
-    if "sample_rate" not in description:
+    if "sample_rate" not in description or "embedding_width" not in description["encoder"]:
         raise CheckpointError(f"{folder}: its timbre encoder is of an older timbrel; train stage 1 again")
     encoder = TimbreEncoder(TimbreEncoderConfig(**description["encoder"]), description["sample_rate"])
     load_weights(folder, ENCODER, encoder)
