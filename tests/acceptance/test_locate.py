@@ -28,26 +28,31 @@ from timbrel_training.timbre.train import load_encoder, train_timbre
 pytestmark = pytest.mark.acceptance
 
 NAMES = ("Nylon String", "Piano String", "Wooden Bars", "FM Bell", "Hollow Square", "String Machine")
-NAMES += ("Clarinet Reed", "Breathy Flute", "Soft Brass", "Drawbar Organ", "Bowed String", "Supersaw")
+NAMES += ("Clarinet Reed", "Breathy Flute", "Soft Brass", "Drawbar Organ")
+N_RECORDINGS = 4
+"""Of each held-out note, each with other flaws."""
 N_FOREIGN = 12
 CONFIG = [
-    "notes.low_pitch=48",
-    "notes.high_pitch=72",
+    "notes.low_pitch=52",
+    "notes.high_pitch=69",
+    "notes.n_members=1",
+    "notes.max_held_seconds=1.5",
+    "notes.max_seconds=3.0",
     "timbre.batch_size=128",
-    "timbre.recorded_notes=1500",
-    "timbre.foreign_sounds=600",
+    "timbre.recorded_notes=500",
+    "timbre.foreign_sounds=400",
     "timbre.encoder.width=96",
-    "timbre.loop.n_steps=700",
+    "timbre.loop.n_steps=600",
 ]
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> NoteDataset:
-    """Twelve synthetic instruments over two octaves, some cells held out."""
+    """Ten synthetic instruments over an octave and a half, some cells held out."""
     path = tmp_path_factory.mktemp("synthetic") / "notes"
     config = load_config("cpu", CONFIG).notes
     source = open_sources([f"synthetic:{name}" for name in NAMES], config)
-    render_dataset(source, path, jobs=2, rule=SplitRule(cell_fraction=0.25))
+    render_dataset(source, path, jobs=2, rule=SplitRule(cell_fraction=0.33))
     return NoteDataset(path)
 
 
@@ -75,7 +80,7 @@ def embeddings(folder: Path, sounds: list[Audio]) -> np.ndarray:
 
 def test_what_is_no_note_is_refused_and_shares_are_calibrated(library: NoteDataset, trained: Path) -> None:
     references = read_references(trained)
-    held_out = np.random.default_rng(1).permutation(library.of_split(Split.HELD_OUT_CELL))[:600]
+    held_out = np.repeat(library.of_split(Split.HELD_OUT_CELL), N_RECORDINGS)
     notes = [library.audio(int(row)) for row in held_out]
     recorded = [as_recorded(note, RATE, np.random.default_rng([9, row])) for row, note in enumerate(notes)]
     heard = embeddings(trained, recorded)
