@@ -76,7 +76,11 @@ def library_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def library_table(library_dir: Path) -> TokenTable:
     """What tokens say of the library's notes; their codes are made up."""
-    notes = NoteDataset(library_dir)
+    return table_of(NoteDataset(library_dir))
+
+
+def table_of(notes: NoteDataset) -> TokenTable:
+    """What tokens would say of notes; their codes are made up."""
     generator = np.random.default_rng(0)
     return from_notes(
         [

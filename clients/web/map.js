@@ -40,14 +40,19 @@ export class TimbreMap {
     return this.#icon(this.disc.nearest(x, y, 1)[0].point);
   }
 
-  /** Shows where a recording lies, what is near it, and plays from there. */
-  located({ x, y, pitch, nearest }, file) {
+  /** Shows where a recording lies, what it may be, and plays from there; or says that nothing is near. */
+  located({ x, y, pitch, near, nearest }, file) {
+    if (near === false) {
+      this.messages.show(`${file}: nothing on this map is near.`, "bad", 9000);
+      return;
+    }
     const known = Number.isFinite(pitch);
     this.disc.located = { x, y };
     this.state.set({ x, y, p: known ? Math.round(pitch) : this.state.get("p") }, { keep: true });
     this.disc.view.reveal(x, y);
     this.disc.redraw();
-    const names = nearest.slice(0, 3).map(({ instrument }) => instrument);
+    const names = nearest.slice(0, 3).map(({ instrument, share }) =>
+      Number.isFinite(share) ? `${instrument} (${Math.round(100 * share)} %)` : instrument);
     const heard = known ? `, ${pitchName(Math.round(pitch))}` : "";
     this.messages.show(`${file}${heard}: nearest are ${names.join(", ")}.`, "good", 9000);
     this.player.strike({}, { held: false });

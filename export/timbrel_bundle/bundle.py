@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from timbrel_bundle.errors import BundleError
 from timbrel_bundle.files import sha256_file
 from timbrel_bundle.graph_header import ExternalWeight, GraphHeader, parse_graph_header
-from timbrel_bundle.layout import MANIFEST, TIMBRE_MAP
+from timbrel_bundle.layout import MANIFEST, TIMBRE_MAP, TIMBRE_REFERENCES
 from timbrel_bundle.manifest import load_manifest
 from timbrel_bundle.runtime import CPU, Provider, load_runtime, session_options
 from timbrel_bundle.timbre_map import load_timbre_map
+from timbrel_bundle.timbre_references import load_timbre_references
 from timbrel_bundle.weights import load_weights, to_ort_values
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -93,6 +94,14 @@ class Bundle:
     def timbre_map(self) -> pb.TimbreMap:
         """The named points. Raises BundleError where timbre_map.json is missing or unreadable."""
         return load_timbre_map(self.file(TIMBRE_MAP))
+
+    @functools.cached_property
+    def timbre_references(self) -> pb.TimbreReferences | None:
+        """By what instruments are recognised; None in an older bundle. Raises BundleError as `file` does."""
+        if TIMBRE_REFERENCES not in self:
+            return None
+        instruments = [point.instrument for point in self.timbre_map.points]
+        return load_timbre_references(self.file(TIMBRE_REFERENCES), instruments)
 
     def session(
         self,

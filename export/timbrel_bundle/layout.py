@@ -7,6 +7,8 @@ FORMAT_VERSION = 2
 
 MANIFEST = "manifest.json"
 TIMBRE_MAP = "timbre_map.json"
+TIMBRE_REFERENCES = "timbre_references.json"
+"""By what instruments are recognised; bundles of an older timbrel lack it."""
 
 CONDITION_ENCODER = "condition_encoder.onnx"
 CONDITION_ENCODER_HALF = "condition_encoder_half.onnx"

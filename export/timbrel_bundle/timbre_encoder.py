@@ -5,6 +5,7 @@ Recordings are folded to mono, trimmed and scaled to one peak. The graphs run on
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from timbrel_bundle.errors import AudioError
 from timbrel_bundle.layout import TIMBRE_ENCODER
 from timbrel_bundle.manifest import heard_seconds
 from timbrel_bundle.runtime import session_options
+from timbrel_bundle.timbre_map import by_distance
+from timbrel_bundle.timbre_references import Recogniser
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MAX_CHANNELS = 32
@@ -42,6 +45,23 @@ PEAK = 0.1
 of the instrument. Timbre encoders that take audio hear levels relative to the loudest anyway."""
 
 
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """The timbre encoder's account of a recording."""
+
+    timbre: tuple[float, float]
+    """Its point (x, y) in the unit disc: `heard_at`, unless another instrument than the one with the largest
+    share is nearest to that; then the latter's own point."""
+    heard_at: tuple[float, float]
+    """Where the encoder puts it."""
+    embedding: npt.NDArray[np.float32] | None = None
+    """Of length 1, what instruments are told by; None for bundles without references."""
+    shares: npt.NDArray[np.float64] | None = None
+    """Of each instrument, in the map's order."""
+    near: bool | None = None
+    """Whether the recording is like any of them."""
+
+
 class TimbreEncoder:
     """Says where on the timbre map a recording lies. Safe to share between threads."""
 
@@ -55,17 +75,27 @@ class TimbreEncoder:
             BundleError: the graph or its weights are missing, damaged or do not fit the manifest.
             RuntimeMissingError: onnxruntime is not installed.
         """
+        self._map = bundle.timbre_map
+        references = bundle.timbre_references
+        self._recogniser = None
+        if references is not None:
+            self._recogniser = Recogniser(references, [point.instrument for point in self._map.points])
+        self._outputs = ["timbre"] if references is None else ["timbre", "embedding"]
         self._spec = bundle.manifest.codec
         self._max_seconds = longest_seconds(bundle.manifest)
         self._session = bundle.session(
             TIMBRE_ENCODER,
             options=session_options(n_threads),
             inputs=["audio", "n_samples"],
-            outputs=["timbre"],
+            outputs=self._outputs,
         )
 
     def locate(self, audio: npt.NDArray[Any], sample_rate: int) -> tuple[float, float]:
-        """The point (x, y) in the unit disc of a recording of one note.
+        """The point (x, y) in the unit disc of a recording of one note; see `hear`."""
+        return self.hear(audio, sample_rate).timbre
+
+    def hear(self, audio: npt.NDArray[Any], sample_rate: int) -> Heard:
+        """Locates a recording of one note, and tells its instrument where the bundle has references.
 
         Args:
             audio: [samples] or [samples, channels], at any level, with or without silence before and after.
@@ -76,9 +106,16 @@ class TimbreEncoder:
         """
         sound = prepare_recording(audio, sample_rate, self._spec, self._max_seconds)
         feeds = {"audio": sound[None], "n_samples": np.array([len(sound)])}
-        (timbre,) = self._session.run(["timbre"], feeds)
+        timbre, *rest = self._session.run(self._outputs, feeds)
         x, y = (float(value) for value in timbre[0])
-        return x, y
+        if self._recogniser is None:
+            return Heard((x, y), (x, y))
+        embedding = np.asarray(rest[0][0], np.float32)
+        shares, near = self._recogniser.shares(embedding)
+        likeliest = self._map.points[int(shares.argmax())]
+        nearest = by_distance(self._map, x, y)[0][1]
+        found = (likeliest.x, likeliest.y) if near and nearest.instrument != likeliest.instrument else (x, y)
+        return Heard(found, (x, y), embedding, shares, near)
 
 
 def prepare_recording(

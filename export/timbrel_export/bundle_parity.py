@@ -34,7 +34,7 @@ DECODE_GRAPHS = {
 MAX_AUDIO_DIFFERENCE = 1e-3
 """Largest difference of a decoded sample: -60 dB of full scale."""
 MAX_TIMBRE_DIFFERENCE = 1e-3
-"""Largest difference of a point on the timbre map."""
+"""Largest difference of a point on the timbre map, and of an embedding."""
 MAX_BENT_CENTS = 1200.0
 LEVEL_RANGE_DB = (-20.0, 0.0)
 CHUNK_FRAMES = 5
@@ -132,7 +132,8 @@ def _check_codec(
     )
     difference = compare_codec_decoder(codec, bundle, codes)
     timbre = bundle.session(layout.TIMBRE_ENCODER)
-    check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface())
+    width = timbre_encoder.config.embedding_width
+    check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface(width))
     with torch.no_grad():
         audio = [codec.decode(torch.from_numpy(each.astype(np.int64))[None])[0].numpy() for each in codes]
     compare_timbre_encoder(timbre_encoder, timbre, audio)
@@ -186,7 +187,7 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
 def compare_timbre_encoder(
     encoder: TimbreEncoder, session: ort.InferenceSession, notes: Sequence[NDArray[np.float32]]
 ) -> float:
-    """Largest difference of any point, all notes, audio [S] each, in one batch, padded.
+    """Largest difference of any point or embedding, all notes, audio [S] each, in one batch, padded.
 
     Raises:
         ParityError: it exceeds MAX_TIMBRE_DIFFERENCE.
@@ -195,12 +196,12 @@ def compare_timbre_encoder(
     padded = np.zeros((len(notes), n_samples.max()), dtype=np.float32)
     for row, audio in zip(padded, notes, strict=True):
         row[: len(audio)] = audio
-    expected = encoder(torch.from_numpy(padded), torch.from_numpy(n_samples)).numpy()
-    (found,) = session.run(["timbre"], {"audio": padded, "n_samples": n_samples})
-    worst = float(np.abs(found - expected).max())
+    expected = encoder(torch.from_numpy(padded), torch.from_numpy(n_samples))
+    found = session.run(["timbre", "embedding"], {"audio": padded, "n_samples": n_samples})
+    worst = max(float(np.abs(one - other.numpy()).max()) for one, other in zip(found, expected, strict=True))
     if not worst <= MAX_TIMBRE_DIFFERENCE:
         raise ParityError(
-            f"{layout.TIMBRE_ENCODER}: points differ by up to {worst:.3g}, "
+            f"{layout.TIMBRE_ENCODER}: points or embeddings differ by up to {worst:.3g}, "
             f"allowed are {MAX_TIMBRE_DIFFERENCE:g}"
         )
     return worst

@@ -63,6 +63,7 @@ class ExportCommand:
             trained.ranges,
             args.out,
             trained.sample_notes,
+            timbre_references=trained.timbre_references,
             name=args.name or args.out.resolve().name,
             git_revision=git_revision(),
         )

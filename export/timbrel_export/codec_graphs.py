@@ -58,7 +58,7 @@ def export_timbre_encoder(encoder: TimbreEncoder, path: Path, weights: WeightFil
         encoder,
         (torch.zeros(2, 999), torch.tensor([999, 500])),
         input_names=["audio", "n_samples"],
-        output_names=["timbre"],
+        output_names=["timbre", "embedding"],
         dynamic_shapes=({0: batch, 1: samples}, {0: batch}),
     )
     save_graph(program, path, weights)

@@ -13,6 +13,7 @@ from torch import nn
 
 from timbrel_bundle import layout
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.files import write_message
 from timbrel_bundle.manifest import save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export import bundle_folder, bundle_parity, codec_graphs, model_graphs, onnx_export
@@ -39,6 +40,7 @@ def export_bundle(
     out_dir: Path,
     sample_notes: Sequence[SampleNote],
     *,
+    timbre_references: pb.TimbreReferences | None = None,
     name: str = "timbrel",
     git_revision: str = "",
 ) -> pb.Manifest:
@@ -53,6 +55,7 @@ def export_bundle(
         ranges: what the model was trained on. Keys may be held for longer where the codec goes on without it.
         out_dir: the bundle's folder; an older bundle there is replaced.
         sample_notes: real notes to compare on; a handful of different lengths and pitches.
+        timbre_references: by what the map's instruments are recognised; None: they are not.
         name: the bundle's name.
         git_revision: of the code that exports.
 
@@ -70,6 +73,8 @@ def export_bundle(
     with bundle_folder.new_bundle(out_dir) as folder:
         codec_spec = write_graphs(model, codec, timbre_encoder, sample_notes, folder)
         save_timbre_map(timbre_map, folder / layout.TIMBRE_MAP)
+        if timbre_references is not None:
+            write_message(timbre_references, folder / layout.TIMBRE_REFERENCES)
         manifest = bundle_folder.describe_bundle(folder, name, git_revision)
         manifest.codec.CopyFrom(codec_spec)
         manifest.model.CopyFrom(bundle_folder.describe_model(model))

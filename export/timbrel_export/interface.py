@@ -118,10 +118,12 @@ def codec_decoder_interface(codec: pb.CodecSpec) -> Interface:
     return Interface(inputs, outputs)
 
 
-def timbre_encoder_interface() -> Interface:
+def timbre_encoder_interface(embedding_width: int) -> Interface:
     """timbre_encoder.onnx."""
     inputs = (Port("audio", FLOAT, (None, None)), Port("n_samples", INT64, (None,)))
-    return Interface(inputs, (Port("timbre", FLOAT, (None, 2)),))
+    return Interface(
+        inputs, (Port("timbre", FLOAT, (None, 2)), Port("embedding", FLOAT, (None, embedding_width)))
+    )
 
 
 def check_interface(graph: str, session: ort.InferenceSession, expected: Interface) -> None:

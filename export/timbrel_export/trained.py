@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from timbrel_bundle.timbre_references import load_timbre_references
 from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -22,6 +23,7 @@ from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.map import TimbreMap, read_map
+from timbrel_training.timbre.references import REFERENCES_FILE
 from timbrel_training.timbre.train import load_encoder
 from timbrel_training.tokens.store import TokenStore
 
@@ -36,6 +38,7 @@ class Trained:
     codec: Codec
     timbre_encoder: TimbreEncoder
     timbre_map: pb.TimbreMap
+    timbre_references: pb.TimbreReferences
     training: pb.TrainingInfo
     ranges: pb.RequestRanges
     sample_notes: list[SampleNote]
@@ -57,6 +60,7 @@ def load_trained(
     Raises:
         ExportError: the stages do not belong together.
         TrainingError: something is missing or damaged.
+        BundleError: so are the references.
     """
     description = load_description(model_dir, MODEL)
     store = TokenStore(tokens)
@@ -73,6 +77,9 @@ def load_trained(
         codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
+        timbre_references=load_timbre_references(
+            timbre_dir / REFERENCES_FILE, [point.instrument for point in chart.points]
+        ),
         training=_training_info(description, store, notes, load_description(codec_dir, WEIGHTS_NAME)),
         ranges=_ranges(description, model),
         sample_notes=_sample_notes(store, points, model.config.max_frames, n_samples),

@@ -24,6 +24,7 @@ from timbrel_bundle.manifest import save_manifest
 from timbrel_export.exporter import export_bundle
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.codec.interface import Codec
 from timbrel_training.codec.timbrel_notes import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.codec import HELD, LOWEST_DB, N_FINE, N_ROWS, STEPS_PER_DB
 from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, UNIT_DB, HeaderConfig
@@ -57,7 +58,7 @@ MODEL = ModelConfig(
     n_decoder_layers=2,
     max_frames=94,
 )
-TIMBRE = TimbreEncoderConfig(trunk="patches", n_frames=20, width=16, n_layers=1, n_heads=2)
+TIMBRE = TimbreEncoderConfig(n_frames=20, width=16, n_layers=2)
 RANGES = pb.RequestRanges(
     pitch_min=36, pitch_max=96, velocity_min=1, velocity_max=127, seconds_min=0.1, seconds_max=2.4
 )
@@ -67,6 +68,8 @@ INSTRUMENTS = (
     ("Flute", "Winds", 0.6, -0.4),
     ("Trumpet", "Brass", -0.2, -0.7),
 )
+SHARPNESS = 20.0
+NEARNESS = 0.7
 N_STEPS = 1200
 N_CODEC_STEPS = 1000
 RELEASE_FRAMES = 5
@@ -91,9 +94,19 @@ def main(out_dir: Path) -> None:
             for name, family, x, y in INSTRUMENTS
         ]
     )
-    encoder = make_timbre_encoder()
+    encoder, codec = make_timbre_encoder(), make_codec()
+    references = make_references(encoder, codec)
     manifest = export_bundle(
-        model, make_codec(), encoder, timbre_map, training, RANGES, out_dir, notes, name="tiny"
+        model,
+        codec,
+        encoder,
+        timbre_map,
+        training,
+        RANGES,
+        out_dir,
+        notes,
+        timbre_references=references,
+        name="tiny",
     )
     # Notes end where the model ends them: `bundle_variants.holding` makes the bundle that holds keys on.
     manifest.model.ClearField("hold_frames")
@@ -156,14 +169,37 @@ def sounds(digits: Tensor) -> Tensor:
 
 
 def make_timbre_encoder() -> TimbreEncoder:
-    """A timbre encoder with random weights, whose points lie apart."""
+    """A timbre encoder with random weights, whose points and embeddings lie apart."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(13)
-        encoder = TimbreEncoder(TIMBRE, CODEC.sample_rate)
-        encoder.head.weight.mul_(5)
+        encoder = TimbreEncoder(TIMBRE, CODEC.sample_rate).eval()
         encoder.mean.fill_(-50.0)
         encoder.deviation.fill_(20.0)
-    return encoder.eval()
+        bands, frames = torch.linspace(0.0, 1.0, TIMBRE.n_bands), torch.linspace(0.0, 1.0, TIMBRE.n_frames)
+        falls = 70.0 * torch.rand(2, 256, 1, 1)
+        levels = (
+            -falls[0] * bands - 0.5 * falls[1] * frames[:, None] - 20.0 * torch.rand(256, 1, TIMBRE.n_bands)
+        )
+        mask = torch.ones(256, TIMBRE.n_frames, 1)
+        features = encoder.trunk(encoder.normalise(levels, mask), mask)
+        for layer, spread in ((encoder.head, 0.4), (encoder.embed, 1.0)):
+            layer.weight.mul_(spread / (features @ layer.weight.T).std(dim=0).mean())
+            layer.bias.copy_(-(layer.weight @ features.mean(dim=0)))
+    return encoder
+
+
+@torch.no_grad()
+def make_references(encoder: TimbreEncoder, codec: Codec) -> pb.TimbreReferences:
+    """By what the instruments are recognised: the mean embedding of some of their notes."""
+    references = pb.TimbreReferences(sharpness=SHARPNESS, nearness=NEARNESS)
+    for name, _, x, y in INSTRUMENTS:
+        rng = np.random.default_rng(0)
+        notes = [_codes(rng, (x, y), pitch, 90.0, 30) for pitch in range(40, 92, 4)]
+        audio = codec.decode(torch.from_numpy(np.stack(notes).astype(np.int64)))
+        embeddings = encoder(audio, torch.full((len(audio),), audio.shape[1]))[1]
+        mean = nn.functional.normalize(embeddings.mean(dim=0), dim=0)
+        references.references.add(instrument=name, embedding=mean.tolist())
+    return references
 
 
 def train(rng: np.random.Generator) -> NoteTransformer:

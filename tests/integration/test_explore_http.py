@@ -210,7 +210,8 @@ def test_a_recording_is_found_where_a_client_finds_it(tiny_bundle: Path, kind: s
         assert [each["instrument"] for each in found["nearest"]][:5] == [
             each.name for each in expected.nearest
         ]
-        assert set(found["nearest"][0]) == {"instrument", "family", "x", "y", "distance"}
+        assert set(found["nearest"][0]) == {"instrument", "family", "x", "y", "distance", "share"}
+        assert found["near"] is expected.near
 
     explore(tiny_bundle, test)
 

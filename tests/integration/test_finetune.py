@@ -79,8 +79,18 @@ def test_the_new_instrument_joins_the_map(tiny_bundle: Path, tuned: Path) -> Non
 def test_only_the_decoders_weights_change(tiny_bundle: Path, tuned: Path) -> None:
     old = {file.name: file.sha256 for file in Bundle.open(tiny_bundle).manifest.files}
     new = {file.name: file.sha256 for file in Bundle.open(tuned).manifest.files}
-    assert {name for name in old if old[name] != new[name]} == {"model.safetensors", "timbre_map.json"}
+    changed = {"model.safetensors", "timbre_map.json", "timbre_references.json"}
+    assert {name for name in old if old[name] != new[name]} == changed
     assert new.keys() == old.keys()
+
+
+def test_a_sample_is_located_at_the_new_instrument(
+    tuned: Path, samples: Path, start_server: Callable[..., ServerProcess]
+) -> None:
+    with timbrel.Client(start_server(bundle=tuned).address) as client:
+        for file in sorted(samples.iterdir()):
+            location = client.locate(*soundfile.read(file, dtype="float32"))
+            assert (location.nearest[0].name, location.near) == ("reed", True), file.name
 
 
 def test_the_manifest_tells_where_it_comes_from(tiny_bundle: Path, tuned: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,8 @@ import timbrel
 from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
+from timbrel_bundle.layout import TIMBRE_REFERENCES
+from timbrel_bundle.manifest import bundle_hash
 from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -73,13 +76,31 @@ class TestClient:
         located = client.locate(notes[0], RATE)
         by_name = {instrument.name: instrument for instrument in client.timbre_map()}
         assert {each.name for each in located.nearest} == set(by_name)
-        assert [each.distance for each in located.nearest] == sorted(
-            each.distance for each in located.nearest
-        )
+        shares = [each.share for each in located.nearest]
+        assert shares == sorted(shares, reverse=True) and sum(shares) == pytest.approx(1.0, abs=1e-5)
+        assert located.near is True
         for each in located.nearest:
             assert (each.family, each.timbre) == (by_name[each.name].family, by_name[each.name].timbre)
             assert each.distance == pytest.approx(math.dist(each.timbre, located.timbre), abs=1e-6)
         assert client.locate(notes[0], RATE, n_nearest=2).nearest == located.nearest[:2]
+
+    def test_nothing_is_near_what_is_no_note(self, client: timbrel.Client) -> None:
+        located = client.locate(np.random.default_rng(0).standard_normal(RATE), RATE)
+        assert located.near is False
+
+    def test_a_bundle_without_references_says_nothing_of_shares(
+        self, tiny_bundle: Path, tmp_path: Path, notes: Any
+    ) -> None:
+        bundle = tmp_path / "older"
+        shutil.copytree(tiny_bundle, bundle)
+        content = json.loads((bundle / "manifest.json").read_text())
+        content["files"] = [each for each in content["files"] if each["name"] != TIMBRE_REFERENCES]
+        content["bundle_hash"] = bundle_hash(
+            [pb.BundleFile(name=each["name"], sha256=each["sha256"]) for each in content["files"]]
+        )
+        (bundle / "manifest.json").write_text(json.dumps(content))
+        heard = TimbreEncoder(Bundle.open(bundle), n_threads=1).hear(notes[0], RATE)
+        assert heard.shares is heard.near is None and heard.timbre == heard.heard_at
 
     def test_how_it_was_recorded_hardly_matters(self, client: timbrel.Client, notes: Any) -> None:
         for note in notes:
@@ -192,7 +213,13 @@ class TestCommand:
         assert status == 0
         found = json.loads(out)
         assert len(found["timbre"]) == 2
-        assert {"name", "family", "timbre", "distance"} == found["nearest"][0].keys()
+        assert {"name", "family", "timbre", "distance", "share"} == found["nearest"][0].keys()
+        assert found["near"] is True
+
+    def test_says_plainly_that_nothing_is_near(self, run: Any) -> None:
+        soundfile.write("noise.wav", 0.1 * np.random.default_rng(0).standard_normal(RATE), RATE)
+        assert run("noise.wav")[:2] == (0, "noise.wav: nothing on this map is near\n")
+        assert json.loads(run("noise.wav", "--json")[1])["near"] is False
 
     def test_channels_that_cancel_do_not_silence_a_file(self, run: Any, notes: Any) -> None:
         soundfile.write("wide.wav", np.stack([notes[0], -notes[0]], axis=1), RATE, subtype="FLOAT")

@@ -159,7 +159,7 @@ TAMPERED = {
     "a timbre weight is off": (
         edit_weights("timbre.safetensors", "head.bias", 0.1),
         ParityError,
-        "points differ",
+        "points or embeddings differ",
     ),
 }
 

@@ -25,8 +25,9 @@ def notes(tiny: Any) -> list[np.ndarray]:
 
 
 def run(session: Any, audio: np.ndarray, n_samples: list[int]) -> np.ndarray:
-    (found,) = session.run(["timbre"], {"audio": audio, "n_samples": np.array(n_samples)})
-    return np.asarray(found)
+    """Points and embeddings, side by side."""
+    found = session.run(["timbre", "embedding"], {"audio": audio, "n_samples": np.array(n_samples)})
+    return np.concatenate(found, axis=1)
 
 
 def padded(notes: list[np.ndarray], length: int, padding: float = 0.0) -> np.ndarray:
@@ -44,7 +45,7 @@ def test_graph_and_module_agree_on_notes_of_all_lengths_in_one_batch(
     together = [*notes, *real, real[0][:1], real[0][:4000]]
     audio, n_samples = padded(together, max(map(len, together)) + 77), list(map(len, together))
     with torch.no_grad():
-        expected = tiny.timbre_encoder(torch.from_numpy(audio), torch.tensor(n_samples)).numpy()
+        expected = torch.cat(tiny.timbre_encoder(torch.from_numpy(audio), torch.tensor(n_samples)), 1).numpy()
     found = run(tiny.session(TIMBRE_ENCODER), audio, n_samples)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert np.std(expected, axis=0).min() > 0.01
@@ -64,9 +65,10 @@ def test_locate_feeds_what_it_prepares(tiny: Any, recipe: ModuleType, notes: lis
         heard = prepare_recording(note, spec.sample_rate, spec, longest_seconds(tiny.bundle.manifest))
         assert len(heard) <= len(note)  # silence is trimmed
         with torch.no_grad():
-            expected = tiny.timbre_encoder(torch.from_numpy(heard)[None], torch.tensor([len(heard)]))
-        point = encoder.locate(5.0 * note, recipe.CODEC.sample_rate)
-        np.testing.assert_allclose(point, expected[0], atol=1e-3)
+            point, embedding = tiny.timbre_encoder(torch.from_numpy(heard)[None], torch.tensor([len(heard)]))
+        found = encoder.hear(5.0 * note, recipe.CODEC.sample_rate)
+        np.testing.assert_allclose(found.heard_at, point[0], atol=1e-3)
+        np.testing.assert_allclose(found.embedding, embedding[0], atol=1e-3)
 
 
 def test_the_front_end_takes_kilobytes(tiny: Any) -> None:

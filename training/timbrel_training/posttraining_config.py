@@ -68,6 +68,14 @@ class TimbreFinetuneConfig:
     the noise that stage 2 was trained with."""
     cut_share: float = 0.15
     """Share of notes that begin a little late, or end too early, as recordings do."""
+    recorded_share: float = 0.4
+    """Share of notes that are heard as recordings have them: in rooms, as MP3, out of tune."""
+    disturbed_share: float = 0.4
+    """Share of a batch that a random microphone's colour and noise are put on, drawn anew each time."""
+    foreign_sounds: int = 3000
+    """Sounds that are no note of an instrument, from which notes are told."""
+    foreign_share: float = 0.125
+    """So many of them in a batch, as a share of its notes."""
     source_share: float = 0.4
     """Share of a batch that is source notes."""
     between_share: float = 0.1
@@ -76,6 +84,8 @@ class TimbreFinetuneConfig:
     """Share of a batch of which only the first frames are shown, random many."""
     name_weight: float = 1.0
     """Weight of telling the instrument by its distance among all."""
+    recognition_weight: float = 1.0
+    """Weight of telling it, and sounds that are none, by the embedding."""
     pull_weight: float = 2.0
     """Weight of the distance from the point that is asked for."""
     softness: float = 0.15
@@ -85,7 +95,7 @@ class TimbreFinetuneConfig:
     """Share of the notes kept back, to see whether the encoder learns more than them."""
 
     def __post_init__(self) -> None:
-        check_shares(self, "cut_share", "crop_share")
+        check_shares(self, "cut_share", "crop_share", "recorded_share", "disturbed_share", "foreign_share")
         if not 0.0 < self.source_share + self.between_share < 1.0:
             raise ConfigError("source_share and between_share: expected above 0 and below 1 together")
         if not 0.0 <= self.validation_share < 1.0:
@@ -93,4 +103,4 @@ class TimbreFinetuneConfig:
         if self.softness <= 0:
             raise ConfigError(f"softness: {self.softness}, expected above 0")
         check_at_least(self, source_notes=1, own_notes=1, batch_size=1, between_notes=0, between_distance=0)
-        check_at_least(self, name_weight=0, pull_weight=0)
+        check_at_least(self, name_weight=0, pull_weight=0, recognition_weight=0, foreign_sounds=10)

@@ -128,7 +128,7 @@ class TimbreStage:
         notes = NoteDataset(args.notes)
         figures = train_timbre(config, table, notes, args.out, pick_device(args.device))
         print(f"{args.out}: {len(table.instruments)} instruments, {table.n_notes} notes")
-        _print_figures(dataclasses.asdict(figures), ".3f")
+        _print_figures(figures, ".3f")
         return 0
 
 

@@ -302,7 +302,7 @@ class Client:
         *,
         n_nearest: int = N_NEAREST,
     ) -> Location:
-        """Says where on the timbre map a recording of one note lies.
+        """Says where on the timbre map a recording of one note lies, and of which instruments it may be.
 
             >>> note = client.generate("Violin", seconds=1.0, seed=1)
             >>> location = client.locate(note.audio, note.sample_rate, n_nearest=2)
@@ -313,8 +313,8 @@ class Client:
             audio: [samples] or [samples, channels], at any level, with or without silence before and after.
                 What lies beyond the longest note that the bundle's model writes is not heard.
             sample_rate: its samples per second, 8000 to 768000.
-            pitch: MIDI note number, fractions allowed, where known: a hint; bundles of today do without.
-            n_nearest: how many instruments to name, the nearest first.
+            pitch: deprecated: checked, and then ignored.
+            n_nearest: how many instruments to name, the likeliest first.
 
         Raises:
             InvalidRequestError: a field is out of range, or the audio is silent, too short, not finite or of

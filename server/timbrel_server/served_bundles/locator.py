@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import AudioError
-from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_bundle.timbre_encoder import Heard, TimbreEncoder
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.limits import Quota
 
@@ -45,8 +45,10 @@ class Locator:
         """Recordings that are waiting or being worked on."""
         return self._n_in_hand
 
-    async def locate(self, request: LocateRequest, account: str = "") -> tuple[float, float]:
-        """Finds the point (x, y) of a recording. A caller that gives up before its turn costs nothing.
+    async def locate(self, request: LocateRequest, account: str = "") -> Heard:
+        """Finds the point of a recording, and what it may be of.
+
+        A caller that gives up before its turn costs nothing.
 
         Args:
             account: whose turn it takes.
@@ -67,8 +69,8 @@ class Locator:
         """Waits for the one being worked on."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _locate(self, request: LocateRequest) -> tuple[float, float]:
+    def _locate(self, request: LocateRequest) -> Heard:
         """Locates one, on the thread."""
         if self._encoder is None:
             self._encoder = TimbreEncoder(self._bundle, n_threads=1)
-        return self._encoder.locate(request.audio, request.sample_rate)
+        return self._encoder.hear(request.audio, request.sample_rate)

@@ -14,6 +14,7 @@ import numpy as np
 
 from timbrel_bundle import request_fields
 from timbrel_bundle.manifest import heard_seconds, held_frames, last_delay
+from timbrel_bundle.timbre_encoder import Heard
 from timbrel_bundle.timbre_map import by_distance
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.request import FOREVER, Finish, Frame, NoteRequest
@@ -158,13 +159,23 @@ def locate_request_from_pb(message: pb.LocateRequest) -> LocateRequest:
     return LocateRequest(audio, message.sample_rate)
 
 
-def location_to_pb(timbre: tuple[float, float], timbre_map: pb.TimbreMap) -> pb.LocateResponse:
-    """Writes a point and the named points around it."""
-    x, y = timbre
+def location_to_pb(heard: Heard, timbre_map: pb.TimbreMap) -> pb.LocateResponse:
+    """Writes a point and the named points around it, those with the largest shares first."""
+    x, y = heard.timbre
     neighbours = [
         pb.Neighbour(point=point, distance=distance) for distance, point in by_distance(timbre_map, x, y)
     ]
-    return pb.LocateResponse(timbre=pb.Timbre(x=x, y=y), neighbours=neighbours)
+    reply = pb.LocateResponse(timbre=pb.Timbre(x=x, y=y))
+    if heard.near is not None:
+        reply.near = heard.near
+    if heard.shares is not None:
+        names = (point.instrument for point in timbre_map.points)
+        shares = dict(zip(names, heard.shares.tolist(), strict=True))
+        for neighbour in neighbours:
+            neighbour.share = shares[neighbour.point.instrument]
+        neighbours.sort(key=lambda neighbour: -neighbour.share)
+    reply.neighbours.extend(neighbours)
+    return reply
 
 
 def codes_to_pb(frames: Sequence[Frame], n_codebooks: int) -> pb.Codes:

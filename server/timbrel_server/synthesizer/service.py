@@ -108,8 +108,8 @@ class SynthesizerService:
         served = self._registry.find(message.bundle, message.bundle_hash)
         request = convert.locate_request_from_pb(message)
         served.require_engine()  # its start wants every core
-        point = await served.locator.locate(request, current_account())
-        reply = convert.location_to_pb(point, served.bundle.timbre_map)
+        heard = await served.locator.locate(request, current_account())
+        reply = convert.location_to_pb(heard, served.bundle.timbre_map)
         reply.bundle_hash = served.manifest.bundle_hash
         return reply
 

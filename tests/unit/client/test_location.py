@@ -77,6 +77,11 @@ def test_an_answer_is_read_in_short_numbers() -> None:
     (nearest,) = location.nearest
     assert (nearest.name, nearest.family, nearest.timbre) == ("Oboe", "Winds", (0.5, 0.6))
     assert nearest.distance == pytest.approx(0.4)
+    assert (nearest.share, location.near) == (None, None)  # of a bundle that cannot tell
+    told = response()
+    told.neighbours[0].share, told.near = 0.75, False
+    location = location_from_pb(told, "h", 1)
+    assert (location.nearest[0].share, location.near) == (0.75, False)
 
 
 def test_another_bundle_s_answer_is_a_mismatch() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from timbrel_bundle.request_fields import DEFAULT_SAMPLING, SamplingSettings
+from timbrel_bundle.timbre_encoder import Heard
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.rpc.handlers import parse
@@ -231,7 +232,17 @@ def test_neighbours_come_nearest_first() -> None:
         pb.TimbrePoint(instrument=name, x=x, y=y)
         for name, x, y in (("A", 0.0, 0.0), ("B", 0.3, 0.4), ("C", 1, 0))
     ]
-    reply = location_to_pb((0.3, 0.3), pb.TimbreMap(points=points))
+    reply = location_to_pb(Heard((0.3, 0.3), (0.3, 0.3)), pb.TimbreMap(points=points))
     assert [each.point.instrument for each in reply.neighbours] == ["B", "A", "C"]
     assert [each.distance for each in reply.neighbours] == pytest.approx([0.1, 0.18**0.5, 0.58**0.5])
     assert (reply.timbre.x, reply.timbre.y) == pytest.approx((0.3, 0.3))
+    assert not reply.HasField("near") and not reply.neighbours[0].HasField("share")
+
+
+def test_neighbours_come_by_their_shares_where_these_are_known() -> None:
+    points = [pb.TimbrePoint(instrument=name, x=x) for name, x in (("A", 0.0), ("B", 0.3), ("C", 1.0))]
+    heard = Heard((0.3, 0.0), (0.3, 0.0), np.ones(1, np.float32), np.array([0.5, 0.2, 0.3]), False)
+    reply = location_to_pb(heard, pb.TimbreMap(points=points))
+    assert [each.point.instrument for each in reply.neighbours] == ["A", "C", "B"]
+    assert [each.share for each in reply.neighbours] == pytest.approx([0.5, 0.3, 0.2])
+    assert reply.HasField("near") and not reply.near

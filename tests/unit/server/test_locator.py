@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_bundle.timbre_encoder import Heard, TimbreEncoder
 from timbrel_server.errors import InvalidRequestError
 from timbrel_server.served_bundles.locator import LocateRequest, Locator
 
@@ -46,7 +46,7 @@ def test_together_they_lie_where_the_encoder_puts_each(locator: Locator, tiny_bu
         encoder = TimbreEncoder(Bundle.open(tiny_bundle), n_threads=1)
         points = await asyncio.gather(*map(locator.locate, requests))
         for request, point in zip(requests, points, strict=True):
-            assert math.dist(point, encoder.locate(request.audio, RATE)) == 0.0
+            assert math.dist(point.timbre, encoder.locate(request.audio, RATE)) == 0.0
 
     run(test)
 
@@ -100,6 +100,6 @@ def test_a_fault_is_the_request_s_and_harms_nobody_else(locator: Locator) -> Non
         assert isinstance(faulty, InvalidRequestError)
         ((field, description),) = faulty.violations
         assert field == "audio" and "silent" in description
-        assert isinstance(well, tuple)
+        assert isinstance(well, Heard)
 
     run(test)

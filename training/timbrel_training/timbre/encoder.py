@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +13,11 @@ from timbrel_training.errors import ConfigError
 from timbrel_training.settings import check_at_least
 from timbrel_training.timbre.log_mel import SILENCE_DB, LogMel
 
-HIDDEN = -1e4
-"""Added to the attention score of a patch that holds no frames."""
-
 
 @dataclass(frozen=True)
 class TimbreEncoderConfig:
     """Sizes and choices of `TimbreEncoder`."""
 
-    trunk: str = "strided"
-    """`strided`: convolutions, as in pGESAM; `patches`: a ViT over patches of frames with a [CLS] token."""
     frame_rate: float = 37.5
     """Frames per second, about: a frame is a whole number of samples."""
     n_frames: int = 115
@@ -34,31 +30,31 @@ class TimbreEncoderConfig:
     """Where they end, or at half the sample rate where that is lower."""
     range_db: float = 70.0
     """Levels further than this below a note's loudest one are taken to be as far: nobody hears them."""
-    patch_frames: int = 5
-    """Frames per patch: some tenth of a second, short enough for an attack to have one of its own."""
     width: int = 128
     """Channels: instruments are told apart by less than notes are written with."""
     n_layers: int = 3
-    """Layers of attention, or strided convolutions that halve the frames each."""
-    n_heads: int = 4
-    """Attention heads; a divisor of `width`."""
+    """Strided convolutions, which halve the frames each."""
+    embedding_width: int = 64
+    """Numbers by which a note is compared with each instrument: two, its point, tell too few apart."""
     dropout: float = 0.1
-    """Share of patches (or channels) hidden in training; a few thousand notes are soon learned by heart."""
+    """Share of channels hidden in training; a few thousand notes are soon learned by heart."""
 
     def __post_init__(self) -> None:
-        if self.trunk not in ("patches", "strided"):
-            raise ConfigError(f"trunk: {self.trunk!r}, expected patches or strided")
-        if self.n_frames % self.patch_frames:
-            raise ConfigError(f"n_frames: {self.n_frames}, expected a multiple of {self.patch_frames}")
-        if self.width % self.n_heads:
-            raise ConfigError(f"width: {self.width}, expected a multiple of n_heads = {self.n_heads}")
         if not 0 <= self.lowest_hertz < self.highest_hertz:
             raise ConfigError(f"lowest_hertz: {self.lowest_hertz}, expected 0 up to highest_hertz")
-        check_at_least(self, frame_rate=1, n_frames=1, n_bands=1, range_db=1)
+        check_at_least(self, frame_rate=1, n_frames=1, n_bands=1, range_db=1, embedding_width=1)
+
+
+class Heard(NamedTuple):
+    """The encoder's account of notes."""
+
+    mean: Tensor  # float32 [B, 2], of the point; it may lie outside the disc
+    log_variance: Tensor  # float32 [B, 2]
+    embedding: Tensor  # float32 [B, embedding_width], of length 1
 
 
 class TimbreEncoder(nn.Module):
-    """A note's audio to a Gaussian on the timbre map; `forward` gives its mean, inside the unit disc.
+    """A note's audio to a Gaussian on the timbre map, and to an embedding that instruments are told by.
 
     How loud the audio is does not count: levels are relative to the note's loudest.
     """
@@ -80,28 +76,29 @@ class TimbreEncoder(nn.Module):
         )
         self.register_buffer("mean", torch.zeros(config.n_bands))
         self.register_buffer("deviation", torch.ones(config.n_bands))
-        trunk = PatchTrunk if config.trunk == "patches" else StridedTrunk
-        self.trunk = trunk(config, config.n_bands)
+        self.trunk = StridedTrunk(config, config.n_bands)
         self.head = nn.Linear(config.width, 4)
         nn.init.normal_(self.head.weight, 0.0, 0.02)
         with torch.no_grad():
             self.head.bias.copy_(torch.tensor([0.0, 0.0, -4.0, -4.0]))
+        self.embed = nn.Linear(config.width, config.embedding_width)
 
-    def forward(self, audio: Tensor, n_samples: Tensor) -> Tensor:
-        """Returns points float32 [B, 2] in the unit disc.
+    def forward(self, audio: Tensor, n_samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns points float32 [B, 2] in the unit disc, and embeddings [B, embedding_width].
 
         Args:
             audio: float32 [B, S] at `sample_rate`, any S.
             n_samples: int64 [B], samples of each note; what lies behind them is ignored.
         """
-        return self.place(self.log_mel(audio, n_samples), self.log_mel.count(n_samples))
+        heard = self.hear(self.log_mel(audio, n_samples), self.log_mel.count(n_samples))
+        return into_disc(heard.mean), heard.embedding
 
     def place(self, levels: Tensor, n_frames: Tensor) -> Tensor:
-        """Returns the points float32 [B, 2] of notes given as `distribution` takes them."""
-        return into_disc(self.distribution(levels, n_frames)[0])
+        """Returns the points float32 [B, 2] of notes given as `hear` takes them."""
+        return into_disc(self.hear(levels, n_frames).mean)
 
-    def distribution(self, levels: Tensor, n_frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns mean and logarithm of the variance, [B, 2] each; the mean may lie outside the disc.
+    def hear(self, levels: Tensor, n_frames: Tensor) -> Heard:
+        """Returns what is heard of notes given by their levels.
 
         Args:
             levels: float32 [B, F, n_bands], of `log_mel`; those behind a note's frames are ignored.
@@ -110,7 +107,9 @@ class TimbreEncoder(nn.Module):
         mask = frame_mask(n_frames, self.config.n_frames)  # [B, F, 1]
         features = self.trunk(self.normalise(levels, mask), mask).float()
         mean, log_variance = self.head(features).float().chunk(2, dim=1)
-        return mean, log_variance.clamp(-10.0, 2.0)
+        embedding = self.embed(features).float()
+        length = embedding.square().sum(dim=1, keepdim=True).clamp(min=1e-12).sqrt()
+        return Heard(mean, log_variance.clamp(-10.0, 2.0), embedding / length)
 
     def normalise(self, levels: Tensor, mask: Tensor) -> Tensor:
         """Returns relative levels with mean 0 and variance 1 over the training notes; 0 where the mask is."""
@@ -122,67 +121,11 @@ class TimbreEncoder(nn.Module):
         return (levels - loudest).clamp(-self.config.range_db, 0.0)
 
     def fit(self, levels: Tensor, n_frames: Tensor) -> None:
-        """Takes over mean and deviation from training notes; arguments are those of `distribution`."""
+        """Takes over mean and deviation from training notes; arguments are those of `hear`."""
         mask = frame_mask(n_frames, self.config.n_frames)
         frames = self.relative(levels, mask)[mask[:, :, 0] > 0]  # [frames, n_bands]
         self.mean.copy_(frames.mean(dim=0))
         self.deviation.copy_(frames.std(dim=0).clamp(min=1e-2))
-
-
-class PatchTrunk(nn.Module):
-    """A small ViT (Dosovitskiy et al., 2021): masked patches [B, F, D] -> the [CLS] token [B, width]."""
-
-    def __init__(self, config: TimbreEncoderConfig, n_features: int) -> None:
-        super().__init__()
-        self.patch_frames = config.patch_frames
-        n_patches = config.n_frames // config.patch_frames
-        self.embed = nn.Linear(config.patch_frames * (n_features + 1), config.width)
-        self.cls = nn.Parameter(0.02 * torch.randn(1, 1, config.width))
-        self.positions = nn.Parameter(0.02 * torch.randn(1, n_patches + 1, config.width))
-        self.layers = nn.ModuleList(TrunkLayer(config.width, config.n_heads) for _ in range(config.n_layers))
-        self.norm = nn.LayerNorm(config.width)
-        self.hidden_share = config.dropout
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Takes x [B, F, D] and mask [B, F, 1] of 0 and 1."""
-        batch = x.shape[0]
-        frames = torch.cat([x, mask], dim=2)
-        patches = frames.reshape(batch, -1, self.patch_frames * frames.shape[2])
-        tokens = torch.cat([self.cls.expand(batch, -1, -1), self.embed(patches)], dim=1) + self.positions
-        seen = mask[:, :: self.patch_frames, 0] > 0  # [B, n_patches]: a patch counts from its first frame on
-        if self.training:
-            seen = seen & (torch.rand(seen.shape, device=seen.device) >= self.hidden_share)
-        seen = torch.cat([torch.ones_like(seen[:, :1]), seen], dim=1)
-        bias = torch.where(seen, 0.0, HIDDEN)[:, None, None, :]
-        for layer in self.layers:
-            tokens = layer(tokens, bias)
-        return self.norm(tokens[:, 0])
-
-
-class TrunkLayer(nn.Module):
-    """Pre-norm attention and feed-forward: [B, P, width] -> the same."""
-
-    def __init__(self, width: int, n_heads: int) -> None:
-        super().__init__()
-        self.n_heads = n_heads
-        self.scale = (width // n_heads) ** -0.5
-        self.attention_norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.feed_forward_norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 2 * width)
-        self.down = nn.Linear(2 * width, width)
-
-    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        """Adds bias, float32 [B, 1, 1, P], to scores: 0, or HIDDEN for positions not to be attended to."""
-        heads = self.qkv(self.attention_norm(x)).unflatten(2, (3, self.n_heads, -1))
-        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # [B, n_heads, P, head_dim]
-        # In plain products: the fused kernel's backward is slow on CPUs, most of all in bfloat16.
-        scores = (query * self.scale) @ key.transpose(2, 3) + bias
-        attended = scores.softmax(dim=3).to(value.dtype) @ value
-        x = x + self.out(attended.transpose(1, 2).flatten(2))
-        hidden = nn.functional.gelu(self.up(self.feed_forward_norm(x)))
-        return x + self.down(hidden)
 
 
 class StridedTrunk(nn.Module):

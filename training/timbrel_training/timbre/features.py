@@ -18,13 +18,26 @@ from tqdm import tqdm
 from timbrel_training.errors import CheckpointError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.timbre.encoder import TimbreEncoder
+from timbrel_training.timbre.foreign import foreign_sound
+from timbrel_training.timbre.recordings import as_recorded
 
 Levels = NDArray[np.float16]
 """[T, n_bands] in dB, of a note's first frames; T is 0 where there is nothing to hear."""
+DB = float(np.log2(10.0) / 10.0)
+"""Octaves of power in a decibel."""
 FILE_VERSION = 1
 """Raise it when levels are computed in another way."""
 BATCH = 16
 """Notes whose levels are computed at once."""
+EMBED_BATCH = 512
+"""Notes that a trained encoder hears at once."""
+RECORDED, FOREIGN = 1, 2
+"""What a generator is seeded with beside a number: as recordings and foreign sounds are drawn."""
+COLOUR_POINTS = 7
+"""Bands at which a microphone's colour is drawn; between them it is smooth."""
+COLOUR_DB = 4.0
+NOISE_DB = (20.0, 50.0)
+"""How far noise lies below a note's loudest band."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,29 +67,87 @@ def levels_of(encoder: TimbreEncoder, notes: list[NDArray[np.float32]]) -> list[
     return [row[:n] for row, n in zip(levels, log_mel.count(n_samples).tolist(), strict=True)]
 
 
-def features_key(encoder: TimbreEncoder, notes: NoteDataset) -> str:
-    """Names what an encoder hears of a library by 16 hexadecimal digits; other notes have another name."""
+def features_key(encoder: TimbreEncoder, notes: NoteDataset, rows: NDArray[np.int64] | None = None) -> str:
+    """Names what an encoder hears of a library, or of these rows of it, by 16 hexadecimal digits."""
     config = encoder.config
     levels = (config.frame_rate, config.n_frames, config.n_bands, config.lowest_hertz, config.highest_hertz)
     digest = hashlib.sha256(json.dumps([FILE_VERSION, levels, notes.header], sort_keys=True).encode())
     digest.update(notes.index.tobytes())
+    if rows is not None:
+        digest.update(rows.astype("<i8").tobytes())
     return digest.hexdigest()[:16]
 
 
 def library_features(folder: Path, encoder: TimbreEncoder, notes: NoteDataset) -> NoteFeatures:
     """Returns the levels of a library's notes, kept in `folder`; see `kept_features`."""
     longest = encoder.log_mel.n_frames * encoder.log_mel.hop_length
+    path = folder / f"features-{features_key(encoder, notes)}.f16"
+    return _features(path, encoder, "features", len(notes), lambda row: notes.audio(row, 0, longest))
+
+
+def recorded_features(
+    folder: Path, encoder: TimbreEncoder, notes: NoteDataset, rows: NDArray[np.int64]
+) -> NoteFeatures:
+    """Returns the levels of these notes as recordings have them (`as_recorded`), kept in `folder`."""
+    longest = encoder.log_mel.n_frames * encoder.log_mel.hop_length
+
+    def record(place: int) -> NDArray[np.float32]:
+        row = int(rows[place])
+        audio = notes.audio(row, 0, longest)
+        return as_recorded(audio, notes.sample_rate, np.random.default_rng([RECORDED, row]))
+
+    path = folder / f"recorded-{features_key(encoder, notes, rows)}.f16"
+    return _features(path, encoder, "recorded", len(rows), record)
+
+
+def foreign_features(
+    folder: Path, encoder: TimbreEncoder, notes: NoteDataset, rows: NDArray[np.int64], count: int
+) -> NoteFeatures:
+    """Returns the levels of so many foreign sounds, which these notes are mixed into, kept in `folder`."""
+    seconds = encoder.log_mel.n_frames * encoder.log_mel.hop_length / notes.sample_rate
+
+    def make(number: int) -> NDArray[np.float32]:
+        return foreign_sound(notes, rows, seconds, np.random.default_rng([FOREIGN, number]))
+
+    path = folder / f"foreign-{features_key(encoder, notes, rows)}-{count}.f16"
+    return _features(path, encoder, "foreign sounds", count, make)
+
+
+@torch.no_grad()
+def embed(
+    encoder: TimbreEncoder, features: NoteFeatures, rows: NDArray[np.int64], device: torch.device
+) -> NDArray[np.float32]:
+    """Returns the embeddings, float32 [n, D], of some notes."""
+    batches = np.split(rows, range(EMBED_BATCH, len(rows), EMBED_BATCH))
+    return torch.cat([encoder.hear(*features.of(of, device)).embedding.cpu() for of in batches]).numpy()
+
+
+def disturbed(levels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Puts a microphone's colour and a noise on levels [B, F, n_bands], for each note another."""
+    n_notes, _, n_bands = levels.shape
+    points = rng.normal(0.0, COLOUR_DB, (2, n_notes, COLOUR_POINTS))
+    at = np.linspace(0.0, COLOUR_POINTS - 1.0, n_bands)
+    low = np.minimum(at.astype(int), COLOUR_POINTS - 2)
+    colour, floor = points[..., low] + (at - low) * (points[..., low + 1] - points[..., low])
+    noise = floor + levels.max(axis=(1, 2))[:, None] - rng.uniform(*NOISE_DB, (n_notes, 1))
+    swing = 2.0 * rng.standard_normal(levels.shape, np.float32)
+    heard = levels + colour[:, None].astype(np.float32)
+    return np.asarray(np.logaddexp2(heard * DB, (noise[:, None] + swing).astype(np.float32) * DB) / DB)
+
+
+def _features(
+    path: Path, encoder: TimbreEncoder, name: str, count: int, sound: Callable[[int], NDArray[np.float32]]
+) -> NoteFeatures:
+    """Returns the levels of `sound(0)`, `sound(1)`, .. `sound(count - 1)`; see `kept_features`."""
 
     def compute(done: int) -> Iterator[Levels]:
-        with tqdm(desc="features", total=len(notes), initial=done, dynamic_ncols=True) as shown:
-            for first in range(done, len(notes), BATCH):
-                rows = range(first, min(first + BATCH, len(notes)))
-                yield from levels_of(encoder, [notes.audio(row, 0, longest) for row in rows])
-                shown.update(len(rows))
+        with tqdm(desc=name, total=count, initial=done, dynamic_ncols=True) as shown:
+            for first in range(done, count, BATCH):
+                numbers = range(first, min(first + BATCH, count))
+                yield from levels_of(encoder, [sound(number) for number in numbers])
+                shown.update(len(numbers))
 
-    return kept_features(
-        folder / f"features-{features_key(encoder, notes)}.f16", encoder, len(notes), compute
-    )
+    return kept_features(path, encoder, count, compute)
 
 
 def kept_features(

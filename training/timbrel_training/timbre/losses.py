@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+SHARPNESS = 16.0
+"""A cosine that is larger by the inverse of this makes an instrument e times as likely, in training."""
 PRIOR_DEVIATION = 0.5
 """The KL term's Gaussian has this deviation per coordinate: that of points all over the unit disc."""
 
@@ -63,6 +65,21 @@ class Prototypes(nn.Module):
         """Returns logits [B, n_classes] of points [B, 2]: those of equal Gaussians around the prototypes."""
         squares = (x[:, None] - self.points[None]).square().sum(dim=2)
         return -0.5 * squares / self.deviation**2
+
+
+class Names(nn.Module):
+    """Classifies embeddings by their cosine with a direction per instrument, or as none of them."""
+
+    def __init__(self, n_instruments: int, width: int) -> None:
+        super().__init__()
+        self.directions = nn.Parameter(torch.randn(n_instruments, width))
+        self.nearness = nn.Parameter(torch.tensor(0.5))
+        """The cosine below which a sound is none of them."""
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Returns logits [B, n_instruments + 1] of embeddings [B, width]; the last one is none."""
+        cosines = embedding @ nn.functional.normalize(self.directions, dim=1).T
+        return SHARPNESS * torch.cat([cosines, self.nearness.expand(len(cosines), 1)], dim=1)
 
 
 class GradientReversal(torch.autograd.Function):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from timbrel_training.loop import LoopConfig
-from timbrel_training.settings import check_at_least
+from timbrel_training.settings import check_at_least, check_shares
 from timbrel_training.timbre import losses
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig, frame_mask
 
@@ -44,6 +44,19 @@ class TimbreTrainingConfig:
     """Weight of instrument classification, rising from 0."""
     adversary_weight: float = 0.02
     """Weight of pitch and velocity read through gradient reversal; more makes the map restless."""
+    name_weight: float = 0.5
+    """Weight of telling instruments, and sounds that are none, by the embedding."""
+    recorded_notes: int = 12_000
+    """Training notes heard once more as recordings: in rooms, as MP3, out of tune (`recordings.py`)."""
+    recorded_share: float = 0.5
+    """Share of a batch's notes that is drawn from those; the others are clean."""
+    disturbed_share: float = 0.5
+    """Share of these and of foreign sounds that a random microphone's colour and noise are put on, drawn anew
+    each time."""
+    foreign_sounds: int = 3_000
+    """Sounds that are no note of an instrument (`foreign.py`), from which notes are told."""
+    foreign_share: float = 0.125
+    """So many of them in a batch, as a share of its notes."""
     shift_bands: int = 2
     """A note's spectrum is moved by up to so many bands either way, at random: so that none is known by its
     pitch, and the map finds an instrument at pitches that it was not trained on too."""
@@ -51,7 +64,8 @@ class TimbreTrainingConfig:
     """Distance from which on instruments leave each other alone; 0: 1.6 / sqrt(n_instruments)."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, batch_size=2, margin=0, shift_bands=0)
+        check_at_least(self, batch_size=2, margin=0, shift_bands=0, recorded_notes=1, foreign_sounds=10)
+        check_shares(self, "recorded_share", "disturbed_share", "foreign_share")
 
 
 class TimbreDecoder(nn.Module):
@@ -115,12 +129,14 @@ def _prefix(x: Tensor) -> Tensor:
 class TimbreBatch:
     """A batch of notes' starts, and the progress of the training."""
 
-    levels: Tensor  # float16 [B, F, n_bands], in dB
+    levels: (
+        Tensor  # float32 [B, F, n_bands], in dB: of C clean notes, then of recorded ones and foreign sounds
+    )
     n_frames: Tensor  # int64 [B]
-    instrument: Tensor  # int64 [B]
-    pitch: Tensor  # int64 [B]
-    velocity: Tensor  # int64 [B]
-    held_frames: Tensor  # float32 [B], frames of the encoder
+    instrument: Tensor  # int64 [B]; of foreign sounds the number of instruments
+    pitch: Tensor  # int64 [C]
+    velocity: Tensor  # int64 [C]
+    held_frames: Tensor  # float32 [C], frames of the encoder
     progress: float  # 0..1
 
 
@@ -139,20 +155,25 @@ class TimbreModel(nn.Module):
         self.decoder = TimbreDecoder(config.encoder.n_bands, config.encoder.n_frames)
         self.instruments = losses.Prototypes(n_instruments, self.margin / 4)
         self.families = losses.Prototypes(int(families.max()) + 1, 0.25)
+        self.names = losses.Names(n_instruments, config.encoder.embedding_width)
         self.adversary = losses.Adversary()
         self.register_buffer("family_of", torch.from_numpy(families), persistent=False)
 
     def loss(self, batch: TimbreBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns the weighted sum and parts of the batch's losses."""
-        config = self.config
-        levels = batch.levels.float()
-        mean, log_variance = self.encoder.distribution(levels, batch.n_frames)
+        """Returns the weighted sum and parts of the batch's losses.
+
+        Clean notes alone lay out the map, on which notes are written later; the embedding is learnt from all.
+        """
+        config, n_clean = self.config, len(batch.pitch)
+        heard = self.encoder.hear(batch.levels, batch.n_frames)
+        mean, log_variance = heard.mean[:n_clean], heard.log_variance[:n_clean]
+        instrument = batch.instrument[:n_clean]
         point = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
-        attraction, repulsion = losses.neighbours(mean, batch.instrument, self.margin)
-        family = self.family_of[batch.instrument]
+        attraction, repulsion = losses.neighbours(mean, instrument, self.margin)
+        family = self.family_of[instrument]
         rising = batch.progress**0.5
         weighted = {
-            "reconstruction": (config.reconstruction_weight, self._reconstruction(point, batch, levels)),
+            "reconstruction": (config.reconstruction_weight, self._reconstruction(point, batch)),
             "divergence": (config.divergence_weight, losses.divergence(mean, log_variance)),
             "outside_disc": (config.disc_weight, losses.outside_disc(mean)),
             "attraction": (config.attraction_weight * rising, attraction),
@@ -163,15 +184,20 @@ class TimbreModel(nn.Module):
             ),
             "instrument": (
                 config.instrument_weight * batch.progress,
-                nn.functional.cross_entropy(self.instruments(point), batch.instrument),
+                nn.functional.cross_entropy(self.instruments(point), instrument),
+            ),
+            "name": (
+                config.name_weight,
+                nn.functional.cross_entropy(self.names(heard.embedding), batch.instrument),
             ),
             "adversary": (config.adversary_weight, self.adversary(mean, batch.pitch, batch.velocity)),
         }
         total = torch.stack([weight * part for weight, part in weighted.values()]).sum()
         return total, {name: part for name, (_, part) in weighted.items()}
 
-    def _reconstruction(self, point: Tensor, batch: TimbreBatch, levels: Tensor) -> Tensor:
-        mask = frame_mask(batch.n_frames, levels.shape[1])
+    def _reconstruction(self, point: Tensor, batch: TimbreBatch) -> Tensor:
+        levels = batch.levels[: len(point)]
+        mask = frame_mask(batch.n_frames[: len(point)], levels.shape[1])
         wanted, present = self.decoder.segments(self.encoder.normalise(levels, mask), mask)
         found = self.decoder(point, batch.pitch, batch.velocity, batch.held_frames)
         return ((found - wanted).square() * present).sum() / (present.sum() * levels.shape[2])

@@ -17,16 +17,27 @@ from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
+from timbrel_training.timbre import references
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
-from timbrel_training.timbre.features import features_key, library_features
-from timbrel_training.timbre.map import ENCODER, MapFigures, TimbreMap, measure, write_map
+from timbrel_training.timbre.features import (
+    EMBED_BATCH,
+    disturbed,
+    embed,
+    features_key,
+    foreign_features,
+    library_features,
+    recorded_features,
+)
+from timbrel_training.timbre.map import ENCODER, TimbreMap, measure, write_map
 from timbrel_training.timbre.model import TimbreBatch, TimbreModel, TimbreTrainingConfig
 from timbrel_training.tokens.table import TokenTable, require_training_notes
 
+KEPT_BACK = 0.2
+"""Share of the foreign sounds that is not trained on, but judged by."""
+N_JUDGED = 1_500
+"""Notes of held-out cells that are heard as recordings, at most: shares are fitted to them."""
 SHORTEST_CROP = 15
 """Frames: recordings shown to `locate` may be this short, so training sees such crops too."""
-EMBED_BATCH = 512
-"""Notes located at once after training."""
 
 
 class TimbreTrainer:
@@ -49,36 +60,82 @@ class TimbreTrainer:
         _, families = np.unique(np.array(table.families), return_inverse=True)
         torch.manual_seed(config.loop.seed)
         self.model = TimbreModel(config, notes.sample_rate, families.astype(np.int64)).to(device)
-        self.features = library_features(out_dir, self.model.encoder, notes)
+        encoder = self.model.encoder
+        self.features = library_features(out_dir, encoder, notes)
+        rng = np.random.default_rng(config.loop.seed)
+        again = np.sort(rng.permutation(self.training_notes)[: config.recorded_notes])
+        judged = np.sort(rng.permutation(table.of_split(Split.HELD_OUT_CELL))[:N_JUDGED])
+        self.recorded_rows = np.concatenate([again, judged])
+        self.n_recorded = len(again)
+        self.recorded = recorded_features(out_dir, encoder, notes, self.recorded_rows)
+        self.foreign = foreign_features(out_dir, encoder, notes, self.training_notes, config.foreign_sounds)
+        self.n_foreign = round(config.foreign_sounds * (1.0 - KEPT_BACK))
         frames = (table.held_frames - table.lead_frames) * (config.encoder.frame_rate / table.frame_rate)
         self._held_frames = np.maximum(frames, 1).astype(np.float32)
         self._fit_normalisation()
 
     def batch(self, step: int) -> TimbreBatch:
-        """Draws random training notes, moved by some bands; half of them cropped to a random shorter length.
+        """Draws training notes, others as recorded, and foreign sounds, all moved by some bands.
 
-        A crop is what the encoder would hear of a recording cut there: no frame looks ahead.
+        Of the latter two some are disturbed. Half of all are cropped to a random shorter length; a crop is
+        what the encoder would hear of a recording cut there: no frame looks ahead.
         """
         config, table = self.config, self.table
         generator = np.random.default_rng(batch_seed(config.loop.seed, step))
-        rows = generator.choice(self.training_notes, config.batch_size)
-        lengths = self.features.n_frames[rows]
-        shorter = generator.integers(SHORTEST_CROP, config.encoder.n_frames + 1, len(rows))
-        lengths = np.where(generator.random(len(rows)) < 0.5, np.minimum(lengths, shorter), lengths)
-        moves = generator.integers(-config.shift_bands, config.shift_bands + 1, len(rows))
+        taken = generator.integers(self.n_recorded, size=round(config.recorded_share * config.batch_size))
+        foreign = generator.integers(self.n_foreign, size=round(config.foreign_share * config.batch_size))
+        rest = generator.choice(self.training_notes, config.batch_size - len(taken))
+        parts = ((self.features, rest), (self.recorded, taken), (self.foreign, foreign))
+        levels = np.concatenate([features.levels[of] for features, of in parts])
+        lengths = np.concatenate([features.n_frames[of] for features, of in parts])
+        shorter = generator.integers(SHORTEST_CROP, config.encoder.n_frames + 1, len(lengths))
+        lengths = np.where(generator.random(len(lengths)) < 0.5, np.minimum(lengths, shorter), lengths)
+        moves = generator.integers(-config.shift_bands, config.shift_bands + 1, len(lengths))
+        heard = _moved(levels, moves).astype(np.float32)
+        worse = generator.random(len(heard)) < config.disturbed_share
+        worse[: len(rest)] = False
+        heard[worse] = disturbed(heard[worse], generator)
+        named = table.instrument[np.concatenate([rest, self.recorded_rows[taken]])]
+        none = np.full(len(foreign), len(table.instruments))
         return TimbreBatch(
-            levels=self._tensor(_moved(self.features.levels[rows], moves)),
+            levels=self._tensor(heard),
             n_frames=self._tensor(lengths),
-            instrument=self._tensor(table.instrument[rows]),
-            pitch=self._tensor(table.pitch[rows]),
-            velocity=self._tensor(table.velocity[rows]),
-            held_frames=self._tensor(self._held_frames[rows]),
+            instrument=self._tensor(np.concatenate([named, none])),
+            pitch=self._tensor(table.pitch[rest]),
+            velocity=self._tensor(table.velocity[rest]),
+            held_frames=self._tensor(self._held_frames[rest]),
             progress=step / config.loop.n_steps,
         )
 
     def loss(self, batch: TimbreBatch, /) -> tuple[Tensor, Mapping[str, Tensor]]:
         """See `TimbreModel.loss`."""
         return self.model.loss(batch)
+
+    def references(
+        self, encoder: TimbreEncoder, chart: TimbreMap
+    ) -> tuple[references.References, references.ReferenceFigures]:
+        """Finds by what the instruments of a map are recognised; held-out cells judge, if there are any."""
+        number = chart.index_of(self.table)[self.table.instrument]
+        known = self.recorded_rows[: self.n_recorded]
+        embeddings = np.concatenate(
+            [
+                embed(encoder, self.features, self.training_notes, self.device),
+                embed(encoder, self.recorded, np.arange(self.n_recorded), self.device),
+            ]
+        )
+        means = references.mean_embeddings(
+            embeddings, number[np.concatenate([self.training_notes, known])], len(chart.points)
+        )
+        judged = np.arange(self.n_recorded, len(self.recorded_rows))
+        judged = judged[number[self.recorded_rows[judged]] >= 0]
+        judged = judged if len(judged) > 1 else np.arange(self.n_recorded)
+        foreign = np.arange(self.n_foreign, len(self.foreign.n_frames))
+        return references.fit_references(
+            means,
+            embed(encoder, self.recorded, judged, self.device),
+            number[self.recorded_rows[judged]],
+            embed(encoder, self.foreign, foreign, self.device),
+        )
 
     @torch.no_grad()
     def locate_all(self, encoder: TimbreEncoder) -> NDArray[np.float32]:
@@ -103,7 +160,7 @@ class TimbreTrainer:
 
 def train_timbre(
     config: TimbreTrainingConfig, table: TokenTable, notes: NoteDataset, out_dir: Path, device: torch.device
-) -> MapFigures:
+) -> dict[str, float]:
     """Trains stage 1 in `out_dir`, or resumes it, and writes the map there; `map` describes the files.
 
     Args:
@@ -112,6 +169,9 @@ def train_timbre(
         notes: the same notes, in the same order: their sound.
         out_dir: for features, checkpoint, encoder and map.
         device: to train on.
+
+    Returns:
+        MapFigures and ReferenceFigures.
 
     Raises:
         TrainingError: the table is of other notes, or has none to train on.
@@ -135,16 +195,19 @@ def train_timbre(
     encoder = encoder_of(loop.ema.model)
     points = trainer.locate_all(encoder)
     figures = measure(points, table)
-    description = {
+    chart = TimbreMap.from_points(points, table)
+    found, told = trainer.references(encoder, chart)
+    references.write_references(out_dir, found, [point.instrument for point in chart.points])
+    description: dict[str, Any] = {
         "kind": "timbre_encoder",
         "encoder": dataclasses.asdict(config.encoder),
         "sample_rate": encoder.sample_rate,
         "steps": loop.step,
-        "figures": dataclasses.asdict(figures),
+        "figures": {**dataclasses.asdict(figures), **dataclasses.asdict(told)},
     }
     save_weights(out_dir, ENCODER, encoder, description)
-    write_map(out_dir, TimbreMap.from_points(points, table), points, table)
-    return figures
+    write_map(out_dir, chart, points, table)
+    return description["figures"]
 
 
 def _moved(levels: NDArray[np.float16], moves: NDArray[np.int64]) -> NDArray[np.float16]:
@@ -182,7 +245,7 @@ def load_encoder(folder: Path) -> TimbreEncoder:
         CheckpointError: there is none, or it is damaged or of an older timbrel.
     """
     description = load_description(folder, ENCODER)
-    if "sample_rate" not in description:
+    if "sample_rate" not in description or "embedding_width" not in description["encoder"]:
         raise CheckpointError(f"{folder}: its timbre encoder is of an older timbrel; train stage 1 again")
     encoder = TimbreEncoder(TimbreEncoderConfig(**description["encoder"]), description["sample_rate"])
     load_weights(folder, ENCODER, encoder)

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import DECODER_STEP, GRAPHS, MANIFEST, MODEL_WEIGHTS, TIMBRE_MAP, WEIGHTS
+from timbrel_bundle.files import write_message
+from timbrel_bundle.layout import (
+    DECODER_STEP,
+    GRAPHS,
+    MANIFEST,
+    MODEL_WEIGHTS,
+    TIMBRE_MAP,
+    TIMBRE_REFERENCES,
+    WEIGHTS,
+)
 from timbrel_bundle.manifest import codebook_delay, save_manifest, written_ranges
 from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export import bundle_folder, bundle_parity, onnx_export
@@ -116,6 +125,7 @@ def write_bundle(
     base: Base,
     model: NoteTransformer,
     points: Sequence[MapPoint],
+    references: Sequence[pb.TimbreReference],
     training: pb.TrainingInfo,
     notes: Sequence[SampleNote],
     out_dir: Path,
@@ -131,6 +141,7 @@ def write_bundle(
         base: the bundle that was fine-tuned.
         model: the result.
         points: of the new instruments; the base's own points stay as they are.
+        references: by which the new instruments are recognised.
         training: for the manifest.
         notes: real notes to compare graphs and model on.
         out_dir: the folder; an older bundle there is replaced.
@@ -147,6 +158,11 @@ def write_bundle(
                 shutil.copyfile(base.bundle.file(file), folder / file)
         onnx_export.save_weights(shipped, folder / MODEL_WEIGHTS, asdict(shipped.config))
         save_timbre_map(_longer_map(base, points), folder / TIMBRE_MAP)
+        if (known := base.bundle.timbre_references) is not None:
+            longer = pb.TimbreReferences()
+            longer.CopyFrom(known)
+            longer.references.extend(references)
+            write_message(longer, folder / TIMBRE_REFERENCES)
         described = bundle_folder.describe_bundle(folder, name, bundle_folder.git_revision())
         for section in ("codec", "model", "ranges"):
             getattr(described, section).CopyFrom(getattr(base.bundle.manifest, section))

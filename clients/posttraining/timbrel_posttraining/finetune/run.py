@@ -105,6 +105,7 @@ def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None
         base,
         cast(NoteTransformer, loop.ema.model),
         new_points(samples.table, placement.where),
+        placement.references,
         _training_info(base, source, samples, loop, task.config_name),
         sample_notes(notes.table, notes.conditions.centroid, rows),
         task.out,

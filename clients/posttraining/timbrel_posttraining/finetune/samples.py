@@ -16,6 +16,7 @@ from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_export.errors import ExportError
 from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.finetune.base import Base
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.dataset import NoteDataset
@@ -32,6 +33,8 @@ SOURCE_PREFIX = "folder:"
 Tell = Callable[[str], object]
 """Receives a line of text for the user."""
 
+MOST_REFERENCES = 32
+"""By so many a new instrument is recognised; of more recordings, those of near pitch share one."""
 N_ANGLES = 64
 N_RADII = 100
 """Directions and distances tried: steps of a hundredth of the disc's radius and of 6 degrees."""
@@ -221,6 +224,7 @@ class Placement:
 
     own: NDArray[np.float32]  # [N, 2], of each sample
     where: NDArray[np.float32]  # [M, 2], of each instrument
+    references: list[pb.TimbreReference]  # by which these are recognised; none where the bundle has none
 
 
 def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell) -> Placement:
@@ -232,7 +236,9 @@ def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell
         distance: to keep from every other instrument.
         tell: receives a line for each instrument.
     """
-    own = locate(base, samples)
+    own, embeddings = hear(base, samples)
+    semitones = np.array([variant.semitones for variant in samples.variants])
+    references: list[pb.TimbreReference] = []
     taken = base.chart.centroids
     names = [point.instrument for point in base.chart.points]
     where = []
@@ -243,19 +249,48 @@ def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell
         tell(_describe(name, seen, found, taken, names))
         own[rows] += found - seen
         where.append(found)
+        if embeddings is not None:
+            plain = np.flatnonzero(rows & (semitones == 0))
+            n_recordings = len({samples.variants[row].row for row in plain})
+            references += new_references(name, embeddings[plain], samples.table.pitch[plain], n_recordings)
         taken, names = np.concatenate([taken, found[None]]), [*names, name]
     radius = np.linalg.norm(own, axis=1, keepdims=True)
-    return Placement(own / np.maximum(radius, 1.0), np.stack(where))
+    return Placement(own / np.maximum(radius, 1.0), np.stack(where), references)
 
 
-def locate(base: Base, samples: CodedSamples) -> NDArray[np.float32]:
-    """Finds where the bundle's timbre encoder hears each variant, float32 [N, 2] in the unit disc."""
+def hear(base: Base, samples: CodedSamples) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Finds where the bundle's timbre encoder hears each variant, float32 [N, 2] in the unit disc.
+
+    Returns:
+        The points, and embeddings [N, D] where the bundle has references.
+    """
     encoder, header = TimbreEncoder(base.bundle, n_threads=1), base.header
-    points = [
-        encoder.locate(variant.audio(samples.library, header.hop_length), header.sample_rate)
+    heard = [
+        encoder.hear(variant.audio(samples.library, header.hop_length), header.sample_rate)
         for variant in samples.variants
     ]
-    return np.array(points, dtype=np.float32)
+    points = np.array([each.heard_at for each in heard], dtype=np.float32)
+    embeddings = [each.embedding for each in heard if each.embedding is not None]
+    return points, np.stack(embeddings) if embeddings else None
+
+
+def new_references(
+    name: str, embeddings: NDArray[np.float32], pitch: NDArray[np.int64], n_recordings: int
+) -> list[pb.TimbreReference]:
+    """Makes an instrument's references: mean directions of embeddings [n, D], one for each recording or some.
+
+    The encoder was not trained to hear all samples of a new instrument alike: one mean would say too little.
+
+    Args:
+        name: of the instrument.
+        embeddings: of the variants at the pitches that were recorded, as many of each recording.
+        pitch: their pitches, [n].
+        n_recordings: how many recordings they are variants of.
+    """
+    groups = np.array_split(np.argsort(pitch, kind="stable"), min(MOST_REFERENCES, n_recordings))
+    means = np.stack([embeddings[rows].mean(axis=0) for rows in groups])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    return [pb.TimbreReference(instrument=name, embedding=mean.tolist()) for mean in means]
 
 
 def find_place(wanted: Point, others: Point, distance: float) -> Point:

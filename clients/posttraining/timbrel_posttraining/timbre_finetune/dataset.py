@@ -28,6 +28,7 @@ from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.features import Levels, NoteFeatures, features_key, kept_features, levels_of
+from timbrel_training.timbre.recordings import as_recorded
 from timbrel_training.timbre.train import load_encoder
 
 NO_INSTRUMENT = -1
@@ -42,7 +43,7 @@ SHORTEST_SHARE = 0.3
 TRIES = 10_000
 """Points drawn to find one that is far enough from all instruments."""
 
-VERSION = 2
+VERSION = 3
 """Raise it when samples are drawn or heard in another way."""
 CHUNK = 8
 """Samples handed to a process at a time."""
@@ -54,6 +55,7 @@ FIELDS = (
     "between_notes",
     "between_distance",
     "cut_share",
+    "recorded_share",
 )
 """The fields of the config that samples depend on."""
 
@@ -67,6 +69,7 @@ class TimbreSample:
     target: tuple[float, float]  # point of the map
     start: float = 0.0  # seconds that a late recording misses
     share: float = 1.0  # of the rest, before a recording ends too early
+    flaws: int | None = None  # what the flaws of its recording are drawn with; None: it has none
 
 
 class SamplePlan:
@@ -136,6 +139,8 @@ class SamplePlan:
     def _varied(self, sample: TimbreSample) -> TimbreSample:
         rng = self._rng
         way, start, share = rng.random(), rng.uniform(0.0, LATEST_START), rng.uniform(SHORTEST_SHARE, 1.0)
+        flaws = int(rng.integers(2**31)) if rng.random() < self.config.recorded_share else None
+        sample = replace(sample, flaws=flaws)
         return replace(sample, start=start, share=share) if way < self.config.cut_share else sample
 
     def _open_point(self) -> tuple[float, float]:
@@ -244,8 +249,12 @@ class FeatureExtractor:
         audio, rate = self._audio.of(sample.take)
         rest = audio[round(sample.start * rate) :]
         recorded, manifest = rest[: round(sample.share * len(rest))], self._manifest
+        longest = longest_seconds(manifest)
+        if sample.flaws is not None and len(recorded):
+            recorded = recorded[: round(longest * rate)]
+            recorded = as_recorded(recorded, rate, np.random.default_rng(sample.flaws))
         try:
-            sound = prepare_recording(recorded, rate, manifest.codec, longest_seconds(manifest))
+            sound = prepare_recording(recorded, rate, manifest.codec, longest)
         except AudioError:
             return np.zeros((0, self._encoder.config.n_bands), np.float16)
         return levels_of(self._encoder, [sound])[0]

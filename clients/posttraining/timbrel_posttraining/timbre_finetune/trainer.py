@@ -23,11 +23,13 @@ from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
+from timbrel_training.timbre import losses, references
 from timbrel_training.timbre.encoder import TimbreEncoder
-from timbrel_training.timbre.features import NoteFeatures
+from timbrel_training.timbre.features import EMBED_BATCH, NoteFeatures, disturbed, embed, foreign_features
 from timbrel_training.timbre.map import ENCODER, MAP_FILE, NOTES_FILE, TimbreMap, read_map
-from timbrel_training.timbre.train import EMBED_BATCH, SHORTEST_CROP, load_encoder
+from timbrel_training.timbre.train import KEPT_BACK, SHORTEST_CROP, encoder_of, load_encoder
 
 DATASET = "lessons"
 """The folder of the dataset, within that of the training; so named that older runs can be resumed."""
@@ -39,10 +41,22 @@ PLACE_TOLERANCE = 1e-5
 class TimbreBatch:
     """Notes as they are heard, and where they belong."""
 
-    levels: Tensor  # float32 [B, F, n_bands], in dB
-    n_frames: Tensor  # int64 [B]
+    levels: Tensor  # float32 [B + foreign, F, n_bands], in dB: of notes, then of foreign sounds
+    n_frames: Tensor  # int64 [B + foreign]
     instrument: Tensor  # int64 [B], NO_INSTRUMENT between instruments
     target: Tensor  # float32 [B, 2]
+
+
+class Recognition(nn.Module):
+    """The encoder, and the directions that its embeddings are compared with in training."""
+
+    def __init__(self, encoder: TimbreEncoder, known: references.References) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.names = losses.Names(*known.embeddings.shape)
+        with torch.no_grad():
+            self.names.directions.copy_(torch.from_numpy(known.embeddings))
+            self.names.nearness.fill_(known.nearness)
 
 
 class TimbreFineTuner:
@@ -51,8 +65,10 @@ class TimbreFineTuner:
     Args:
         config: of the training.
         encoder: stage 1's; trained in place.
+        known: by what stage 1 recognises the map's instruments.
         samples: the samples of the dataset.
         features: what is heard of them, in the same order.
+        foreign: what is heard of sounds that are no note.
         chart: the bundle's map, m points; they are no parameters, and stay.
         device: to train on.
 
@@ -64,14 +80,19 @@ class TimbreFineTuner:
         self,
         config: TimbreFinetuneConfig,
         encoder: TimbreEncoder,
+        known: references.References,
         samples: Sequence[dataset.TimbreSample],
         features: NoteFeatures,
+        foreign: NoteFeatures,
         chart: TimbreMap,
         device: torch.device,
     ) -> None:
         self.config = config
-        self.encoder = encoder.to(device)
+        self.model = Recognition(encoder, known).to(device)
+        self.encoder = encoder
         self.features = features
+        self.foreign = foreign
+        self.n_foreign = round(len(foreign.n_frames) * (1.0 - KEPT_BACK))
         self.device = device
         self.points = chart.centroids.astype(np.float64)
         self.spacings = chart.spacings
@@ -85,7 +106,7 @@ class TimbreFineTuner:
         self._scale = torch.from_numpy(np.append(room, chart.spacing).astype(np.float32)).to(device)
 
     def batch(self, step: int) -> TimbreBatch:
-        """Draws random notes of each kind, each kind's share; some cropped to a random shorter length."""
+        """Draws notes of each kind, each kind's share, and foreign sounds; some cropped, some disturbed."""
         config = self.config
         rng = np.random.default_rng(batch_seed(config.loop.seed, step))
         n_sources = round(config.source_share * config.batch_size)
@@ -97,13 +118,16 @@ class TimbreFineTuner:
         }
         rows = np.concatenate([rng.choice(self._training[kind], n) for kind, n in counts.items() if n])
         n_frames = self.encoder.config.n_frames
-        levels, _ = self.features.of(rows, self.device)
-        lengths = self.features.n_frames[rows]
-        shorter = rng.integers(min(SHORTEST_CROP, n_frames), n_frames + 1, len(rows))
-        cropped = rng.random(len(rows)) < config.crop_share
+        foreign = rng.integers(self.n_foreign, size=round(config.foreign_share * config.batch_size))
+        levels = np.concatenate([self.features.levels[rows], self.foreign.levels[foreign]]).astype(np.float32)
+        lengths = np.concatenate([self.features.n_frames[rows], self.foreign.n_frames[foreign]])
+        shorter = rng.integers(min(SHORTEST_CROP, n_frames), n_frames + 1, len(lengths))
+        cropped = rng.random(len(lengths)) < config.crop_share
         lengths = np.where(cropped, np.minimum(lengths, shorter), lengths)
+        worse = rng.random(len(levels)) < config.disturbed_share
+        levels[worse] = disturbed(levels[worse], rng)
         return TimbreBatch(
-            levels=levels,
+            levels=torch.from_numpy(levels).to(self.device),
             n_frames=torch.from_numpy(lengths).to(self.device),
             instrument=torch.from_numpy(self.instrument[rows]).to(self.device),
             target=torch.from_numpy(self.target[rows]).to(self.device),
@@ -116,35 +140,62 @@ class TimbreFineTuner:
         than in proportion with the distance: what cannot be told apart does not pull all others along.
         """
         config = self.config
-        mean, _ = self.encoder.distribution(batch.levels, batch.n_frames)
+        heard = self.encoder.hear(batch.levels, batch.n_frames)
+        mean = heard.mean[: len(batch.instrument)]
+        foreign = torch.full_like(batch.n_frames[len(mean) :], len(self.points))
+        what = torch.cat([batch.instrument, foreign])
+        recognised = what != dataset.NO_INSTRUMENT
         named = batch.instrument != dataset.NO_INSTRUMENT
         logits = -_length(mean[:, None] - self._centres[None]) / (config.softness * self.spacing)  # [B, m]
         away = _length(mean - batch.target) / self._scale[batch.instrument]
         parts = {
             "name": nn.functional.cross_entropy(logits[named], batch.instrument[named]),
             "pull": nn.functional.huber_loss(away, torch.zeros_like(away), delta=0.5),
+            "recognition": nn.functional.cross_entropy(
+                self.model.names(heard.embedding[recognised]), what[recognised]
+            ),
         }
-        return config.name_weight * parts["name"] + config.pull_weight * parts["pull"], parts
+        weights = {
+            "name": config.name_weight,
+            "pull": config.pull_weight,
+            "recognition": config.recognition_weight,
+        }
+        return torch.stack([weights[name] * part for name, part in parts.items()]).sum(), parts
 
     def validate(self, average: nn.Module) -> dict[str, float]:
         """Measures which shares of the notes, kept back and trained on, lie nearest to their own point."""
-        if not isinstance(average, TimbreEncoder):
-            raise TypeError(f"{type(average).__name__} is no timbre encoder")
+        encoder = encoder_of(average)
         figures: dict[str, float] = {}
         for name, rows in (("kept_back", self._kept_back), ("training", self._sample(self._training))):
             for kind in ("source", "generated"):
                 if len(rows[kind]):
-                    rank = ranks(self.locate(average, rows[kind]), self.instrument[rows[kind]], self.points)
+                    rank = ranks(self.locate(encoder, rows[kind]), self.instrument[rows[kind]], self.points)
                     figures[f"{name}_{kind}"] = float((rank == 0).mean())
         sources = self._of_kind["source"]
-        spread = spreads(self.locate(average, sources), self.instrument[sources], self.points)
+        spread = spreads(self.locate(encoder, sources), self.instrument[sources], self.points)
         known = ~np.isnan(spread)
         figures["apart"] = float((self.spacings[known] >= APART_FACTOR * spread[known]).mean())
         between = self._kept_back["between"]
         if len(between):
-            away = np.linalg.norm(self.locate(average, between) - self.target[between], axis=1)
+            away = np.linalg.norm(self.locate(encoder, between) - self.target[between], axis=1)
             figures["between_error"] = float(np.median(away)) / self.spacing
         return figures
+
+    def references(self, encoder: TimbreEncoder) -> tuple[references.References, references.ReferenceFigures]:
+        """Finds by what the instruments are recognised; notes that were kept back judge, if there are any."""
+        trained, kept = (
+            np.concatenate([of["source"], of["generated"]]) for of in (self._training, self._kept_back)
+        )
+        judged = np.random.default_rng(0).permutation(kept if len(kept) > 1 else trained)
+        embeddings = embed(encoder, self.features, trained, self.device)
+        means = references.mean_embeddings(embeddings, self.instrument[trained], len(self.points))
+        foreign = np.arange(self.n_foreign, len(self.foreign.n_frames))
+        return references.fit_references(
+            means,
+            embed(encoder, self.features, judged, self.device),
+            self.instrument[judged],
+            embed(encoder, self.foreign, foreign, self.device),
+        )
 
     @torch.no_grad()
     def locate(self, encoder: TimbreEncoder, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -212,13 +263,16 @@ def fine_tune_timbre(
     key = dataset.dataset_key(bundle, library, config, encoder)
     folder = out_dir / DATASET / key
     features = dataset.make_dataset(bundle, library, samples, timbre_dir, folder, jobs)
-    trainer = TimbreFineTuner(config, encoder, samples, features, chart, device)
+    trained = library.of_split(Split.TRAIN).astype(np.int64)
+    foreign = foreign_features(out_dir / DATASET, encoder, library, trained, config.foreign_sounds)
+    known = references.read_references(timbre_dir)
+    trainer = TimbreFineTuner(config, encoder, known, samples, features, foreign, chart, device)
     weights = (timbre_dir / f"{ENCODER}.safetensors").read_bytes()
     settings = {name: value for name, value in asdict(config).items() if name != "loop"}
     identity = {"hearing": settings, "lessons": key, "stage_1": hashlib.sha256(weights).hexdigest()}
     loop = Loop(
         config.loop,
-        encoder,
+        trainer.model,
         trainer.loss,
         trainer.batch,
         out_dir,
@@ -227,9 +281,13 @@ def fine_tune_timbre(
         name="hearing",
     )
     loop.run()
-    average = loop.ema.model
-    figures = trainer.validate(average) if not loop.finished else loop.history[-1]
-    hearing = {"steps": loop.step, "lessons": key, "figures": dict(figures)}
+    loop.ema.model.eval()
+    average = encoder_of(loop.ema.model)
+    found, told = trainer.references(average)
+    references.write_references(out_dir, found, [point.instrument for point in chart.points])
+    figures = trainer.validate(loop.ema.model) if not loop.finished else loop.history[-1]
+    figures = {**figures, **asdict(told)}
+    hearing = {"steps": loop.step, "lessons": key, "figures": figures}
     save_weights(out_dir, ENCODER, average, {**load_description(timbre_dir, ENCODER), "hearing": hearing})
     for name in (MAP_FILE, NOTES_FILE):
         source, target = timbre_dir / name, out_dir / name

@@ -19,24 +19,30 @@ from timbrel_bundle.audio import read_channels
 _EXAMPLES = """\
 examples:
   timbrel locate oboe.wav
-  timbrel locate oboe.wav --pitch 69 --nearest 10
+  timbrel locate oboe.wav --nearest 10
   timbrel locate *.wav                                              many files, one after the other
   timbrel locate improvisation.flac --hop 2                         a long one, every two seconds of it
   timbrel locate oboe.flac --json | jq -r '.nearest[0].name'
   timbrel render --timbre 0.31,-0.42 --pitch 48 --out low.wav       the point that was found, played
 
 A file, or with --hop each piece of it, holds one note, at any level and sample rate, mono or stereo;
-silence around it does no harm.
+silence around it does no harm. Beside each instrument stand the share of such recordings that are of it,
+and its distance on the map.
 """
+
+
+NOTHING_NEAR = "nothing on this map is near"
 
 
 class LocateCommand:
     """Prints the point of a recording and the instruments nearest to it."""
 
-    help = "find the place of a recording on the timbre map"
+    help = "find the place of a recording on the timbre map, and its instrument"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.description = "Says where on the timbre map a recording of a note lies, and what lies around."
+        parser.description = (
+            "Says where on the timbre map a recording lies, and of which instruments it may be."
+        )
         parser.epilog = _EXAMPLES
         parser.add_argument(
             "files",
@@ -50,7 +56,7 @@ class LocateCommand:
             metavar="SECONDS",
             help="take a long recording piece by piece, each of so many seconds",
         )
-        parser.add_argument("--pitch", type=float, help="its MIDI note number: bundles of today do without")
+        parser.add_argument("--pitch", type=float, help="deprecated, and ignored")
         parser.add_argument(
             "--nearest", type=int, default=5, metavar="N", help="instruments to name (default %(default)s)"
         )
@@ -97,17 +103,20 @@ def _place(file: str, start: float | None) -> str:
 
 
 def as_text(name: str, location: Location) -> str:
-    """The point, and a line for each instrument."""
+    """The point, and a line for each instrument; or one line where nothing is near."""
+    if location.near is False:
+        return f"{name}: {NOTHING_NEAR}"
     x, y = location.timbre
     return "\n".join([f"{name}: ({x:+.3f}, {y:+.3f})", *_neighbour_lines(location)])
 
 
 def _neighbour_lines(location: Location) -> Iterator[str]:
-    """Name, family and distance, in columns."""
+    """Name, family, share in percent where it is known, and distance, in columns."""
     name_width = max((len(each.name) for each in location.nearest), default=0)
     family_width = max((len(each.family) for each in location.nearest), default=0)
     for each in location.nearest:
-        yield f"  {each.name:<{name_width}}  {each.family:<{family_width}}  {each.distance:.3f}"
+        share = "" if each.share is None else f"{each.share:4.0%}  "
+        yield f"  {each.name:<{name_width}}  {each.family:<{family_width}}  {share}{each.distance:.3f}"
 
 
 command = LocateCommand()

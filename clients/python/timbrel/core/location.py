@@ -40,6 +40,10 @@ class Neighbour:
     distance: float
     """On the map, whose disc has the radius 1."""
 
+    share: float | None = None
+    """How likely the recording is one of this instrument, supposing that it is one of the map's, 0 to 1: of
+    those with a share of 0.7, some 70 % are. None where the bundle cannot tell."""
+
 
 @dataclass(frozen=True)
 class Location:
@@ -55,7 +59,11 @@ class Location:
     """The point (x, y): what `Client.generate` takes for a timbre."""
 
     nearest: tuple[Neighbour, ...]
-    """The nearest first."""
+    """The one with the largest share first; where there are no shares, the nearest."""
+
+    near: bool | None = None
+    """Whether the recording is like anything on this map. False for what is no note of any instrument, such
+    as speech, drums, noise or a song: the rest then means nothing. None where the bundle cannot tell."""
 
 
 def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest: int) -> Location:
@@ -74,12 +82,15 @@ def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest:
     check_timbre_map(pb.TimbreMap(points=[each.point for each in nearest]))
     if not all(math.isfinite(each.distance) for each in nearest):
         raise ServerError("the server gave a distance on the map that is no number")
-    return Location((x, y), tuple(_neighbour_from_pb(neighbour) for neighbour in nearest))
+    if not all(0.0 <= each.share <= 1.0 + 1e-6 for each in nearest):
+        raise ServerError("the server gave an instrument a share that is not within 0 to 1")
+    near = response.near if response.HasField("near") else None
+    return Location((x, y), tuple(_neighbour_from_pb(neighbour) for neighbour in nearest), near)
 
 
 def _neighbour_from_pb(neighbour: pb.Neighbour) -> Neighbour:
-    point = neighbour.point
-    return Neighbour(point.instrument, point.family, point_of(point), neighbour.distance)
+    point, share = neighbour.point, neighbour.share if neighbour.HasField("share") else None
+    return Neighbour(point.instrument, point.family, point_of(point), neighbour.distance, share)
 
 
 def locate_request(
@@ -93,7 +104,7 @@ def locate_request(
     Args:
         audio: [samples] or [samples, channels].
         sample_rate: its samples per second.
-        pitch: MIDI note number; None where it is not known.
+        pitch: MIDI note number, which nobody listens to any more; None does as well.
 
     Raises:
         InvalidRequestError: the sample rate or the pitch is out of range, or the audio is silent, too short,

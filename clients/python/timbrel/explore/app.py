@@ -182,5 +182,5 @@ def _location_json(location: Location) -> dict[str, object]:
     nearest = []
     for each in location.nearest:
         place = {"x": each.timbre[0], "y": each.timbre[1], "distance": round(each.distance, 6)}
-        nearest.append({"instrument": each.name, "family": each.family, **place})
-    return {"x": x, "y": y, "nearest": nearest}
+        nearest.append({"instrument": each.name, "family": each.family, **place, "share": each.share})
+    return {"x": x, "y": y, "near": location.near, "nearest": nearest}

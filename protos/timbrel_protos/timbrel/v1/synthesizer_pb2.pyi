@@ -221,22 +221,26 @@ class LocateRequest(_message.Message):
     def __init__(self, audio: _Optional[bytes] = ..., sample_rate: _Optional[int] = ..., pitch: _Optional[float] = ..., bundle: _Optional[str] = ..., bundle_hash: _Optional[str] = ...) -> None: ...
 
 class LocateResponse(_message.Message):
-    __slots__ = ("timbre", "neighbours", "bundle_hash")
+    __slots__ = ("timbre", "neighbours", "bundle_hash", "near")
     TIMBRE_FIELD_NUMBER: _ClassVar[int]
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_HASH_FIELD_NUMBER: _ClassVar[int]
+    NEAR_FIELD_NUMBER: _ClassVar[int]
     timbre: Timbre
     neighbours: _containers.RepeatedCompositeFieldContainer[Neighbour]
     bundle_hash: str
-    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., neighbours: _Optional[_Iterable[_Union[Neighbour, _Mapping]]] = ..., bundle_hash: _Optional[str] = ...) -> None: ...
+    near: bool
+    def __init__(self, timbre: _Optional[_Union[Timbre, _Mapping]] = ..., neighbours: _Optional[_Iterable[_Union[Neighbour, _Mapping]]] = ..., bundle_hash: _Optional[str] = ..., near: bool = ...) -> None: ...
 
 class Neighbour(_message.Message):
-    __slots__ = ("point", "distance")
+    __slots__ = ("point", "distance", "share")
     POINT_FIELD_NUMBER: _ClassVar[int]
     DISTANCE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     point: TimbrePoint
     distance: float
-    def __init__(self, point: _Optional[_Union[TimbrePoint, _Mapping]] = ..., distance: _Optional[float] = ...) -> None: ...
+    share: float
+    def __init__(self, point: _Optional[_Union[TimbrePoint, _Mapping]] = ..., distance: _Optional[float] = ..., share: _Optional[float] = ...) -> None: ...
 
 class GetModelRequest(_message.Message):
     __slots__ = ("bundle",)
@@ -323,6 +327,24 @@ class TimbrePoint(_message.Message):
     pitch_min: int
     pitch_max: int
     def __init__(self, instrument: _Optional[str] = ..., family: _Optional[str] = ..., x: _Optional[float] = ..., y: _Optional[float] = ..., pitch_min: _Optional[int] = ..., pitch_max: _Optional[int] = ...) -> None: ...
+
+class TimbreReferences(_message.Message):
+    __slots__ = ("references", "sharpness", "nearness")
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    SHARPNESS_FIELD_NUMBER: _ClassVar[int]
+    NEARNESS_FIELD_NUMBER: _ClassVar[int]
+    references: _containers.RepeatedCompositeFieldContainer[TimbreReference]
+    sharpness: float
+    nearness: float
+    def __init__(self, references: _Optional[_Iterable[_Union[TimbreReference, _Mapping]]] = ..., sharpness: _Optional[float] = ..., nearness: _Optional[float] = ...) -> None: ...
+
+class TimbreReference(_message.Message):
+    __slots__ = ("instrument", "embedding")
+    INSTRUMENT_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_FIELD_NUMBER: _ClassVar[int]
+    instrument: str
+    embedding: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, instrument: _Optional[str] = ..., embedding: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Manifest(_message.Message):
     __slots__ = ("format_version", "name", "bundle_hash", "created", "git_revision", "codec", "model", "ranges", "files", "training", "parity")

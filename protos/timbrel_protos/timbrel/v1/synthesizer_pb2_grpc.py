@@ -113,7 +113,7 @@ class SynthesizerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Locate(self, request, context):
-        """Locate says where on the timbre map a recording of one note lies.
+        """Locate says where on the timbre map a recording of one note lies, which instruments it may be of, and whether any.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -16,6 +16,7 @@ from timbrel_training.config import load_config
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.map import ENCODER, TimbreMap, write_map
+from timbrel_training.timbre.references import References, write_references
 from timbrel_training.tokens.table import TokenTable
 
 
@@ -49,4 +50,6 @@ def write_stage_1(folder: Path, chart: TimbreMap, table: TokenTable) -> Path:
     save_weights(folder, ENCODER, make_timbre_encoder(), description)
     points = np.random.default_rng(0).uniform(-0.7, 0.7, (table.n_notes, 2)).astype(np.float32)
     write_map(folder, chart, points, table)
+    embeddings = np.eye(len(chart.points), TIMBRE.embedding_width, dtype=np.float32)
+    write_references(folder, References(embeddings, 20.0, 0.5), [point.instrument for point in chart.points])
     return folder

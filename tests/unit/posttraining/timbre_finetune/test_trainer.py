@@ -31,6 +31,7 @@ from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.features import NoteFeatures
 from timbrel_training.timbre.map import TimbreMap, read_map
+from timbrel_training.timbre.references import read_references
 from timbrel_training.timbre.train import load_encoder
 
 CPU = torch.device("cpu")
@@ -139,14 +140,17 @@ def test_samples_are_heard_as_locate_hears_recordings(
     samples = SamplePlan(bundle, library, config).draw()[: config.source_notes]
     extractor = FeatureExtractor(bundle.path, library.path, timbre_dir, TakeCache(tmp_path))
     encoder = load_encoder(timbre_dir)
-    plain = next(each for each in samples if each.share == 1.0)
+    plain = next(each for each in samples if each.share == 1.0 and each.flaws is None)
     audio, rate = library.audio(plain.take.row), library.sample_rate
     levels = torch.from_numpy(extractor.hear(plain)).float()
     padded = torch.nn.functional.pad(levels, (0, 0, 0, TIMBRE.n_frames - len(levels)))
     point = encoder.place(padded[None], torch.tensor([len(levels)]))[0].detach().numpy()
-    located = BundleEncoder(bundle, n_threads=1).locate(3.0 * audio, rate)  # whatever its level
+    located = BundleEncoder(bundle, n_threads=1).hear(3.0 * audio, rate).heard_at  # whatever its level
     np.testing.assert_allclose(point, located, atol=0.01)  # features and weights have 16 bits
-    longest = max(samples, key=lambda each: library.length[each.take.row])
+    flawed = extractor.hear(replace(plain, flaws=1))
+    assert np.array_equal(flawed, extractor.hear(replace(plain, flaws=1)))
+    assert not np.array_equal(flawed, extractor.hear(replace(plain, flaws=2)))
+    longest = replace(max(samples, key=lambda each: library.length[each.take.row]), flaws=None)
     cut = replace(longest, share=0.25)
     assert 0 < len(extractor.hear(cut)) < len(extractor.hear(replace(cut, share=1.0))) == TIMBRE.n_frames
     assert extractor.hear(replace(cut, start=60.0)).shape == (0, TIMBRE.n_bands)
@@ -162,6 +166,21 @@ def sample_features(samples: list[TimbreSample], seed: int = 0) -> NoteFeatures:
     levels[:, :12, 16:32] = (-40.0 + 20.0 * targets[:, 1])[:, None, None]
     levels[:, :12, 32] = 0.0
     return NoteFeatures(levels, np.where(np.arange(len(samples)) > 0, 12, 0))
+
+
+def fine_tuner(
+    config: TimbreFinetuneConfig,
+    timbre_dir: Path,
+    samples: list[TimbreSample],
+    features: NoteFeatures,
+    chart: TimbreMap,
+) -> TimbreFineTuner:
+    """A trainer of stage 1's encoder; foreign sounds are noise."""
+    shape = (20, TIMBRE.n_frames, TIMBRE.n_bands)
+    noise = np.random.default_rng(1).uniform(-5.0, 0.0, shape).astype(np.float16)
+    foreign = NoteFeatures(noise, np.full(len(noise), TIMBRE.n_frames))
+    known = read_references(timbre_dir)
+    return TimbreFineTuner(config, load_encoder(timbre_dir), known, samples, features, foreign, chart, CPU)
 
 
 def test_the_encoder_learns_and_the_points_stay(
@@ -181,7 +200,7 @@ def test_the_encoder_learns_and_the_points_stay(
     )
     samples = SamplePlan(bundle, library, config).draw()
     features, chart = sample_features(samples), published_map(bundle)
-    trainer = TimbreFineTuner(config, load_encoder(timbre_dir), samples, features, chart, CPU)
+    trainer = fine_tuner(config, timbre_dir, samples, features, chart)
     between = np.array([row for row, each in enumerate(samples) if each.instrument == NO_INSTRUMENT])
     asked = np.array([samples[row].target for row in between])
 
@@ -189,15 +208,15 @@ def test_the_encoder_learns_and_the_points_stay(
         found = trainer.locate(trainer.encoder.eval(), between)
         return float(np.median(np.linalg.norm(found - asked, axis=1)))
 
-    before, astray_before = trainer.validate(trainer.encoder.eval()), astray()
-    loop = Loop(
-        config.loop, trainer.encoder, trainer.loss, trainer.batch, tmp_path, validate=trainer.validate
-    )
+    before, astray_before = trainer.validate(trainer.model.eval()), astray()
+    loop = Loop(config.loop, trainer.model, trainer.loss, trainer.batch, tmp_path, validate=trainer.validate)
     loop.run()
     after = loop.history[-1]
     assert before["kept_back_generated"] < 0.6
     assert after["kept_back_source"] > 0.9 and after["kept_back_generated"] > 0.9
     assert astray() < 0.75 * astray_before
+    _, told = trainer.references(trainer.encoder.eval())
+    assert told.named > 0.9 and told.refused < 0.2 and told.foreign_refused >= 0.5  # of two
     assert np.array_equal(trainer.points, chart.centroids)
     trained = {name for name, _ in trainer.encoder.named_parameters()}
     assert trained == {name for name, _ in load_encoder(timbre_dir).named_parameters()}
@@ -206,12 +225,13 @@ def test_the_encoder_learns_and_the_points_stay(
 def test_batches_hold_each_kinds_share_and_nothing_silent_or_kept_back(
     bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, timbre_dir: Path
 ) -> None:
-    config = replace(config, validation_share=0.25, crop_share=0.0, batch_size=40)
+    plain = {"crop_share": 0.0, "disturbed_share": 0.0, "foreign_share": 0.0}
+    config = replace(config, validation_share=0.25, batch_size=40, **plain)
     samples = SamplePlan(bundle, library, config).draw()
     features = sample_features(samples)
     features.levels[:, 0, -1] = np.arange(len(samples))  # tells the sample
     chart = published_map(bundle)
-    trainer = TimbreFineTuner(config, load_encoder(timbre_dir), samples, features, chart, CPU)
+    trainer = fine_tuner(config, timbre_dir, samples, features, chart)
     seen: set[int] = set()
     for step in range(60):
         batch = trainer.batch(step)

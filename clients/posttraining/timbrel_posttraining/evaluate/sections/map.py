@@ -56,8 +56,8 @@ class Locate(Section):
         spread = spreads(points["trained"], self.notes.instrument_of[self.rows["trained"]], self.notes.points)
         figures = (*self._found(points), *self._apart(spread))
         method = (
-            "Every note's sound alone, with nothing said about its pitch, goes through the bundle's codec "
-            "and timbre encoder; the published points are then ranked by their distance to where it lands. "
+            "Every note's sound alone is located as `timbrel locate` does it; the published points are then "
+            "ranked by their distance to where it lands. "
             "An instrument's spread is the median distance of its trained source notes from its point."
         )
         tables = (self._overlaps(spread),)
