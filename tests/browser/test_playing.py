@@ -237,10 +237,12 @@ def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) ->
     page.until("document.body.textContent.includes('controller 71 is not performed')")
 
 
-def test_a_drag_plays_a_path_of_notes(page: Any) -> None:
+def test_a_note_follows_a_drag(page: Any) -> None:
     page.evaluate(
-        "window.path = []; timbrel.notes.addEventListener('start', "
-        "({ detail }) => { const { x, y } = detail.note.request; window.path.push([x, y]); })"
+        "window.path = []; window.begun = 0; "
+        "timbrel.notes.addEventListener('start', () => { window.begun += 1; }); "
+        "const move = timbrel.bridge.move.bind(timbrel.bridge); "
+        "timbrel.bridge.move = (id, x, y) => { window.path.push([id, x, y]); move(id, x, y); }; null"
     )
     page.page.mouse.move(*page.place(-0.6, 0.45))
     page.page.mouse.down()
@@ -249,8 +251,9 @@ def test_a_drag_plays_a_path_of_notes(page: Any) -> None:
         page.page.wait_for_timeout(120)
     page.page.mouse.up()
     path = np.array(page.evaluate("window.path"))
-    assert len(path) >= 5
-    assert (np.diff(path[:, 0]) > 0).all()
+    assert len(path) >= 5 and len(set(path[:, 0])) == 1
+    assert (np.diff(path[:, 1]) > 0).all()
+    assert page.evaluate("window.begun") <= 2  # the note that was struck, and the one that is held
     page.wait_for_silence()
 
 

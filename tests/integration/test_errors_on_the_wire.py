@@ -147,7 +147,7 @@ class TestInternal:
         def broken(*arguments: Any) -> Any:
             raise RuntimeError(SECRET)
 
-        monkeypatch.setattr(TimbreEncoder, "locate", broken)
+        monkeypatch.setattr(TimbreEncoder, "hear", broken)
         self.check(tiny_bundle, caplog, lambda stub, _: status_of(stub.Locate(METHOD["Locate"].valid)))
 
     def test_of_a_file_that_has_vanished(

@@ -221,7 +221,7 @@ def test_bad_messages_are_answered_one_by_one_and_the_socket_stays(tiny_bundle: 
         "[1]": "no JSON object",
         "[" * 5000: "no JSON",
         '{"type":"on","id":1,"x":NaN}': "no JSON",
-        '{"type":"shout"}': 'type: "shout" is none of on, off, cancel, bend and ping',
+        '{"type":"shout"}': 'type: "shout" is none of on, off, cancel, bend, move and ping',
         '{"type":"on","id":0}': "id: 0 is no whole number of 1 to 4294967295",
         '{"type":"off","id":true}': "id: true is no whole number",
         '{"type":"cancel"}': "id: null is no whole number",

@@ -15,11 +15,13 @@ from safetensors.torch import save_file
 
 from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
-from timbrel_export.bundle_folder import git_revision
+from timbrel_bundle.files import write_message
+from timbrel_export.bundle_folder import HOLD_SECONDS, git_revision
 from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.interface import codec_hash
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.map import MapPoint, TimbreMap, write_map
+from timbrel_training.timbre.references import REFERENCES_FILE
 from timbrel_training.tokens.store import TokenHeader, TokenStore
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
@@ -43,6 +45,7 @@ def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
     )
     points = np.array([note.timbre for note in tiny.notes], dtype=np.float32)
     write_map(runs / "timbre", chart, points, TokenTable.from_store(TokenStore(runs / "tokens.bin")))
+    write_message(recipe.make_references(tiny.timbre_encoder, tiny.codec), runs / "timbre" / REFERENCES_FILE)
     about = {
         "model": dataclasses.asdict(recipe.MODEL),
         "codec_hash": codec_hash(runs / "codec"),
@@ -100,8 +103,10 @@ def test_a_training_becomes_a_bundle(
     ]
     ranges = manifest.ranges
     assert (ranges.pitch_min, ranges.pitch_max, ranges.velocity_min, ranges.velocity_max) == (36, 96, 2, 126)
-    # Half a frame less than the shortest hold; the cap, lower than the longest, as far as it is heard.
-    assert (ranges.seconds_min, ranges.seconds_max) == (0.09, (recipe.MODEL.max_frames - 4) / 50)
+    # Half a frame less than the shortest hold; keys are held on from near the cap, lower than the longest.
+    assert (ranges.seconds_min, ranges.seconds_max) == (0.09, HOLD_SECONDS)
+    assert 4 < manifest.model.hold_frames < recipe.MODEL.max_frames
+    assert manifest.codec.moves and len(manifest.codec.code_bases) == 4 * manifest.codec.n_codebooks
     (source,) = manifest.training.sources
     assert (source.name, source.licence, source.n_notes, source.n_instruments) == ("a font", "unknown", 2, 2)
     assert (manifest.training.n_steps, manifest.training.validation_loss) == (1200, 0.75)

@@ -165,6 +165,7 @@ class PlayStream:
         except TimbrelError as error:
             reason = end = error
         self.end = self.end or end
+        self._requests.put_nowait(None)  # grpc's task, which would wait for more of them for ever
         if self._on_end is not None:
             self._on_end(reason)
         for listener in self._notes.end():
