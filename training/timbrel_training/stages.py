@@ -100,7 +100,9 @@ class TokensStage:
 
     def run(self, args: argparse.Namespace) -> int:
         codec = registry.load_codec(args.codec)
-        tokenize_dataset(NoteDataset(args.notes), codec, codec_hash(args.codec), args.out, args.jobs)
+        tokenize_dataset(
+            NoteDataset(args.notes), codec, codec_hash(args.codec), args.out, args.jobs, args.codec
+        )
         store = TokenStore(args.out)
         hours = len(store.codes) / store.header.frame_rate / 3600
         size = args.out.stat().st_size / 1e6

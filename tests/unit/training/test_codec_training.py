@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from timbrel_training.codec.interface import codec_hash
+from timbrel_training.codec.interface import codec_hash, encode_note
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotesConfig
@@ -20,9 +20,9 @@ from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.train import ANALYSIS_FOLDER, CodecTrainingConfig, train_codec
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import LoopConfig
-from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.render import render_dataset
-from timbrel_training.notes.split import SplitRule
+from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.notes.synthetic import SyntheticSource
 from timbrel_training.stages import STAGES
 from timbrel_training.tokens.store import TokenStore
@@ -115,6 +115,28 @@ def test_notes_are_measured_once_and_a_stopped_analysis_goes_on(dataset: NoteDat
     (tmp_path / "00000.part.npz").write_bytes(b"half")
     third = analyse_dataset(dataset, notes, tmp_path, jobs=1)
     assert np.array_equal(first.values, third.values)
+
+
+def test_notes_that_training_measured_are_not_heard_again(dataset: NoteDataset, trained: Path) -> None:
+    codec = load_codec(trained)
+    known = codec.known_codes(dataset, trained)
+    assert sorted(known) == dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL).tolist()
+    for note in sorted(known)[:3]:
+        pitch, held = float(dataset.pitch[note]), float(dataset.held_seconds[note])
+        heard = encode_note(codec, torch.from_numpy(dataset.audio(note)), pitch, held).numpy()
+        assert known[note].shape == heard.shape and np.array_equal(known[note][:, :2], heard[:, :2])
+        assert (known[note] != heard).mean() < 0.02  # half precision
+
+
+def test_measurements_of_another_library_are_not_taken_for_this_ones(
+    dataset: NoteDataset, trained: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "codec"
+    shutil.copytree(trained, folder)
+    (folder / "analysis" / "dataset").write_text("beef")
+    assert not load_codec(folder).known_codes(dataset, folder)
+    with pytest.raises(DatasetError, match="of another library of notes"):
+        train_codec(CONFIG, dataset, folder)
 
 
 def test_a_kept_analysis_is_what_was_measured(dataset: NoteDataset, tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
@@ -132,6 +134,14 @@ class Codec(nn.Module):
         Raises:
             TrainingError: the audio is nothing that the codec can code.
         """
+
+    def known_codes(self, dataset: NoteDataset, folder: Path) -> Mapping[int, NDArray[np.int64]]:
+        """Returns the codes [T, K] of those notes of a dataset that need not be heard again, by number.
+
+        Args:
+            folder: of the trained codec, which may have kept what it learnt of them.
+        """
+        return {}
 
     def decode(
         self,

@@ -57,7 +57,14 @@ def _encode(dataset: NoteDataset, codec: Codec, note: int) -> NDArray[np.uint16]
     return encode_note(codec, audio, pitch, held_seconds).numpy().astype(np.uint16)
 
 
-def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: Path, jobs: int = 1) -> None:
+def tokenize_dataset(
+    dataset: NoteDataset,
+    codec: Codec,
+    codec_hash: str,
+    path: Path,
+    jobs: int = 1,
+    folder: Path | None = None,
+) -> None:
     """Codes every note of `dataset` into a store at `path`, in the dataset's order; continues a killed run.
 
     Args:
@@ -66,6 +73,7 @@ def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: 
         codec_hash: of the codec's weights.
         path: the store to make.
         jobs: processes, one thread each.
+        folder: of the codec, where its training may have kept what it measured of these notes.
 
     Raises:
         StoreError: there is a store at `path` already, or unfinished work of another codec.
@@ -86,12 +94,11 @@ def tokenize_dataset(dataset: NoteDataset, codec: Codec, codec_hash: str, path: 
     )
     with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:
         done = len(writer)
+        known = codec.known_codes(dataset, folder) if folder is not None else {}
         rows = range(done, len(dataset))
-        for note, codes in zip(
-            tqdm(rows, "tokens", len(dataset), initial=done, dynamic_ncols=True),
-            encode(rows),
-            strict=True,
-        ):
+        heard = iter(encode([note for note in rows if note not in known]))
+        for note in tqdm(rows, "tokens", len(dataset), initial=done, dynamic_ncols=True):
+            codes = known[note].astype(np.uint16) if note in known else next(heard)
             row = dataset.index[note]
             instrument = int(row["instrument"])
             writer.add(

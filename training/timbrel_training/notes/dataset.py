@@ -7,6 +7,7 @@ so that 16 bits serve quiet notes as well as loud ones), `index.npy` (one row a 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,12 @@ class NoteDataset:
         self.instrument_families: list[str] = [entry["family"] for entry in self.header["instruments"]]
         self.families: list[str] = list(self.header["families"])
         self._audio = _map_audio(self.path, int(self.header["n_samples"]))
+
+    @property
+    def fingerprint(self) -> str:
+        """Names these very notes, in this order: the SHA-256 of their index and of its names, in hex."""
+        names = json.dumps([self.sources, self.instruments, self.families])
+        return hashlib.sha256(self.index.tobytes() + names.encode()).hexdigest()
 
     def __len__(self) -> int:
         return len(self.index)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from timbrel_training.checkpoint import replace_file
 from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.measurement import measure_note
 from timbrel_training.codec.timbrel_notes.movement import (
@@ -23,14 +24,19 @@ from timbrel_training.codec.timbrel_notes.movement import (
 )
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
-from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.dataset import DatasetError, NoteDataset
 
+ANALYSIS_FOLDER = "analysis"
+"""Where a codec's folder keeps the measurements of the notes that it was trained on."""
 HOP_LENGTH = 1280
 """Samples of a frame, at 48 kHz."""
 LARGEST_SAMPLE = 1e4
 NOTES_PER_FILE = 256
 MOVEMENT_EVERY = 8
 """Of one note in so many the movement is kept: it takes much room."""
+DATASET_FILE = "dataset"
+"""Beside the measurements: the fingerprint of whose they are."""
+PART = ".part.npz"
 WEIGHT_STEPS = 64
 """Weights are kept in as many steps of 1."""
 
@@ -111,8 +117,17 @@ class AnalysedNotes:
 def analyse_dataset(
     dataset: NoteDataset, notes: NDArray[np.integer], folder: Path, jobs: int
 ) -> AnalysedNotes:
-    """Measures some notes of a dataset, in `jobs` processes; goes on where a run before was stopped."""
+    """Measures some notes of a dataset, in `jobs` processes; goes on where a run before was stopped.
+
+    Raises:
+        DatasetError: the folder holds the measurements of another dataset.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    of_whom = folder / DATASET_FILE
+    if not of_whom.exists():
+        replace_file(of_whom, lambda path: path.write_text(dataset.fingerprint))
+    elif of_whom.read_text() != dataset.fingerprint:
+        raise DatasetError(f"{folder}: holds measurements of another library of notes; choose another folder")
     pieces = [
         (dataset.path, folder / f"{number:05d}.npz", notes[begin : begin + NOTES_PER_FILE].tolist())
         for number, begin in enumerate(range(0, len(notes), NOTES_PER_FILE))
@@ -124,6 +139,15 @@ def analyse_dataset(
         for _ in tqdm(work, "analysis", len(pieces), initial=done, dynamic_ncols=True):
             pass
     return AnalysedNotes([piece[1] for piece in pieces])
+
+
+def kept_analysis(dataset: NoteDataset, folder: Path) -> AnalysedNotes | None:
+    """Returns what `analyse_dataset` has kept there of this dataset; None where there is no such thing."""
+    of_whom = folder / DATASET_FILE
+    if not of_whom.exists() or of_whom.read_text() != dataset.fingerprint:
+        return None
+    files = sorted(each for each in folder.glob("*.npz") if not each.name.endswith(PART))
+    return AnalysedNotes(files) if files else None
 
 
 def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
@@ -139,7 +163,7 @@ def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
         found.append(analysis)
         if note % MOVEMENT_EVERY == 0 and len(movement):
             kept[note] = movement
-    temporary = file.with_suffix(".part.npz")
+    temporary = file.with_suffix(PART)
     np.savez(
         temporary,
         notes=np.array(notes, dtype=np.int64),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from timbrel_training.codec.interface import Codec, Expression
-from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis, analyse_note
+from timbrel_training.codec.timbrel_notes.analysed_notes import (
+    ANALYSIS_FOLDER,
+    AnalysedNotes,
+    NoteAnalysis,
+    analyse_note,
+    kept_analysis,
+)
 from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
 from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
@@ -24,6 +32,7 @@ from timbrel_training.codec.timbrel_notes.sound_source import (
     SourceState,
 )
 from timbrel_training.codec.timbrel_notes.templates import Templates
+from timbrel_training.notes.dataset import NoteDataset
 
 N_ROWS = 4
 """The header takes so many frames, a row each: as many frames of a note are without sound. Row 0 may change
@@ -132,6 +141,11 @@ class TimbrelNotes(Codec):
             analysis, _ = analyse_note(samples, self.sample_rate, midi, held)
             rows.append(torch.from_numpy(self.encode_analysis(analysis)))
         return torch.stack(rows).to(audio.device)
+
+    def known_codes(self, dataset: NoteDataset, folder: Path) -> Mapping[int, NDArray[np.int64]]:
+        """See `Codec.known_codes`: those that training has measured, and kept in half precision."""
+        kept = kept_analysis(dataset, folder / ANALYSIS_FOLDER)
+        return {} if kept is None else MeasuredCodes(self, kept)
 
     @torch.no_grad()
     def encode_analysis(self, note: NoteAnalysis) -> NDArray[np.int64]:
@@ -264,3 +278,20 @@ class TimbrelNotes(Codec):
         both = torch.cat([self.hertz_of_step[last][:, None], hertz], dim=1)
         before = torch.where(frame <= N_ROWS, hertz, both[:, : hertz.shape[1]])
         return before[:, :, None] + (hertz - before)[:, :, None] * self.share
+
+
+class MeasuredCodes(Mapping[int, NDArray[np.int64]]):
+    """The codes of notes that were measured, by number in the dataset; made when they are asked for."""
+
+    def __init__(self, codec: TimbrelNotes, notes: AnalysedNotes) -> None:
+        self._codec, self._notes = codec, notes
+        self._rows = {int(note): row for row, note in enumerate(notes.notes)}
+
+    def __getitem__(self, note: int) -> NDArray[np.int64]:
+        return self._codec.encode_analysis(self._notes[self._rows[note]])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)

@@ -15,7 +15,12 @@ from torch import Tensor, nn
 
 from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate
-from timbrel_training.codec.timbrel_notes.analysed_notes import WEIGHT_STEPS, AnalysedNotes, analyse_dataset
+from timbrel_training.codec.timbrel_notes.analysed_notes import (
+    ANALYSIS_FOLDER,
+    WEIGHT_STEPS,
+    AnalysedNotes,
+    analyse_dataset,
+)
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.completion import complete
 from timbrel_training.codec.timbrel_notes.header import (
@@ -32,7 +37,6 @@ from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.settings import check_at_least
 
-ANALYSIS_FOLDER = "analysis"
 VALIDATION_NOTES = 512
 
 
