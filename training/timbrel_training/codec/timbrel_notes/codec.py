@@ -290,6 +290,9 @@ class MeasuredCodes(Mapping[int, NDArray[np.int64]]):
     def __getitem__(self, note: int) -> NDArray[np.int64]:
         return self._codec.encode_analysis(self._notes[self._rows[note]])
 
+    def __contains__(self, note: object) -> bool:  # without coding it
+        return note in self._rows
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._rows)
 
