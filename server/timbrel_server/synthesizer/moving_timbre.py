@@ -13,7 +13,7 @@ from timbrel_bundle.request_fields import TimbrePath
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.request import ClientKey, Delivery, Frame, NoteRequest, RequestHandle
-from timbrel_server.errors import OverloadedError
+from timbrel_server.errors import OverloadedError, ServiceError
 
 RETRY_SECONDS = 0.1
 """A slot may be free after this time, where there was none for a move."""
@@ -119,7 +119,7 @@ class MovingTimbre:
         return await self._asked[point]
 
     async def _follow(self) -> None:
-        with contextlib.suppress(OverloadedError):  # the next move tries again
+        with contextlib.suppress(ServiceError):  # the next move tries again, or the note itself ends by it
             while (point := self._target) is not None:
                 self._target = None
                 self._take(await self._header_at(point))
