@@ -38,6 +38,7 @@ TimbrePath: TypeAlias = Sequence[tuple[float, tuple[float, float]]]
 of the next; level behind the last."""
 
 MAX_PATH_POINTS = 64
+MAX_PATH_SECONDS = 86_400.0
 
 NO_MOVES = "notes of this bundle's codec keep their timbre; leave it out"
 NO_BENDS = "the bundle's codec does not bend notes; leave the cents at 0"
@@ -263,8 +264,9 @@ def _path_fault(path: TimbrePath) -> str | None:
         return f"has {len(path)} points; up to {MAX_PATH_POINTS} are allowed"
     before = 0.0
     for seconds, timbre in path:
-        if not is_finite(seconds) or seconds < before:
-            return f"{_show(seconds)} s comes after {before:.7g} s; points are given in order, from 0 s on"
+        if not is_finite(seconds) or not before <= seconds <= MAX_PATH_SECONDS:
+            allowed = f"points are given in order, from 0 to {MAX_PATH_SECONDS:g} s"
+            return f"{_show(seconds)} s comes after {before:.7g} s; {allowed}"
         if fault := timbre_fault(timbre):
             return fault
         before = seconds

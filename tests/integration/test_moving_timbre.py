@@ -125,12 +125,24 @@ def test_all_keys_move_together_and_a_drag_may_be_fast(client: timbrel.Client) -
     assert all(sounds)
 
 
+def test_a_way_of_a_day_costs_no_more_than_what_sounds_of_it(client: timbrel.Client) -> None:
+    """Its steps are worked out as the note comes to them, and of points at one moment the last counts."""
+    slow = client.generate([(0.0, HERE), (86_400.0, THERE)], 60, seconds=0.3, seed=1)
+    still = client.generate(HERE, 60, seconds=0.3, seed=1)
+    assert len(slow.codes) == len(still.codes)
+    crowd = [(0.2, (0.01 * n, 0.0)) for n in range(MAX_PATH_POINTS - 1)] + [(0.2, THERE)]
+    jump = client.generate([(0.0, HERE), (0.2, HERE), (0.2, THERE)], 60, seconds=0.6, seed=1)
+    crowded = client.generate([(0.0, HERE), (0.2, HERE), *crowd[2:]], 60, seconds=0.6, seed=1)
+    assert np.array_equal(crowded.codes, jump.codes)
+
+
 @pytest.mark.parametrize(
     "path, fault",
     [
         ([(0.0, HERE), (1.0, (2.0, 0.0))], "lies 2 from the centre"),
         ([(1.0, HERE), (0.5, THERE)], "points are given in order"),
         ([(float("nan"), HERE)], "points are given in order"),
+        ([(0.0, HERE), (1e300, THERE)], "from 0 to 86400 s"),
         ([(0.01 * n, HERE) for n in range(MAX_PATH_POINTS + 1)], f"up to {MAX_PATH_POINTS} are allowed"),
         ([(0.0, "Nonesuch")], "Nonesuch"),
     ],

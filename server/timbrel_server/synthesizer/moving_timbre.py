@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -58,7 +57,8 @@ class MovingTimbre:
         self._header: Header = ()
         self._due: set[int] = set()  # rows of it that have not gone out
         rate = codec.sample_rate / codec.hop_length
-        self._way = deque(_way(request.timbre, request.path, rate, n_rows))
+        self._way = _way(request.timbre, request.path, rate, n_rows)
+        self._next = next(self._way, None)  # change on the way
         self._asked: dict[Point, asyncio.Task[Header]] = {}  # of the path
         self._target: Point | None = None  # where to go once it is where it was sent before
         self._task: asyncio.Task[None] | None = None
@@ -82,7 +82,7 @@ class MovingTimbre:
         Raises:
             ServiceError: as the engine, where the note has a path.
         """
-        if not (self._header or self._way):
+        if not self._header and self._next is None:
             self._n_passed += len(delivery.frames)
             return delivery
         return replace(delivery, frames=[await self._changed(frame) for frame in delivery.frames])
@@ -96,8 +96,11 @@ class MovingTimbre:
     async def _changed(self, frame: Frame) -> Frame:
         n = self._n_passed
         self._n_passed += 1
-        if self._way and n >= self._way[0][0]:
-            _, here, there, share = self._way.popleft()
+        change = None
+        while self._next is not None and n >= self._next[0]:  # of several at once, the last counts
+            change, self._next = self._next, next(self._way, None)
+        if change is not None:
+            _, here, there, share = change
             self._take(self._between(await self._at(here), await self._at(there), share))
         if not self._header or n < self._n_rows:
             return frame
