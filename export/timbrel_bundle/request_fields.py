@@ -213,7 +213,7 @@ def check_request(
     seed: int | None = None,
     cents: Cents = 0.0,
     *,
-    path: TimbrePath = (),
+    path: Sequence[tuple[float, Sequence[float] | None]] = (),
     bends: bool = True,
     moves: bool = True,
 ) -> list[Violation]:
@@ -259,7 +259,7 @@ def check_recording(sample_rate: int, pitch: float | None) -> list[Violation]:
     return [(field, fault) for field, fault in checks if fault]
 
 
-def _path_fault(path: TimbrePath) -> str | None:
+def _path_fault(path: Sequence[tuple[float, Sequence[float] | None]]) -> str | None:
     if len(path) > MAX_PATH_POINTS:
         return f"has {len(path)} points; up to {MAX_PATH_POINTS} are allowed"
     before = 0.0

@@ -56,7 +56,9 @@ def note_request_from_pb(
     seconds = message.seconds if message.HasField("seconds") else _within(default_seconds, ranges)
     sampling = request_fields.SamplingSettings.from_pb(message.sampling)
     cents = tuple((point.seconds, point.cents) for point in message.cents) or 0.0
-    path = tuple((point.seconds, _point(point.timbre)) for point in message.path)
+    path = tuple(
+        (point.seconds, _point(point.timbre) if point.HasField("timbre") else None) for point in message.path
+    )
     violations = request_fields.check_request(
         ranges,
         timbre=_point(message.timbre) if message.HasField("timbre") else None,
@@ -86,7 +88,7 @@ def note_request_from_pb(
         held_on_frames=held - written,
         seed=message.seed if message.HasField("seed") else secrets.randbits(request_fields.SEED_BITS),
         cents=cents,
-        path=path,
+        path=tuple((point.seconds, _point(point.timbre)) for point in message.path),
         sampling=sampling.filled(request_fields.DEFAULT_SAMPLING),
     )
 

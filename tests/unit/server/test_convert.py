@@ -100,6 +100,18 @@ def test_a_bend_is_for_codecs_that_bend_and_for_audio() -> None:
     assert note_request_from_pb(bent, manifest).cents == ((0.5, 100.0),)
 
 
+def test_a_path_wants_a_codec_whose_notes_move_and_a_point_at_every_time() -> None:
+    there = pb.Timbre(x=0.5, y=0.25)
+    moving = message(path=[pb.TimbreAt(seconds=0.5, timbre=there)])
+    assert faulty_fields(moving) == ["path"]
+    manifest = pb.Manifest()
+    manifest.CopyFrom(MANIFEST)
+    manifest.codec.moves = True
+    assert note_request_from_pb(moving, manifest).path == ((0.5, (0.5, 0.25)),)
+    with pytest.raises(InvalidRequestError, match="is missing"):
+        note_request_from_pb(message(path=[pb.TimbreAt(seconds=0.5)]), manifest)
+
+
 def test_an_unknown_format_of_audio_is_refused() -> None:
     assert faulty_fields(message(audio=77)) == ["audio"]
 
