@@ -172,7 +172,8 @@ def make_timbre_encoder() -> TimbreEncoder:
     """A timbre encoder with random weights, whose points and embeddings lie apart."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(13)
-        encoder = TimbreEncoder(TIMBRE, CODEC.sample_rate).eval()
+        encoder = TimbreEncoder(TIMBRE, CODEC.sample_rate, len(INSTRUMENTS)).eval()
+        encoder.places.copy_(torch.tensor([(x, y) for _, _, x, y in INSTRUMENTS]))
         encoder.mean.fill_(-50.0)
         encoder.deviation.fill_(20.0)
         bands, frames = torch.linspace(0.0, 1.0, TIMBRE.n_bands), torch.linspace(0.0, 1.0, TIMBRE.n_frames)
@@ -182,9 +183,9 @@ def make_timbre_encoder() -> TimbreEncoder:
         )
         mask = torch.ones(256, TIMBRE.n_frames, 1)
         features = encoder.trunk(encoder.normalise(levels, mask), mask)
-        for layer, spread in ((encoder.head, 0.4), (encoder.embed, 1.0)):
-            layer.weight.mul_(spread / (features @ layer.weight.T).std(dim=0).mean())
-            layer.bias.copy_(-(layer.weight @ features.mean(dim=0)))
+        weight = encoder.embed.weight
+        weight.mul_(1.0 / (features @ weight.T).std(dim=0).mean())
+        encoder.embed.bias.copy_(-(weight @ features.mean(dim=0)))
     return encoder
 
 

@@ -157,7 +157,7 @@ TAMPERED = {
         "samples differ",
     ),
     "a timbre weight is off": (
-        edit_weights("timbre.safetensors", "head.bias", 0.1),
+        edit_weights("timbre.safetensors", "embed.bias", 0.1),
         ParityError,
         "points or embeddings differ",
     ),

@@ -38,7 +38,11 @@ def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
         {"id": tiny.codec.id, "config": dataclasses.asdict(recipe.CODEC)},
     )
     _write_tokens(runs / "tokens.bin", tiny, recipe)
-    encoder = {"encoder": dataclasses.asdict(recipe.TIMBRE), "sample_rate": recipe.CODEC.sample_rate}
+    encoder = {
+        "encoder": dataclasses.asdict(recipe.TIMBRE),
+        "sample_rate": recipe.CODEC.sample_rate,
+        "n_instruments": len(recipe.INSTRUMENTS),
+    }
     save_weights(runs / "timbre", "timbre_encoder", tiny.timbre_encoder, encoder)
     chart = TimbreMap(
         tuple(MapPoint(name, family, x, y, 36, 96) for name, family, x, y in recipe.INSTRUMENTS)

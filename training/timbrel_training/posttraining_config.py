@@ -82,15 +82,8 @@ class TimbreFinetuneConfig:
     """Share of a batch that is notes from between instruments; the rest are at their points."""
     crop_share: float = 0.25
     """Share of a batch of which only the first frames are shown, random many."""
-    name_weight: float = 1.0
-    """Weight of telling the instrument by its distance among all."""
-    recognition_weight: float = 1.0
-    """Weight of telling it, and sounds that are none, by the embedding."""
-    pull_weight: float = 2.0
-    """Weight of the distance from the point that is asked for."""
-    softness: float = 0.15
-    """How much nearer one point has to be than another to be e times as likely, in median distances between
-    neighbours: more would push notes past the points of crowded instruments."""
+    pull_weight: float = 0.5
+    """Weight of the distance from the point that is asked for, beside that of telling the instrument."""
     validation_share: float = 0.1
     """Share of the notes kept back, to see whether the encoder learns more than them."""
 
@@ -100,7 +93,5 @@ class TimbreFinetuneConfig:
             raise ConfigError("source_share and between_share: expected above 0 and below 1 together")
         if not 0.0 <= self.validation_share < 1.0:
             raise ConfigError(f"validation_share: {self.validation_share}, expected at least 0 and below 1")
-        if self.softness <= 0:
-            raise ConfigError(f"softness: {self.softness}, expected above 0")
         check_at_least(self, source_notes=1, own_notes=1, batch_size=1, between_notes=0, between_distance=0)
-        check_at_least(self, name_weight=0, pull_weight=0, recognition_weight=0, foreign_sounds=10)
+        check_at_least(self, pull_weight=0, foreign_sounds=10)

@@ -15,12 +15,11 @@ from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
-from timbrel_training.timbre import losses
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig, frame_mask
 from timbrel_training.timbre.features import Levels, kept_features, levels_of
+from timbrel_training.timbre.layout import N_SEGMENTS, acoustic_distances, lay_out, segment_means
 from timbrel_training.timbre.log_mel import LogMel
 from timbrel_training.timbre.map import TimbreMap, measure, read_map
-from timbrel_training.timbre.model import TimbreDecoder
 from timbrel_training.timbre.train import TimbreTrainer, load_encoder, train_timbre
 from timbrel_training.tokens.table import TokenTable
 
@@ -33,8 +32,8 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def encoder() -> TimbreEncoder:
     torch.manual_seed(0)
-    made = TimbreEncoder(CONFIG, RATE)
-    torch.nn.init.normal_(made.head.weight)  # as if trained: points all over the plane
+    made = TimbreEncoder(CONFIG, RATE, 6)
+    made.places.uniform_(-0.7, 0.7)
     made.mean.fill_(-50.0)
     made.deviation.fill_(20.0)
     return made.eval()
@@ -130,54 +129,55 @@ def test_bad_shapes_of_the_encoder_are_refused() -> None:
         TimbreEncoderConfig(lowest_hertz=20_000.0)
 
 
-def test_neighbours_attract_within_and_repel_between_instruments() -> None:
-    mean = torch.tensor([[0.0, 0.0], [0.3, 0.4], [0.0, 0.1]], requires_grad=True)
-    attraction, repulsion = losses.neighbours(mean, torch.tensor([0, 0, 1]), margin=0.2)
-    assert attraction.item() == pytest.approx(0.25)
-    assert repulsion.item() == pytest.approx(0.1**2 / 2)  # one of two pairs of strangers is too close
-    (attraction + repulsion).backward()
-    assert torch.isfinite(mean.grad).all()
-
-
-def test_only_what_lies_outside_the_disc_is_penalised() -> None:
-    assert losses.outside_disc(torch.tensor([[0.6, 0.8]])).item() == pytest.approx(0.0, abs=1e-6)
-    assert losses.outside_disc(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).item() == pytest.approx(2.0)
-
-
-def test_divergence_is_zero_for_the_prior_alone() -> None:
-    prior = torch.full((3, 2), np.log(losses.PRIOR_DEVIATION**2), dtype=torch.float32)
-    assert losses.divergence(torch.zeros(3, 2), prior).item() == pytest.approx(0.0, abs=1e-6)
-    assert losses.divergence(torch.full((3, 2), 0.5), prior).item() > 0.1
-    assert losses.divergence(torch.zeros(3, 2), prior - 2.0).item() > 0.1
-
-
-def test_the_adversary_learns_while_the_encoder_unlearns() -> None:
-    mean = torch.tensor([[0.1, 0.2]], requires_grad=True)
-    plain = mean.detach().clone().requires_grad_(True)
-    (2 * losses.GradientReversal.apply(mean)).sum().backward()
-    (2 * plain).sum().backward()
-    assert torch.equal(mean.grad, -plain.grad)
-
-
 def test_segments_are_means_of_a_notes_own_frames() -> None:
-    decoder = TimbreDecoder(n_bands=2, n_frames=20, n_segments=4)
     levels = torch.arange(20.0)[None, :, None].expand(1, 20, 2)
-    means, present = decoder.segments(levels, frame_mask(torch.tensor([5]), 20))
-    edges = decoder.edges.tolist()
-    assert edges[0] == 0 and edges[-1] == 20
-    assert means[0, 0, 0].item() == pytest.approx((edges[1] - 1) / 2)
-    assert present[0, :, 0].tolist() == [1.0 if start < 5 else 0.0 for start in edges[:-1]]
-    assert decoder(torch.zeros(1, 2), torch.tensor([60]), torch.tensor([9]), torch.tensor([5.0])).shape == (
-        1,
-        4,
-        2,
+    means, present = segment_means(levels, frame_mask(torch.tensor([5]), 20))
+    assert means.shape == (1, N_SEGMENTS, 2) and means[0, 0, 0] == 0.0
+    lengths = present[0, :, 0].tolist()
+    assert lengths == sorted(lengths, reverse=True) and 0 < sum(lengths) < N_SEGMENTS
+    whole, _ = segment_means(levels, torch.ones(1, 20, 1))
+    assert (whole.diff(dim=1) > 0).all() and whole[0, -1, 0] > 14  # the last is the longest
+
+
+def test_instruments_are_compared_at_pitches_that_both_play() -> None:
+    """The third plays the first one's sound two octaves higher, where it would be as the second's."""
+    pitch = np.array([48, 72, 48, 72, 72])
+    instrument = np.array([0, 0, 1, 1, 2])
+    sounds = np.array([0.0, 6.0, 4.0, 6.0, 5.0], np.float32)[:, None, None] * np.ones((5, 2, 3), np.float32)
+    distances = acoustic_distances(sounds, np.ones((5, 2, 1), np.float32), pitch, instrument, 3)
+    assert distances[0, 1] == pytest.approx(np.sqrt((16 + 0) / 2))
+    assert distances[0, 2] == pytest.approx(1.0) == distances[1, 2]
+    assert (distances == distances.T).all() and not distances.diagonal().any()
+
+
+@pytest.mark.parametrize("n_groups", [3, 20])
+def test_what_sounds_alike_lies_together_and_apart_enough(n_groups: int) -> None:
+    rng = np.random.default_rng(0)
+    sounds = np.repeat(rng.normal(0.0, 5.0, (n_groups, 20)), 4, axis=0) + rng.normal(
+        0.0, 1.0, (4 * n_groups, 20)
     )
+    distances = np.linalg.norm(sounds[:, None] - sounds[None], axis=2)
+    margin = 1.6 / np.sqrt(len(sounds))
+    places = lay_out(distances, margin)
+    assert np.array_equal(places, lay_out(distances, margin))
+    assert np.linalg.norm(places, axis=1).max() <= 1 + 1e-6
+    between = np.linalg.norm(places[:, None] - places[None], axis=2)
+    np.fill_diagonal(between, np.inf)
+    assert between.min() > 0.9 * margin
+    assert (between.argmin(axis=1) // 4 == np.arange(len(sounds)) // 4).mean() > 0.9
+
+
+@pytest.mark.parametrize("n_instruments", [1, 2, 3])
+def test_few_instruments_have_places_too(n_instruments: int) -> None:
+    places = lay_out(np.ones((n_instruments, n_instruments)) - np.eye(n_instruments), 0.8)
+    assert places.shape == (n_instruments, 2) and np.isfinite(places).all()
+    assert len(np.unique(places.round(2), axis=0)) == n_instruments
 
 
 def test_figures_of_a_perfect_map(table: TokenTable) -> None:
     corners = np.array([[0.5, 0.5], [-0.5, 0.5], [-0.5, -0.5], [0.5, -0.5]], dtype=np.float32)
     jitter = 0.01 * np.random.default_rng(0).standard_normal((table.n_notes, 2)).astype(np.float32)
-    figures = measure(corners[table.instrument] + jitter, table)
+    figures = measure(corners[table.instrument] + jitter, TimbreMap.from_places(corners, table), table)
     assert figures.accuracy == figures.training_accuracy == 1.0
     assert figures.spacing == pytest.approx(1.0, abs=0.02)
     assert figures.separation > 30
@@ -199,7 +199,7 @@ def test_training_writes_a_map_that_tells_instruments_apart(
     chart, points = read_map(tmp_path)
     assert points.shape == (table.n_notes, 2)
     assert np.linalg.norm(points, axis=1).max() <= 1 + 1e-5
-    assert chart == TimbreMap.from_points(points, table)
+    assert chart == TimbreMap.from_places(load_encoder(tmp_path).places.numpy(), table)
     assert (tmp_path / "map.png").stat().st_size > 1000
     encoder = load_encoder(tmp_path)
     for row in range(5):  # but for the features' rounding to 16 bits
@@ -233,10 +233,10 @@ def test_batches_are_notes_moved_by_some_bands_and_half_of_them_cropped(
     batch, kept, moves = trainer.batch(3), trainer.features, set()
     n_cropped = 0
     assert len(batch.levels) == len(batch.n_frames) == 45  # five foreign sounds
-    for levels, n_frames, pitch, velocity in zip(
-        batch.levels[:40].numpy(), batch.n_frames[:40], batch.pitch, batch.velocity, strict=True
+    for levels, n_frames, instrument in zip(
+        batch.levels[:40].numpy(), batch.n_frames[:40], batch.instrument[:40], strict=True
     ):
-        alike = (library_table.pitch == int(pitch)) & (library_table.velocity == int(velocity))
+        alike = library_table.instrument == int(instrument)
         (row, move), *_ = [
             (row, move)
             for row in np.flatnonzero(alike & (library_table.split == Split.TRAIN))
@@ -291,7 +291,7 @@ def test_a_missing_map_says_what_to_do(tmp_path: Path) -> None:
         read_map(tmp_path)
     with pytest.raises(CheckpointError, match="train it first"):
         load_encoder(tmp_path)
-    for older in ('{"latent_dim": 8}', '{"sample_rate": 48000, "encoder": {"trunk": "strided"}}'):
+    for older in ('{"latent_dim": 8}', '{"sample_rate": 48000, "encoder": {"embedding_width": 64}}'):
         (tmp_path / "timbre_encoder.json").write_text(older)
         with pytest.raises(CheckpointError, match="of an older timbrel; train stage 1 again"):
             load_encoder(tmp_path)

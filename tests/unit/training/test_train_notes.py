@@ -37,16 +37,21 @@ def config(table: TokenTable) -> Config:
     return dataclasses.replace(tiny, model=model)
 
 
+CORNERS = np.array([[0.6, 0.6], [-0.6, 0.6], [-0.6, -0.6], [0.6, -0.6]], dtype=np.float32)
+"""The instruments' places."""
+
+
 def place(table: TokenTable) -> np.ndarray:
-    """A point per note: instruments at the corners of a square."""
-    corners = np.array([[0.6, 0.6], [-0.6, 0.6], [-0.6, -0.6], [0.6, -0.6]], dtype=np.float32)
+    """A point per note, near its instrument's."""
     noise = 0.02 * np.random.default_rng(0).standard_normal((table.n_notes, 2))
-    return (corners[table.instrument] + noise).astype(np.float32)
+    return (CORNERS[table.instrument] + noise).astype(np.float32)
 
 
 def make_trainer(config: Config, table: TokenTable, **changes: float) -> NoteTrainer:
     points = place(table)
-    conditions = TimbreConditions.from_map(TimbreMap.from_points(points, table), points, table, 0.25)
+    known = np.unique(table.instrument[table.split == Split.TRAIN])
+    chart = TimbreMap.from_places(CORNERS[known], table)
+    conditions = TimbreConditions.from_map(chart, points, table, 0.25)
     training = dataclasses.replace(config.note_training, **changes)
     return NoteTrainer(training, config.model, table, conditions, CPU)
 
@@ -54,7 +59,7 @@ def make_trainer(config: Config, table: TokenTable, **changes: float) -> NoteTra
 def stage_1(folder: Path, table: TokenTable) -> Path:
     folder.mkdir(parents=True)
     points = place(table)
-    write_map(folder, TimbreMap.from_points(points, table), points, table)
+    write_map(folder, TimbreMap.from_places(CORNERS, table), points, table)
     return folder
 
 
@@ -83,7 +88,7 @@ def test_a_note_longer_than_the_budget_still_gets_its_batch() -> None:
 
 def test_conditions_stay_in_the_disc_and_mix_own_points_with_centroids(table: TokenTable) -> None:
     points = place(table)
-    chart = TimbreMap.from_points(points, table)
+    chart = TimbreMap.from_places(CORNERS, table)
     conditions = TimbreConditions.from_map(chart, points, table, noise_fraction=0.0)
     notes = np.arange(table.n_notes)
     drawn = conditions.draw(notes, 0.5, np.random.default_rng(0))
@@ -101,7 +106,7 @@ def test_conditions_stay_in_the_disc_and_mix_own_points_with_centroids(table: To
 def test_crowded_instruments_get_less_noise_and_none_more_than_the_median(table: TokenTable) -> None:
     corners = np.array([[0.0, 0.0], [0.1, 0.0], [0.5, 0.0], [-0.9, 0.0]], dtype=np.float32)
     points = corners[table.instrument]
-    chart = TimbreMap.from_points(points, table)
+    chart = TimbreMap.from_places(corners, table)
     assert chart.spacings == pytest.approx([0.1, 0.1, 0.4, 0.9])
     conditions = TimbreConditions.from_map(chart, points, table, noise_fraction=0.2)
     expected = 0.2 * np.array([0.1, 0.1, 0.25, 0.25])  # the median spacing is 0.25
@@ -115,7 +120,7 @@ def test_crowded_instruments_get_less_noise_and_none_more_than_the_median(table:
 def test_a_map_of_other_notes_is_refused(table: TokenTable) -> None:
     points = place(table)
     with pytest.raises(CheckpointError, match="train stage 1 on this store"):
-        TimbreConditions.from_map(TimbreMap.from_points(points, table), points[:-1], table, 0.25)
+        TimbreConditions.from_map(TimbreMap.from_places(CORNERS, table), points[:-1], table, 0.25)
 
 
 def test_cut_notes_get_no_end(config: Config, table: TokenTable) -> None:

@@ -10,8 +10,8 @@ from torch.nn.utils import parametrize
 
 from timbrel_training.tokens.delay import CodebookLayout
 
-SCALES = (2.0, 6.0)
-"""Standard deviations of the frequencies, in radians per unit: half the waves are wide, half are narrow."""
+SCALES = (2.0, 6.0, 12.0)
+"""Standard deviations of the frequencies, in radians per unit: a third of the waves each, wide to narrow."""
 MASKED_LOGIT = -1e9
 """Score of a token that a head may not choose: finite, so that differences of logits stay numbers."""
 

@@ -1,10 +1,9 @@
-"""The timbre encoder: it hears a note and returns a point in the unit disc."""
+"""The timbre encoder: it hears a note, compares it with the instruments, and returns a point among them."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -45,24 +44,23 @@ class TimbreEncoderConfig:
         check_at_least(self, frame_rate=1, n_frames=1, n_bands=1, range_db=1, embedding_width=1)
 
 
-class Heard(NamedTuple):
-    """The encoder's account of notes."""
-
-    mean: Tensor  # float32 [B, 2], of the point; it may lie outside the disc
-    log_variance: Tensor  # float32 [B, 2]
-    embedding: Tensor  # float32 [B, embedding_width], of length 1
+SHARPNESS = 16.0
+"""A cosine that is larger by the inverse of this makes an instrument e times as likely."""
 
 
 class TimbreEncoder(nn.Module):
-    """A note's audio to a Gaussian on the timbre map, and to an embedding that instruments are told by.
+    """A note's audio to an embedding that instruments are told by, and to a point of the timbre map.
 
-    How loud the audio is does not count: levels are relative to the note's loudest.
+    The point is the mean of the instruments' places, each weighted by how likely the note is one of it: that
+    of an instrument which is known well is its place, and what is like several lies between them. How loud
+    the audio is does not count: levels are relative to the note's loudest.
     """
 
     mean: Tensor  # [n_bands], of the training notes' relative levels
     deviation: Tensor  # [n_bands]
+    places: Tensor  # [n_instruments, 2], in the unit disc
 
-    def __init__(self, config: TimbreEncoderConfig, sample_rate: int) -> None:
+    def __init__(self, config: TimbreEncoderConfig, sample_rate: int, n_instruments: int) -> None:
         super().__init__()
         self.config = config
         self.sample_rate = sample_rate
@@ -77,11 +75,9 @@ class TimbreEncoder(nn.Module):
         self.register_buffer("mean", torch.zeros(config.n_bands))
         self.register_buffer("deviation", torch.ones(config.n_bands))
         self.trunk = StridedTrunk(config, config.n_bands)
-        self.head = nn.Linear(config.width, 4)
-        nn.init.normal_(self.head.weight, 0.0, 0.02)
-        with torch.no_grad():
-            self.head.bias.copy_(torch.tensor([0.0, 0.0, -4.0, -4.0]))
         self.embed = nn.Linear(config.width, config.embedding_width)
+        self.directions = nn.Parameter(torch.randn(n_instruments, config.embedding_width))
+        self.register_buffer("places", torch.zeros(n_instruments, 2))
 
     def forward(self, audio: Tensor, n_samples: Tensor) -> tuple[Tensor, Tensor]:
         """Returns points float32 [B, 2] in the unit disc, and embeddings [B, embedding_width].
@@ -90,15 +86,23 @@ class TimbreEncoder(nn.Module):
             audio: float32 [B, S] at `sample_rate`, any S.
             n_samples: int64 [B], samples of each note; what lies behind them is ignored.
         """
-        heard = self.hear(self.log_mel(audio, n_samples), self.log_mel.count(n_samples))
-        return into_disc(heard.mean), heard.embedding
+        embedding = self.hear(self.log_mel(audio, n_samples), self.log_mel.count(n_samples))
+        return self.point(embedding), embedding
 
     def place(self, levels: Tensor, n_frames: Tensor) -> Tensor:
         """Returns the points float32 [B, 2] of notes given as `hear` takes them."""
-        return into_disc(self.hear(levels, n_frames).mean)
+        return self.point(self.hear(levels, n_frames))
 
-    def hear(self, levels: Tensor, n_frames: Tensor) -> Heard:
-        """Returns what is heard of notes given by their levels.
+    def point(self, embedding: Tensor) -> Tensor:
+        """Returns the points float32 [B, 2] of embeddings [B, embedding_width]."""
+        return torch.softmax(SHARPNESS * self.cosines(embedding), dim=1) @ self.places
+
+    def cosines(self, embedding: Tensor) -> Tensor:
+        """Returns how near embeddings are to each instrument, [B, n_instruments], -1 .. 1."""
+        return embedding @ _unit(self.directions).T
+
+    def hear(self, levels: Tensor, n_frames: Tensor) -> Tensor:
+        """Returns the embeddings, float32 [B, embedding_width] of length 1, of notes given by their levels.
 
         Args:
             levels: float32 [B, F, n_bands], of `log_mel`; those behind a note's frames are ignored.
@@ -106,10 +110,7 @@ class TimbreEncoder(nn.Module):
         """
         mask = frame_mask(n_frames, self.config.n_frames)  # [B, F, 1]
         features = self.trunk(self.normalise(levels, mask), mask).float()
-        mean, log_variance = self.head(features).float().chunk(2, dim=1)
-        embedding = self.embed(features).float()
-        length = embedding.square().sum(dim=1, keepdim=True).clamp(min=1e-12).sqrt()
-        return Heard(mean, log_variance.clamp(-10.0, 2.0), embedding / length)
+        return _unit(self.embed(features).float())
 
     def normalise(self, levels: Tensor, mask: Tensor) -> Tensor:
         """Returns relative levels with mean 0 and variance 1 over the training notes; 0 where the mask is."""
@@ -158,6 +159,6 @@ def frame_mask(n_frames: Tensor, length: int) -> Tensor:
     return (steps[None, :] < n_frames.clamp(min=1)[:, None]).float()[:, :, None]
 
 
-def into_disc(points: Tensor) -> Tensor:
-    """Moves points [B, 2] that lie outside the unit disc to its rim."""
-    return points / points.square().sum(dim=1, keepdim=True).clamp(min=1.0).sqrt()
+def _unit(x: Tensor) -> Tensor:
+    """Returns the rows of [N, D], each at length 1."""
+    return x / x.square().sum(dim=1, keepdim=True).clamp(min=1e-12).sqrt()

@@ -119,7 +119,7 @@ def embed(
 ) -> NDArray[np.float32]:
     """Returns the embeddings, float32 [n, D], of some notes."""
     batches = np.split(rows, range(EMBED_BATCH, len(rows), EMBED_BATCH))
-    return torch.cat([encoder.hear(*features.of(of, device)).embedding.cpu() for of in batches]).numpy()
+    return torch.cat([encoder.hear(*features.of(of, device)).cpu() for of in batches]).numpy()
 
 
 def disturbed(levels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:

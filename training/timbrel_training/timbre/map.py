@@ -47,17 +47,16 @@ class TimbreMap:
     points: tuple[MapPoint, ...]
 
     @classmethod
-    def from_points(cls, points: Points, table: TokenTable) -> TimbreMap:
-        """Takes the centroids of the training notes' points [N, 2]."""
+    def from_places(cls, places: Points, table: TokenTable) -> TimbreMap:
+        """Takes the places [n_points, 2] of the instruments that have training notes."""
         training = table.split == int(Split.TRAIN)
         found = []
-        for index, (name, family) in enumerate(zip(table.instruments, table.families, strict=True)):
-            own = training & (table.instrument == index)
-            if not own.any():
-                continue
-            x, y = _into_disc(points[own].mean(axis=0))
-            pitches = table.pitch[own]
-            found.append(MapPoint(name, family, x, y, int(pitches.min()), int(pitches.max())))
+        for (x, y), index in zip(places, np.unique(table.instrument[training]), strict=True):
+            pitches = table.pitch[training & (table.instrument == index)]
+            reach = int(pitches.min()), int(pitches.max())
+            inside = max(1.0, float(np.hypot(x, y)) * (1 + 1e-6))  # rounding may have put it outside the disc
+            name, family = table.instruments[index], table.families[index]
+            found.append(MapPoint(name, family, float(x) / inside, float(y) / inside, *reach))
         return cls(tuple(found))
 
     @property
@@ -98,12 +97,11 @@ class MapFigures:
     pitch_correlation: float  # largest absolute correlation of a coordinate with pitch, within instruments
 
 
-def measure(points: Points, table: TokenTable) -> MapFigures:
-    """Measures note points [N, 2] against centroids of the training notes.
+def measure(points: Points, chart: TimbreMap, table: TokenTable) -> MapFigures:
+    """Measures where notes are put [N, 2] against where their instruments lie.
 
     Spread and accuracy are of held-out cells, or of the training notes where nothing is held out.
     """
-    chart = TimbreMap.from_points(points, table)
     centroids = chart.centroids
     target = chart.index_of(table)[table.instrument]  # [N]
     distances = np.linalg.norm(points[:, None] - centroids[None], axis=2)  # [N, n_points]
@@ -184,12 +182,6 @@ def draw_map(path: Path, chart: TimbreMap, points: Points, table: TokenTable) ->
 def _save_array(path: Path, array: NDArray[np.float32]) -> None:
     with path.open("wb") as file:  # by name, numpy would append .npy
         np.save(file, array)
-
-
-def _into_disc(point: Points) -> tuple[float, float]:
-    """Returns a point as two floats, moved to the unit disc's rim if it lies outside."""
-    radius = max(1.0, float(np.hypot(point[0], point[1])) * (1 + 1e-6))
-    return float(point[0]) / radius, float(point[1]) / radius
 
 
 def _nearest(centroids: Points) -> NDArray[np.float64]:

@@ -17,8 +17,8 @@ from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
-from timbrel_training.timbre import references
-from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
+from timbrel_training.timbre import layout, references
+from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig, frame_mask
 from timbrel_training.timbre.features import (
     EMBED_BATCH,
     disturbed,
@@ -29,11 +29,13 @@ from timbrel_training.timbre.features import (
     recorded_features,
 )
 from timbrel_training.timbre.map import ENCODER, TimbreMap, measure, write_map
-from timbrel_training.timbre.model import TimbreBatch, TimbreModel, TimbreTrainingConfig
+from timbrel_training.timbre.model import Recognition, TimbreBatch, TimbreTrainingConfig
 from timbrel_training.tokens.table import TokenTable, require_training_notes
 
 KEPT_BACK = 0.2
 """Share of the foreign sounds that is not trained on, but judged by."""
+N_COMPARED = 20_000
+"""Training notes whose sound says how far instruments lie from one another, at most."""
 N_JUDGED = 1_500
 """Notes of held-out cells that are heard as recordings, at most: shares are fitted to them."""
 SHORTEST_CROP = 15
@@ -41,7 +43,7 @@ SHORTEST_CROP = 15
 
 
 class TimbreTrainer:
-    """Draws batches of notes' features, trains, and places every note on the map."""
+    """Draws batches of notes' features, trains, and places every instrument and every note on the map."""
 
     def __init__(
         self,
@@ -57,22 +59,25 @@ class TimbreTrainer:
         self.table = table
         self.device = device
         self.training_notes = table.of_split(Split.TRAIN)
-        _, families = np.unique(np.array(table.families), return_inverse=True)
+        self.known = np.unique(table.instrument[self.training_notes])
+        self.number = np.full(len(table.instruments), -1)
+        self.number[self.known] = np.arange(len(self.known))
         torch.manual_seed(config.loop.seed)
-        self.model = TimbreModel(config, notes.sample_rate, families.astype(np.int64)).to(device)
-        encoder = self.model.encoder
+        encoder = TimbreEncoder(config.encoder, notes.sample_rate, len(self.known))
+        self.model = Recognition(encoder).to(device)
         self.features = library_features(out_dir, encoder, notes)
         rng = np.random.default_rng(config.loop.seed)
         again = np.sort(rng.permutation(self.training_notes)[: config.recorded_notes])
-        judged = np.sort(rng.permutation(table.of_split(Split.HELD_OUT_CELL))[:N_JUDGED])
+        held_out = table.of_split(Split.HELD_OUT_CELL)
+        held_out = held_out[self.number[table.instrument[held_out]] >= 0]
+        judged = np.sort(rng.permutation(held_out)[:N_JUDGED])
         self.recorded_rows = np.concatenate([again, judged])
         self.n_recorded = len(again)
         self.recorded = recorded_features(out_dir, encoder, notes, self.recorded_rows)
         self.foreign = foreign_features(out_dir, encoder, notes, self.training_notes, config.foreign_sounds)
         self.n_foreign = round(config.foreign_sounds * (1.0 - KEPT_BACK))
-        frames = (table.held_frames - table.lead_frames) * (config.encoder.frame_rate / table.frame_rate)
-        self._held_frames = np.maximum(frames, 1).astype(np.float32)
         self._fit_normalisation()
+        self._lay_out()
 
     def batch(self, step: int) -> TimbreBatch:
         """Draws training notes, others as recorded, and foreign sounds, all moved by some bands.
@@ -95,27 +100,25 @@ class TimbreTrainer:
         worse = generator.random(len(heard)) < config.disturbed_share
         worse[: len(rest)] = False
         heard[worse] = disturbed(heard[worse], generator)
-        named = table.instrument[np.concatenate([rest, self.recorded_rows[taken]])]
-        none = np.full(len(foreign), len(table.instruments))
+        named = self.number[table.instrument[np.concatenate([rest, self.recorded_rows[taken]])]]
+        none = np.full(len(foreign), len(self.known))
         return TimbreBatch(
             levels=self._tensor(heard),
             n_frames=self._tensor(lengths),
             instrument=self._tensor(np.concatenate([named, none])),
-            pitch=self._tensor(table.pitch[rest]),
-            velocity=self._tensor(table.velocity[rest]),
-            held_frames=self._tensor(self._held_frames[rest]),
-            progress=step / config.loop.n_steps,
         )
 
     def loss(self, batch: TimbreBatch, /) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """See `TimbreModel.loss`."""
+        """See `Recognition.loss`."""
         return self.model.loss(batch)
 
-    def references(
-        self, encoder: TimbreEncoder, chart: TimbreMap
-    ) -> tuple[references.References, references.ReferenceFigures]:
-        """Finds by what the instruments of a map are recognised; held-out cells judge, if there are any."""
-        number = chart.index_of(self.table)[self.table.instrument]
+    def chart(self) -> TimbreMap:
+        """Returns the map: every instrument that has training notes, where it was laid."""
+        return TimbreMap.from_places(self.model.encoder.places.cpu().numpy(), self.table)
+
+    def references(self, encoder: TimbreEncoder) -> tuple[references.References, references.ReferenceFigures]:
+        """Finds by what the instruments are recognised; held-out cells judge, if there are any."""
+        number = self.number[self.table.instrument]
         known = self.recorded_rows[: self.n_recorded]
         embeddings = np.concatenate(
             [
@@ -124,10 +127,9 @@ class TimbreTrainer:
             ]
         )
         means = references.mean_embeddings(
-            embeddings, number[np.concatenate([self.training_notes, known])], len(chart.points)
+            embeddings, number[np.concatenate([self.training_notes, known])], len(self.known)
         )
         judged = np.arange(self.n_recorded, len(self.recorded_rows))
-        judged = judged[number[self.recorded_rows[judged]] >= 0]
         judged = judged if len(judged) > 1 else np.arange(self.n_recorded)
         foreign = np.arange(self.n_foreign, len(self.foreign.n_frames))
         return references.fit_references(
@@ -146,8 +148,8 @@ class TimbreTrainer:
         return torch.cat(points).numpy().astype(np.float32)
 
     def validate(self, average: nn.Module) -> dict[str, float]:
-        """Measures how well the averaged encoder separates the instruments."""
-        return dataclasses.asdict(measure(self.locate_all(encoder_of(average)), self.table))
+        """Measures how well the averaged encoder tells the instruments."""
+        return dataclasses.asdict(measure(self.locate_all(encoder_of(average)), self.chart(), self.table))
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -156,6 +158,23 @@ class TimbreTrainer:
         generator = np.random.default_rng(self.config.loop.seed)
         rows = generator.permutation(self.training_notes)[:n_notes]
         self.model.encoder.fit(*self.features.of(rows, self.device))
+
+    def _lay_out(self) -> None:
+        """Gives every instrument its place, by how its training notes sound; what is learnt changes none."""
+        encoder, parts = self.model.encoder, []
+        rng = np.random.default_rng(self.config.loop.seed)
+        rows = np.sort(rng.permutation(self.training_notes)[:N_COMPARED])
+        for batch in np.split(rows, range(EMBED_BATCH, len(rows), EMBED_BATCH)):
+            levels, n_frames = self.features.of(batch, self.device)
+            mask = frame_mask(n_frames, levels.shape[1])
+            parts.append([part.cpu() for part in layout.segment_means(encoder.relative(levels, mask), mask)])
+        segments, present = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
+        number = self.number[self.table.instrument[rows]]
+        distances = layout.acoustic_distances(
+            segments, present, self.table.pitch[rows], number, len(self.known)
+        )
+        places = layout.lay_out(distances, self.config.margin_of(len(self.known)))
+        encoder.places.copy_(torch.from_numpy(places))
 
 
 def train_timbre(
@@ -194,14 +213,15 @@ def train_timbre(
     loop.run()
     encoder = encoder_of(loop.ema.model)
     points = trainer.locate_all(encoder)
-    figures = measure(points, table)
-    chart = TimbreMap.from_points(points, table)
-    found, told = trainer.references(encoder, chart)
+    chart = trainer.chart()
+    found, told = trainer.references(encoder)
+    figures = measure(points, chart, table)
     references.write_references(out_dir, found, [point.instrument for point in chart.points])
     description: dict[str, Any] = {
         "kind": "timbre_encoder",
         "encoder": dataclasses.asdict(config.encoder),
         "sample_rate": encoder.sample_rate,
+        "n_instruments": len(encoder.places),
         "steps": loop.step,
         "figures": {**dataclasses.asdict(figures), **dataclasses.asdict(told)},
     }
@@ -231,7 +251,7 @@ def _check_same_notes(table: TokenTable, notes: NoteDataset) -> None:
 
 
 def encoder_of(model: nn.Module) -> TimbreEncoder:
-    """Returns the encoder within a TimbreModel or a copy of it."""
+    """Returns the encoder within a model that is trained, or within a copy of it."""
     encoder = model.encoder
     if not isinstance(encoder, TimbreEncoder):
         raise TypeError(f"{type(model).__name__} has no timbre encoder")
@@ -245,8 +265,9 @@ def load_encoder(folder: Path) -> TimbreEncoder:
         CheckpointError: there is none, or it is damaged or of an older timbrel.
     """
     description = load_description(folder, ENCODER)
-    if "sample_rate" not in description or "embedding_width" not in description["encoder"]:
+    if "n_instruments" not in description:
         raise CheckpointError(f"{folder}: its timbre encoder is of an older timbrel; train stage 1 again")
-    encoder = TimbreEncoder(TimbreEncoderConfig(**description["encoder"]), description["sample_rate"])
+    config = TimbreEncoderConfig(**description["encoder"])
+    encoder = TimbreEncoder(config, description["sample_rate"], description["n_instruments"])
     load_weights(folder, ENCODER, encoder)
     return encoder.eval()

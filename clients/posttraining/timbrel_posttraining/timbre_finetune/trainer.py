@@ -25,10 +25,11 @@ from timbrel_training.loop import Loop, batch_seed
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
-from timbrel_training.timbre import losses, references
+from timbrel_training.timbre import references
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.features import EMBED_BATCH, NoteFeatures, disturbed, embed, foreign_features
 from timbrel_training.timbre.map import ENCODER, MAP_FILE, NOTES_FILE, TimbreMap, read_map
+from timbrel_training.timbre.model import Recognition
 from timbrel_training.timbre.train import KEPT_BACK, SHORTEST_CROP, encoder_of, load_encoder
 
 DATASET = "lessons"
@@ -45,18 +46,6 @@ class TimbreBatch:
     n_frames: Tensor  # int64 [B + foreign]
     instrument: Tensor  # int64 [B], NO_INSTRUMENT between instruments
     target: Tensor  # float32 [B, 2]
-
-
-class Recognition(nn.Module):
-    """The encoder, and the directions that its embeddings are compared with in training."""
-
-    def __init__(self, encoder: TimbreEncoder, known: references.References) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.names = losses.Names(*known.embeddings.shape)
-        with torch.no_grad():
-            self.names.directions.copy_(torch.from_numpy(known.embeddings))
-            self.names.nearness.fill_(known.nearness)
 
 
 class TimbreFineTuner:
@@ -88,7 +77,7 @@ class TimbreFineTuner:
         device: torch.device,
     ) -> None:
         self.config = config
-        self.model = Recognition(encoder, known).to(device)
+        self.model = Recognition(encoder, known.nearness).to(device)
         self.encoder = encoder
         self.features = features
         self.foreign = foreign
@@ -101,7 +90,6 @@ class TimbreFineTuner:
         self.target = np.array([sample.target for sample in samples], dtype=np.float32).reshape(-1, 2)
         self._of_kind = _kinds(samples, self.instrument)
         self._training, self._kept_back = self._share_out()
-        self._centres = torch.from_numpy(chart.centroids).to(device)
         room = np.minimum(chart.spacings, chart.spacing)
         self._scale = torch.from_numpy(np.append(room, chart.spacing).astype(np.float32)).to(device)
 
@@ -134,33 +122,23 @@ class TimbreFineTuner:
         )
 
     def loss(self, batch: TimbreBatch, /) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Scores telling the instrument by its distance among all, and nearness to the point asked for.
+        """Scores telling the instrument by the embedding, and nearness to the point asked for.
 
-        A distance from a point counts by how near that instrument's neighbours are. Both losses grow no more
-        than in proportion with the distance: what cannot be told apart does not pull all others along.
+        A distance from a point counts by how near that instrument's neighbours are, and no more than in
+        proportion: what cannot be told apart does not pull all others along.
         """
         config = self.config
-        heard = self.encoder.hear(batch.levels, batch.n_frames)
-        mean = heard.mean[: len(batch.instrument)]
-        foreign = torch.full_like(batch.n_frames[len(mean) :], len(self.points))
+        embedding = self.encoder.hear(batch.levels, batch.n_frames)
+        points = self.encoder.point(embedding[: len(batch.instrument)])
+        foreign = torch.full_like(batch.n_frames[len(points) :], len(self.points))
         what = torch.cat([batch.instrument, foreign])
-        recognised = what != dataset.NO_INSTRUMENT
-        named = batch.instrument != dataset.NO_INSTRUMENT
-        logits = -_length(mean[:, None] - self._centres[None]) / (config.softness * self.spacing)  # [B, m]
-        away = _length(mean - batch.target) / self._scale[batch.instrument]
+        named = what != dataset.NO_INSTRUMENT
+        away = _length(points - batch.target) / self._scale[batch.instrument]
         parts = {
-            "name": nn.functional.cross_entropy(logits[named], batch.instrument[named]),
+            "name": nn.functional.cross_entropy(self.model.logits(embedding[named]), what[named]),
             "pull": nn.functional.huber_loss(away, torch.zeros_like(away), delta=0.5),
-            "recognition": nn.functional.cross_entropy(
-                self.model.names(heard.embedding[recognised]), what[recognised]
-            ),
         }
-        weights = {
-            "name": config.name_weight,
-            "pull": config.pull_weight,
-            "recognition": config.recognition_weight,
-        }
-        return torch.stack([weights[name] * part for name, part in parts.items()]).sum(), parts
+        return parts["name"] + config.pull_weight * parts["pull"], parts
 
     def validate(self, average: nn.Module) -> dict[str, float]:
         """Measures which shares of the notes, kept back and trained on, lie nearest to their own point."""

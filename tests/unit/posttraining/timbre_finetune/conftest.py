@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data.make_tiny_bundle import CODEC, TIMBRE, make_timbre_encoder
+from data.make_tiny_bundle import CODEC, INSTRUMENTS, TIMBRE, make_timbre_encoder
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.bundles import published_map
@@ -46,7 +46,8 @@ def timbre_dir(tmp_path: Path, bundle: Bundle, table: TokenTable) -> Path:
 
 def write_stage_1(folder: Path, chart: TimbreMap, table: TokenTable) -> Path:
     """Writes what `timbrel train timbre` leaves; the notes' points are made up."""
-    description = {"encoder": asdict(TIMBRE), "sample_rate": CODEC.sample_rate, "steps": 0}
+    facts = {"sample_rate": CODEC.sample_rate, "n_instruments": len(INSTRUMENTS), "steps": 0}
+    description = {"encoder": asdict(TIMBRE), **facts}
     save_weights(folder, ENCODER, make_timbre_encoder(), description)
     points = np.random.default_rng(0).uniform(-0.7, 0.7, (table.n_notes, 2)).astype(np.float32)
     write_map(folder, chart, points, table)

@@ -117,7 +117,7 @@ def test_a_library_without_an_instrument_of_the_map_is_refused(
 
 
 @pytest.mark.parametrize(
-    "field", [{"cut_share": 1.5}, {"source_share": 0.9, "between_share": 0.1}, {"softness": 0.0}]
+    "field", [{"cut_share": 1.5}, {"source_share": 0.9, "between_share": 0.1}, {"pull_weight": -1.0}]
 )
 def test_a_config_that_cannot_be_is_refused(field: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(field))):
