@@ -153,9 +153,8 @@ def test_instruments_are_compared_at_pitches_that_both_play() -> None:
 @pytest.mark.parametrize("n_groups", [3, 20])
 def test_what_sounds_alike_lies_together_and_apart_enough(n_groups: int) -> None:
     rng = np.random.default_rng(0)
-    sounds = np.repeat(rng.normal(0.0, 5.0, (n_groups, 20)), 4, axis=0) + rng.normal(
-        0.0, 1.0, (4 * n_groups, 20)
-    )
+    kinds = np.repeat(rng.normal(0.0, 5.0, (n_groups, 20)), 4, axis=0)
+    sounds = kinds + rng.normal(0.0, 1.0, kinds.shape)
     distances = np.linalg.norm(sounds[:, None] - sounds[None], axis=2)
     margin = 1.6 / np.sqrt(len(sounds))
     places = lay_out(distances, margin)
