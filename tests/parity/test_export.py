@@ -216,7 +216,7 @@ def test_parts_that_do_not_belong_together_are_refused(
     with pytest.raises(ExportError, match="head_dim is 12"):
         export(model=NoteTransformer(replace(tiny.model.config, head_dim=12)))
     with pytest.raises(ExportError, match="hears audio at 44100 Hz, the codec's is at 48000 Hz"):
-        export(timbre_encoder=TimbreEncoder(recipe.TIMBRE, 44_100))
+        export(timbre_encoder=TimbreEncoder(recipe.TIMBRE, 44_100, 4))
     with pytest.raises(ExportError, match="no sample notes"):
         export(sample_notes=[])
     assert list(tmp_path.iterdir()) == []
