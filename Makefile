@@ -4,7 +4,7 @@
 #   PIP_ARGS="..."        more arguments for pip, such as --extra-index-url
 #   RUNTIME=cpu|gpu       onnxruntime or onnxruntime-gpu
 #   CONFIG=cpu|gpu|tiny   the training configuration of `make pretrain`
-#   SOURCES="..."         the notes it trains on (default: soundfont: with Debian's FluidR3 and MuseScore General)
+#   SOURCES="..."         the notes it trains on (default: those that the configuration names)
 #   COUNT=N               notes that the bundle is judged by in the end (default: 2000)
 #   PYTEST_ARGS="..."     more arguments for pytest
 #   BENCH_ARGS="..."      more arguments for each benchmark
@@ -13,7 +13,7 @@ PYTHON ?=
 PIP_ARGS ?=
 RUNTIME ?= cpu
 CONFIG ?= cpu
-SOURCES ?= soundfont:/usr/share/sounds/sf2/FluidR3_GM.sf2 soundfont:/usr/share/sounds/sf3/MuseScore_General.sf3
+SOURCES ?= $(if $(filter tiny,$(CONFIG)),soundfont:/usr/share/sounds/sf2/FluidR3_GM.sf2)
 COUNT ?= 2000
 INSTRUMENTS := sfzinstruments/SplendidGrandPiano sfzinstruments/karoryfer.weresax kmturley/karoryfer.black-and-green-guitars sfzinstruments/Discord-SFZ-GM-Bank
 PYTEST_ARGS ?=
@@ -63,13 +63,14 @@ instruments: instruments/salamander ## Fetch the free instruments that training'
 
 # Alexander Holm's Salamander Grand Piano: npm has a package for each layer of velocity.
 instruments/salamander:
+	@command -v npm >/dev/null || { echo "timbrel: the piano is fetched by npm: apt-get install npm" >&2; exit 2; }
 	rm -rf $@.part && mkdir -p $@.part
 	cd $@.part && npm pack --silent $(foreach layer,1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16,@audio-samples/piano-velocity$(layer))
 	cd $@.part && for each in *.tgz; do tar xzf $$each --strip-components=2 --wildcards 'package/audio/*.ogg' || exit; done
 	$(or $(PYTHON),python3) training/examples/make_piano.py $@.part && rm $@.part/*.tgz && mv $@.part $@
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
-pretrain: $(VENV)/.installed ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
+pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander) ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
 	[ -e $(RUN)/notes ] || $(TIMBREL) train notes --config $(CONFIG) $(addprefix --source ,$(SOURCES)) --out $(RUN)/notes
 	$(TIMBREL) train codec --config $(CONFIG) --notes $(RUN)/notes --out $(RUN)/codec
 	[ -e $(RUN)/tokens.bin ] || $(TIMBREL) train tokens --notes $(RUN)/notes --codec $(RUN)/codec --out $(RUN)/tokens.bin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,19 @@ def test_a_corrupt_file_is_one_clear_line(tmp_path: Path, content: bytes) -> Non
     with pytest.raises(SourceError, match=r"060\.wav: (not a readable sound file|holds no audio)") as error:
         list(FolderSource(tmp_path))
     assert "\n" not in str(error.value)
+
+
+def test_a_small_file_that_unpacks_to_an_hour_is_refused(tmp_path: Path) -> None:
+    with soundfile.SoundFile(tmp_path / "060.flac", "w", RATE, 2) as file:
+        for _ in range(3600):
+            file.write(np.zeros((RATE, 2), np.int16))
+    assert (tmp_path / "060.flac").stat().st_size < 1e6
+    tracemalloc.start()
+    with pytest.raises(SourceError, match=r"060\.flac: lasts longer than \d+ s; a recording of one note"):
+        list(FolderSource(tmp_path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200e6
 
 
 def test_a_surround_recording_is_refused(tmp_path: Path) -> None:

@@ -91,7 +91,9 @@ def plan_fonts(fonts: Sequence[SoundfontSource], config: NotesConfig) -> FontPla
                 what = "left out"
                 if config.distant_fonts:
                     what = "an instrument of its own"
-                    names[number][program] = f"{PROGRAM_NAMES[program]}{VARIANT}{other.stem}"
+                    names[number][program] = (
+                        f"{PROGRAM_NAMES[program]}{VARIANT}{other.stem.replace('_', ' ')}"
+                    )
                     draws[number][program] = range(config.n_draws)
                 who = f"{PROGRAM_NAMES[program]} of {other.name}"
                 report.append(f"{who} {what}: {apart:.1f} dB from that of {first.name}")

@@ -31,6 +31,8 @@ STEEPER = 3.0
 """The level falls this many times faster in a release than before; a plain decay has no such bend."""
 MAX_LOSS_DB = 3.0
 """The channels cancel where their sum is more than this below the louder one."""
+MOST_SAMPLES = 1 << 24
+"""Of a recording: some six minutes at 48 kHz. A small file of silence can unpack to as many as it likes."""
 ONSET_LEAD_SECONDS = 0.002
 """Kept before the first sample that sounds, so as not to cut into an attack."""
 
@@ -87,20 +89,24 @@ def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
     """Returns mono audio [samples] and the sample rate in Hz of a file that libsndfile knows.
 
     Raises:
-        SourceError: the file is missing, corrupt, empty, or has more than two channels.
+        SourceError: the file is missing, corrupt, empty, too long, or has more than two channels.
     """
     if not path.is_file():
         raise SourceError(f"{path}: no such file")
     try:
-        audio, sample_rate = soundfile.read(path, dtype="float32", always_2d=True)
+        with soundfile.SoundFile(path) as file:
+            sample_rate, n_channels = file.samplerate, file.channels
+            audio = file.read(MOST_SAMPLES + 1 if n_channels <= 2 else 0, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, OSError) as error:
         reason = str(getattr(error, "error_string", error)).strip().rstrip(".")
         raise SourceError(f"{path}: not a readable sound file ({reason})") from None
-    n_samples, n_channels = audio.shape
-    if not n_samples:
-        raise SourceError(f"{path}: holds no audio")
     if n_channels > 2:
         raise SourceError(f"{path}: has {n_channels} channels, only mono and stereo are notes")
+    if not len(audio):
+        raise SourceError(f"{path}: holds no audio")
+    if len(audio) > MOST_SAMPLES:
+        longest = MOST_SAMPLES / sample_rate
+        raise SourceError(f"{path}: lasts longer than {longest:.0f} s; a recording of one note is needed")
     mono: NDArray[np.float32] = audio[:, 0] if n_channels == 1 else choose_fold(audio.T)(audio.T)
     return mono, int(sample_rate)
 

@@ -92,7 +92,8 @@ class SynthesizerSource(OneSource):
         self.sample_rate = self.recorder.sample_rate
         self.pitches = tuple(pitches)
         self.n_draws = n_draws
-        self.members = {f"{name} {1 + member}": name for name in names for member in range(n_members)}
+        self.members = {name: name for name in names}
+        self.members |= {f"{name} {member}": name for name in names for member in range(2, n_members + 1)}
 
     def settings(self) -> Mapping[str, object]:
         recipes = {name: asdict(INSTRUMENTS[name]) for name in self.members.values()}

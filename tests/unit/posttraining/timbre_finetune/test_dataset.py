@@ -104,7 +104,7 @@ def test_samples_are_the_same_in_every_run_and_have_a_name(
     for other in (replace(config, own_notes=12), seeded):
         key, samples = draw(other)
         assert key != draw(config)[0] and samples != draw(config)[1]
-    other_ear = TimbreEncoder(replace(encoder.config, n_bands=32), encoder.sample_rate)
+    other_ear = TimbreEncoder(replace(encoder.config, n_bands=32), encoder.sample_rate, len(encoder.places))
     assert dataset_key(bundle, library, config, other_ear) != draw(config)[0]
 
 
