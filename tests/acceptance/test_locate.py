@@ -28,7 +28,7 @@ from timbrel_training.timbre.train import load_encoder, train_timbre
 pytestmark = pytest.mark.acceptance
 
 NAMES = ("Nylon String", "Piano String", "Wooden Bars", "FM Bell", "Hollow Square", "String Machine")
-NAMES += ("Clarinet Reed", "Breathy Flute", "Soft Brass", "Drawbar Organ")
+NAMES += ("Clarinet Reed", "Breathy Flute", "Soft Brass", "Tonewheel Organ")
 N_RECORDINGS = 4
 """Of each held-out note, each with other flaws."""
 N_FOREIGN = 12

@@ -50,15 +50,15 @@ def test_a_config_can_name_its_sources_and_hold_out_a_family(tmp_path: Path) -> 
     config.write_text(
         "[notes]\nn_draws = 1\nn_members = 1\nlow_pitch = 60\nhigh_pitch = 61\nmax_held_seconds = 0.3\n"
         'held_out_families = ["Organ"]\ncheck_pitch = true\ncell_fraction = 0.0\n'
-        '[[notes.sources]]\nsource = "synthetic:Drawbar Organ"\n'
+        '[[notes.sources]]\nsource = "synthetic:Tonewheel Organ"\n'
         '[[notes.sources]]\nsource = "synthetic:Saw Lead"\n'
     )
     out = tmp_path / "out"
     assert run("--config", str(config), "--out", str(out), "--jobs", "1") == 0
     library = NoteDataset(out)
-    assert library.instruments == ["Drawbar Organ 1", "Saw Lead 1"]
+    assert library.instruments == ["Tonewheel Organ", "Saw Lead"]
     found = {(library.name(i), int(split)) for i, split in enumerate(library.split)}
-    assert found == {("Drawbar Organ 1", Split.HELD_OUT_INSTRUMENT), ("Saw Lead 1", Split.TRAIN)}
+    assert found == {("Tonewheel Organ", Split.HELD_OUT_INSTRUMENT), ("Saw Lead", Split.TRAIN)}
     assert max(library.held_seconds) < 0.32
 
 

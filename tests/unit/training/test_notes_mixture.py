@@ -83,7 +83,7 @@ def test_a_font_that_sounds_otherwise_is_left_out_and_named(monkeypatch: pytest.
     own = plan_fonts(
         [SoundfontSource(font, programs=(TRUMPET,)) for _ in range(2)], replace(config, distant_fonts=True)
     )
-    name = "Trumpet of FluidR3_GM"
+    name = "Trumpet of FluidR3 GM"
     assert own.draws == ({TRUMPET: range(3)}, {TRUMPET: range(3)}) and own.names == ({}, {TRUMPET: name})
     assert all(SplitRule().split_of(name, p) is SplitRule().split_of("Trumpet", p) for p in range(33, 97))
 

@@ -151,7 +151,7 @@ INSTRUMENTS: Mapping[str, Modes | Waves | Fm] = {
         vibrato=(0.0, 6.0)),
     "Soft Brass": Waves("Brass", slope=(1.0, 1.6), touch=(0.8, 1.5), formants=((600.0, 0.8, 6.0),),
         sweep=(-0.5, -0.1), settling=(0.03, 0.1), attack=(0.03, 0.07)),
-    "Drawbar Organ": Waves("Organ", drawbars=(1, 2, 3, 4, 5, 6, 8), touch=(0.1, 0.4), sweep=(0.0, 0.0),
+    "Tonewheel Organ": Waves("Organ", drawbars=(1, 2, 3, 4, 5, 6, 8), touch=(0.1, 0.4), sweep=(0.0, 0.0),
         sustain=(1.0, 1.0), attack=(0.004, 0.01), release=(0.01, 0.03)),
     "Bowed String": Waves("Strings", formants=VIOLIN_BODY, noise=(0.01, 0.04), vibrato=(0.0, 10.0),
         attack=(0.05, 0.15), release=(0.05, 0.15)),
