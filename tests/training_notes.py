@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from simple_notes import SyntheticSource
 
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
-from timbrel_training.notes.synthetic import SyntheticSource
 from timbrel_training.tokens.table import TokenTable, from_notes
 
 N_CODEBOOKS = 3

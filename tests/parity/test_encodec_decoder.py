@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from simple_notes import SyntheticSource
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder, CodecStream
@@ -22,7 +23,6 @@ from timbrel_training.codec.registry import codec_in_bundle
 from timbrel_training.loop import LoopConfig
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
-from timbrel_training.notes.synthetic import SyntheticSource
 
 SMALL = EncodecSizes(24_000, (5, 3), 8, n_residual_layers=2, n_lstm_layers=1, dimension=16, codebook_size=64)
 TOLERANCE = 1e-4

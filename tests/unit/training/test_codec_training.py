@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from simple_notes import SyntheticSource
 
 from timbrel_training.codec.interface import codec_hash, encode_note
 from timbrel_training.codec.registry import load_codec
@@ -23,7 +24,6 @@ from timbrel_training.loop import LoopConfig
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
-from timbrel_training.notes.synthetic import SyntheticSource
 from timbrel_training.stages import STAGES
 from timbrel_training.tokens.store import TokenStore
 

@@ -12,6 +12,7 @@ from urllib.error import URLError
 
 import pytest
 import torch
+from simple_notes import SyntheticSource
 from torch import Tensor
 
 from timbrel.cli import main
@@ -24,7 +25,6 @@ from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import LoopConfig
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
-from timbrel_training.notes.synthetic import SyntheticSource
 
 torch.set_num_threads(1)
 

@@ -26,11 +26,11 @@ def run(*arguments: str) -> int:
 
 def test_synthetic_notes_become_a_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "notes"
-    assert run("--config", "tiny", "--source", "synthetic", "--out", str(out), "--jobs", "1") == 0
+    assert run("--config", "tiny", "--source", "synthetic:Saw Lead", "--out", str(out), "--jobs", "1") == 0
     library = NoteDataset(out)
-    assert library.sample_rate == 48_000 and library.licences == {"synthetic": "CC0-1.0"}
+    assert library.sample_rate == 48_000 and library.licences == {"synthetic Saw Lead": "CC0-1.0"}
     printed = capsys.readouterr().out
-    assert f"{len(library)} notes of 4 instruments" in printed and "dropped: " in printed
+    assert f"{len(library)} notes of 2 instruments" in printed and "dropped: " in printed
 
 
 def test_a_folder_of_recordings_becomes_a_library(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_bad_source_is_one_clear_line_and_leaves_nothing(tmp_path: Path, sourc
 
 def test_fields_can_be_overridden(tmp_path: Path) -> None:
     out = tmp_path / "notes"
-    arguments = ("--config", "tiny", "--source", "synthetic", "--out", str(out), "--jobs", "1")
+    arguments = ("--config", "tiny", "--source", "synthetic:Saw Lead", "--out", str(out), "--jobs", "1")
     assert run(*arguments, "--set", "notes.high_pitch=60", "--set", "notes.cell_fraction=0.0") == 0
     library = NoteDataset(out)
     assert set(library.pitch) == {60} and set(library.split) == {Split.TRAIN}
@@ -121,6 +121,13 @@ def test_fields_can_be_overridden(tmp_path: Path) -> None:
 def test_a_bad_field_is_one_clear_line(tmp_path: Path, assignment: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         run(
-            "--config", "tiny", "--source", "synthetic", "--out", str(tmp_path / "notes"), "--set", assignment
+            "--config",
+            "tiny",
+            "--source",
+            "synthetic:Saw Lead",
+            "--out",
+            str(tmp_path / "notes"),
+            "--set",
+            assignment,
         )
     assert not list(tmp_path.iterdir())

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from simple_notes import SyntheticSource
 
 from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.note import Note, SourceError
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
-from timbrel_training.notes.synthetic import SyntheticSource
 
 
 def source() -> SyntheticSource:

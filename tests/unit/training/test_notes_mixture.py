@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from requirements_gate import find_soundfont, require_module, require_system
+from simple_notes import SyntheticSource
 
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.notes.dataset import NoteDataset
@@ -17,7 +18,6 @@ from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.soundfont import SoundfontSource
 from timbrel_training.notes.sources import MixedSource, open_sources
 from timbrel_training.notes.split import SplitRule
-from timbrel_training.notes.synthetic import SyntheticSource
 
 PIANO, HARPSICHORD, TRUMPET, OBOE = 0, 6, 56, 68
 

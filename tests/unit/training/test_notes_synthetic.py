@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
-from timbrel_training.notes.synthetic import SyntheticSource
+from simple_notes import SyntheticSource
 
 SOURCE = SyntheticSource(n_instruments=2, pitches=(57, 69), n_draws=3)
 

@@ -15,10 +15,9 @@ from timbrel_training.notes.playing import NoteRecorder
 from timbrel_training.notes.sfz import SfzSource
 from timbrel_training.notes.soundfont import SoundfontSource
 from timbrel_training.notes.synthesizer import SynthesizerSource
-from timbrel_training.notes.synthetic import SyntheticSource
 
 SEPARATOR = "/"
-FORMS = "soundfont:FILE, sfz:FILE, nsynth:FOLDER, folder:FOLDER, synthetic, synthetic:NAME or synthetic:all"
+FORMS = "soundfont:FILE, sfz:FILE, nsynth:FOLDER, folder:FOLDER, synthetic:NAME or synthetic:all"
 FONT_LICENCES = {
     **dict.fromkeys(("FluidR3_GM", "FluidR3_GS", "FluidR3Mono_GM"), "MIT"),
     **dict.fromkeys(("MuseScore_General", "MuseScore_General_Full", "MuseScore_General_HQ"), "MIT"),
@@ -116,8 +115,6 @@ def open_source(wanted: SourceConfig, config: NotesConfig) -> Source:
         config.sample_rate, config.onset_seconds, config.max_held_seconds, config.max_seconds
     )
     pitches, n_draws = config.pitches, config.n_draws
-    if kind == "synthetic" and not path:
-        return SyntheticSource(pitches=pitches, n_draws=n_draws, sample_rate=config.sample_rate)
     if not path:
         raise SourceError(f"{wanted.source!r} is not a source; expected {FORMS}")
     match kind:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from simple_notes import SyntheticSource
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Kind
@@ -19,7 +20,6 @@ from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split
-from timbrel_training.notes.synthetic import SyntheticSource
 
 
 def test_the_same_notes_are_picked_every_time(notes: EvaluationSet) -> None:

@@ -1,4 +1,4 @@
-"""Additive notes that need nothing installed: for tests, and to try the whole path in seconds."""
+"""Additive notes for tests: harmonic tones that are made in no time."""
 
 from __future__ import annotations
 
