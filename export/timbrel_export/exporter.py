@@ -111,7 +111,12 @@ def write_graphs(
         )
         model_graphs.export_decoder_step_half(model, folder / layout.DECODER_STEP_HALF, weights)
     codec_spec = codec_graphs.export_codec(codec, folder)
-    timbre_weights = onnx_export.save_weights(timbre_encoder, folder / layout.TIMBRE_WEIGHTS)
+    about = {
+        "encoder": dataclasses.asdict(timbre_encoder.config),
+        "sample_rate": timbre_encoder.sample_rate,
+        "n_instruments": len(timbre_encoder.places),
+    }
+    timbre_weights = onnx_export.save_weights(timbre_encoder, folder / layout.TIMBRE_WEIGHTS, about)
     codec_graphs.export_timbre_encoder(timbre_encoder, folder / layout.TIMBRE_ENCODER, timbre_weights)
     onnx_export.drop_unused_weights(folder, keep=layout.CODEC_WEIGHTS)
     return codec_spec

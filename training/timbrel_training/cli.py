@@ -28,7 +28,7 @@ from typing import Any
 STAGE_GROUP = "timbrel.train_stages"
 """Entry points of the stages that go on from a finished bundle, modules that have what a stage has. They live
 in `timbrel_posttraining`, since training itself opens no bundle."""
-LATER_STAGES = ("hearing", "evaluate", "card", "finetune")
+LATER_STAGES = ("hearing", "evaluate", "card", "finetune", "unpack")
 """The order in which `--help` lists these; any other stage comes after them, by name."""
 FROM_BUNDLE = "--from-bundle"
 

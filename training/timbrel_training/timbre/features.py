@@ -122,6 +122,17 @@ def embed(
     return torch.cat([encoder.hear(*features.of(of, device)).cpu() for of in batches]).numpy()
 
 
+@torch.no_grad()
+def locate(
+    encoder: TimbreEncoder, features: NoteFeatures, rows: NDArray[np.int64], device: torch.device
+) -> NDArray[np.float32]:
+    """Returns where the encoder puts some notes, float32 [n, 2]."""
+    found = [torch.zeros(0, 2)]
+    for first in range(0, len(rows), EMBED_BATCH):
+        found.append(encoder.place(*features.of(rows[first : first + EMBED_BATCH], device)).cpu())
+    return torch.cat(found).numpy().astype(np.float32)
+
+
 def disturbed(levels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
     """Puts a microphone's colour and a noise on levels [B, F, n_bands], for each note another."""
     n_notes, _, n_bands = levels.shape

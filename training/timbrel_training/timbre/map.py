@@ -130,10 +130,15 @@ def measure(points: Points, chart: TimbreMap, table: TokenTable) -> MapFigures:
 
 def write_map(folder: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:
     """Writes timbre_map.json, note_timbres.npy and, where matplotlib is installed, map.png into `folder`."""
-    text = json.dumps(chart.to_json(), indent=2) + "\n"
     replace_file(folder / NOTES_FILE, lambda path: _save_array(path, points.astype(np.float32)))
-    replace_file(folder / MAP_FILE, lambda path: path.write_text(text, encoding="utf-8"))
+    write_chart(folder, chart)
     draw_map(folder / PICTURE_FILE, chart, points, table)
+
+
+def write_chart(folder: Path, chart: TimbreMap) -> None:
+    """Writes timbre_map.json alone."""
+    text = json.dumps(chart.to_json(), indent=2) + "\n"
+    replace_file(folder / MAP_FILE, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def read_map(folder: Path) -> tuple[TimbreMap, Points]:
@@ -143,14 +148,28 @@ def read_map(folder: Path) -> tuple[TimbreMap, Points]:
         CheckpointError: missing or damaged files.
     """
     try:
+        return read_chart(folder), np.load(folder / NOTES_FILE).astype(np.float32)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{folder}: no notes' points ({error.filename}); train stage 1 first"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder}: damaged timbre map ({error})") from error
+
+
+def read_chart(folder: Path) -> TimbreMap:
+    """Reads the map of a stage-1 folder alone.
+
+    Raises:
+        CheckpointError: missing or damaged.
+    """
+    try:
         data = json.loads((folder / MAP_FILE).read_text(encoding="utf-8"))
-        chart = TimbreMap(tuple(MapPoint(**point) for point in data["points"]))
-        points = np.load(folder / NOTES_FILE).astype(np.float32)
+        return TimbreMap(tuple(MapPoint(**point) for point in data["points"]))
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder}: no timbre map ({error.filename}); train stage 1 first") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder}: damaged timbre map ({error})") from error
-    return chart, points
 
 
 def draw_map(path: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:

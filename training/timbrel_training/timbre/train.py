@@ -26,6 +26,7 @@ from timbrel_training.timbre.features import (
     features_key,
     foreign_features,
     library_features,
+    locate,
     recorded_features,
 )
 from timbrel_training.timbre.map import ENCODER, TimbreMap, measure, write_map
@@ -54,7 +55,7 @@ class TimbreTrainer:
         device: torch.device,
     ) -> None:
         require_training_notes(table)
-        _check_same_notes(table, notes)
+        check_same_notes(table, notes)
         self.config = config
         self.table = table
         self.device = device
@@ -139,13 +140,9 @@ class TimbreTrainer:
             embed(encoder, self.foreign, foreign, self.device),
         )
 
-    @torch.no_grad()
     def locate_all(self, encoder: TimbreEncoder) -> NDArray[np.float32]:
         """Returns every note's point, float32 [N, 2]."""
-        rows = np.arange(self.table.n_notes)
-        batches = np.split(rows, range(EMBED_BATCH, len(rows), EMBED_BATCH))
-        points = [encoder.place(*self.features.of(batch, self.device)).cpu() for batch in batches]
-        return torch.cat(points).numpy().astype(np.float32)
+        return locate(encoder, self.features, np.arange(self.table.n_notes), self.device)
 
     def validate(self, average: nn.Module) -> dict[str, float]:
         """Measures how well the averaged encoder tells the instruments."""
@@ -236,7 +233,7 @@ def _moved(levels: NDArray[np.float16], moves: NDArray[np.int64]) -> NDArray[np.
     return np.take_along_axis(levels, source.clip(0, levels.shape[2] - 1)[:, None], axis=2)
 
 
-def _check_same_notes(table: TokenTable, notes: NoteDataset) -> None:
+def check_same_notes(table: TokenTable, notes: NoteDataset) -> None:
     """Raises TrainingError unless the table's rows are the library's notes."""
     names = [table.instruments[index] for index in table.instrument]
     same = len(notes) == table.n_notes and (notes.pitch == table.pitch).all()

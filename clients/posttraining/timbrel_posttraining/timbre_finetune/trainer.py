@@ -27,7 +27,7 @@ from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre import references
 from timbrel_training.timbre.encoder import TimbreEncoder
-from timbrel_training.timbre.features import EMBED_BATCH, NoteFeatures, disturbed, embed, foreign_features
+from timbrel_training.timbre.features import NoteFeatures, disturbed, embed, foreign_features, locate
 from timbrel_training.timbre.map import ENCODER, MAP_FILE, NOTES_FILE, TimbreMap, read_map
 from timbrel_training.timbre.model import Recognition
 from timbrel_training.timbre.train import KEPT_BACK, SHORTEST_CROP, encoder_of, load_encoder
@@ -175,14 +175,9 @@ class TimbreFineTuner:
             embed(encoder, self.foreign, foreign, self.device),
         )
 
-    @torch.no_grad()
     def locate(self, encoder: TimbreEncoder, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Finds where the encoder puts these notes, [n, 2]."""
-        found = [np.zeros((0, 2))]
-        for first in range(0, len(rows), EMBED_BATCH):
-            batch = self.features.of(rows[first : first + EMBED_BATCH], self.device)
-            found.append(encoder.place(*batch).double().cpu().numpy())
-        return np.concatenate(found)
+        return locate(encoder, self.features, rows, self.device).astype(np.float64)
 
     def _share_out(self) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
         """Splits each kind's notes into those to train on and those kept back; silent notes are neither."""

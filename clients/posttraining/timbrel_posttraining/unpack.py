@@ -1,0 +1,161 @@
+"""`timbrel train unpack`: a bundle becomes the folders of the stages that made it, to go on from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+
+from timbrel_training.stages import add_device_argument, add_folder
+
+help = "make the folders of all stages from a bundle, to go on from what shipped"
+
+_EXAMPLES = """\
+example:
+  timbrel train unpack --bundle default --out runs/on
+  timbrel train tokens --notes runs/notes --codec runs/on/codec --out runs/on/tokens.bin
+  timbrel train unpack --bundle default --out runs/on --tokens runs/on/tokens.bin --notes runs/notes
+  timbrel train model --config runs/on/config.toml --init runs/on/model --tokens runs/on/tokens.bin \\
+      --timbre runs/on/timbre --out runs/on/further
+
+With --tokens and --notes the bundle's encoder also places these notes on its map, which `train model` needs.
+Weights are as they ship, rounded to 16 bits.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    parser.add_argument(
+        "--bundle", default="default", metavar="PATH", help="the bundle (default: the one that ships)"
+    )
+    add_folder(parser, "out", "folder for codec/, timbre/, model/ and config.toml")
+    parser.add_argument("--tokens", type=Path, metavar="PATH", help="a token store, made with that codec")
+    parser.add_argument("--notes", type=Path, metavar="PATH", help="the library that it was made of")
+    add_device_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the folders, and says what is in them."""
+    from timbrel_posttraining.bundles import bundle_path
+
+    if (args.tokens is None) != (args.notes is None):
+        raise SystemExit("timbrel: --tokens and --notes: both or neither")
+    told = unpack(bundle_path(args.bundle), args.out)
+    if args.tokens is not None:
+        told.append(place_notes(args.out / "timbre", args.tokens, args.notes, args.device))
+    print(f"{args.out}:", *told, sep="\n  ")
+    return 0
+
+
+def unpack(bundle_dir: Path, out: Path) -> list[str]:
+    """Writes codec/, timbre/, model/ and config.toml into `out`, and returns a line about each.
+
+    Raises:
+        BundleError: no bundle, or a file is missing or altered.
+        ExportError: its model fits none that this timbrel can build.
+        CheckpointError: nor does its codec or its timbre encoder.
+    """
+    from timbrel_bundle.files import write_message
+    from timbrel_bundle.layout import CODEC_WEIGHTS, TIMBRE_REFERENCES
+    from timbrel_posttraining.finetune.base import Base
+    from timbrel_training.checkpoint import replace_file, save_weights
+    from timbrel_training.codec import registry
+    from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash
+    from timbrel_training.note_training.train import BEST, MODEL
+    from timbrel_training.timbre.map import ENCODER, write_chart
+
+    base = Base.open(bundle_dir)
+    bundle, manifest = base.bundle, base.bundle.manifest
+    encoder, about_encoder = _timbre_encoder(bundle)
+    codec_file = bundle.file(CODEC_WEIGHTS)
+    with safe_open(codec_file, framework="pt") as file:
+        about_codec = json.loads((file.metadata() or {}).get("config", "{}"))
+    codec, timbre, model = out / "codec", out / "timbre", out / "model"
+    save_weights(codec, WEIGHTS_NAME, registry.codec_in_bundle(codec_file), about_codec)
+    save_weights(timbre, ENCODER, encoder, {"kind": ENCODER, **about_encoder})
+    write_chart(timbre, base.chart)
+    if (references := bundle.timbre_references) is not None:
+        write_message(references, timbre / TIMBRE_REFERENCES)
+    ranges, frame_rate = base.ranges, base.header.frame_rate
+    lead = manifest.codec.lead_frames
+    description = {
+        "kind": "note_transformer",
+        "model": asdict(base.model.config),
+        "codec_hash": codec_hash(codec),
+        "frame_rate": frame_rate,
+        "lead_frames": lead,
+        "ranges": {
+            "pitch": list(ranges.pitch),
+            "velocity": list(ranges.velocity),
+            "held_seconds": [(frames - lead) / frame_rate for frames in ranges.held_frames],
+        },
+        "instruments": [point.instrument for point in base.chart.points],
+        "steps": manifest.training.n_steps,
+        "config": manifest.training.config,
+        "validation": {"held_out": manifest.training.validation_loss},
+    }
+    for name in (MODEL, BEST):
+        save_weights(model, name, base.model, description)
+    fields = {key: value for key, value in asdict(base.model.config).items() if value is not None}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
+    lines = ['extends = "cpu"', "", "[model]", *lines]
+    replace_file(out / "config.toml", lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8"))
+    return [
+        f"codec/   {manifest.codec.id}",
+        f"timbre/  encoder and map of {len(base.chart.points)} instruments",
+        f"model/   {base.model.n_parameters / 1e6:.1f} M parameters",
+        "config.toml   the model's config, for --config",
+    ]
+
+
+def place_notes(timbre: Path, tokens: Path, notes: Path, device: str) -> str:
+    """Places notes with the encoder of a stage-1 folder, leaves their points there, and says so.
+
+    Raises:
+        CheckpointError: the folder is no finished stage 1.
+        TrainingError: the tokens are not of these notes.
+    """
+    from timbrel_training.loop import pick_device
+    from timbrel_training.notes.dataset import NoteDataset
+    from timbrel_training.timbre.features import library_features, locate
+    from timbrel_training.timbre.map import read_chart, write_map
+    from timbrel_training.timbre.train import check_same_notes, load_encoder
+    from timbrel_training.tokens.store import TokenStore
+    from timbrel_training.tokens.table import TokenTable
+
+    table, library = TokenTable.from_store(TokenStore(tokens)), NoteDataset(notes)
+    check_same_notes(table, library)
+    where = pick_device(device)
+    encoder = load_encoder(timbre).to(where)
+    points = locate(encoder, library_features(timbre, encoder, library), np.arange(table.n_notes), where)
+    write_map(timbre, read_chart(timbre), points, table)
+    return f"{table.n_notes} notes placed"
+
+
+def _timbre_encoder(bundle: Any) -> tuple[Any, dict[str, Any]]:
+    """Makes a bundle's timbre encoder again; returns it and its description."""
+    from timbrel_bundle.layout import TIMBRE_WEIGHTS
+    from timbrel_training.errors import CheckpointError
+    from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig
+
+    path = bundle.file(TIMBRE_WEIGHTS)
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})["config"])
+        config = TimbreEncoderConfig(**about["encoder"])
+        encoder = TimbreEncoder(config, about["sample_rate"], about["n_instruments"])
+        encoder.load_state_dict({name: each.float() for name, each in load_file(path).items()})
+    except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(
+            f"{path}: no timbre encoder that this timbrel can make again ({reason})"
+        ) from error
+    return encoder.eval(), about

@@ -1,0 +1,93 @@
+"""A bundle becomes the folders of the stages that made it, and these are taken as training leaves them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import CODEC_WEIGHTS, MODEL_WEIGHTS, TIMBRE_WEIGHTS
+from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_posttraining import unpack
+from timbrel_training.codec.interface import codec_hash
+from timbrel_training.codec.registry import load_codec
+from timbrel_training.codec.tokenize import tokenize_dataset
+from timbrel_training.config import load_config
+from timbrel_training.errors import CheckpointError
+from timbrel_training.note_training.train import load_model, train_notes
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.timbre.map import read_chart, read_map
+from timbrel_training.timbre.references import read_references
+from timbrel_training.timbre.train import load_encoder
+from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.table import TokenTable
+
+
+def run(*arguments: object) -> int:
+    parser = argparse.ArgumentParser()
+    unpack.configure(parser)
+    return unpack.run(parser.parse_args([str(each) for each in arguments]))
+
+
+def test_the_folders_hold_what_the_bundle_does(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--bundle", tiny_bundle, "--out", tmp_path) == 0
+    assert "encoder and map of 4 instruments" in capsys.readouterr().out
+    model, codec, encoder = (
+        load_model(tmp_path / "model"),
+        load_codec(tmp_path / "codec"),
+        load_encoder(tmp_path / "timbre"),
+    )
+    for module, file in ((model, MODEL_WEIGHTS), (codec, CODEC_WEIGHTS), (encoder, TIMBRE_WEIGHTS)):
+        shipped, state = load_file(tiny_bundle / file), module.state_dict()
+        assert shipped and all(
+            np.array_equal(state[name].half().numpy(), each) for name, each in shipped.items()
+        )
+    bundle = Bundle.open(tiny_bundle)
+    assert [p.instrument for p in read_chart(tmp_path / "timbre").points] == [
+        p.instrument for p in bundle.timbre_map.points
+    ]
+    assert len(read_references(tmp_path / "timbre").embeddings) == 4
+    audio = 0.1 * np.sin(np.arange(24_000) / 17).astype(np.float32)
+    heard = TimbreEncoder(bundle, n_threads=1).hear(audio, 48_000).heard_at
+    point, _ = encoder(torch.from_numpy(audio)[None], torch.tensor([len(audio)]))
+    np.testing.assert_allclose(point[0].detach().numpy(), heard, atol=0.02)  # `hear` trims and scales
+
+
+def test_training_goes_on_from_the_folders(tiny_bundle: Path, library_dir: Path, tmp_path: Path) -> None:
+    notes, tokens = NoteDataset(library_dir), tmp_path / "tokens.bin"
+    assert run("--bundle", tiny_bundle, "--out", tmp_path) == 0
+    codec = load_codec(tmp_path / "codec")
+    tokenize_dataset(notes, codec, codec_hash(tmp_path / "codec"), tokens, 1, tmp_path / "codec")
+    assert run("--bundle", tiny_bundle, "--out", tmp_path, "--tokens", tokens, "--notes", library_dir) == 0
+    chart, points = read_map(tmp_path / "timbre")
+    assert len(points) == len(notes) and np.linalg.norm(points, axis=1).max() <= 1.0
+    config = load_config(str(tmp_path / "config.toml"), ["note_training.loop.n_steps=1"])
+    init = tmp_path / "model"
+    table = TokenTable.from_store(TokenStore(tokens))
+    loop = train_notes(
+        config.note_training,
+        config.model,
+        table,
+        tmp_path / "timbre",
+        tmp_path / "on",
+        torch.device("cpu"),
+        init=init,
+    )
+    assert loop.finished and (tmp_path / "on" / "model.safetensors").is_file()
+
+
+def test_what_cannot_be_unpacked_is_one_line(tiny_bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="--tokens and --notes: both or neither"):
+        run("--bundle", tiny_bundle, "--out", tmp_path / "out", "--notes", tmp_path)
+    weights = tmp_path / TIMBRE_WEIGHTS
+    save_file(load_file(tiny_bundle / TIMBRE_WEIGHTS), weights)  # as older ones, without its config
+    older = type("Older", (), {"file": lambda _, name: weights})()
+    with pytest.raises(CheckpointError, match=r"no timbre encoder that this timbrel can make again"):
+        unpack._timbre_encoder(older)
