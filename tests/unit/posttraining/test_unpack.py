@@ -66,7 +66,7 @@ def test_training_goes_on_from_the_folders(tiny_bundle: Path, library_dir: Path,
     codec = load_codec(tmp_path / "codec")
     tokenize_dataset(notes, codec, codec_hash(tmp_path / "codec"), tokens, 1, tmp_path / "codec")
     assert run("--bundle", tiny_bundle, "--out", tmp_path, "--tokens", tokens, "--notes", library_dir) == 0
-    chart, points = read_map(tmp_path / "timbre")
+    _, points = read_map(tmp_path / "timbre")
     assert len(points) == len(notes) and np.linalg.norm(points, axis=1).max() <= 1.0
     config = load_config(str(tmp_path / "config.toml"), ["note_training.loop.n_steps=1"])
     init = tmp_path / "model"
