@@ -77,13 +77,18 @@ def load_trained(
         codec=registry.load_codec(codec_dir),
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
-        timbre_references=load_timbre_references(
-            timbre_dir / REFERENCES_FILE, [point.instrument for point in chart.points]
-        ),
+        timbre_references=_references(timbre_dir, chart),
         training=_training_info(description, store, notes, load_description(codec_dir, WEIGHTS_NAME)),
         ranges=_ranges(description, model),
         sample_notes=_sample_notes(store, points, model.config.max_frames, n_samples),
     )
+
+
+def _references(timbre_dir: Path, chart: TimbreMap) -> pb.TimbreReferences:
+    path = timbre_dir / REFERENCES_FILE
+    if not path.is_file():
+        raise ExportError(f"{path}: no such file; train stage 1 again")
+    return load_timbre_references(path, [point.instrument for point in chart.points])
 
 
 def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:

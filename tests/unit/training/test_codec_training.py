@@ -128,6 +128,14 @@ def test_notes_that_training_measured_are_not_heard_again(dataset: NoteDataset, 
         assert (known[note] != heard).mean() < 0.02  # half precision
 
 
+def test_a_damaged_measurement_is_one_clear_line(dataset: NoteDataset, tmp_path: Path) -> None:
+    analyse_dataset(dataset, np.arange(4), tmp_path, 1)
+    (kept,) = tmp_path.glob("*.npz")
+    kept.write_bytes(kept.read_bytes()[:-100])
+    with pytest.raises(DatasetError, match=r"00000\.npz: damaged \(.*\); delete it"):
+        analyse_dataset(dataset, np.arange(4), tmp_path, 1)
+
+
 def test_measurements_of_another_library_are_not_taken_for_this_ones(
     dataset: NoteDataset, trained: Path, tmp_path: Path
 ) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import zipfile
+import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -89,7 +91,7 @@ class AnalysedNotes:
     """The notes of a dataset, measured, as arrays on disk; made by `analyse_dataset`."""
 
     def __init__(self, files: list[Path]) -> None:
-        parts = [dict(np.load(file)) for file in files]
+        parts = [_read(file) for file in files]
         whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         self.notes: NDArray[np.int64] = whole["notes"]
         """[N], numbers in the dataset."""
@@ -148,6 +150,16 @@ def kept_analysis(dataset: NoteDataset, folder: Path) -> AnalysedNotes | None:
         return None
     files = sorted(each for each in folder.glob("*.npz") if not each.name.endswith(PART))
     return AnalysedNotes(files) if files else None
+
+
+def _read(file: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(file) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DatasetError(
+            f"{file}: damaged ({error}); delete it, and it is measured again"
+        ) from None
 
 
 def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
