@@ -71,6 +71,7 @@ instruments/salamander:
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
 pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander) ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
+	@sed -n '1s/^# //p' training/timbrel_training/configs/$(CONFIG).toml
 	[ -e $(RUN)/notes ] || $(TIMBREL) train notes --config $(CONFIG) $(addprefix --source ,$(SOURCES)) --out $(RUN)/notes
 	$(TIMBREL) train codec --config $(CONFIG) --notes $(RUN)/notes --out $(RUN)/codec
 	[ -e $(RUN)/tokens.bin ] || $(TIMBREL) train tokens --notes $(RUN)/notes --codec $(RUN)/codec --out $(RUN)/tokens.bin
