@@ -42,10 +42,10 @@ GREEDY = Sampling(temperature=0.0)
 def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """Draws one token per codebook: temperature, then top-k and top-p, both of the whole distribution.
 
-    Whether codebook 0 says EOS is drawn first, by the probability that the model gives it: of what is as rare
-    in each frame as a note's end, temperature and top-p would leave nothing, and notes would not end. What
-    remains of the uniform draws one of the other tokens, as the settings ask. Only temperature 0 takes the most
-    likely token of all, EOS or not.
+    Whether codebook 0 says EOS is drawn first, by the very probability that the model gives it: of what is as
+    rare in each frame as a note's end, temperature and top-p would leave nothing, and notes would not end.
+    What remains of the uniform draws one of the other tokens, as the settings ask. Only temperature 0 takes
+    the most likely token of all, EOS or not.
 
     The draw needs no random generator of its own and repeats exactly; see `choose`.
 
@@ -74,8 +74,8 @@ def past_end(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         uniforms: [B, K].
 
     Returns:
-        [B, K, 1] each: uniforms in [0, 1) to draw another token with, and by how much those given exceed EOS's
-        share. Below 0, EOS is drawn.
+        [B, K, 1] each: uniforms in [0, 1) to draw another token with, and by how much those given exceed
+        EOS's share. Below 0, EOS is drawn.
     """
     is_first = torch.arange(logits.shape[1], device=logits.device)[:, None] == 0
     share = torch.softmax(logits[:, :1], dim=2)[:, :, -1:] * is_first
