@@ -7,14 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from timbrel_training.model.sampling import (
-    MAX_TOP_K,
-    choose,
-    distribution,
-    last_candidate,
-    past_end,
-    put_end,
-)
+from timbrel_training.model.sampling import MAX_TOP_K, choose, distribution, last_candidate, past_end
 
 N_EARLY = 16
 """Candidates that are looked at first. Of the draws of the model that ships they settle 98 in 100."""
@@ -53,12 +46,12 @@ def look_early(
     logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
 ) -> FirstLook:
     """Draws EOS, or among the likeliest few; the arguments are those of `sample`."""
-    uniform, excess = past_end(logits, uniforms)
+    uniform, is_end = past_end(logits, uniforms, temperature)
     probability = distribution(logits, temperature)
     given = (uniform, last_candidate(temperature, top_k), top_p[:, None, None])
     tokens, settled = choose(probability, *given, N_EARLY)
-    # EOS is settled: what its uniform leaves is 0, which falls to the first candidate.
-    return FirstLook(put_end(tokens, logits, excess, temperature), settled, probability, *given)
+    tokens = torch.where(is_end, logits.shape[2] - 1, tokens)  # settled: 0 falls to the first candidate
+    return FirstLook(tokens, settled, probability, *given)
 
 
 def look_again(

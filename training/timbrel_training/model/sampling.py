@@ -11,6 +11,8 @@ MAX_TOP_K = 256
 """Most candidates that are ever considered."""
 COLDEST = 1e-4
 """Temperatures below this are replaced by it before dividing; 0 itself is handled apart."""
+SHARPEST = 2.0**30
+"""Logits times this differ by so much, if they do, that a softmax gives the largest of them everything."""
 BELOW_ONE = 1.0 - 2.0**-24
 """The largest float32 below 1."""
 
@@ -59,35 +61,32 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor,
     Returns:
         int64 [B, K].
     """
-    uniform, excess = past_end(logits, uniforms)
+    uniform, is_end = past_end(logits, uniforms, temperature)
     probability = distribution(logits, temperature)
     last = last_candidate(temperature, top_k)
     tokens, _ = choose(probability, uniform, last, top_p[:, None, None], MAX_TOP_K)
-    return put_end(tokens, logits, excess, temperature)[:, :, 0]
+    return torch.where(is_end, logits.shape[2] - 1, tokens)[:, :, 0]
 
 
-def past_end(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """Takes EOS's share, the lowest of codebook 0's [0, 1), from the uniforms; see `sample`.
+def past_end(logits: Tensor, uniforms: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+    """Draws whether to say EOS, whose share is the lowest of codebook 0's [0, 1).
+
+    At temperature 0 the share is all of it or nothing.
 
     Args:
         logits: [B, K, V].
         uniforms: [B, K].
+        temperature: [B].
 
     Returns:
-        [B, K, 1] each: uniforms in [0, 1) to draw another token with, and by how much those given exceed
-        EOS's share. Below 0, EOS is drawn.
+        what the shares leave of the uniforms, stretched to [0, 1) to draw another token with, and 0 where EOS
+        is drawn: [B, K, 1]; and whether it is: bool [B, K, 1].
     """
+    sharpness = torch.where(temperature == 0, SHARPEST, 1.0)[:, None, None]
     is_first = torch.arange(logits.shape[1], device=logits.device)[:, None] == 0
-    share = torch.softmax(logits[:, :1], dim=2)[:, :, -1:] * is_first
+    share = torch.softmax(logits[:, :1] * sharpness, dim=2)[:, :, -1:] * is_first
     excess = uniforms[:, :, None] - share
-    return torch.clamp(excess / (1 - share), 0.0, BELOW_ONE), excess
-
-
-def put_end(tokens: Tensor, logits: Tensor, excess: Tensor, temperature: Tensor) -> Tensor:
-    """Returns the tokens [B, K, 1] drawn, but EOS where `excess` or, at temperature 0, its logit says so."""
-    lead = logits.gather(2, tokens) - logits[:, :, -1:]
-    excess = torch.where((temperature == 0)[:, None, None], lead, excess)
-    return torch.where(excess < 0, logits.shape[2] - 1, tokens)
+    return torch.clamp(excess / (1 - share), 0.0, BELOW_ONE), excess < 0
 
 
 def distribution(logits: Tensor, temperature: Tensor) -> Tensor:
