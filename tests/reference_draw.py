@@ -11,9 +11,21 @@ from numpy.typing import NDArray
 def reference(
     logits: NDArray[Any], uniform: float, temperature: float, top_k: int, top_p: float
 ) -> tuple[int, float]:
-    """The token drawn from logits [V], and how far the uniform was from choosing another."""
+    """The token drawn from logits [V], the last of them EOS's, and how far the uniform was from choosing
+    another."""
     if temperature == 0:
         return int(logits.argmax()), 1.0
+    weights = np.exp((logits - logits.max()).astype(np.float64))
+    end = weights[-1] / weights.sum()
+    if uniform < end:
+        return len(logits) - 1, float(end - uniform)
+    token, margin = _reference_code(logits[:-1], (uniform - end) / (1 - end), temperature, top_k, top_p)
+    return token, min(margin * (1 - end), uniform - end if end > 0 else 1.0)
+
+
+def _reference_code(
+    logits: NDArray[Any], uniform: float, temperature: float, top_k: int, top_p: float
+) -> tuple[int, float]:
     order = np.argsort(-logits, kind="stable")
     weights = np.exp((logits[order] - logits[order[0]]).astype(np.float64) / temperature)
     probability = weights / weights.sum()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from timbrel_training.model.sampling import MAX_TOP_K, choose, distribution, last_candidate
+from timbrel_training.model.sampling import MAX_TOP_K, choose, distribution, last_candidate, past_end
 
 N_EARLY = 16
 """Candidates that are looked at first. Of the draws of the model that ships they settle 98 in 100."""
@@ -21,7 +21,7 @@ class FirstLook(NamedTuple):
     settled: Tensor
     """bool [B, K, 1]: a look at more candidates would find the same."""
     probability: Tensor
-    """[B, K, V]."""
+    """[B, K, V - 1], without EOS."""
     uniform: Tensor
     """[B, K, 1]."""
     last: Tensor
@@ -45,10 +45,13 @@ def sample_early(logits: Tensor, uniforms: Tensor, *sampling: Tensor) -> Tensor:
 def look_early(
     logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
 ) -> FirstLook:
-    """Draws among the likeliest few; the arguments are those of `sample`."""
+    """Draws EOS, or among the likeliest few; the arguments are those of `sample`."""
+    uniform, is_end = past_end(logits, uniforms, temperature)
     probability = distribution(logits, temperature)
-    given = (uniforms[:, :, None], last_candidate(temperature, top_k), top_p[:, None, None])
-    return FirstLook(*choose(probability, *given, N_EARLY), probability, *given)
+    given = (uniform, last_candidate(temperature, top_k), top_p[:, None, None])
+    tokens, settled = choose(probability, *given, N_EARLY)
+    tokens = torch.where(is_end, logits.shape[2] - 1, tokens)  # settled: 0 falls to the first candidate
+    return FirstLook(tokens, settled, probability, *given)
 
 
 def look_again(

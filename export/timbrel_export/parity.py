@@ -38,6 +38,7 @@ DRAWS = (
     Sampling(2.0, MAX_TOP_K, 1.0),
     Sampling(2.0, 40, 0.9),
     Sampling(0.5, 3, 1.0),
+    Sampling(0.6, MAX_TOP_K, 0.95),
 )
 """Draws are compared with these settings, step by step in turn."""
 N_DRAW_STEPS = 100

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from reference_draw import reference
 
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import MODEL_WEIGHTS
 from timbrel_bundle.randomness import uniforms_batch
+from timbrel_bundle.request_fields import DEFAULT_SAMPLING
+from timbrel_export import onnx_export
 from timbrel_export.interface import cache_names
 from timbrel_export.parity import GraphDecoder
 from timbrel_training.model.sampling import Sampling
@@ -24,6 +32,10 @@ ASKED = (
     ((0.5, 0.5), 69, 64.0, 1),
 )
 """Timbre, pitch, velocity and held frames of some notes."""
+LIVELY = Sampling(1.0, 200, 0.97)
+SHIPPED = Sampling(DEFAULT_SAMPLING.temperature, DEFAULT_SAMPLING.top_k, DEFAULT_SAMPLING.top_p)
+EOS_LOGIT = 1.3
+"""Gives EOS a twentieth of the probability at most frames of the tiny bundle's notes."""
 
 pytestmark = pytest.mark.parametrize("graph", GRAPHS)
 
@@ -34,7 +46,11 @@ def begin(decoder: GraphDecoder, asked: Any = ASKED) -> None:
 
 
 def write(
-    decoder: GraphDecoder, asked: Any, seeds: list[int] | None = None, n_steps: int = 70
+    decoder: GraphDecoder,
+    asked: Any,
+    seeds: list[int] | None = None,
+    n_steps: int = 70,
+    sampling: Sampling = LIVELY,
 ) -> NDArray[np.int64]:
     """Tokens [B, n_steps, K] that the graph draws when it reads its own, as an engine feeds it."""
     layout = decoder.config.layout
@@ -48,7 +64,7 @@ def write(
         options: dict[str, Any] = {}
         if seeds is not None:
             uniforms = uniforms_batch(seeds, [step] * len(seeds), layout.n_codebooks)
-            options = {"uniforms": uniforms, "sampling": Sampling(1.0, 200, 0.97)}
+            options = {"uniforms": uniforms, "sampling": sampling}
         position = np.full(len(asked), step, dtype=np.int32)
         tokens, _ = decoder.step(read, gates[:, step], position, **options)
         drawn.append(tokens)
@@ -56,6 +72,20 @@ def write(
         read = np.where(step - delay >= ended[:, None], layout.eos_id, tokens)
         read = np.where(step - delay < 0, layout.bos_id, read)
     return np.stack(drawn, axis=1)
+
+
+@pytest.fixture(scope="module")
+def rarely_ending(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The tiny bundle, its weights changed: EOS is always possible and never likely."""
+    model = copy.deepcopy(tiny.model)
+    heads, eos_id = model.decoder.heads, model.config.layout.eos_id
+    with torch.no_grad():
+        model.decoder.tokens.weight[eos_id] = 0.0
+        heads.bias[0, eos_id] = EOS_LOGIT
+    onnx_export.round_to_half(model)
+    folder = shutil.copytree(tiny.bundle.path, tmp_path_factory.mktemp("rare") / "bundle")
+    onnx_export.save_weights(model, folder / MODEL_WEIGHTS)
+    return replace(tiny, model=model, bundle=Bundle.open(folder, verify=False))
 
 
 def meant(note: OracleNote, layout: CodebookLayout) -> NDArray[np.bool_]:
@@ -97,9 +127,26 @@ def test_sampled_notes_are_the_oracles(tiny: Any, graph: str) -> None:
     for row, asked in enumerate(ASKED):
         drawn_with = [uniforms_batch([seeds[row]], [step], layout.n_codebooks) for step in range(140)]
         uniforms = np.concatenate(drawn_with)
-        note = generate(tiny.model, *asked, uniforms=uniforms, sampling=Sampling(1.0, 200, 0.97))
+        note = generate(tiny.model, *asked, uniforms=uniforms, sampling=LIVELY)
         n_steps = min(len(note.tokens), 70)
         assert (drawn[row, :n_steps] == note.tokens[:n_steps])[meant(note, layout)[:n_steps]].all()
+
+
+def test_a_rare_end_is_drawn_where_the_oracle_draws_it(rarely_ending: Any, graph: str) -> None:
+    """With the settings of a server: neither its temperature nor its top-p would leave EOS to be drawn."""
+    layout, cap = rarely_ending.model.config.layout, rarely_ending.model.config.max_frames
+    seeds, asked = list(range(12)), [*ASKED] * 3
+    drawn = write(rarely_ending.decoder(graph), asked, seeds, cap, SHIPPED)
+    hazards, n_ended = [], 0
+    for row, seed in enumerate(seeds):
+        uniforms = uniforms_batch([seed] * cap, range(cap), layout.n_codebooks)
+        note = generate(rarely_ending.model, *asked[row], uniforms=uniforms, sampling=SHIPPED)
+        assert (drawn[row, : len(note.tokens)] == note.tokens).all()
+        n_ended += not note.truncated
+        logits = torch.from_numpy(note.logits[:, 0])
+        hazards.append(torch.softmax(logits, dim=1)[:, layout.eos_id])
+    assert torch.cat(hazards).max() < 0.1
+    assert n_ended >= 10
 
 
 def test_alone_or_in_company_a_note_is_the_same(tiny: Any, graph: str) -> None:

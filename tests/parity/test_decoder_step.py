@@ -33,6 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 EXPLAINED = {
     "Gather": "embeddings of tokens, gate and position; the token that was drawn",
     "Add": "positions, residual connections, biases",
+    "Slice": "EOS apart from the codes, in the draw",
     "Mul": "the embedding's scale; the draw; of the queries' weights, folded as the graph is loaded",
     "ReduceSum": "the codebooks' embeddings; the draw",
     "Unsqueeze": "per-row numbers beside [B, K, V]",
@@ -95,7 +96,7 @@ def test_every_node_of_the_graph_is_accounted_for(tiny: Any) -> None:
     assert count.keys() <= EXPLAINED.keys()
     layers = tiny.model.config.n_decoder_layers
     assert count["GroupQueryAttention"] == layers
-    assert count["Softmax"] == layers + 1
+    assert count["Softmax"] == layers + 2
     assert count["TopK"] == count["If"] == 1
     # Queries, keys and values in one, the output, both absorbed halves, up, down; and all heads in one.
     assert count["MatMul"] == 6 * layers + 1

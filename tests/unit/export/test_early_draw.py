@@ -7,13 +7,18 @@ import torch
 from torch import Tensor
 
 from timbrel_export.early_draw import N_EARLY, sample_early
+from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.sampling import MAX_TOP_K, choose, distribution, sample
 
 
 def make_logits(certainty: float, vocabulary: int = 1026) -> Tensor:
-    """[200, 3, V]: the larger the certainty, the fewer tokens share most of the probability."""
+    """[200, 3, V]: the larger the certainty, the fewer tokens share most of the probability. Codebook 0 ends
+    in every fourth row as likely as not, the others never."""
     generator = torch.Generator().manual_seed(0)
-    return certainty * torch.randn(200, 3, vocabulary, generator=generator)
+    logits = certainty * torch.randn(200, 3, vocabulary, generator=generator)
+    logits[::4, 0, -1] = logits[::4, 0, :-1].logsumexp(dim=1)
+    logits[:, 1:, -1] = MASKED_LOGIT
+    return logits
 
 
 def make_uniforms() -> Tensor:
@@ -41,7 +46,9 @@ def test_it_draws_the_same(vocabulary: int, certainty: float, temperature: float
     top_p = torch.rand(200, generator=generator).clamp(min=1e-3)
     top_p[::3] = 1.0
     given = (logits, uniforms, torch.full((200,), temperature), top_k, top_p)
-    assert torch.equal(sample_early(*given), sample(*given))
+    drawn = sample(*given)
+    assert torch.equal(sample_early(*given), drawn)
+    assert 10 < (drawn[::4, 0] == vocabulary - 1).sum() <= 50
 
 
 def test_of_certain_logits_nearly_all_draws_are_early() -> None:

@@ -11,6 +11,10 @@ MAX_TOP_K = 256
 """Most candidates that are ever considered."""
 COLDEST = 1e-4
 """Temperatures below this are replaced by it before dividing; 0 itself is handled apart."""
+SHARPEST = 2.0**30
+"""Logits times this differ by so much, if they do, that a softmax gives the largest of them everything."""
+BELOW_ONE = 1.0 - 2.0**-24
+"""The largest float32 below 1."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,15 @@ GREEDY = Sampling(temperature=0.0)
 def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """Draws one token per codebook: temperature, then top-k and top-p, both of the whole distribution.
 
+    Whether codebook 0 says EOS is drawn first, by the very probability that the model gives it: of what is as
+    rare in each frame as a note's end, temperature and top-p would leave nothing, and notes would not end.
+    What remains of the uniform draws one of the other tokens, as the settings ask. Only temperature 0 takes
+    the most likely token of all, EOS or not.
+
     The draw needs no random generator of its own and repeats exactly; see `choose`.
 
     Args:
-        logits: float32 [B, K, V].
+        logits: float32 [B, K, V]; the last token is EOS, masked for all codebooks but 0.
         uniforms: float32 [B, K], in [0, 1).
         temperature: float32 [B]; 0 takes the most likely token.
         top_k: int64 [B], 1 .. MAX_TOP_K: how many of the most likely tokens are kept.
@@ -52,15 +61,37 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor,
     Returns:
         int64 [B, K].
     """
+    uniform, is_end = past_end(logits, uniforms, temperature)
     probability = distribution(logits, temperature)
     last = last_candidate(temperature, top_k)
-    tokens, _ = choose(probability, uniforms[:, :, None], last, top_p[:, None, None], MAX_TOP_K)
-    return tokens[:, :, 0]
+    tokens, _ = choose(probability, uniform, last, top_p[:, None, None], MAX_TOP_K)
+    return torch.where(is_end, logits.shape[2] - 1, tokens)[:, :, 0]
+
+
+def past_end(logits: Tensor, uniforms: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+    """Draws whether to say EOS, whose share is the lowest of codebook 0's [0, 1).
+
+    At temperature 0 the share is all of it or nothing.
+
+    Args:
+        logits: [B, K, V].
+        uniforms: [B, K].
+        temperature: [B].
+
+    Returns:
+        what the shares leave of the uniforms, stretched to [0, 1) to draw another token with, and 0 where EOS
+        is drawn: [B, K, 1]; and whether it is: bool [B, K, 1].
+    """
+    sharpness = torch.where(temperature == 0, SHARPEST, 1.0)[:, None, None]
+    is_first = torch.arange(logits.shape[1], device=logits.device)[:, None] == 0
+    share = torch.softmax(logits[:, :1] * sharpness, dim=2)[:, :, -1:] * is_first
+    excess = uniforms[:, :, None] - share
+    return torch.clamp(excess / (1 - share), 0.0, BELOW_ONE), excess < 0
 
 
 def distribution(logits: Tensor, temperature: Tensor) -> Tensor:
-    """Returns probabilities [B, K, V] of all tokens at temperature [B]."""
-    return torch.softmax(logits / torch.clamp(temperature, min=COLDEST)[:, None, None], dim=2)
+    """Returns probabilities [B, K, V - 1] of all tokens but EOS at temperature [B]."""
+    return torch.softmax(logits[:, :, :-1] / torch.clamp(temperature, min=COLDEST)[:, None, None], dim=2)
 
 
 def last_candidate(temperature: Tensor, top_k: Tensor) -> Tensor:
