@@ -97,8 +97,12 @@ function wirePlay() {
     scope.follow(detail.note);
     describe();
     if (detail.note.passing) return;
-    favourites.played(detail.note.request);
-    detail.note.addEventListener("end", () => favourites.played(detail.note.request));
+    const { note } = detail;
+    favourites.played(note.chord);
+    note.addEventListener("end", () => {
+      note.chord.splice(note.place, 1, note.request); // its length is known now
+      favourites.played(note.chord);
+    });
   });
   $("keep").addEventListener("click", () => {
     const kept = favourites.toggle(taken());
@@ -137,7 +141,7 @@ function wireShortcuts() {
     } else if (event.key === "/") {
       event.preventDefault();
       $("search").focus();
-    }
+    } else if (event.key === "?") $("help-page").showModal();
   });
 }
 
@@ -160,12 +164,13 @@ function taken() {
   return last && sameSound(last, wanted) && player.holds ? last : wanted;
 }
 
-function recall(request) {
+function recall(chord) {
+  const request = chord.at(-1);
   const { s, ...values } = valuesOf(request);
   state.set({ ...values, s: player.holds ? "hold" : s }, { keep: true });
   map.disc.view.reveal(request.x, request.y);
   audio.unlock();
-  player.repeat(request);
+  player.repeat(chord);
 }
 
 function wordsOf({ x, y }) {

@@ -41,6 +41,7 @@ export class KeyInput {
 class HeldKeys {
   #held = new Map(); // source and pitch to note
   #sustained = [];
+  #chord = { notes: [], requests: [] }; // what went down together, and is down
 
   constructor(player, notes, piano) {
     this.player = player;
@@ -53,8 +54,11 @@ class HeldKeys {
   down(source, pitch, velocity) {
     const name = `${source} ${pitch}`;
     if (this.#held.has(name)) return null;
-    const note = this.player.key(pitch, velocity);
+    const down = new Set(this.#held.values());
+    if (!this.#chord.notes.every((note) => down.has(note))) this.#chord = { notes: [], requests: [] };
+    const note = this.player.key(pitch, velocity, this.#chord.requests);
     if (!note) return null;
+    this.#chord.notes.push(note);
     this.#held.set(name, note);
     this.piano.mark(pitch, true);
     return note;

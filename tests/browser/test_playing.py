@@ -139,6 +139,22 @@ def test_three_keys_are_three_voices(page: Any) -> None:
     page.wait_for_silence()
 
 
+def test_a_chord_is_one_entry_of_what_was_played_and_is_played_again_whole(page: Any) -> None:
+    recent = page.page.locator("#recent .sound")
+    for keys in ("adg", "s"):
+        for key in keys:
+            page.page.keyboard.down(key)
+        page.until("timbrel.player.current?.soundedAt")
+        for key in keys:
+            page.page.keyboard.up(key)
+        page.wait_for_silence()
+    assert [text.split("\n")[1] for text in recent.all_inner_texts()] == ["D4", "C4 E4 G4"]
+    recent.nth(1).click()
+    page.until("timbrel.notes.sounding === 3")
+    assert [text.split("\n")[1] for text in recent.all_inner_texts()] == ["C4 E4 G4", "D4"]
+    page.wait_for_silence()
+
+
 def test_the_octave_shifts_and_every_chord_lets_go_when_the_window_is_left(page: Any) -> None:
     page.page.keyboard.press("x")
     page.page.keyboard.down("a")

@@ -40,7 +40,8 @@ NOTES_AT_ONCE = 2
 PATIENCE_SECONDS = 60.0
 """How long the server may be away."""
 
-FIELDS = frozenset({"x", "y", "name", "pitches", "velocities", "seconds", "seed", "format"})
+FIELDS = frozenset({"x", "y", "name", "pitches", "velocities", "seconds", "seed", "format", "round_robins"})
+SWITCHES = frozenset({"loops", "sf2"})
 
 DEFAULT_PITCHES = "48-72:3"
 DEFAULT_VELOCITIES = (60, 110)
@@ -65,16 +66,20 @@ class InstrumentRequest:
     seconds: float
     seed: int
     format: str
+    round_robins: int
+    loops: bool
+    sf2: bool
+    """Whether a .sf2 file is written, too."""
 
     @property
     def n_notes(self) -> int:
-        return len(self.pitches) * len(self.velocities)
+        return len(self.pitches) * len(self.velocities) * self.round_robins
 
     @classmethod
     def parse(cls, content: bytes, model: Model) -> InstrumentRequest:
         """Reads the body of a request; raises InvalidRequestError where it or a field of it is wrong."""
         given = _object(content)
-        refuse_unknown(given, FIELDS)
+        refuse_unknown(given, FIELDS | SWITCHES)
         low, high = model.pitch_range
         pitches = parse_pitches(_text(given, "pitches") or DEFAULT_PITCHES)
         request = cls(
@@ -89,6 +94,9 @@ class InstrumentRequest:
             seconds=_number(given, "seconds", min(NoteRequest.seconds, model.seconds_range[1])),
             seed=_whole("seed", given.get("seed", LibraryJob.seed)),
             format=_text(given, "format") or DEFAULT_FORMAT,
+            round_robins=_whole("round_robins", given.get("round_robins", 1)),
+            loops=_switch(given, "loops", True),
+            sf2=_switch(given, "sf2", False),
         )
         if request.n_notes > MAX_NOTES:
             raise refusal(
@@ -105,11 +113,12 @@ class InstrumentRequest:
             voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
             pitches=self.pitches,
             velocities=self.velocities,
-            round_robins=1,
+            round_robins=self.round_robins,
             seconds=self.seconds,
             sampling=SamplingSettings(**asdict(model.default_sampling)),
             seed=self.seed,
             file_format=self.format,
+            loops=self.loops,
         )
 
 
@@ -162,7 +171,7 @@ def build(task: BuildTask) -> str:
     with Client(task.address, task.token or "", security=task.security) as client:
         job = task.request.job(client.model(), client.timbre_map())
         source = CountedSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS)
-        build_library(client, job, task.folder, BuildOptions(n_threads=1), source)
+        build_library(client, job, task.folder, BuildOptions(task.request.sf2, n_threads=1), source)
     slug = job.voices[0].slug
     write_zip(task.folder, task.target, slug)
     return slug
@@ -229,6 +238,13 @@ def _number(given: dict[str, Any], field: str, default: float | None = None) -> 
 def _whole(field: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise refusal(field, f"{shown(value)} is no whole number of 0 or more")
+    return value
+
+
+def _switch(given: dict[str, Any], field: str, default: bool) -> bool:
+    value = given.get(field, default)
+    if not isinstance(value, bool):
+        raise refusal(field, f"{shown(value)} is neither true nor false")
     return value
 
 

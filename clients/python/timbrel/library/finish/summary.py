@@ -13,6 +13,7 @@ from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.render.level import LEAD_IN_SECONDS, PEAK_DB, TARGET_LUFS
+from timbrel.progress import counted
 
 MAX_NAMES = 40
 """Instruments that the README lists by name, at most."""
@@ -62,8 +63,8 @@ class BuildSummary:
 
     def to_text(self) -> str:
         lines = [
-            f"{self.folder}: {self.n_notes} samples of {self.n_instruments} instruments, "
-            f"{self.seconds:.1f} s; {self.n_rendered} notes rendered in {self.render_seconds:.1f} s "
+            f"{self.folder}: {counted(self.n_notes, 'sample')} of {counted(self.n_instruments, 'instrument')}, "
+            f"{self.seconds:.1f} s; {counted(self.n_rendered, 'note')} rendered in {self.render_seconds:.1f} s "
             f"({self.notes_per_second:.1f} a second)",
             f"  {self.n_looped} looped, {self.n_released} with a release sample, {self.n_tuned} tuned, "
             f"{self.n_again} rendered more than once, {self.n_unpitched} without a pitch",
@@ -126,7 +127,7 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary) -> Iterator[st
     layers = ", ".join(map(str, job.velocities))
     bits = SAMPLE_FORMATS[job.file_format].bits
     yield "# A sound library by timbrel\n"
-    yield f"{summary.n_instruments} instruments, {summary.n_notes} samples: {names}{more}.\n"
+    yield f"{counted(summary.n_instruments, 'instrument')}, {counted(summary.n_notes, 'sample')}: {names}{more}.\n"
     yield "| | |\n|---|---|"
     yield "| `NAME.sfz` | for Sforzando, sfizz, ARIA, LinuxSampler |"
     yield "| `NAME.dspreset` | for Decent Sampler |"
