@@ -11,9 +11,10 @@ WEB = Path(__file__).resolve().parents[2] / "clients" / "web"
 MOST_BYTES = 500_000
 
 _CUT_OFF = """[...document.querySelectorAll("button, .button, input")].filter((each) => {
-  if (!each.checkVisibility() || each.closest(".keys, #instrument:not([open])") || each.className === "hidden") return false;
+  if (!each.checkVisibility() || each.closest(".keys") || each.className === "hidden") return false;
   const own = each.getBoundingClientRect();
-  const { left, right, top, bottom } = (each.closest("dialog, .side, .piano, .bar") ?? document.body).getBoundingClientRect();
+  const around = each.closest("dialog, .side, .piano, .bar") ?? document.body;
+  const { left, right, top, bottom } = around.getBoundingClientRect();
   const within = own.left >= left && own.right <= right + 1 && own.top >= top && own.bottom <= bottom + 1;
   return !within || (each.matches("button, .button") && each.scrollWidth > each.clientWidth);
 }).map((each) => each.id || each.name || each.textContent)"""

@@ -26,6 +26,7 @@ from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels, instr
 from timbrel.library.render.measure import Measurement
 from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import DecodedNote
+from timbrel.scala import KeyCents
 from timbrel_bundle.audio import read_audio
 from timbrel_bundle.files import atomic_write
 
@@ -80,6 +81,7 @@ class Finisher:
     """Name -> semitones above the key: instrument files to be written beside the plain one."""
 
     sf2: bool
+    tuning: KeyCents | None = None
 
     def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
@@ -176,6 +178,8 @@ class Finisher:
             OSError: a file cannot be read or written.
         """
         plain = self._describe(instrument, rows)
+        if self.tuning is not None:
+            plain = plain.tuned(self.tuning)
         all_of_it = [plain, *(plain.chord(name, intervals) for name, intervals in self.chords.items())]
         for each in all_of_it:
             atomic_write(self.folder / f"{each.slug}.sfz", instruments.sfz_text(each))

@@ -62,9 +62,10 @@ class BuildSummary:
         return {**asdict(self), "notes_per_second": round(self.notes_per_second, 3)}
 
     def to_text(self) -> str:
+        samples = counted(self.n_notes, "sample")
         lines = [
-            f"{self.folder}: {counted(self.n_notes, 'sample')} of {counted(self.n_instruments, 'instrument')}, "
-            f"{self.seconds:.1f} s; {counted(self.n_rendered, 'note')} rendered in {self.render_seconds:.1f} s "
+            f"{self.folder}: {samples} of {counted(self.n_instruments, 'instrument')}, {self.seconds:.1f} s; "
+            f"{counted(self.n_rendered, 'note')} rendered in {self.render_seconds:.1f} s "
             f"({self.notes_per_second:.1f} a second)",
             f"  {self.n_looped} looped, {self.n_released} with a release sample, {self.n_tuned} tuned, "
             f"{self.n_again} rendered more than once, {self.n_unpitched} without a pitch",
@@ -116,23 +117,26 @@ def licence_text(model: Model) -> str:
     )
 
 
-def readme_text(job: LibraryJob, model: Model, summary: BuildSummary) -> str:
+def readme_text(job: LibraryJob, model: Model, summary: BuildSummary, tuned: bool = False) -> str:
     """Says what is in the folder and how it was made."""
-    return "\n".join(_readme(job, model, summary)) + "\n"
+    return "\n".join(_readme(job, model, summary, tuned)) + "\n"
 
 
-def _readme(job: LibraryJob, model: Model, summary: BuildSummary) -> Iterator[str]:
+def _readme(job: LibraryJob, model: Model, summary: BuildSummary, tuned: bool) -> Iterator[str]:
     names = ", ".join(voice.name for voice in job.voices[:MAX_NAMES])
     more = f" and {len(job.voices) - MAX_NAMES} more" if len(job.voices) > MAX_NAMES else ""
     layers = ", ".join(map(str, job.velocities))
     bits = SAMPLE_FORMATS[job.file_format].bits
     yield "# A sound library by timbrel\n"
-    yield f"{counted(summary.n_instruments, 'instrument')}, {counted(summary.n_notes, 'sample')}: {names}{more}.\n"
+    samples = counted(summary.n_notes, "sample")
+    yield f"{counted(summary.n_instruments, 'instrument')}, {samples}: {names}{more}.\n"
     yield "| | |\n|---|---|"
     yield "| `NAME.sfz` | for Sforzando, sfizz, ARIA, LinuxSampler |"
     yield "| `NAME.dspreset` | for Decent Sampler |"
     yield f"| `samples/` | {bits}-bit {job.file_format.upper()}, mono, {job.sample_rate} Hz |"
     yield "| `manifest.jsonl` | one line of facts a sample |"
+    if tuned:
+        yield "| `tuning.json` | how the instruments are tuned: each key's cents above equal temperament |"
     yield "| `LICENSE` | what may be done with the sounds |\n"
     yield f"- Pitches (MIDI numbers, 60 = C4): {', '.join(map(str, job.pitches))}."
     yield f"- Velocity layers: {layers}. Round robins: {job.round_robins}. Keys held {job.seconds:g} s."

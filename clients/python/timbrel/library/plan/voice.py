@@ -21,7 +21,7 @@ MAX_GRID = 200
 MAX_PATH_STEPS = 10_000
 
 _LATIN = str.maketrans(
-    dict(zip("ßÆæŒœØøÐðÞþĐđŁłı", "ss AE ae OE oe O o D d Th th D d L l i".split(), strict=True))
+    dict(zip("ßÆæŒœØøÐðÞþĐđŁłı", ("ss", "AE", "ae", "OE", "oe", *"OoDd", "Th", "th", *"DdLli"), strict=True))
 )
 """Letters of Latin alphabets that are no others with a mark."""
 

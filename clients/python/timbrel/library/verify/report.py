@@ -84,7 +84,8 @@ class VerifyReport:
             lines.append(f"{scale.file}: {keys}; layers meet within {scale.largest_step_db:.1f} dB")
         verdict = "passed" if self.passed else f"FAILED, {counted(len(self.faults), 'fault')}"
         lines.append(
-            f"{self.folder}: {verdict}. {counted(self.n_files, 'sample')} of {counted(self.n_instruments, 'instrument')}, "
+            f"{self.folder}: {verdict}. {counted(self.n_files, 'sample')} of "
+            f"{counted(self.n_instruments, 'instrument')}, "
             f"{self.n_in_tune} in tune, {self.n_unpitched} without a pitch, {self.n_looped} looped "
             f"({self.trackers})"
         )
