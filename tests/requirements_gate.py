@@ -55,6 +55,7 @@ REQUIREMENTS = {
     "faketime": SystemRequirement("libfaketime", lambda: find_faketime() is not None),
     "chromium": SystemRequirement("chromium", lambda: shutil.which("chromium") is not None),
     "fluidsynth": SystemRequirement("fluidsynth", lambda: _has_library("fluidsynth")),
+    "openssl": SystemRequirement("openssl", lambda: shutil.which("openssl") is not None),
     "polyphone": SystemRequirement("polyphone", lambda: shutil.which("polyphone") is not None),
     "soundfont": SystemRequirement("fluid-soundfont-gm", lambda: find_soundfont() is not None),
 }

@@ -7,7 +7,7 @@ import { Compare, Controls } from "./controls.js";
 import { Favourites } from "./favourites.js";
 import { KeyInput, isWriting } from "./key_input.js";
 import { TimbreMap } from "./map.js";
-import { coordinates, pitchName } from "./names.js";
+import { centsName, coordinates, pitchName } from "./names.js";
 import { fieldsOf, sameSound, valuesOf } from "./note_request.js";
 import { NoteCache, Notes } from "./notes.js";
 import { Messages, Tabs, Theme } from "./page.js";
@@ -35,7 +35,7 @@ const player = new Player(state, notes, audio, model);
 const map = new TimbreMap({ points, state, player, audio, theme, messages });
 const scope = new Scope($("scope"), theme);
 const placeWords = (x, y) => map.placeWords(x, y);
-const keys = new KeyInput({ pitches: model.pitch, player, notes, audio, messages });
+const keys = new KeyInput({ model, player, notes, audio, messages });
 const favourites = new Favourites({
   name: wordsOf,
   colour: (request) => map.swatch(request),
@@ -57,8 +57,8 @@ bridge.connect();
 describe();
 if (new URLSearchParams(location.search).has("test")) {
   const { disc } = map;
-  const { midi, piano } = keys;
-  globalThis.timbrel = { audio, bridge, disc, midi, model, notes, piano, player, points, state };
+  const { midi, piano, tuning } = keys;
+  globalThis.timbrel = { audio, bridge, disc, midi, model, notes, piano, player, points, state, tuning };
 }
 document.documentElement.dataset.ready = "";
 
@@ -147,10 +147,10 @@ function wireShortcuts() {
 
 /** Says beside the map, to eyes and to screen readers, what would sound. */
 function describe() {
-  const { x, y, p } = state.values;
+  const { x, y, p, c } = state.values;
   const place = placeWords(x, y);
   if ($("place").textContent !== place) $("place").textContent = $("place").title = place;
-  $("facts").textContent = `${coordinates(x, y)}  ·  ${pitchName(p)}, MIDI ${p}`;
+  $("facts").textContent = `${coordinates(x, y)}  ·  ${pitchName(p)}${centsName(c)}, MIDI ${p}`;
   keys.piano.choose(p);
   const kept = favourites.has(taken());
   $("keep").setAttribute("aria-pressed", String(kept));

@@ -38,6 +38,11 @@ export function coordinates(x, y) {
   return [x, y].map((value) => value.toFixed(3).replace("-", "−")).join(", ");
 }
 
+/** " +14 ¢", with a real minus sign; nothing for none. */
+export function centsName(cents) {
+  return cents ? ` ${cents < 0 ? "−" : "+"}${Math.abs(cents)} ¢` : "";
+}
+
 export function secondsName(seconds) {
   return seconds === "hold" ? "hold" : `${seconds.toFixed(2)} s`;
 }

@@ -92,7 +92,7 @@ export class Notes extends Emitter {
     this.bridge.off(note.id);
   }
 
-  /** A held note sounds so many cents from its pitch from now on. */
+  /** A held note sounds so many cents from where it was asked for from now on. */
   bend(note, cents) {
     note.changed = true;
     this.bridge.bend(note.id, cents);

@@ -67,12 +67,12 @@ export class Player extends Emitter {
   }
 
   /** A key goes down: a note of its own, held until `notes.off`; `chord`, the requests of those it joins. */
-  key(pitch, velocity = this.state.get("v"), chord = []) {
+  key({ pitch, cents }, velocity = this.state.get("v"), chord = []) {
     this.endPreview(0.04);
     const { pitch: pitches, velocity: velocities } = this.model;
     if (pitch < pitches[0] || pitch > pitches[1]) return null;
-    const request = this.request({ pitch, velocity: clamp(velocity, velocities) });
-    this.state.set({ p: pitch });
+    this.state.set({ p: pitch, c: cents });
+    const request = this.request({ velocity: clamp(velocity, velocities) });
     return this.#begin(request, { held: true, chord });
   }
 

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timbrel import Client, Instrument, InvalidRequestError, Model, NoteRequest, Security, TimbrelError
+from timbrel import Client, Instrument, Model, NoteRequest, Security, TimbrelError
 from timbrel.errors import refusal
-from timbrel.explore.parameters import refuse_unknown, shown
+from timbrel.explore.parameters import read_object, read_text, refuse_unknown, shown
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSettings, build_library
 from timbrel.library.plan.folder import WORK
 from timbrel.library.plan.formats import DEFAULT_FORMAT, format_of
@@ -78,14 +78,14 @@ class InstrumentRequest:
     @classmethod
     def parse(cls, content: bytes, model: Model) -> InstrumentRequest:
         """Reads the body of a request; raises InvalidRequestError where it or a field of it is wrong."""
-        given = _object(content)
+        given = read_object(content)
         refuse_unknown(given, FIELDS | SWITCHES)
         low, high = model.pitch_range
-        pitches = parse_pitches(_text(given, "pitches") or DEFAULT_PITCHES)
+        pitches = parse_pitches(read_text(given, "pitches") or DEFAULT_PITCHES)
         request = cls(
             x=_number(given, "x"),
             y=_number(given, "y"),
-            name=_name(_text(given, "name")),
+            name=_name(read_text(given, "name")),
             # The default is cut to what the bundle plays; what was asked for is not.
             pitches=pitches
             if "pitches" in given
@@ -93,7 +93,7 @@ class InstrumentRequest:
             velocities=_velocities(given.get("velocities", DEFAULT_VELOCITIES)),
             seconds=_number(given, "seconds", min(NoteRequest.seconds, model.seconds_range[1])),
             seed=_whole("seed", given.get("seed", LibraryJob.seed)),
-            format=_text(given, "format") or DEFAULT_FORMAT,
+            format=read_text(given, "format") or DEFAULT_FORMAT,
             round_robins=_whole("round_robins", given.get("round_robins", 1)),
             loops=_switch(given, "loops", True),
             sf2=_switch(given, "sf2", False),
@@ -218,16 +218,6 @@ def _end_with_input() -> None:
     os._exit(1)
 
 
-def _object(content: bytes) -> dict[str, Any]:
-    try:
-        given = json.loads(content)
-    except (ValueError, RecursionError):
-        raise InvalidRequestError("the body is no JSON that can be read") from None
-    if not isinstance(given, dict):
-        raise InvalidRequestError("the body is no JSON object")
-    return given
-
-
 def _number(given: dict[str, Any], field: str, default: float | None = None) -> float:
     value = given.get(field, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e9:
@@ -246,13 +236,6 @@ def _switch(given: dict[str, Any], field: str, default: bool) -> bool:
     if not isinstance(value, bool):
         raise refusal(field, f"{shown(value)} is neither true nor false")
     return value
-
-
-def _text(given: dict[str, Any], field: str) -> str:
-    value = given.get(field, "")
-    if value is not None and not isinstance(value, str):
-        raise refusal(field, f"{shown(value)} is no text")
-    return value or ""
 
 
 def _name(text: str) -> str | None:
