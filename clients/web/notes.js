@@ -90,6 +90,7 @@ export class Notes extends Emitter {
   off(note) {
     note.isOff = true;
     this.bridge.off(note.id);
+    if (note.held && !note.complete) this.audio.letGo(note.id);
   }
 
   /** A held note sounds so many cents from where it was asked for from now on. */
