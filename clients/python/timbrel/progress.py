@@ -1,4 +1,4 @@
-"""What people are told of work: progress bars on standard error where a person is watching, and counts."""
+"""Tells people of work: by progress bars on standard error where a person is watching, and by counts."""
 
 from __future__ import annotations
 

@@ -26,7 +26,6 @@ from timbrel.library.render.level import LEAD_IN_SECONDS, Audio, decibels, instr
 from timbrel.library.render.measure import Measurement
 from timbrel.library.render.renderer import ChosenNote
 from timbrel.library.render.store import DecodedNote
-from timbrel.scala import KeyCents
 from timbrel_bundle.audio import read_audio
 from timbrel_bundle.files import atomic_write
 
@@ -81,7 +80,8 @@ class Finisher:
     """Name -> semitones above the key: instrument files to be written beside the plain one."""
 
     sf2: bool
-    tuning: KeyCents | None = None
+    tuning: Sequence[float | None] | None = None
+    """Each key's cents above equal temperament; None: a key is silent."""
 
     def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
