@@ -80,8 +80,8 @@ class Finisher:
     """Name -> semitones above the key: instrument files to be written beside the plain one."""
 
     sf2: bool
-    tuning: Sequence[float | None] | None = None
-    """Each key's cents above equal temperament; None: a key is silent."""
+    tuning: tuple[float | None, ...] | None = None
+    """Each key's cents above equal temperament; of a silent key None."""
 
     def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
