@@ -36,7 +36,7 @@ from timbrel.library.render.measure import MEASURE_VERSION, MeasurementLog
 from timbrel.library.render.store import NoteStore, RawNote
 from timbrel.library.verify.file_checks import check_dspreset, check_sfz
 from timbrel.performance import read_score
-from timbrel.performance.tuning import read_tuning
+from timbrel.scala import read_tuning
 from timbrel.timbre_map.text import draw_text
 from timbrel_bundle.audio import read_channels
 from timbrel_bundle.errors import UNPRINTABLE, AudioError, BundleError

@@ -55,6 +55,15 @@ REQUIREMENTS = {
     "faketime": SystemRequirement("libfaketime", lambda: find_faketime() is not None),
     "chromium": SystemRequirement("chromium", lambda: shutil.which("chromium") is not None),
     "fluidsynth": SystemRequirement("fluidsynth", lambda: _has_library("fluidsynth")),
+    "go": SystemRequirement(
+        "golang-go golang-google-grpc-dev golang-github-golang-protobuf-1-5-dev protobuf-compiler "
+        "protoc-gen-go protoc-gen-go-grpc",
+        lambda: (
+            all(map(shutil.which, ("go", "protoc", "protoc-gen-go", "protoc-gen-go-grpc")))
+            and Path("/usr/share/gocode/src/google.golang.org/grpc").is_dir()
+        ),
+    ),
+    "openssl": SystemRequirement("openssl", lambda: shutil.which("openssl") is not None),
     "polyphone": SystemRequirement("polyphone", lambda: shutil.which("polyphone") is not None),
     "soundfont": SystemRequirement("fluid-soundfont-gm", lambda: find_soundfont() is not None),
 }

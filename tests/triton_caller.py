@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import tritonclient.grpc as triton
-from tritonclient.grpc import service_pb2
+from tritonclient.grpc import model_config_pb2, service_pb2
 from tritonclient.utils import InferenceServerException
 
 PATIENCE_SECONDS = 60
@@ -52,6 +52,8 @@ SAMPLING: dict[str, Any] = {
 def describe(client: Any, model: str) -> dict[str, Any]:
     """What the server says of itself."""
     metadata = client.get_model_metadata(model)
+    config = client.get_model_config(model).config
+    index = client.get_model_repository_index()
     return {
         "live": client.is_server_live(),
         "ready": client.is_server_ready(),
@@ -61,6 +63,11 @@ def describe(client: Any, model: str) -> dict[str, Any]:
         "model": metadata.name,
         "inputs": [[each.name, each.datatype, list(each.shape)] for each in metadata.inputs],
         "outputs": [[each.name, each.datatype, list(each.shape)] for each in metadata.outputs],
+        "optional": [each.name for each in config.input if each.optional],
+        "types": [model_config_pb2.DataType.Name(each.data_type) for each in config.output],
+        "dims": [list(each.dims) for each in [*config.input[:2], *config.output]],
+        "most": config.max_batch_size,
+        "index": [[each.name, each.version, each.state] for each in index.models],
     }
 
 
@@ -145,7 +152,8 @@ def protocol() -> dict[str, Any]:
     """Every field of tritonclient's messages: its number, its type, whether it repeats."""
     return {
         message.full_name: _fields(message)
-        for message in _with_nested(service_pb2.DESCRIPTOR.message_types_by_name.values())
+        for file in (service_pb2, model_config_pb2)
+        for message in _with_nested(file.DESCRIPTOR.message_types_by_name.values())
     }
 
 

@@ -7,7 +7,7 @@ import { Compare, Controls } from "./controls.js";
 import { Favourites } from "./favourites.js";
 import { KeyInput, isWriting } from "./key_input.js";
 import { TimbreMap } from "./map.js";
-import { coordinates, pitchName } from "./names.js";
+import { centsName, coordinates, pitchName } from "./names.js";
 import { fieldsOf, sameSound, valuesOf } from "./note_request.js";
 import { NoteCache, Notes } from "./notes.js";
 import { Messages, Tabs, Theme } from "./page.js";
@@ -35,7 +35,7 @@ const player = new Player(state, notes, audio, model);
 const map = new TimbreMap({ points, state, player, audio, theme, messages });
 const scope = new Scope($("scope"), theme);
 const placeWords = (x, y) => map.placeWords(x, y);
-const keys = new KeyInput({ pitches: model.pitch, player, notes, audio, messages });
+const keys = new KeyInput({ model, player, notes, audio, messages });
 const favourites = new Favourites({
   name: wordsOf,
   colour: (request) => map.swatch(request),
@@ -57,8 +57,8 @@ bridge.connect();
 describe();
 if (new URLSearchParams(location.search).has("test")) {
   const { disc } = map;
-  const { midi, piano } = keys;
-  globalThis.timbrel = { audio, bridge, disc, midi, model, notes, piano, player, points, state };
+  const { midi, piano, tuning } = keys;
+  globalThis.timbrel = { audio, bridge, disc, midi, model, notes, piano, player, points, state, tuning };
 }
 document.documentElement.dataset.ready = "";
 
@@ -97,8 +97,12 @@ function wirePlay() {
     scope.follow(detail.note);
     describe();
     if (detail.note.passing) return;
-    favourites.played(detail.note.request);
-    detail.note.addEventListener("end", () => favourites.played(detail.note.request));
+    const { note } = detail;
+    favourites.played(note.chord);
+    note.addEventListener("end", () => {
+      note.chord.splice(note.place, 1, note.request); // its length is known now
+      favourites.played(note.chord);
+    });
   });
   $("keep").addEventListener("click", () => {
     const kept = favourites.toggle(taken());
@@ -137,16 +141,16 @@ function wireShortcuts() {
     } else if (event.key === "/") {
       event.preventDefault();
       $("search").focus();
-    }
+    } else if (event.key === "?") $("help-page").showModal();
   });
 }
 
 /** Says beside the map, to eyes and to screen readers, what would sound. */
 function describe() {
-  const { x, y, p } = state.values;
+  const { x, y, p, c } = state.values;
   const place = placeWords(x, y);
   if ($("place").textContent !== place) $("place").textContent = $("place").title = place;
-  $("facts").textContent = `${coordinates(x, y)}  ·  ${pitchName(p)}, MIDI ${p}`;
+  $("facts").textContent = `${coordinates(x, y)}  ·  ${pitchName(p)}${centsName(c)}, MIDI ${p}`;
   keys.piano.choose(p);
   const kept = favourites.has(taken());
   $("keep").setAttribute("aria-pressed", String(kept));
@@ -160,12 +164,13 @@ function taken() {
   return last && sameSound(last, wanted) && player.holds ? last : wanted;
 }
 
-function recall(request) {
+function recall(chord) {
+  const request = chord.at(-1);
   const { s, ...values } = valuesOf(request);
   state.set({ ...values, s: player.holds ? "hold" : s }, { keep: true });
   map.disc.view.reveal(request.x, request.y);
   audio.unlock();
-  player.repeat(request);
+  player.repeat(chord);
 }
 
 function wordsOf({ x, y }) {

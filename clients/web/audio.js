@@ -4,6 +4,7 @@ import { Emitter } from "./browser.js";
 
 const LEAST_PREBUFFER = 0.015; // seconds a voice waits for before it sounds
 const MOST_PREBUFFER = 0.3;
+const RELEASE_LEAD = 0.02; // seconds that are left to sound of a key that is let go, and by as many more
 const LEAD = 0.15; // seconds that a held note is written ahead of time; and by as many more as a voice waits for
 
 /**
@@ -51,6 +52,11 @@ export class AudioOutput extends Emitter {
   /** Nothing more will come for this voice. */
   finish(id) {
     this.#send({ type: "finish", id });
+  }
+
+  /** The key of a voice is up: its release is soon to be heard, not as late as it was written ahead. */
+  letGo(id) {
+    this.#send({ type: "letGo", id, seconds: RELEASE_LEAD + this.prebuffer - LEAST_PREBUFFER });
   }
 
   /** Fades a voice out and forgets it. */

@@ -1,4 +1,4 @@
-// Sounds that were kept, and those played last.
+// Sounds that were kept, and those played last, chords among them: lists of requests.
 
 import { $, element, icon, remember, remembered } from "./browser.js";
 import { pitchName } from "./names.js";
@@ -39,23 +39,26 @@ export class Favourites {
     return !was;
   }
 
-  /** Notes what was played. */
-  played(request) {
-    this.recent = [request, ...this.recent.filter((other) => !sameSound(other, request))];
+  /** Notes what was played; the same list again has grown, or knows its lengths. */
+  played(chord) {
+    this.recent = [chord, ...this.recent.filter((other) => other !== chord && !sameChord(other, chord))];
     this.recent.length = Math.min(this.recent.length, MOST_RECENT);
     this.#show();
   }
 
   #show() {
-    $("kept").replaceChildren(...this.kept.map((request) => this.#entry(request, true)));
-    $("recent").replaceChildren(...this.recent.map((request) => this.#entry(request, false)));
+    $("kept").replaceChildren(...this.kept.map((request) => this.#entry([request], true)));
+    $("recent").replaceChildren(...this.recent.map((chord) => this.#entry(chord, false)));
     $("kept-none").hidden = this.kept.length > 0;
     $("recent-none").hidden = this.recent.length > 0;
   }
 
-  #entry(request, removable) {
-    const words = [element("span", {}, this.name(request)), element("small", {}, pitchName(request.pitch))];
-    const recall = { type: "button", className: "sound", onclick: () => this.recall(request) };
+  #entry(chord, removable) {
+    const [request] = chord;
+    const pitches = [...new Set(chord.map(({ pitch }) => pitch))].sort((one, other) => one - other);
+    const names = element("small", {}, pitches.map(pitchName).join(" "));
+    const words = [element("span", {}, this.name(request)), names];
+    const recall = { type: "button", className: "sound", onclick: () => this.recall(chord) };
     const entry = element("li", {}, element("button", recall, this.colour(request), ...words));
     if (removable) entry.append(this.#remover(request));
     return entry;
@@ -70,4 +73,8 @@ export class Favourites {
     const properties = { type: "button", className: "plain remove", "aria-label": label, onclick: remove };
     return element("button", properties, icon("close"));
   }
+}
+
+function sameChord(one, other) {
+  return one.length === other.length && one.every((request, place) => sameSound(request, other[place]));
 }

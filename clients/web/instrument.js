@@ -2,7 +2,7 @@
 
 import { call, getJson, postJson } from "./api.js";
 import { $ } from "./browser.js";
-import { pitchName } from "./names.js";
+import { pitchName, pitchOf } from "./names.js";
 
 const EVERY = 500; // milliseconds between two looks at a job
 const PATIENCE = 20; // looks that may fail in a row
@@ -27,17 +27,16 @@ export class InstrumentBuilder {
 
   #limits() {
     const { low, high, seconds } = this.form.elements;
-    for (const input of [low, high]) [input.min, input.max] = this.model.pitch;
     [seconds.min, seconds.max] = this.model.seconds;
-    low.value = Math.max(this.model.pitch[0], 48);
-    high.value = Math.min(this.model.pitch[1], 72);
+    low.value = pitchName(Math.max(this.model.pitch[0], 48));
+    high.value = pitchName(Math.min(this.model.pitch[1], 72));
     seconds.value = Math.min(2, this.model.seconds[1]);
   }
 
   #open() {
     const { x, y } = this.state.values;
     const name = this.placeWords(x, y);
-    $("instrument-words").textContent = `${name}, as an SFZ instrument for samplers, in a zip.`;
+    $("instrument-words").textContent = `${name}, for samplers that read SFZ or DecentSampler's files, in a zip.`;
     this.form.elements.name.value = name.replace(/^(Between|Near) /, "");
     this.#count();
     this.dialog.showModal();
@@ -48,26 +47,33 @@ export class InstrumentBuilder {
   }
 
   #count() {
-    const { low, high, step } = this.form.elements;
-    const pitches = Math.floor((Number(high.value) - Number(low.value)) / Number(step.value)) + 1;
+    const { low, high, step, takes } = this.form.elements;
+    const [from, to] = [low, high].map(({ value }) => pitchOf(value));
+    const [lowest, highest] = this.model.pitch;
+    for (const input of [low, high]) {
+      const plays = pitchOf(input.value) >= lowest && pitchOf(input.value) <= highest;
+      input.setCustomValidity(plays ? "" : `A note from ${pitchName(lowest)} to ${pitchName(highest)}, or its number`);
+    }
+    const pitches = Math.floor((to - from) / Number(step.value)) + 1;
     const [least, most] = this.model.velocity;
     const allowed = (value) => Number.isInteger(value) && value >= least && value <= most;
     const velocities = this.#velocities();
     const wrong = !velocities.length || !velocities.every(allowed);
     this.form.elements.velocities.setCustomValidity(wrong ? `Whole numbers from ${least} to ${most}` : "");
-    high.setCustomValidity(pitches < 1 ? "Above the lowest note" : "");
-    const names = `${pitchName(Number(low.value))} to ${pitchName(Number(high.value))}`;
-    const notes = pitches * velocities.length;
+    if (pitches < 1) high.setCustomValidity("Above the lowest note");
+    const names = `${pitchName(from)} to ${pitchName(to)}`;
+    const notes = pitches * velocities.length * Number(takes.value);
     $("instrument-count").textContent = pitches > 0 && !wrong ? `${names}: ${notes} notes` : "";
   }
 
   async #submit(event) {
     event.preventDefault();
     if (!this.form.reportValidity()) return;
-    const { name, low, high, step, seconds, format } = this.form.elements;
+    const { name, low, high, step, seconds, format, takes, loops, sf2 } = this.form.elements;
     const { x, y, seed } = this.state.values;
-    const pitches = `${low.value}-${high.value}:${step.value}`;
+    const pitches = `${pitchOf(low.value)}-${pitchOf(high.value)}:${step.value}`;
     const request = { x, y, seed, pitches, velocities: this.#velocities(), format: format.value };
+    Object.assign(request, { round_robins: Number(takes.value), loops: loops.checked, sf2: sf2.checked });
     if (name.value.trim()) request.name = name.value.trim();
     request.seconds = Number(seconds.value);
     this.dialog.close();
@@ -114,10 +120,8 @@ export class InstrumentBuilder {
       failed: `${title}: ${reason}`,
       cancelled: `${title}: cancelled`,
     };
-    if ($("job").hidden) {
-      $("job").hidden = false;
-      $("job").scrollIntoView({ block: "nearest" });
-    }
+    const isNew = $("job").hidden;
+    $("job").hidden = false;
     $("job-words").textContent = words[state] ?? state;
     $("job-bar").value = state === "done" ? 1 : n_notes ? n_done / n_notes : 0;
     $("job-bar").hidden = ["failed", "cancelled"].includes(state);
@@ -126,6 +130,7 @@ export class InstrumentBuilder {
     $("job-file").download = `${title.replace(/[^\p{L}\p{N} ()._-]+/gu, " ").trim() || "instrument"}.zip`;
     $("job-cancel").textContent = ["waiting", "rendering", "finishing"].includes(state) ? "Cancel" : "Close";
     this.running = $("job-cancel").textContent === "Cancel";
+    if (isNew || state === "done") $("job").scrollIntoView({ block: "end" });
     if (state === "done") this.messages.show(`${title} is ready to be saved.`, "good");
   }
 

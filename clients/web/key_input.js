@@ -4,19 +4,21 @@ import { $, fill, remember, remembered } from "./browser.js";
 import { MidiInput } from "./midi.js";
 import { pitchName } from "./names.js";
 import { LETTERS, Piano } from "./piano.js";
+import { Tuning } from "./tuning.js";
 
 const CODES = { ";": "Semicolon", "'": "Quote" };
 const OFFSETS = new Map([...LETTERS].map((letter, offset) => [CODES[letter] ?? `Key${letter}`, offset]));
 
 /** The page's lower part: the piano, its octave and volume, and every other way to press its keys. */
 export class KeyInput {
-  constructor({ pitches, player, notes, audio, messages }) {
+  constructor({ model, player, notes, audio, messages }) {
     this.piano = new Piano($("keys"), {
-      pitches,
+      pitches: model.pitch,
       keys: { down: (pitch) => this.held.down("piano", pitch), up: (pitch) => this.held.up("piano", pitch) },
       onOctave: (base) => ($("octave").textContent = pitchName(base)),
     });
-    this.held = new HeldKeys(player, notes, this.piano);
+    this.tuning = new Tuning($("tuning"), $("tuning-files"), { bends: model.bends, messages });
+    this.held = new HeldKeys(player, notes, this.piano, this.tuning);
     new ComputerKeyboard(this.held, this.piano);
     this.midi = new MidiInput($("midi"), this.held, notes, messages);
     this.audio = audio;
@@ -41,20 +43,28 @@ export class KeyInput {
 class HeldKeys {
   #held = new Map(); // source and pitch to note
   #sustained = [];
+  #chord = { notes: [], requests: [] }; // what went down together, and is down
 
-  constructor(player, notes, piano) {
+  constructor(player, notes, piano, tuning) {
     this.player = player;
     this.notes = notes;
     this.piano = piano;
+    this.tuning = tuning;
     this.pedal = false;
   }
 
-  /** A key goes down; `source` tells apart two ways of pressing the same key. Returns its note, if it has one. */
-  down(source, pitch, velocity) {
+  /**
+   * A key goes down; `source` tells apart two ways of pressing the same key, `place` where it sounds. Returns its note,
+   * if it has one.
+   */
+  down(source, pitch, velocity, place = this.tuning.place(pitch)) {
     const name = `${source} ${pitch}`;
-    if (this.#held.has(name)) return null;
-    const note = this.player.key(pitch, velocity);
+    if (this.#held.has(name) || !place) return null;
+    const down = new Set(this.#held.values());
+    if (!this.#chord.notes.every((note) => down.has(note))) this.#chord = { notes: [], requests: [] };
+    const note = this.player.key(place, velocity, this.#chord.requests);
     if (!note) return null;
+    this.#chord.notes.push(note);
     this.#held.set(name, note);
     this.piano.mark(pitch, true);
     return note;

@@ -66,6 +66,7 @@ export class TimbreMap {
   #goTo({ x, y, instrument }) {
     this.disc.goTo(round(x, 4), round(y, 4));
     this.messages.say(instrument);
+    $("disc").focus({ preventScroll: true }); // letters play again
     this.player.strike({}, { held: false });
   }
 

@@ -7,7 +7,8 @@ const [MODULATION, PORTAMENTO_TIME, DATA, VOLUME, EXPRESSION, DATA_FINE] = [1, 5
 const [SUSTAIN, PORTAMENTO, PORTAMENTO_FROM] = [64, 65, 84];
 const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 100, 101];
 const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF] = [120, 121, 123];
-const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 5, 6];
+const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
+const SYSTEM_EXCLUSIVE = 0xf0;
 const NONE = [127, 127];
 
 const MPE_BEND_RANGE = 48; // semitones
@@ -86,7 +87,8 @@ class Receiver {
   }
 
   /** Takes one message, bytes. */
-  take([status, first, second]) {
+  take(bytes) {
+    const [status, first, second] = bytes;
     const number = status & 0xf;
     const channel = this.#channels[number];
     const kind = status >> 4;
@@ -97,19 +99,25 @@ class Receiver {
     else if (kind === PRESSURE) channel.pressure = first;
     else if (kind === KEY_PRESSURE) channel.keyPressure.set(first, second);
     else if (kind === PROGRAM) this.onMissed("a program change");
-    if (kind !== NOTE_OFF && kind < 0xf) this.#update();
+    else if (status === SYSTEM_EXCLUSIVE && !this.held.tuning.take(bytes)) this.onMissed("a system exclusive message");
+    if (kind !== NOTE_OFF && (kind < 0xf || status === SYSTEM_EXCLUSIVE)) this.#update();
   }
 
   #press(number, key, velocity) {
     const channel = this.#channels[number];
-    const note = this.held.down(`midi${number}`, key, velocity);
+    const note = this.held.down(`midi${number}`, key, velocity, this.#place(number, key));
     const from = channel.glideFrom ?? (channel.portamento ? channel.lastKey : undefined);
     [channel.glideFrom, channel.lastKey] = [null, key];
     if (!note) return;
     const began = performance.now();
     const seconds = PORTAMENTO_SECONDS * (channel.portamentoTime / 127) ** 2;
     const glide = from === undefined || seconds === 0 ? null : { cents: 100 * (from - key), seconds };
-    channel.notes.add({ note, key, began, glide, cents: 0, gain: 1 });
+    channel.notes.add({ note, number, key, began, glide, cents: 0, gain: 1 });
+  }
+
+  #place(number, key) {
+    const [program, bank] = [PROGRAM_TUNED, BANK_TUNED].map((name) => this.#channels[number].values.get(name)?.[0] ?? 0);
+    return this.held.tuning.place(key, number, program, bank);
   }
 
   #control(channel, number, control, value) {
@@ -170,7 +178,10 @@ class Receiver {
     const both = channel.manager ? [channel, channel.manager] : [channel];
     const depth = Math.max(...both.map(({ vibrato }) => vibrato));
     const left = played.glide ? Math.max(0, 1 - seconds / played.glide.seconds) : 0;
-    let cents = both.reduce((sum, each) => sum + each.cents, 0) + (left && left * played.glide.cents);
+    const { pitch: asked, cents: tuned } = played.note.request;
+    const place = this.#place(played.number, played.key) ?? { pitch: asked, cents: tuned };
+    const retuned = 100 * (place.pitch - asked) + place.cents - tuned; // by a message since it began
+    let cents = both.reduce((sum, each) => sum + each.cents, retuned) + (left && left * played.glide.cents);
     cents = clamp(cents + depth * Math.sin(2 * Math.PI * VIBRATO_HERTZ * seconds), MOST_CENTS);
     if (cents !== played.cents) this.notes.bend(played.note, (played.cents = cents));
     const { volume, expression } = channel.manager ?? channel;
@@ -227,14 +238,15 @@ export class MidiInput {
   async #resume() {
     try {
       const { state } = await navigator.permissions.query({ name: "midi" });
-      if (state === "granted" && navigator.requestMIDIAccess) await this.#open();
+      const { state: tuned } = await navigator.permissions.query({ name: "midi", sysex: true });
+      if (state === "granted" && navigator.requestMIDIAccess) await this.#open(tuned === "granted");
     } catch {
       // A browser that does not know the permission: the button asks.
     }
   }
 
-  async #open() {
-    this.#access = await navigator.requestMIDIAccess();
+  async #open(sysex = true) {
+    this.#access = await navigator.requestMIDIAccess({ sysex }).catch(() => navigator.requestMIDIAccess());
     this.#access.addEventListener("statechange", () => this.#listen());
     this.#listen();
   }

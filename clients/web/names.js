@@ -8,6 +8,18 @@ export function pitchName(pitch) {
   return `${NOTES[pitch % 12]}${Math.floor(pitch / 12) - 1}`;
 }
 
+const LETTERS = { C: 0, D: 2, E: 4, F: 5, G: 7, A: 9, B: 11 };
+
+/** The pitch of "C4", "F#3", "B♭2" or "60"; NaN where it is none. */
+export function pitchOf(text) {
+  const words = text.trim();
+  if (/^\d{1,3}$/.test(words)) return Number(words);
+  const [, letter, sign, octave] = /^([A-Ga-g])([#♯b♭]?)(-?\d)$/.exec(words) ?? [];
+  if (!letter) return NaN;
+  const step = sign === "" ? 0 : "#♯".includes(sign) ? 1 : -1;
+  return 12 * (Number(octave) + 1) + LETTERS[letter.toUpperCase()] + step;
+}
+
 export function isBlack(pitch) {
   return [1, 3, 6, 8, 10].includes(pitch % 12);
 }
@@ -24,6 +36,11 @@ export function placeName(nearest) {
 /** "0.12, −0.40", with a real minus sign. */
 export function coordinates(x, y) {
   return [x, y].map((value) => value.toFixed(3).replace("-", "−")).join(", ");
+}
+
+/** " +14 ¢", with a real minus sign; nothing for none. */
+export function centsName(cents) {
+  return cents ? ` ${cents < 0 ? "−" : "+"}${Math.abs(cents)} ¢` : "";
 }
 
 export function secondsName(seconds) {

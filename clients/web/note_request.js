@@ -19,6 +19,7 @@ const FIELDS = [
   { key: "s", name: "seconds", decimals: 3, least: 0.15, farthest: 8, words: secondsName },
   { key: "seed", name: "seed", most: 2 ** 32 - 1, start: 1 },
   { key: "t", name: "temperature", most: 1.5 },
+  { key: "c", name: "cents" }, // where the keys are tuned so
 ];
 const NAMES = FIELDS.map(({ name }) => name);
 const SOUND = NAMES.filter((name) => name !== "seconds");
@@ -65,10 +66,14 @@ export function queryOf(request) {
   return new URLSearchParams(NAMES.map((name) => [name, request[name]])).toString();
 }
 
+function argumentsOf({ cents }) {
+  return ARGUMENTS.filter((name) => name !== "cents" || cents);
+}
+
 /** A Python program that makes exactly this note. */
 export function pythonOf(request, server) {
   const address = server === "private" ? "" : `"${server}"`;
-  const how = ARGUMENTS.map((name) => `${name}=${request[name]}`).join(", ");
+  const how = argumentsOf(request).map((name) => `${name}=${request[name]}`).join(", ");
   return [
     "import timbrel",
     "",
@@ -82,6 +87,6 @@ export function pythonOf(request, server) {
 /** A command line that does. */
 export function commandOf(request, server) {
   const address = server === "private" ? "" : ` --server ${server}`;
-  const how = ARGUMENTS.map((name) => `--${name.replaceAll("_", "-")} ${request[name]}`).join(" ");
+  const how = argumentsOf(request).map((name) => `--${name.replaceAll("_", "-")} ${request[name]}`).join(" ");
   return `timbrel render --timbre=${request.x},${request.y} ${how}${address} --out note.wav`;
 }

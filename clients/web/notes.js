@@ -20,7 +20,7 @@ export class Note extends Emitter {
     this.over = false; // it sounds no more
     this.held = false; // its length is known once it has ended
     this.isOff = false; // its key went up
-    this.moved = false; // it did not keep the timbre that was asked for
+    this.changed = false; // it did not keep the timbre or the pitch that was asked for
     this.cached = false;
     this.soundedAt = null;
   }
@@ -90,10 +90,12 @@ export class Notes extends Emitter {
   off(note) {
     note.isOff = true;
     this.bridge.off(note.id);
+    if (note.held && !note.complete) this.audio.letGo(note.id);
   }
 
-  /** A held note sounds so many cents from its pitch from now on. */
+  /** A held note sounds so many cents from where it was asked for from now on. */
   bend(note, cents) {
+    note.changed = true;
     this.bridge.bend(note.id, cents);
   }
 
@@ -101,7 +103,7 @@ export class Notes extends Emitter {
   move(x, y) {
     const down = [...this.#sounding.values()].filter((note) => note.held && !note.complete && !note.isOff);
     for (const note of down) {
-      note.moved = true;
+      note.changed = true;
       this.bridge.move(note.id, x, y);
     }
     return down.length > 0;
@@ -147,7 +149,7 @@ export class Notes extends Emitter {
     if (note.held && held_seconds !== undefined) note.request = { ...note.request, seconds: round(held_seconds, 4) };
     if (let_go) this.emit("letGo", { seconds: held_seconds });
     note.samples = note.whole();
-    if (!note.cut && !note.moved) this.cache.put(note.request, note.samples);
+    if (!note.cut && !note.changed) this.cache.put(note.request, note.samples);
     this.#complete(note);
   }
 

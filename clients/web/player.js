@@ -10,7 +10,7 @@ const UNHELD_SECONDS = 4; // of a note that is held, as long as nobody has held 
 
 /** Events: `current` {note}, the note that is shown and can be taken away. */
 export class Player extends Emitter {
-  #map = null; // the map's note
+  #map = []; // the map's note, or a chord that is played again
   #preview = null;
 
   constructor(state, notes, audio, model) {
@@ -36,10 +36,9 @@ export class Player extends Emitter {
 
   /** The map's note; the one before fades. Where the length is "hold" it lasts until `letGo`. */
   strike(changes = {}, { held = this.holds } = {}) {
-    this.endPreview(0.04);
-    if (this.#map) this.notes.cancel(this.#map, 0.08);
-    this.#map = this.#begin(this.request(changes), { held });
-    return this.#map;
+    this.#clear();
+    this.#map = [this.#begin(this.request(changes), { held })];
+    return this.#map[0];
   }
 
   /** The keys that are down follow the marker, where the bundle's notes can; false where there are none. */
@@ -52,30 +51,29 @@ export class Player extends Emitter {
   step(changes = {}) {
     this.endPreview(0.04);
     const before = this.#map;
-    this.#map = this.#begin(this.request(changes), { held: true, passing: true });
-    if (before) this.notes.off(before);
-    return this.#map;
+    this.#map = [this.#begin(this.request(changes), { held: true, passing: true })];
+    for (const note of before) this.notes.off(note);
+    return this.#map[0];
   }
 
   /** The map's key goes up. */
   letGo() {
-    if (this.#map) this.notes.off(this.#map);
+    for (const note of this.#map) this.notes.off(note);
   }
 
   /** Takes the map's note back, as where a second finger turns a touch into a pinch. */
   takeBack() {
-    if (this.#map) this.notes.cancel(this.#map, 0.02);
-    this.#map = null;
+    for (const note of this.#map.splice(0)) this.notes.cancel(note, 0.02);
   }
 
-  /** A key goes down: a note of its own, held until `notes.off`. */
-  key(pitch, velocity = this.state.get("v")) {
+  /** A key goes down: a note of its own, held until `notes.off`; `chord`, the requests of those it joins. */
+  key({ pitch, cents }, velocity = this.state.get("v"), chord = []) {
     this.endPreview(0.04);
     const { pitch: pitches, velocity: velocities } = this.model;
     if (pitch < pitches[0] || pitch > pitches[1]) return null;
-    const request = this.request({ pitch, velocity: clamp(velocity, velocities) });
-    this.state.set({ p: pitch });
-    return this.#begin(request, { held: true });
+    this.state.set({ p: pitch, c: cents });
+    const request = this.request({ velocity: clamp(velocity, velocities) });
+    return this.#begin(request, { held: true, chord });
   }
 
   /** What a click at (x, y) would sound like, softer. */
@@ -90,12 +88,11 @@ export class Player extends Emitter {
     this.#preview = null;
   }
 
-  /** Plays some request again, as it was. */
-  repeat(request) {
-    this.endPreview(0.04);
-    if (this.#map) this.notes.cancel(this.#map, 0.08);
-    this.#map = this.#show(this.notes.play(request));
-    return this.#map;
+  /** Plays some requests again, all at once, as they were. */
+  repeat(chord) {
+    this.#clear();
+    this.#map = chord.map((request) => this.notes.play(request));
+    this.#map.forEach((note, place) => this.#show(note, chord, place));
   }
 
   silence() {
@@ -103,16 +100,21 @@ export class Player extends Emitter {
     this.notes.silence();
   }
 
-  #begin(request, { passing = false, ...options }) {
+  #clear() {
+    this.endPreview(0.04);
+    for (const note of this.#map) this.notes.cancel(note, 0.08);
+  }
+
+  #begin(request, { passing = false, chord = [], ...options }) {
     this.audio.unlock();
     if (!this.locked) this.state.set({ seed: drawSeed() });
     const note = this.notes.play({ ...request, seed: this.state.get("seed") }, options);
     note.passing = passing; // one of many on a path
-    return this.#show(note);
+    return this.#show(note, chord, chord.push(note.request) - 1);
   }
 
-  #show(note) {
-    this.current = note;
+  #show(note, chord, place) {
+    this.current = Object.assign(note, { chord, place });
     this.emit("current", { note });
     return note;
   }

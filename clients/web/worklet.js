@@ -1,7 +1,7 @@
 // The mixer: runs on the audio thread, holds one voice for each note and adds them up.
 //
 // In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | setGain {id, value}
-//      | setVolume {value} | tap {on}
+//      | setVolume {value} | tap {on} | letGo {id, seconds}
 // Out: sound {id, time, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
 //      | tapped {samples} for whoever listens in
 
@@ -10,6 +10,7 @@ const JOIN_SECONDS = 0.003; // fades at the edges of a gap
 const MORE_SECONDS = 0.06; // a voice that ran dry goes on so much further behind than would have been enough ...
 const MOST_WAITED_FOR_SECONDS = 0.5; // ... but waits for no more than this
 const LEVEL_SECONDS = 1 / 30;
+const SKIP_SECONDS = 0.012; // what is skipped is faded over in so long, and aligned within as much
 const MOST_VOICES = 48;
 
 /** Samples in, samples out, in order; memory is kept and reused. */
@@ -69,6 +70,25 @@ class Voice {
     this.stopping = false;
     this.heard = false;
     this.before = 0; // the sample before the Fifo's first, for interpolation
+  }
+
+  /** The key is up: of what was written ahead with the key down, all but the last so many seconds is skipped. */
+  letGo(seconds) {
+    const { data, start, length } = this.fifo;
+    const width = Math.round(SKIP_SECONDS * this.rate);
+    const most = length - Math.max(width, Math.round(seconds * this.rate));
+    if (this.waiting || this.finished || most < width) return;
+    let [best, skipped] = [-Infinity, most];
+    for (let count = most; count > most - width; count--) {
+      let likeness = 0; // where the sound goes on most as it was
+      for (let i = 0; i < width; i += 4) likeness += data[start + i] * data[start + count + i];
+      if (likeness > best) [best, skipped] = [likeness, count];
+    }
+    for (let i = 0; i < width; i++) {
+      const part = i / width;
+      data[start + skipped + i] = data[start + i] * (1 - part) + data[start + skipped + i] * part;
+    }
+    this.fifo.drop(skipped);
   }
 
   stop(seconds) {
@@ -201,6 +221,10 @@ class Mixer extends AudioWorkletProcessor {
 
   stop({ id, fade }) {
     this.voices.get(id)?.stop(fade);
+  }
+
+  letGo({ id, seconds }) {
+    this.voices.get(id)?.letGo(seconds);
   }
 
   setGain({ id, value }) {

@@ -10,6 +10,15 @@ import pytest
 WEB = Path(__file__).resolve().parents[2] / "clients" / "web"
 MOST_BYTES = 500_000
 
+_CUT_OFF = """[...document.querySelectorAll("button, .button, input")].filter((each) => {
+  if (!each.checkVisibility() || each.closest(".keys") || each.className === "hidden") return false;
+  const own = each.getBoundingClientRect();
+  const around = each.closest("dialog, .side, .piano, .bar") ?? document.body;
+  const { left, right, top, bottom } = around.getBoundingClientRect();
+  const within = own.left >= left && own.right <= right + 1 && own.top >= top && own.bottom <= bottom + 1;
+  return !within || (each.matches("button, .button") && each.scrollWidth > each.clientWidth);
+}).map((each) => each.id || each.name || each.textContent)"""
+
 
 def test_the_page_loads_with_all_its_instruments(open_page: Any) -> None:
     page = open_page()
@@ -94,6 +103,27 @@ def test_searching_finds_goes_there_and_plays(page: Any) -> None:
     page.page.keyboard.press("Enter")
     assert page.page.locator("#place").inner_text() == "French Horn"
     page.until("timbrel.player.current?.soundedAt")
+    page.page.keyboard.down("d")  # and the letters play again
+    page.until("timbrel.player.current.request.pitch === 64 && timbrel.player.current.held")
+    page.page.keyboard.up("d")
+    assert page.page.locator("#search").input_value() == ""
+
+
+def test_a_question_mark_opens_the_help(page: Any) -> None:
+    page.page.keyboard.press("?")
+    assert page.page.locator("#help-page").is_visible()
+    page.page.keyboard.press("Escape")
+    assert page.page.locator("#help-page").is_hidden()
+
+
+def test_no_button_is_cut_off_on_a_small_laptop(open_page: Any) -> None:
+    page = open_page(viewport={"width": 1440, "height": 900})
+    page.page.locator("#instrument-open").click()
+    assert page.evaluate(_CUT_OFF) == []
+    page.page.locator("#instrument-form button[type=submit]").click()
+    page.page.locator("#job-cancel").wait_for()
+    assert page.evaluate(_CUT_OFF) == []
+    page.page.locator("#job-cancel").click()
 
 
 def test_the_legend_hides_a_family_from_map_and_pointer(page: Any) -> None:

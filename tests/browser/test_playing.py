@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,22 @@ def test_three_keys_are_three_voices(page: Any) -> None:
     page.wait_for_silence()
 
 
+def test_a_chord_is_one_entry_of_what_was_played_and_is_played_again_whole(page: Any) -> None:
+    recent = page.page.locator("#recent .sound")
+    for keys in ("adg", "s"):
+        for key in keys:
+            page.page.keyboard.down(key)
+        page.until("timbrel.player.current?.soundedAt")
+        for key in keys:
+            page.page.keyboard.up(key)
+        page.wait_for_silence()
+    assert [text.split("\n")[1] for text in recent.all_inner_texts()] == ["D4", "C4 E4 G4"]
+    recent.nth(1).click()
+    page.until("timbrel.notes.sounding === 3")
+    assert [text.split("\n")[1] for text in recent.all_inner_texts()] == ["C4 E4 G4", "D4"]
+    page.wait_for_silence()
+
+
 def test_the_octave_shifts_and_every_chord_lets_go_when_the_window_is_left(page: Any) -> None:
     page.page.keyboard.press("x")
     page.page.keyboard.down("a")
@@ -235,6 +252,56 @@ def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) ->
     assert soft / loudness == pytest.approx(0.25, rel=0.1)
     send([0xB1, 71, 3])
     page.until("document.body.textContent.includes('controller 71 is not performed')")
+
+
+def sounding(page: ExplorerPage) -> float:
+    """The pitch of the last second of the note that sounds, as it comes from the server."""
+    wanted = page.evaluate("timbrel.player.current.length + 1.3 * timbrel.player.current.sampleRate")
+    page.until(f"timbrel.player.current.length >= {wanted}")
+    samples = np.array(page.evaluate("Array.from(timbrel.player.current.whole().slice(-48000))"), np.float32)
+    pitch = Yin().measure(samples, page.evaluate("timbrel.player.current.sampleRate"))
+    assert pitch is not None
+    return pitch
+
+
+def test_keys_are_tuned_by_scalas_files_and_by_midi(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "thirds.scl").write_text("!\nneutral thirds\n 4\n!\n 350.\n 702.\n 1050.\n 2/1\n")
+    (tmp_path / "bad.scl").write_text("!\nnone\n 1\n!\n two\n")
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    files = page.page.locator("#tuning-files")
+    files.set_input_files(tmp_path / "bad.scl")
+    page.page.locator(".message", has_text="bad.scl, line 5: 'two' is no pitch").wait_for()
+    files.set_input_files(tmp_path / "thirds.scl")
+    page.page.locator(".message", has_text="Tuned: thirds.scl").wait_for()
+    page.page.keyboard.down("w")  # C#4, the scale's first degree above C4
+    page.until("timbrel.player.current?.soundedAt")
+    assert sounding(page) == pytest.approx(63.5, abs=0.1)
+    page.page.keyboard.up("w")
+    assert "E4 \N{MINUS SIGN}50 ¢, MIDI 64" in page.page.locator("#facts").inner_text()
+    page.wait_for_silence()
+    page.page.locator("#play").click()  # the point plays what the key did
+    page.until("timbrel.player.current.complete")
+    assert page.evaluate("timbrel.player.current.request.cents") in (50, -50)
+    page.page.locator("#tuning").click()
+    take = "(bytes) => timbrel.midi.take(Uint8Array.from(bytes))"
+    page.evaluate(take, [0x90, 60, 100])
+    page.until("timbrel.player.current?.soundedAt")
+    plain = sounding(page)
+    assert plain == pytest.approx(60.0, abs=0.1)
+    page.evaluate(take, [0xF0, 0x7F, 0x7F, 8, 2, 0, 1, 60, 60, 32, 0, 0xF7])  # a quarter of a semitone up
+    assert sounding(page) - plain == pytest.approx(0.25, abs=0.05)
+    page.evaluate(take, [0x80, 60, 0])
+    page.evaluate(
+        take, [0xF0, 0x7E, 0x7F, 8, 8, 3, 0x7F, 0x7F, *([64 - 30] * 12), 0xF7]
+    )  # all, 30 cents down
+    page.evaluate(take, [0x90, 64, 100])
+    page.until("timbrel.player.current.request.cents === -30")
+    page.evaluate(take, [0x80, 64, 0])
+    page.evaluate(take, [0xF0, 0x41, 0x10, 0xF7])
+    page.until("document.body.textContent.includes('a system exclusive message is not performed')")
+    page.wait_for_silence()
+    page.faults[:] = [fault for fault in page.faults if "status of 4" not in fault]  # the refusal itself
 
 
 def test_a_note_follows_a_drag(page: Any) -> None:

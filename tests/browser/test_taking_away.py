@@ -81,23 +81,27 @@ def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path)
     page.page.locator("#instrument-open").click()
     form = page.page.locator("#instrument-form")
     for name, value in {
-        "low": "60",
-        "high": "64",
+        "low": "C4",
+        "high": "e4",
         "step": "4",
         "velocities": "100",
         "seconds": "0.6",
+        "takes": "2",
     }.items():
         form.locator(f"[name={name}]").fill(value)
-    assert "2 notes" in page.page.locator("#instrument-count").inner_text()
+    form.get_by_text("SoundFont").click()
+    form.get_by_text("Loops").click()
+    assert "C4 to E4: 4 notes" in page.page.locator("#instrument-count").inner_text()
     form.locator("button[type=submit]").click()
     page.page.locator("#job-file").wait_for(timeout=90_000)
     archive = download(page, "#job-file", tmp_path)
     with zipfile.ZipFile(archive) as content:
         content.extractall(tmp_path / "instrument")
     [folder] = (tmp_path / "instrument").iterdir()
-    assert [path.suffix for path in folder.iterdir()].count(".sfz") == 1
+    assert {".sfz", ".sf2", ".dspreset"} <= {path.suffix for path in folder.iterdir()}
+    assert len(list((folder / "samples").rglob("*.wav"))) == 4
     report = verify_library(folder, scale=False, show_progress=False)
-    assert report.passed, report.to_text()
+    assert report.passed and report.n_looped == 0, report.to_text()
 
 
 def test_an_instrument_being_built_can_be_cancelled(page: Any) -> None:
@@ -110,6 +114,9 @@ def test_an_instrument_being_built_can_be_cancelled(page: Any) -> None:
 def test_wrong_ranges_are_named_before_anything_is_asked(page: Any) -> None:
     page.page.locator("#instrument-open").click()
     form = page.page.locator("#instrument-form")
+    form.locator("[name=low]").fill("H4")
+    assert "A1 to C7" in form.locator("[name=low]").evaluate("(input) => input.validationMessage")
+    form.locator("[name=low]").fill("Bb2")
     form.locator("[name=velocities]").fill("40, 200")
     form.locator("button[type=submit]").click()
     assert page.page.locator("#instrument").get_attribute("open") is not None

@@ -166,11 +166,18 @@ def test_a_private_server_serves_the_bundle_named(
     assert "nowhere" in error and error.count("\n") == 1
 
 
-def test_an_interrupt_ends_quietly_with_status_130() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([*RENDER, "--out", "note.wav"], ""),
+        (["library", "--timbre", "Violin", "--out", "violin"], "the same command goes on"),
+    ],
+)
+def test_an_interrupt_ends_with_status_130_and_says_what_goes_on(arguments: list[str], said: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(60)
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        command = [sys.executable, "-m", "timbrel", *RENDER, "--out", "note.wav", "--server", address]
+        command = [sys.executable, "-m", "timbrel", *arguments, "--server", address]
         with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -184,5 +191,6 @@ def test_an_interrupt_ends_quietly_with_status_130() -> None:
             process.send_signal(signal.SIGINT)
             out, error = process.communicate(timeout=60)
             connection.close()
-    assert (process.returncode, out, error) == (130, "", "")
+    assert (process.returncode, out, error.count("\n")) == (130, "", int(bool(said)))
+    assert said in error
     assert list(Path().iterdir()) == []

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Authority
 from explorer import open_page, require_explore
+from requirements_gate import require_system
 from server_process import ServerProcess, server_environment
 from waiting import wait_for
 
@@ -246,14 +247,17 @@ def test_a_missing_package_is_named_with_its_extra(
     )
 
 
-def test_https_for_the_network(
+def test_https_for_the_network_by_the_readmes_commands(
     start: Callable[..., ExplorerProcess], server_address: str, tmp_path: Path
 ) -> None:
-    authority = Authority(tmp_path / "pki")
-    pair = authority.sign("explorer")
-    context = ssl.create_default_context(cafile=str(authority.certificate))
-    options = ("--server", server_address, "--host", "0.0.0.0")
-    explorer = start(*options, "--certfile", str(pair.certificate), "--keyfile", str(pair.key))
+    require_system("openssl")
+    readme = (Path(__file__).parents[2] / "clients" / "README.md").read_text(encoding="utf-8")
+    certify, serve = re.findall(r"^    (openssl .*|timbrel explore --host .*)$", readme, re.MULTILINE)
+    environment = {**os.environ, "ADDRESS": "127.0.0.1"}
+    subprocess.run(["sh", "-ec", certify], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    context = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    options = [str(tmp_path / each) if each.endswith(".pem") else each for each in serve.split()[2:]]
+    explorer = start("--server", server_address, *options)
     assert explorer.url.startswith("https://127.0.0.1:")
     assert explorer.get("api/health", context) == (200, {"bridge": "ok", "server": "serving"})
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import io
+import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -125,6 +126,46 @@ def test_a_note_to_keep_is_the_clients_note(
             samples, rate = soundfile.read(io.BytesIO(answer.body))
             assert rate == 48000
             np.testing.assert_allclose(samples, np.clip(expected, -1, 1), atol=1e-4)
+
+    explore(tiny_bundle, test)
+
+
+def test_a_note_to_keep_is_bent_where_it_is_tuned_so(tiny_bundle: Path) -> None:
+    async def test(_: App, explorer: Explorer) -> None:
+        plain, bent = [
+            soundfile.read(io.BytesIO((await explorer.ask(f"/api/note.wav?{NOTE_QUERY}{more}")).body))[0]
+            for more in ("", "&cents=50")
+        ]
+        answer = await explorer.ask(f"/api/note.wav?{NOTE_QUERY}&cents=50")
+        assert "_p069_v100+50c_" in answer.headers["content-disposition"]
+        assert 1200 * np.log2(peak_hertz(bent) / peak_hertz(plain)) == pytest.approx(50, abs=8)
+
+    explore(tiny_bundle, test)
+
+
+def peak_hertz(audio: np.ndarray[Any, Any]) -> float:
+    """The strongest frequency of 48,000 a second."""
+    spectrum = np.abs(np.fft.rfft(audio * np.hanning(len(audio)), 2**20))
+    return float(spectrum.argmax() * 48_000 / 2**20)
+
+
+def test_a_scale_is_read_and_a_bad_one_refused_in_a_line(tiny_bundle: Path) -> None:
+    scale = "!\nfifths\n 1\n!\n 3/2\n"
+    refusals = {
+        "[": "the body is no JSON",
+        "{}": "the scale is no Scala scale",
+        json.dumps({"scale": scale, "file": "/etc/passwd"}): "file: is no field here",
+        json.dumps({"scale": 7}): "scale: 7 is no text",
+        json.dumps({"scale": scale, "map": "x", "map_name": "a.kbm"}): "a.kbm, line 1: 'x' is no number",
+    }
+
+    async def test(_: App, explorer: Explorer) -> None:
+        cents = (await explorer.ask("/api/tuning", "POST", json.dumps({"scale": scale}))).json["cents"]
+        assert len(cents) == 128 and cents[61] == pytest.approx(601.955)
+        for body, reason in refusals.items():
+            status, code, message = (await explorer.ask("/api/tuning", "POST", body)).error
+            assert (status, code) == (400, "invalid_request")
+            assert reason in message and "\n" not in message, message
 
     explore(tiny_bundle, test)
 

@@ -171,6 +171,8 @@ def test_what_cannot_be_built_is_refused_in_one_line(tiny_bundle: Path) -> None:
         '{"x": 0, "y": 0, "seconds": 99}': "seconds: 99 is out of range",
         '{"x": 0, "y": 0, "seed": -1}': "seed: -1 is no whole number",
         '{"x": 0, "y": 0, "format": "mp3"}': "format: must be wav or flac",
+        '{"x": 0, "y": 0, "round_robins": 0}': "round_robins: 0 is out of range",
+        '{"x": 0, "y": 0, "sf2": 1}': "sf2: 1 is neither true nor false",
         '{"x": 0, "y": 0, "file": "/etc/passwd"}': "file: is no field here",
         '{"x": 0, "y": 0, "\\ud800": 1}': "\ud800: is no field here",
         '{"x": 0, "y": 0, "pitches": "36-96", "velocities": [1,2,3,4,5]}': "305 notes are too many",

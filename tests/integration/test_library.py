@@ -41,6 +41,7 @@ from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource
 from timbrel.library.render.worker_pool import Urgency, WorkerPool
+from timbrel.library.render.yin import Yin
 from timbrel.library.verify.samplers import FluidSynth, Sfizz
 from timbrel.library.verify.scale_check import level
 from timbrel.pitch import frequency
@@ -52,6 +53,9 @@ SMALL = [
     *("--seconds", "1.2", "--seed", "2"),
 ]
 """Notes that last: with this seed they fall by less than 6 dB a second, and are looped."""
+
+NEUTRAL_THIRDS = {76: -488.0, 77: -140.0, 78: 10.0, 79: 360.0, 80: 712.0, 81: 1060.0, 82: 1210.0}
+"""Key -> cents above F#5."""
 
 Run = Callable[..., tuple[int, str, str]]
 StartServer = Callable[..., ServerProcess]
@@ -323,6 +327,55 @@ def test_level_over_velocity_is_the_same_in_both_samplers(library: Path, run: Ru
     assert all(levels == sorted(levels) for levels in played)
 
 
+def test_a_library_is_tuned_as_a_whole_and_key_by_key(library: Path, run: Run) -> None:
+    """In both samplers; then it is as it was again."""
+    require_system("fluidsynth")
+    require_module("fluidsynth", "train")
+    require_module("pysfizz", "dev")
+    Path("thirds.scl").write_text("!\nneutral thirds\n 4\n!\n 350.\n 702.\n 1050.\n 2/1\n")
+    Path("from_78.kbm").write_text("0\n70\n127\n78\n78\n739.989\n0\n")
+    base = ["library", *SMALL, "--sf2", "--chords", "5", "--out", "lib"]
+    before = sounds_of(library)
+    for tuning, wanted in (
+        (["--cents", "-31"], {78: -31.0, 80: 169.0}),
+        (["--tuning", "thirds.scl", "--keyboard-map", "from_78.kbm", "--cents", "10"], NEUTRAL_THIRDS),
+    ):
+        status, _, error = run(*base, *tuning)
+        assert status == 0, error
+        status, out, error = run("verify", "lib")
+        assert status == 0, out + error
+        assert "out of tune" not in out
+        for make, ending in ((Sfizz, ".sfz"), (FluidSynth, ".sf2")):
+            with make((library / "Violin").with_suffix(ending), 48_000) as sampler:
+                for key, cents in wanted.items():
+                    heard = Yin().measure(sampler.play(key, 120, 1.0), 48_000)
+                    assert heard is not None and 100 * (heard - 78) == pytest.approx(cents, abs=20.0), key
+                assert not np.abs(sampler.play(69, 120, 0.3)).any() or tuning[0] == "--cents"
+    text = (library / "Violin.sfz").read_text()
+    (library / "Violin.sfz").write_text(re.sub(r"tune=-?\d+", "tune=77", text, count=1))
+    status, out, _ = run("verify", "lib")
+    assert status == 1 and "the manifest says another" in out
+    (library / "tuning.json").write_text("[1]")
+    assert "tuning.json: is no list of 128 numbers" in run("verify", "lib")[1]
+    assert run("library", *SMALL, "--out", "lib")[0] == 0
+    assert before.items() <= sounds_of(library).items() and not (library / "tuning.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--cents", "5000"], "cents"),
+        (["--cents", "nan"], "cents"),
+        (["--tuning", "no.scl"], "no.scl: no such file"),
+        (["--keyboard-map", "a.kbm"], "give one by --tuning"),
+    ],
+)
+def test_tunings_that_are_none_are_one_line(run: Run, options: list[str], complaint: str) -> None:
+    status, _, error = run("library", *SMALL, *options, "--out", "lib")
+    assert status == 2 and complaint in error and error.count("\n") == 1
+    assert not Path("lib").exists()
+
+
 def test_verify_says_that_a_soundfont_was_not_played(
     library: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,6 +572,11 @@ def transpose_in_the_sfz(folder: Path) -> None:
     path.write_text(path.read_text().replace("<global>\n", "<global>\ntranspose=1\n"))
 
 
+def fade_in_in_the_sfz(folder: Path) -> None:
+    path = folder / "Violin.sfz"
+    path.write_text(path.read_text().replace("<global>\n", "<global>\nampeg_attack=90\n"))
+
+
 def refer_elsewhere_in_the_dspreset(folder: Path) -> None:
     path = folder / "Violin.dspreset"
     path.write_text(path.read_text().replace("Violin_069_v020.wav", "Violin_070_v020.wav"))
@@ -575,7 +633,8 @@ def delete_the_licence(folder: Path) -> None:
         (loop_beyond_the_end, "loop"),
         (refer_elsewhere, "reference"),
         (forget_the_loop_mode, "text"),
-        (transpose_in_the_sfz, "scale"),
+        (transpose_in_the_sfz, "text"),
+        (fade_in_in_the_sfz, "scale"),
         (flatten_the_velocities, "level"),
         (move_a_layer, "level"),
         (refer_elsewhere_in_the_dspreset, "reference"),

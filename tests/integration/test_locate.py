@@ -221,6 +221,23 @@ class TestCommand:
         assert run("noise.wav")[:2] == (0, "noise.wav: nothing on this map is near\n")
         assert json.loads(run("noise.wav", "--json")[1])["near"] is False
 
+    def test_of_many_files_those_that_can_be_read_are_located(self, run: Any, notes: Any) -> None:
+        for name in ("one.wav", "two.wav"):
+            soundfile.write(name, notes[0], RATE, subtype="FLOAT")
+        Path("text.wav").write_text("no sound")
+        status, out, error = run("one.wav", "text.wav", "two.wav", "--nearest", "0")
+        assert status == 2 and [line.partition(":")[0] for line in out.splitlines()] == ["one.wav", "two.wav"]
+        assert error.startswith("timbrel: text.wav: ") and error.count("\n") == 1
+
+    def test_a_long_recording_is_located_piece_by_piece(self, run: Any, notes: Any) -> None:
+        rest = np.zeros(RATE, np.float32)
+        soundfile.write("long.wav", np.concatenate([notes[0][:RATE], rest, notes[0][:RATE]]), RATE)
+        seconds = len(notes[0][:RATE]) / RATE
+        status, out, error = run("long.wav", "--hop", f"{seconds:g}", "--json")
+        starts = [each["start_seconds"] for each in json.loads(out)["locations"]]
+        assert status == 0 and starts[0] == 0.0 and len(starts) >= 2
+        assert error.startswith("long.wav at ") and "silent" in error
+
     def test_channels_that_cancel_do_not_silence_a_file(self, run: Any, notes: Any) -> None:
         soundfile.write("wide.wav", np.stack([notes[0], -notes[0]], axis=1), RATE, subtype="FLOAT")
         assert run("wide.wav")[0] == 0

@@ -119,6 +119,10 @@ class TestTritonclient:
             ["LENGTHS", "INT32", [-1]],
             ["AUDIO", "FP32", [-1, -1]],
         ]
+        assert told["optional"] == [name for name, _, _ in told["inputs"][2:]]
+        assert told["types"] == ["TYPE_UINT16", "TYPE_INT32", "TYPE_FP32"]
+        assert told["dims"] == [[2], [1], [-1, 3], [], [-1]] and told["most"] == 32
+        assert told["index"] == [[told["model"], "1", "READY"]]
 
     def test_notes_are_those_that_generate_writes(self, heard: dict[str, Any], expected: Any) -> None:
         told = heard["infer"]

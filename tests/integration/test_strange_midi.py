@@ -14,6 +14,7 @@ import soundfile
 from hypothesis import HealthCheck, Phase, given, settings
 from requirements_gate import require_module
 from strange_midi import FILES
+from strange_performances import check_performances
 
 from timbrel import InvalidRequestError
 from timbrel.cli import main
@@ -96,3 +97,12 @@ def test_strange_files_are_performed_or_refused_in_a_line(
     perform()
     print(f"{outcomes[0]} played, {outcomes[2]} refused")
     assert outcomes[0] > 0
+
+
+def test_nothing_of_a_piece_is_left_out_unsaid(
+    server_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tests/acceptance/` has an hour of it."""
+    require_module("mido", "midi")
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+    check_performances(server_address, tmp_path, (0, 1, 2, 4, 5, 9, 13, 23), 3.0)

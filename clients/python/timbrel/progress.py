@@ -1,4 +1,4 @@
-"""Progress bars for work that takes a while: on standard error, and only where a person is watching."""
+"""Tells people of work: by progress bars on standard error where a person is watching, and by counts."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def bar(description: str, total: int | None, unit: str, *, shown: bool = True, i
         leave=False,
         disable=None if shown else True,
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """As in "1 instrument" and "2 instruments"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

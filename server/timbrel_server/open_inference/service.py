@@ -88,10 +88,31 @@ class InferenceService:
         reply = oip.ModelMetadataResponse(name=served.name, versions=[MODEL_VERSION], platform=PLATFORM)
         for spec in tensors.INPUTS:
             reply.inputs.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
-        n_codebooks = served.manifest.codec.n_codebooks
-        reply.outputs.add(name="CODES", datatype="UINT16", shape=(-1, -1, n_codebooks))
-        reply.outputs.add(name="LENGTHS", datatype="INT32", shape=(-1,))
-        reply.outputs.add(name="AUDIO", datatype="FP32", shape=(-1, -1))
+        for name, datatype, shape in tensors.output_specs(served.manifest):
+            reply.outputs.add(name=name, datatype=datatype, shape=shape)
+        return reply
+
+    async def model_config(self, body: bytes, context: Context) -> oip.ModelConfigResponse:
+        """Tells the same as Triton would of a model of its own."""
+        message = parse(oip.ModelConfigRequest, body)
+        served = self._find(message.name, message.version)
+        config = oip.ModelConfig(name=served.name, platform=PLATFORM, max_batch_size=self._max_batch)
+        for spec in tensors.INPUTS:
+            kind = oip.DataType.Value(f"TYPE_{spec.datatype}")
+            config.input.add(name=spec.name, data_type=kind, dims=spec.shape[1:], optional=spec.optional)
+        for name, datatype, shape in tensors.output_specs(served.manifest):
+            kind = oip.DataType.Value(f"TYPE_{datatype}")
+            config.output.add(name=name, data_type=kind, dims=shape[1:])
+        return oip.ModelConfigResponse(config=config)
+
+    async def repository_index(self, body: bytes, context: Context) -> oip.RepositoryIndexResponse:
+        """Lists the bundles."""
+        message = parse(oip.RepositoryIndexRequest, body)
+        reply = oip.RepositoryIndexResponse()
+        for served in self._registry:
+            if _is_ready(served) or not message.ready:
+                state = "READY" if _is_ready(served) else "UNAVAILABLE"
+                reply.models.add(name=served.name, version=MODEL_VERSION, state=state)
         return reply
 
     async def model_infer(self, body: bytes, context: Context) -> None:

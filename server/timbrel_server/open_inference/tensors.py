@@ -63,6 +63,13 @@ INPUTS = (
 
 OUTPUTS = ("CODES", "LENGTHS", "AUDIO")
 
+
+def output_specs(manifest: pb.Manifest) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Name, data type and shape of each tensor that a model gives."""
+    codes = (-1, -1, manifest.codec.n_codebooks)
+    return [("CODES", "UINT16", codes), ("LENGTHS", "INT32", (-1,)), ("AUDIO", "FP32", (-1, -1))]
+
+
 Codes = npt.NDArray[np.uint16]
 """[frames, codebooks]"""
 

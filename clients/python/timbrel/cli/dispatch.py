@@ -66,6 +66,12 @@ INTERRUPTED_STATUS = 130
 TRACEBACK_VARIABLE = "TIMBREL_TRACEBACK"
 """Environment variable: where it is 1, errors keep their traceback, for those who look for a bug."""
 
+CONTINUES: Mapping[str, str] = {
+    "library": "the same command goes on: no note is rendered twice",
+    "train": "the same command goes on from the last checkpoint",
+}
+"""Command -> what to do after Ctrl-C, where work is kept."""
+
 _DESCRIPTION = "Turns a point on a map of timbres and a pitch into a played note."
 _EXAMPLES = """\
 examples:
@@ -85,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
+        if (hint := CONTINUES.get(given[0])) is not None:
+            print(f"timbrel: interrupted; {hint}", file=sys.stderr)
         return INTERRUPTED_STATUS
     except BrokenPipeError:
         # Whoever read our output has had enough; the interpreter's last flush must not complain.

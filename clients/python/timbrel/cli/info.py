@@ -10,6 +10,7 @@ from typing import Any
 from timbrel.cli import options
 from timbrel.core.model import Model
 from timbrel.core.timbre import Instrument
+from timbrel.progress import counted
 
 _EXAMPLES = """\
 examples:
@@ -47,7 +48,7 @@ def as_facts(model: Model, instruments: Sequence[Instrument]) -> dict[str, Any]:
 
 def as_text(model: Model, instruments: Sequence[Instrument]) -> str:
     lines = [f"{name:<12}{value}" for name, value in _facts(model)]
-    lines.append(f"\n{options.counted(len(instruments), 'instrument')}")
+    lines.append(f"\n{counted(len(instruments), 'instrument')}")
     lines.extend(_instrument_lines(instruments))
     return "\n".join(lines)
 

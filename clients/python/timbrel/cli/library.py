@@ -24,7 +24,9 @@ from timbrel.library.plan.ranges import parse_chords, parse_pitches, parse_veloc
 from timbrel.library.plan.voice import NamedPoint, grid_points, name_voices, parse_path, path_points
 from timbrel.library.render import source as sources
 from timbrel.private_server import BUNDLE_VARIABLE, PrivateServer
+from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents, read_tuning
 from timbrel_bundle.request_fields import FIELD, SAMPLING_FIELDS, SamplingSettings
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 _EXAMPLES = """\
 examples:
@@ -36,6 +38,8 @@ examples:
   timbrel library --all --round-robins 4 --server studio:50051 --server attic:50051 --out everything
   timbrel library --all --pitches 36-96 --velocities 20-120:20 --engine ray --out s3://bucket/notes
   timbrel library --timbre Violin --chords maj,min,7 --sf2 --out violin   chords on single keys; an .sf2
+  timbrel library --timbre Violin --cents -31 --out violin                lower, by a third of a semitone
+  timbrel library --timbre Violin --tuning pelog.scl --out violin         in a scale of Scala's
   timbrel verify violin
 
 Pitches are MIDI note numbers, 60 = C4, or names; 48-84:3 is every third from 48 to 84. Where a job is
@@ -68,6 +72,7 @@ class LibraryCommand:
         # What can be said without a server is said without one.
         pitches, velocities = parse_pitches(args.pitches), parse_velocities(args.velocities)
         chords = {} if args.chords is None else parse_chords(args.chords)
+        tuning = _tuning_of(args)
         wanted = _Wanted(args)
         if args.engine == "ray":
             return _run_sharded(args, wanted, pitches, velocities)
@@ -79,7 +84,7 @@ class LibraryCommand:
             job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
             source = sources.ClientSource(clients, patience_seconds=patience_seconds, tell=_tell)
             source.require(job.writer)
-            options = BuildOptions(args.sf2, not args.json, _tell, chords=chords)
+            options = BuildOptions(args.sf2, not args.json, _tell, chords=chords, tuning=tuning)
             summary = build_library(client, job, folder, options, source)
         print(json.dumps(summary.to_json(), indent=2) if args.json else summary.to_text())
         return 0
@@ -129,6 +134,18 @@ def _job_of(
         sample_rate=args.sample_rate,
         loops=not args.no_loops,
     )
+
+
+def _tuning_of(args: argparse.Namespace) -> KeyCents | None:
+    """Reads how the keys are to be tuned; None: in equal temperament."""
+    if (fault := FIELD["cents"].fault(args.cents, pb.RequestRanges())) is not None:
+        raise refusal("cents", fault)
+    if args.keyboard_map and not args.tuning:
+        raise refusal("keyboard_map", "lays a scale on the keys: give one by --tuning FILE.scl")
+    if not (args.tuning or args.cents):
+        return None
+    scale = read_tuning(args.tuning, args.keyboard_map) if args.tuning else EQUAL_TEMPERAMENT
+    return tuple(None if each is None else each + args.cents for each in scale)
 
 
 def _add_instruments(parser: argparse.ArgumentParser) -> None:
@@ -208,6 +225,16 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help="also write instruments whose keys play chords of the same samples (NAME_maj.sfz and so on, "
         "presets of NAME.sf2), for example maj,min7,0-5-10: the last by semitones above the key",
+    )
+    group.add_argument(
+        "--tuning", metavar="FILE.scl", help="tune the instruments to a Scala scale, from middle C"
+    )
+    group.add_argument("--keyboard-map", metavar="FILE.kbm", help="lays the scale on the keys, as Scala does")
+    group.add_argument(
+        "--cents",
+        type=float,
+        default=0.0,
+        help="how far from its pitch every key sounds; with --tuning on top of it (default 0)",
     )
     group.add_argument("--json", action="store_true", help="print a JSON summary instead")
 
@@ -290,6 +317,11 @@ def _run_sharded(
             ("server", args.server, "workers have servers of their own; leave it out, or --engine ray"),
             ("sf2", args.sf2, "is made of finished samples, which --engine ray does not write"),
             ("chords", args.chords, "are instrument files, which --engine ray does not write"),
+            (
+                "tuning",
+                args.tuning or args.cents,
+                "is for instrument files, which --engine ray does not write",
+            ),
         )
         if given
     ]

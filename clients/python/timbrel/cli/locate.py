@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.cli import options
+from timbrel.cli.dispatch import USAGE_STATUS
+from timbrel.client import Client
 from timbrel.core.location import Location
 from timbrel.errors import InvalidRequestError, refusal
 from timbrel_bundle.audio import read_channels
+from timbrel_bundle.errors import AudioError, printable
 
 _EXAMPLES = """\
 examples:
@@ -67,24 +70,38 @@ class LocateCommand:
         if args.hop is not None and not args.hop > 0.0:
             raise refusal("hop", f"must be above 0 seconds, got {args.hop:g}")
         facts: list[dict[str, Any]] = []
+        status = 0
         with options.client_of(args) as client:
             for file in args.files:
-                for start, piece, sample_rate in _pieces(file, args.hop):
-                    try:
-                        location = client.locate(piece, sample_rate, args.pitch, n_nearest=args.nearest)
-                    except InvalidRequestError as error:
-                        if args.hop is None:
-                            raise
-                        print(f"{_place(file, start)}: {error}", file=sys.stderr)  # a rest, say
-                        continue
-                    facts.append({"file": file, **({} if start is None else {"start_seconds": start})})
-                    facts[-1].update(asdict(location))
-                    if not args.json:
-                        print(as_text(_place(file, start), location))
+                try:
+                    for start, location in _locations(client, args, file):
+                        place = {} if start is None else {"start_seconds": start}
+                        facts.append({"file": file, **place, **asdict(location)})
+                        if not args.json:
+                            print(as_text(_place(file, start), location))
+                except (AudioError, InvalidRequestError) as error:
+                    if len(args.files) == 1:
+                        raise
+                    about = "" if isinstance(error, AudioError) else f"{file}: "
+                    print(printable(f"timbrel: {about}{error}"), file=sys.stderr)
+                    status = USAGE_STATUS
         if args.json:
             one = len(args.files) == 1 and args.hop is None
             options.print_json(facts[0] if one else {"locations": facts})
-        return 0
+        return status
+
+
+def _locations(
+    client: Client, args: argparse.Namespace, file: str
+) -> Iterator[tuple[float | None, Location]]:
+    """Where a file lies, or each piece of it that holds a note, with its start in s."""
+    for start, piece, sample_rate in _pieces(file, args.hop):
+        try:
+            yield start, client.locate(piece, sample_rate, args.pitch, n_nearest=args.nearest)
+        except InvalidRequestError as error:
+            if args.hop is None:
+                raise
+            print(f"{_place(file, start)}: {error}", file=sys.stderr)  # a rest, say
 
 
 def _pieces(file: str, hop: float | None) -> Iterator[tuple[float | None, npt.NDArray[np.float32], int]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from timbrel.cli import options
 from timbrel.core.timbre import Instrument
 from timbrel.errors import refusal
+from timbrel.progress import counted
 from timbrel.timbre_map.picture import check_picture_path, draw_map
 from timbrel.timbre_map.text import draw_text
 
@@ -52,11 +53,11 @@ class MapCommand:
         with options.client_of(args) as client:
             model, instruments = client.model(), client.timbre_map()
         if path is not None:
-            draw_map(instruments, path, f"{model.name}: {options.counted(len(instruments), 'instrument')}")
+            draw_map(instruments, path, f"{model.name}: {counted(len(instruments), 'instrument')}")
         if args.json:
             options.print_json(_facts(model.name, instruments, path))
         elif path is not None:
-            print(f"{path}: {options.counted(len(instruments), 'instrument')}")
+            print(f"{path}: {counted(len(instruments), 'instrument')}")
         else:
             print(draw_text(instruments, width, colour=_wants_colour(), unicode=_can_say("●╭·")))
         return 0

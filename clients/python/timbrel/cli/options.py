@@ -111,11 +111,6 @@ def add_sample_rate_option(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def counted(number: int, noun: str) -> str:
-    """As in "1 instrument" and "2 instruments"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def client_of(args: argparse.Namespace) -> Client:
     """The client that these options ask for."""
     return Client(args.server, timeout=args.timeout, bundle=args.bundle, progress=True)

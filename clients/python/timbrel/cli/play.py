@@ -11,7 +11,7 @@ from timbrel.cli import options
 from timbrel.errors import refusal
 from timbrel.performance import PerformanceOptions, parse_timbres, perform, read_score
 from timbrel.performance.summary import as_facts, as_text
-from timbrel.performance.tuning import EQUAL_TEMPERAMENT, read_tuning
+from timbrel.scala import EQUAL_TEMPERAMENT, read_tuning
 
 _EXAMPLES = """\
 examples:

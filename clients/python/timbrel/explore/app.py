@@ -29,10 +29,19 @@ from timbrel.explore.http_common import (
     read_body,
 )
 from timbrel.explore.instruments import Instruments
-from timbrel.explore.parameters import describe_fields, note_request, read_query, recording_request
+from timbrel.explore.parameters import (
+    describe_fields,
+    note_request,
+    read_object,
+    read_query,
+    read_text,
+    recording_request,
+    refuse_unknown,
+)
 from timbrel.explore.session import Session
 from timbrel.explore.static import WebFolder
 from timbrel.explore.upstream import PROBE_SECONDS, Upstream
+from timbrel.scala import parse_tuning
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 FORMATS = {"wav": pb.AUDIO_FORMAT_WAV, "flac": pb.AUDIO_FORMAT_FLAC}
@@ -41,6 +50,7 @@ MAX_BODY_BYTES = 1024
 """How large the body of a request that needs none may be."""
 
 MAX_RECORDING_BYTES = 32 * 2**20
+MAX_TUNING_BYTES = 2**21
 
 MAX_UPLOADS = 8
 """How many recordings are on their way; the slowest makes room for one more."""
@@ -71,6 +81,7 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
             Route("/api/note.wav", partial(server.note, "wav")),
             Route("/api/note.flac", partial(server.note, "flac")),
             Route("/api/locate", server.locate, methods=["POST"]),
+            Route("/api/tuning", tuning, methods=["POST"]),
             Route("/api/instruments", instruments.post, methods=["POST"]),
             Route("/api/instruments/{job_id}.zip", instruments.zip),
             Route("/api/instruments/{job_id}", instruments.get),
@@ -80,6 +91,20 @@ def make_app(upstream: Upstream, instruments: Instruments, web: Path, host: str)
         exception_handlers=dict(ERROR_HANDLERS),
     )
     return AccessMiddleware(starlette, AllowedHosts(host))
+
+
+async def tuning(request: Request) -> Response:
+    """Reads a Scala scale, and perhaps its keyboard map: each key's cents above equal temperament."""
+    given = read_object(await read_body(request, MAX_TUNING_BYTES, "the scale"))
+    refuse_unknown(given, frozenset(("scale", "scale_name", "map", "map_name")))
+    scale, scale_name, placed, map_name = (
+        read_text(given, name) for name in ("scale", "scale_name", "map", "map_name")
+    )
+    content = placed.encode(errors="replace") if placed else None
+    cents = parse_tuning(
+        scale_name or "the scale", scale.encode(errors="replace"), map_name or "the map", content
+    )
+    return JSONResponse({"cents": cents})
 
 
 class ServerRoutes:
@@ -144,9 +169,10 @@ class ServerRoutes:
 def file_name(asked: pb.GenerateRequest, ending: str) -> str:
     """Names a file by all that makes a note: "timbrel_x0.200_y-0.400_p060_v100_2s_seed7.wav"."""
     x, y = (0.0 if abs(value) < 5e-4 else value for value in (asked.timbre.x, asked.timbre.y))
+    cents = f"{asked.cents[0].cents:+g}c" if asked.cents else ""
     return (
         f"timbrel_x{x:.3f}_y{y:.3f}_p{asked.pitch:03d}_v{asked.velocity:03d}"
-        f"_{asked.seconds:g}s_seed{asked.seed}.{ending}"
+        f"{cents}_{asked.seconds:g}s_seed{asked.seed}.{ending}"
     )
 
 
@@ -160,6 +186,7 @@ def _model_json(found: pb.GetModelResponse, server: str) -> dict[str, Any]:
         "pitch": list(model.pitch_range),
         "velocity": list(model.velocity_range),
         "moves": model.moves,
+        "bends": model.bends,
         "seconds": list(model.seconds_range),
         "sampling": asdict(model.default_sampling),
         "n_slots": model.n_slots,
@@ -167,7 +194,7 @@ def _model_json(found: pb.GetModelResponse, server: str) -> dict[str, Any]:
         "provider": model.provider,
         "server": server,
         "version": version("timbrel"),
-        "fields": describe_fields(found.manifest.ranges, model.default_sampling),
+        "fields": describe_fields(found.manifest, model.default_sampling),
     }
 
 

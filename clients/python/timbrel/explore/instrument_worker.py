@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timbrel import Client, Instrument, InvalidRequestError, Model, NoteRequest, Security, TimbrelError
+from timbrel import Client, Instrument, Model, NoteRequest, Security, TimbrelError
 from timbrel.errors import refusal
-from timbrel.explore.parameters import refuse_unknown, shown
+from timbrel.explore.parameters import read_object, read_text, refuse_unknown, shown
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, SamplingSettings, build_library
 from timbrel.library.plan.folder import WORK
 from timbrel.library.plan.formats import DEFAULT_FORMAT, format_of
@@ -40,7 +40,8 @@ NOTES_AT_ONCE = 2
 PATIENCE_SECONDS = 60.0
 """How long the server may be away."""
 
-FIELDS = frozenset({"x", "y", "name", "pitches", "velocities", "seconds", "seed", "format"})
+FIELDS = frozenset({"x", "y", "name", "pitches", "velocities", "seconds", "seed", "format", "round_robins"})
+SWITCHES = frozenset({"loops", "sf2"})
 
 DEFAULT_PITCHES = "48-72:3"
 DEFAULT_VELOCITIES = (60, 110)
@@ -65,22 +66,26 @@ class InstrumentRequest:
     seconds: float
     seed: int
     format: str
+    round_robins: int
+    loops: bool
+    sf2: bool
+    """Whether a .sf2 file is written, too."""
 
     @property
     def n_notes(self) -> int:
-        return len(self.pitches) * len(self.velocities)
+        return len(self.pitches) * len(self.velocities) * self.round_robins
 
     @classmethod
     def parse(cls, content: bytes, model: Model) -> InstrumentRequest:
         """Reads the body of a request; raises InvalidRequestError where it or a field of it is wrong."""
-        given = _object(content)
-        refuse_unknown(given, FIELDS)
+        given = read_object(content)
+        refuse_unknown(given, FIELDS | SWITCHES)
         low, high = model.pitch_range
-        pitches = parse_pitches(_text(given, "pitches") or DEFAULT_PITCHES)
+        pitches = parse_pitches(read_text(given, "pitches") or DEFAULT_PITCHES)
         request = cls(
             x=_number(given, "x"),
             y=_number(given, "y"),
-            name=_name(_text(given, "name")),
+            name=_name(read_text(given, "name")),
             # The default is cut to what the bundle plays; what was asked for is not.
             pitches=pitches
             if "pitches" in given
@@ -88,7 +93,10 @@ class InstrumentRequest:
             velocities=_velocities(given.get("velocities", DEFAULT_VELOCITIES)),
             seconds=_number(given, "seconds", min(NoteRequest.seconds, model.seconds_range[1])),
             seed=_whole("seed", given.get("seed", LibraryJob.seed)),
-            format=_text(given, "format") or DEFAULT_FORMAT,
+            format=read_text(given, "format") or DEFAULT_FORMAT,
+            round_robins=_whole("round_robins", given.get("round_robins", 1)),
+            loops=_switch(given, "loops", True),
+            sf2=_switch(given, "sf2", False),
         )
         if request.n_notes > MAX_NOTES:
             raise refusal(
@@ -105,11 +113,12 @@ class InstrumentRequest:
             voices=name_voices([NamedPoint(self.name, (self.x, self.y))], known),
             pitches=self.pitches,
             velocities=self.velocities,
-            round_robins=1,
+            round_robins=self.round_robins,
             seconds=self.seconds,
             sampling=SamplingSettings(**asdict(model.default_sampling)),
             seed=self.seed,
             file_format=self.format,
+            loops=self.loops,
         )
 
 
@@ -162,7 +171,7 @@ def build(task: BuildTask) -> str:
     with Client(task.address, task.token or "", security=task.security) as client:
         job = task.request.job(client.model(), client.timbre_map())
         source = CountedSource(client, NOTES_AT_ONCE, PATIENCE_SECONDS)
-        build_library(client, job, task.folder, BuildOptions(n_threads=1), source)
+        build_library(client, job, task.folder, BuildOptions(task.request.sf2, n_threads=1), source)
     slug = job.voices[0].slug
     write_zip(task.folder, task.target, slug)
     return slug
@@ -209,16 +218,6 @@ def _end_with_input() -> None:
     os._exit(1)
 
 
-def _object(content: bytes) -> dict[str, Any]:
-    try:
-        given = json.loads(content)
-    except (ValueError, RecursionError):
-        raise InvalidRequestError("the body is no JSON that can be read") from None
-    if not isinstance(given, dict):
-        raise InvalidRequestError("the body is no JSON object")
-    return given
-
-
 def _number(given: dict[str, Any], field: str, default: float | None = None) -> float:
     value = given.get(field, default)
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e9:
@@ -232,11 +231,11 @@ def _whole(field: str, value: object) -> int:
     return value
 
 
-def _text(given: dict[str, Any], field: str) -> str:
-    value = given.get(field, "")
-    if value is not None and not isinstance(value, str):
-        raise refusal(field, f"{shown(value)} is no text")
-    return value or ""
+def _switch(given: dict[str, Any], field: str, default: bool) -> bool:
+    value = given.get(field, default)
+    if not isinstance(value, bool):
+        raise refusal(field, f"{shown(value)} is neither true nor false")
+    return value
 
 
 def _name(text: str) -> str | None:

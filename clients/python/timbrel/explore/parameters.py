@@ -16,15 +16,12 @@ from timbrel.core.model import SamplingDefaults
 from timbrel.core.request import NoteRequest, request_to_pb
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel_bundle.audio import MAX_SAMPLES, missing_bytes
-from timbrel_bundle.request_fields import REQUEST_FIELDS
+from timbrel_bundle.request_fields import REQUEST_FIELDS, is_finite, is_unbent
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Kind = type[int] | type[float]
 
-FIELDS = tuple(field for field in REQUEST_FIELDS if not field.curve)
-"""The numbers of a request that the page sends."""
-
-KINDS: dict[str, Kind] = {"x": float, "y": float} | {field.name: field.kind for field in FIELDS}
+KINDS: dict[str, Kind] = {"x": float, "y": float} | {field.name: field.kind for field in REQUEST_FIELDS}
 """Every field by name: whether it is a whole number."""
 
 NOTE_FIELDS = frozenset(KINDS)
@@ -43,14 +40,17 @@ def note_request(
     Raises:
         InvalidRequestError: naming every field that is out of the bundle's ranges.
     """
-    given: dict[str, Any] = {field.name: fields.get(field.name) for field in FIELDS}
-    given["velocity"] = fields.get("velocity", NoteRequest.velocity)
+    given: dict[str, Any] = {field.name: fields.get(field.name) for field in REQUEST_FIELDS}
+    given |= {name: fields.get(name, getattr(NoteRequest, name)) for name in ("velocity", "cents")}
     if given["seconds"] is None:
         low, high = manifest.ranges.seconds_min, manifest.ranges.seconds_max
         given["seconds"] = min(max(NoteRequest.seconds, low), high)
     timbre: Any = (fields.get("x"), fields.get("y"))
     request = request_to_pb(NoteRequest(timbre, **given).seeded(), manifest)
     request.audio = audio
+    if not is_unbent(cents := given["cents"]):
+        for second, value in [(0.0, cents)] if is_finite(cents) else cents:
+            request.cents.add(seconds=second, cents=value)
     return request
 
 
@@ -85,15 +85,34 @@ def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
     return samples, rate
 
 
-def describe_fields(ranges: pb.RequestRanges, sampling: SamplingDefaults) -> list[dict[str, Any]]:
+def describe_fields(manifest: pb.Manifest, sampling: SamplingDefaults) -> list[dict[str, Any]]:
     """Lists a request's numbers for the page: name, kind, range and default of each."""
     described: list[dict[str, Any]] = []
-    for field in FIELDS:
-        low, high = field.range(ranges)
+    for field in REQUEST_FIELDS:
+        low, high = (0.0, 0.0) if field.curve and not manifest.codec.bends else field.range(manifest.ranges)
         default = getattr(sampling, field.name) if field.sampling else field.default
         kind = "whole" if field.kind is int else "real"
         described.append({"name": field.name, "kind": kind, "low": low, "high": high, "default": default})
     return described
+
+
+def read_object(content: bytes) -> dict[str, Any]:
+    """Reads the body of a request; raises InvalidRequestError where it is no JSON object."""
+    try:
+        given = json.loads(content)
+    except (ValueError, RecursionError):
+        raise InvalidRequestError("the body is no JSON that can be read") from None
+    if not isinstance(given, dict):
+        raise InvalidRequestError("the body is no JSON object")
+    return given
+
+
+def read_text(given: Mapping[str, object], field: str) -> str:
+    """Reads a text of a request; it is empty where there is none."""
+    value = given.get(field, "")
+    if value is not None and not isinstance(value, str):
+        raise refusal(field, f"{shown(value)} is no text")
+    return value or ""
 
 
 def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ from timbrel.errors import MissingExtraError, refusal
 from timbrel.performance.midi_bytes import MidiFile, parse_midi
 from timbrel.performance.receiver import Receiver
 from timbrel.performance.score import Score
-from timbrel.performance.tuning import EQUAL_TEMPERAMENT, KeyCents
+from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents
 
 DEFAULT_TEMPO = 500_000
 """Microseconds a quarter note, where a file says nothing: 120 beats a minute."""

@@ -14,7 +14,7 @@ from timbrel.client import Client
 from timbrel.core.model import Model
 from timbrel.core.request import NoteRequest
 from timbrel.errors import InvalidRequestError, refusal
-from timbrel.library.render.level import Audio
+from timbrel.library.render.level import Audio, decibels
 from timbrel.note import Note
 from timbrel.performance.drums import check_drums, play_drums
 from timbrel.performance.expression import Curve
@@ -26,6 +26,9 @@ from timbrel.performance.sustain import Sustain, TrimmedNote
 from timbrel_bundle.request_fields import is_unbent
 
 OCTAVE = 12
+
+SILENT_DB = -60.0
+"""A note whose peak is below this is taken for silence."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,9 @@ class Performance:
     n_cut: int
     """Long notes that no loop could lengthen: they end when the bundle's longest hold does."""
 
+    n_silent: int
+    """Notes in which the model wrote no sound: another seed may."""
+
     with_drums: bool
     """Whether FluidSynth played the drum channel."""
 
@@ -210,8 +216,9 @@ def perform(
         mixdown.play(note, places)
     rate = options.sample_rate or model.sample_rate
     mixed: Levelled = levelled(resampled(mixdown.mix.audio(), model.sample_rate, rate), options.normalize)
+    n_cut, n_silent = mixdown.n_cut, mixdown.n_silent
     return Performance(
-        mixed.audio, rate, score, plan, parts, mixdown.n_cut, with_drums, mixed.peak_db, mixed.gain_db
+        mixed.audio, rate, score, plan, parts, n_cut, n_silent, with_drums, mixed.peak_db, mixed.gain_db
     )
 
 
@@ -228,7 +235,7 @@ class _Mixdown:
     """Where rendered notes are put into the mix, each wherever the score has it."""
 
     def __init__(self, client: Client, score: Score, model: Model) -> None:
-        self.n_cut = 0
+        self.n_cut = self.n_silent = 0
         self._client = client
         self._model = model
         self.mix = StereoMix(model.sample_rate, score.seconds + model.max_seconds - model.seconds_range[1])
@@ -239,6 +246,8 @@ class _Mixdown:
     def play(self, note: Note, places: Sequence[ScoreNote]) -> None:
         """One rendering, at all its places."""
         trimmed = TrimmedNote.of(note)
+        if decibels(float(np.abs(note.audio).max(initial=0.0))) < SILENT_DB:
+            self.n_silent += len(places)
         sustain = Sustain(trimmed)
         for place in places:
             longer = max(0.0, place.held - self._model.seconds_range[1])

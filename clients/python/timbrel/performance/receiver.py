@@ -24,7 +24,8 @@ from timbrel.performance.expression import (
     vibrato,
 )
 from timbrel.performance.score import ChannelState, ScoreNote
-from timbrel.performance.tuning import EQUAL_TEMPERAMENT, KeyCents, Retunings
+from timbrel.performance.tuning import Retunings
+from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents
 
 N_CHANNELS = 16
 DRUM_CHANNEL = 10

@@ -62,6 +62,7 @@ def as_facts(
         "lengthened": plan.n_long - performance.n_cut,
         "cut": performance.n_cut,
         "unbent": plan.n_unbent,
+        "silent": performance.n_silent,
         "not_performed": dict(performance.score.unperformed),
         "remarks": list(performance.score.remarks),
         "peak_db": round(performance.peak_db + performance.gain_db, 3),
@@ -110,6 +111,8 @@ def _remarks(performance: Performance, options: PerformanceOptions, model: Model
         )
     if plan.n_unbent:
         yield f"  {_count(plan.n_unbent, 'note')} not bent: the bundle's codec does not bend"
+    if performance.n_silent:
+        yield f"  {_count(performance.n_silent, 'note')} came out silent: another --seed may sound"
     if performance.score.unperformed:
         missed = (f"{name} ({count})" for name, count in performance.score.unperformed.items())
         yield f"  not performed: {', '.join(missed)}"

@@ -49,7 +49,9 @@ def test_points_outside_of_the_disc_are_refused(point: tuple[float, float]) -> N
 def test_slugs_can_stand_in_any_file_name() -> None:
     assert slug_of("Lead 1 (square)") == "Lead-1-square"
     assert slug_of("a=b/c\\d.e") == "a-b-c-d-e"
-    assert slug_of("ñ") == "instrument"
+    assert slug_of("My Víolin, Größe \uff13") == "My-Violin-Grosse-3"
+    assert slug_of("Ηχώ/Скрипка й") == "Ηχώ-Скрипка-й"
+    assert slug_of("?!") == "instrument"
 
 
 def test_a_grid_covers_the_disc() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from timbrel import InvalidRequestError
-from timbrel.performance.tuning import EQUAL_TEMPERAMENT, Retunings, read_tuning
+from timbrel.performance.tuning import Retunings
+from timbrel.scala import EQUAL_TEMPERAMENT, read_tuning
 
 PYTHAGOREAN = """! pythagorean.scl
 !

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import deque
@@ -24,6 +25,7 @@ from timbrel.library.render.source import PATIENCE_SECONDS, ClientSource, NoteSo
 from timbrel.library.render.store import NoteStore, note_decoder
 from timbrel.library.render.worker_pool import Urgency, WorkerPool, default_threads, done_future
 from timbrel.progress import bar
+from timbrel.scala import KeyCents
 from timbrel_bundle.files import atomic_write
 
 NO_TABLE = "manifest.parquet was not written: pyarrow is not installed (manifest.jsonl holds the same)"
@@ -31,7 +33,7 @@ NO_TABLE = "manifest.parquet was not written: pyarrow is not installed (manifest
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Options of a build. None of them changes a file; `sf2` and `chords` add some."""
+    """Options of a build. None of them changes a sample; `sf2` and `chords` add files."""
 
     sf2: bool = False
     """Also write .sf2 files."""
@@ -48,6 +50,9 @@ class BuildOptions:
 
     chords: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Name -> semitones above the key: also write instruments that play these at each key."""
+
+    tuning: KeyCents | None = None
+    """How the keys of all instruments are tuned; None: in equal temperament."""
 
 
 def build_library(
@@ -85,7 +90,14 @@ def build_library(
             store, rate = NoteStore(folder.codes), model.sample_rate
             renderer = Renderer(job, store, folder.measured, decoder, rate, find_trackers(), pool)
             finisher = Finisher(
-                job, model, folder.path, folder.finished, renderer.load, options.chords, options.sf2
+                job,
+                model,
+                folder.path,
+                folder.finished,
+                renderer.load,
+                options.chords,
+                options.sf2,
+                options.tuning,
             )
             progress = Progress(options.show_progress)
             start = time.monotonic()
@@ -104,8 +116,14 @@ def build_library(
                 progress.render_seconds,
                 notices,
             )
+            if options.tuning is None:
+                folder.tuning.unlink(missing_ok=True)
+            else:
+                atomic_write(folder.tuning, json.dumps(list(options.tuning)) + "\n")
             atomic_write(folder.path / "LICENSE", licence_text(model))
-            atomic_write(folder.path / "README.md", readme_text(job, model, summary))
+            atomic_write(
+                folder.path / "README.md", readme_text(job, model, summary, options.tuning is not None)
+            )
             return summary
 
 

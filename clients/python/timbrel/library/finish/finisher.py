@@ -80,6 +80,8 @@ class Finisher:
     """Name -> semitones above the key: instrument files to be written beside the plain one."""
 
     sf2: bool
+    tuning: tuple[float | None, ...] | None = None
+    """Each key's cents above equal temperament; of a silent key None."""
 
     def instrument(self, notes: Sequence[ChosenNote], first_number: int) -> ChosenInstrument:
         """Decides what concerns all notes of an instrument together."""
@@ -176,6 +178,8 @@ class Finisher:
             OSError: a file cannot be read or written.
         """
         plain = self._describe(instrument, rows)
+        if self.tuning is not None:
+            plain = plain.tuned(self.tuning)
         all_of_it = [plain, *(plain.chord(name, intervals) for name, intervals in self.chords.items())]
         for each in all_of_it:
             atomic_write(self.folder / f"{each.slug}.sfz", instruments.sfz_text(each))

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from xml.etree import ElementTree
 
 from timbrel.library.finish.dynamics import Dynamics, Zone
+from timbrel.scala import KeyCents
 
 REACH = 12
 """Semitones that the outermost pitches are stretched beyond the range that was rendered."""
@@ -64,7 +65,7 @@ class Region:
     """dB that it is turned up by at the top of its layer."""
 
     transpose: int = 0
-    """Semitones that a key sounds above itself: a chord's tones do."""
+    """Semitones that a key sounds above itself: a chord's tones do, and keys of another tuning."""
 
     release: Release | None = None
 
@@ -98,6 +99,30 @@ class SamplerInstrument:
         """Gives the time that the held sound takes to go: little where release samples follow."""
         return RELEASE_FADE_SECONDS if self.released else self.release_seconds
 
+    def tuned(self, cents: KeyCents) -> SamplerInstrument:
+        """Makes the instrument whose keys are tuned so, each played by the sample nearest to its pitch."""
+        regions = []
+        for region in self.regions:
+            low, high = region.keys
+            keys = [
+                (key, round(value))
+                for key, value in enumerate(cents)
+                if value is not None and low <= key + round(value / 100.0) <= high
+            ]
+            # Neighbours that are tuned alike stay one region.
+            for (_, value), run in groupby(enumerate(keys), lambda each: (each[1][0] - each[0], each[1][1])):
+                own = [key for _, (key, _) in run]
+                semitones = round((region.tune + value) / 100.0) if value else 0
+                regions.append(
+                    replace(
+                        region,
+                        keys=(own[0], own[-1]),
+                        transpose=region.transpose + semitones,
+                        tune=region.tune + value - 100 * semitones,
+                    )
+                )
+        return replace(self, regions=regions)
+
     def chord(self, name: str, intervals: Sequence[int]) -> SamplerInstrument:
         """Makes the instrument whose keys each play a chord: its samples, several at once.
 
@@ -110,7 +135,7 @@ class SamplerInstrument:
             replace(
                 region,
                 keys=(max(0, region.keys[0] - interval), region.keys[1] - interval),
-                transpose=interval,
+                transpose=region.transpose + interval,
                 volume=region.volume - softer,
             )
             for interval in intervals
@@ -241,12 +266,14 @@ def _add_slices(
     more: dict[str, str],
 ) -> None:
     """Adds a sample once for each range of velocities that plays it at one level."""
+    root = min(max(region.pitch - region.transpose, 0), 127)
+    semitones = region.tune / 100 + root - region.pitch + region.transpose
     attributes = {
         "path": region.file,
-        "rootNote": str(region.pitch - region.transpose),
+        "rootNote": str(root),
         "loNote": str(region.keys[0]),
         "hiNote": str(region.keys[1]),
-        "tuning": f"{region.tune / 100:.2f}",
+        "tuning": f"{semitones:.2f}",
         **more,
     }
     if instrument.round_robins > 1:

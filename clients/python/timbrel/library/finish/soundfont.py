@@ -39,6 +39,7 @@ RELEASE_DB = 100.0
 
 # Generators: what a zone says of its sample.
 RELEASE, INSTRUMENT, KEYS, VELOCITIES, SAMPLE, MODES, ROOT_KEY = 38, 41, 43, 44, 53, 54, 58
+COARSE_TUNE, FINE_TUNE = 51, 52
 
 # Modulators: sources (the velocity, by which curve, rising or falling) and what they act on.
 RISING, FALLING, FALLING_CONCAVE, RISING_SWITCH = 0x0002, 0x0102, 0x0502, 0x0D02
@@ -163,6 +164,7 @@ class _Tables:
         numbers = {file: index for index, file in enumerate(samples)}
         for region in instrument.regions:
             if region.file in samples:
+                tuning = list(_tuning(region, samples[region.file]))
                 for velocities, at_low, at_high in instrument.dynamics.segments[region.velocities]:
                     softer = samples[region.file].volume - region.volume
                     self._zones.add(
@@ -170,7 +172,7 @@ class _Tables:
                             (KEYS, region.keys[0] | region.keys[1] << 8),
                             (VELOCITIES, velocities[0] | velocities[1] << 8),
                             (MODES, 0 if region.loop is None else 1),
-                            (ROOT_KEY, max(0, region.pitch - region.transpose)),
+                            *tuning,
                             (SAMPLE, numbers[region.file]),
                         ],
                         list(_attenuations(velocities, softer - at_low, softer - at_high)),
@@ -185,6 +187,20 @@ class _Tables:
             + _chunk(b"inst", b"".join(self._instruments) + end_of_instruments)
             + self._zones.chunks(b"i")
         )
+
+
+def _tuning(region: Region, sample: Region) -> Iterator[tuple[int, int]]:
+    """Gives what a zone says of its pitch, beyond what the sample's header does."""
+    off = region.tune - sample.tune
+    semitones = region.transpose + round(off / 100.0)
+    root = min(max(region.pitch - semitones, 0), 127)
+    yield ROOT_KEY, root
+    for generator, amount in (
+        (COARSE_TUNE, root - region.pitch + semitones),
+        (FINE_TUNE, off - 100 * round(off / 100.0)),
+    ):
+        if amount:
+            yield generator, amount & 0xFFFF
 
 
 def _attenuations(velocities: tuple[int, int], at_low: float, at_high: float) -> Iterator[Modulator]:

@@ -13,6 +13,7 @@ from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.render.level import LEAD_IN_SECONDS, PEAK_DB, TARGET_LUFS
+from timbrel.progress import counted
 
 MAX_NAMES = 40
 """Instruments that the README lists by name, at most."""
@@ -61,9 +62,10 @@ class BuildSummary:
         return {**asdict(self), "notes_per_second": round(self.notes_per_second, 3)}
 
     def to_text(self) -> str:
+        samples = counted(self.n_notes, "sample")
         lines = [
-            f"{self.folder}: {self.n_notes} samples of {self.n_instruments} instruments, "
-            f"{self.seconds:.1f} s; {self.n_rendered} notes rendered in {self.render_seconds:.1f} s "
+            f"{self.folder}: {samples} of {counted(self.n_instruments, 'instrument')}, {self.seconds:.1f} s; "
+            f"{counted(self.n_rendered, 'note')} rendered in {self.render_seconds:.1f} s "
             f"({self.notes_per_second:.1f} a second)",
             f"  {self.n_looped} looped, {self.n_released} with a release sample, {self.n_tuned} tuned, "
             f"{self.n_again} rendered more than once, {self.n_unpitched} without a pitch",
@@ -115,23 +117,26 @@ def licence_text(model: Model) -> str:
     )
 
 
-def readme_text(job: LibraryJob, model: Model, summary: BuildSummary) -> str:
+def readme_text(job: LibraryJob, model: Model, summary: BuildSummary, tuned: bool = False) -> str:
     """Says what is in the folder and how it was made."""
-    return "\n".join(_readme(job, model, summary)) + "\n"
+    return "\n".join(_readme(job, model, summary, tuned)) + "\n"
 
 
-def _readme(job: LibraryJob, model: Model, summary: BuildSummary) -> Iterator[str]:
+def _readme(job: LibraryJob, model: Model, summary: BuildSummary, tuned: bool) -> Iterator[str]:
     names = ", ".join(voice.name for voice in job.voices[:MAX_NAMES])
     more = f" and {len(job.voices) - MAX_NAMES} more" if len(job.voices) > MAX_NAMES else ""
     layers = ", ".join(map(str, job.velocities))
     bits = SAMPLE_FORMATS[job.file_format].bits
     yield "# A sound library by timbrel\n"
-    yield f"{summary.n_instruments} instruments, {summary.n_notes} samples: {names}{more}.\n"
+    samples = counted(summary.n_notes, "sample")
+    yield f"{counted(summary.n_instruments, 'instrument')}, {samples}: {names}{more}.\n"
     yield "| | |\n|---|---|"
     yield "| `NAME.sfz` | for Sforzando, sfizz, ARIA, LinuxSampler |"
     yield "| `NAME.dspreset` | for Decent Sampler |"
     yield f"| `samples/` | {bits}-bit {job.file_format.upper()}, mono, {job.sample_rate} Hz |"
     yield "| `manifest.jsonl` | one line of facts a sample |"
+    if tuned:
+        yield "| `tuning.json` | how the instruments are tuned: each key's cents above equal temperament |"
     yield "| `LICENSE` | what may be done with the sounds |\n"
     yield f"- Pitches (MIDI numbers, 60 = C4): {', '.join(map(str, job.pitches))}."
     yield f"- Velocity layers: {layers}. Round robins: {job.round_robins}. Keys held {job.seconds:g} s."

@@ -57,6 +57,7 @@ class LibraryFolder:
         self.finished = self.work / "finished"
         self.manifest = path / MANIFEST
         self.table = path / TABLE
+        self.tuning = path / "tuning.json"
 
     def check(self) -> None:
         """Refuses a folder that timbrel did not begin: worth asking before any work.

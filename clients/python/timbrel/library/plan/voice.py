@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+from unicodedata import normalize
 
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import refusal
@@ -18,6 +19,11 @@ MAX_GRID = 200
 """Points across the disc: some 31,000 instruments."""
 
 MAX_PATH_STEPS = 10_000
+
+_LATIN = str.maketrans(
+    dict(zip("ßÆæŒœØøÐðÞþĐđŁłı", ("ss", "AE", "ae", "OE", "oe", *"OoDd", "Th", "th", *"DdLli"), strict=True))
+)
+"""Letters of Latin alphabets that are no others with a mark."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +136,19 @@ def parse_path(text: str) -> tuple[Timbre, Timbre, int]:
 
 
 def slug_of(name: str) -> str:
-    """Keeps nothing of a name but letters, digits and "-": "Lead 1 (square)" is "Lead-1-square"."""
-    kept = "".join(letter if letter.isascii() and letter.isalnum() else " " for letter in name)
+    """Keeps nothing of a name but letters, digits and "-": "Lead 1 (square)" is "Lead-1-square".
+
+    Letters with marks are those without: "Großes Víolão" is "Grosses-Violao". Letters of other scripts stay.
+    """
+    plain = "".join(map(_without_marks, normalize("NFC", name).translate(_LATIN)))
+    kept = "".join(letter if letter.isalnum() else " " for letter in plain)
     return "-".join(kept.split()) or "instrument"
+
+
+def _without_marks(letter: str) -> str:
+    """Writes a letter of ASCII's, with an accent or wide, by these alone; others stay."""
+    parts = normalize("NFKD", letter)
+    return parts.encode("ascii", "ignore").decode() if parts[0].isascii() else letter
 
 
 def _point_slug(point: tuple[float, float]) -> str:

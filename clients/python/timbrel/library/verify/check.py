@@ -14,11 +14,18 @@ from timbrel.library.plan.notes import codes_hash
 from timbrel.library.render.pitch import TrackerPair, find_trackers
 from timbrel.library.render.store import NoteStore
 from timbrel.library.render.worker_pool import default_threads
-from timbrel.library.verify.file_checks import CheckedSample, check_dspreset, check_sample, check_sfz
+from timbrel.library.verify.file_checks import (
+    CheckedSample,
+    check_dspreset,
+    check_sample,
+    check_sfz,
+    read_tuning,
+)
 from timbrel.library.verify.report import LibraryFault, ScaleResult, VerifyReport
 from timbrel.library.verify.samplers import NO_FLUIDSYNTH, NO_SFIZZ, has_fluidsynth, has_sfizz
 from timbrel.library.verify.scale_check import play_scale
 from timbrel.progress import bar
+from timbrel.scala import KeyCents
 
 UNSOUND = ("missing", "unreadable", "hash", "format")
 """Kinds of faults with which a sample is not what the manifest says: it is not played."""
@@ -60,7 +67,11 @@ def verify_library(
     trackers = find_trackers()
     checked = _check_samples(folder, rows, trackers, show_progress)
     unsound = {fault.file for each in checked for fault in each.faults if fault.kind in UNSOUND}
-    instrument_faults, playable = _check_instruments(folder, rows, unsound)
+    try:
+        tuning, tuning_faults = read_tuning(folder), list[LibraryFault]()
+    except (OSError, ValueError) as error:
+        tuning, tuning_faults = None, [LibraryFault(LibraryFolder(folder).tuning.name, "text", str(error))]
+    instrument_faults, playable = _check_instruments(folder, rows, unsound, tuning)
     fonts = [font for sfz in playable if _is_font_of(font := sfz.with_suffix(".sf2"), rows)]
     with_sfizz, with_fluidsynth = scale and has_sfizz(), scale and has_fluidsynth()
     played = [*(playable if with_sfizz else []), *(fonts if with_fluidsynth else [])]
@@ -74,6 +85,7 @@ def verify_library(
         *_missing_documents(folder),
         *_tolerated((fault for each in checked for fault in each.faults), len(rows), out_of_tune_allowed),
         *_codes_faults(folder, rows),
+        *tuning_faults,
         *instrument_faults,
         *scale_faults,
     ]
@@ -106,7 +118,7 @@ def _check_samples(
 
 
 def _check_instruments(
-    folder: Path, rows: Sequence[ManifestRow], unsound: Set[str]
+    folder: Path, rows: Sequence[ManifestRow], unsound: Set[str], tuning: KeyCents | None
 ) -> tuple[list[LibraryFault], list[Path]]:
     """Finds what is wrong with the instrument files, and which .sfz files can be played.
 
@@ -118,7 +130,7 @@ def _check_instruments(
     playable: list[Path] = []
     referred: set[str] = set()
     for sfz in sorted(folder.glob("*.sfz")):
-        found, samples = check_sfz(folder, sfz, by_file)
+        found, samples = check_sfz(folder, sfz, by_file, tuning)
         faults += found
         referred |= samples
         if not found and samples <= by_file.keys() - unsound:
@@ -136,7 +148,7 @@ def _check_instruments(
     faults += [
         LibraryFault(row.file, "reference", "no .sfz file refers to it")
         for row in rows
-        if row.file not in referred
+        if row.file not in referred and tuning is None  # a scale may leave some out
     ]
     return faults, playable
 

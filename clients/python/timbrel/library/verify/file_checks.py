@@ -18,12 +18,14 @@ from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.finish.sample_files import read_chunks, read_sampler_chunk
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.formats import format_of
+from timbrel.library.plan.ranges import HIGHEST_INTERVAL
 from timbrel.library.render.level import Audio, decibels
 from timbrel.library.render.pitch import TrackerPair, cents_off, is_in_tune
 from timbrel.library.verify.report import LibraryFault
+from timbrel.scala import EQUAL_TEMPERAMENT, MAX_CENTS, N_KEYS, KeyCents
 from timbrel_bundle.audio import read_audio
 from timbrel_bundle.errors import UNPRINTABLE, AudioError
-from timbrel_bundle.files import sha256_file
+from timbrel_bundle.files import parse_json, sha256_file
 
 SILENT_DB = -60.0
 """A sample whose peak is below this is taken for silence."""
@@ -186,17 +188,39 @@ def parse_sfz(text: str) -> list[Opcodes]:
     return regions
 
 
+def read_tuning(folder: Path) -> KeyCents | None:
+    """Reads how a library's instruments are tuned; None: in equal temperament.
+
+    Raises:
+        OSError, ValueError: the file cannot be read, or holds something else.
+    """
+    path = LibraryFolder(folder).tuning
+    if not path.exists():
+        return None
+    cents = parse_json(_read_text(path))
+    if not isinstance(cents, list) or len(cents) != N_KEYS or not all(map(_is_cents, cents)):
+        raise ValueError(f"is no list of {N_KEYS} numbers of cents")
+    return tuple(cents)
+
+
+def _is_cents(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and abs(value) <= MAX_CENTS * N_KEYS)
+
+
 def check_sfz(
-    folder: Path, path: Path, rows: Mapping[str, ManifestRow]
+    folder: Path, path: Path, rows: Mapping[str, ManifestRow], tuning: KeyCents | None = None
 ) -> tuple[list[LibraryFault], set[str]]:
     """Finds what is wrong with a .sfz file, and the samples that it refers to."""
+    intervals = range(HIGHEST_INTERVAL + 1) if is_chord(path) else range(1)
     name = path.relative_to(folder).as_posix()
     try:
         regions = parse_sfz(_read_text(path))
     except (OSError, ValueError) as error:
         return [LibraryFault(name, "text", str(error))], set()
     faults = [
-        LibraryFault(name, *fault) for region in regions for fault in _region_faults(folder, region, rows)
+        LibraryFault(name, *fault)
+        for region in regions
+        for fault in _region_faults(folder, region, rows, tuning or EQUAL_TEMPERAMENT, intervals)
     ]
     if not regions:
         faults.append(LibraryFault(name, "text", "has no region"))
@@ -227,7 +251,7 @@ def check_dspreset(folder: Path, path: Path) -> tuple[list[LibraryFault], set[st
 
 
 def _region_faults(
-    folder: Path, region: Opcodes, rows: Mapping[str, ManifestRow]
+    folder: Path, region: Opcodes, rows: Mapping[str, ManifestRow], tuning: KeyCents, intervals: range
 ) -> Iterator[tuple[str, str]]:
     sample = region.get("sample", "")
     if "\\" in sample or not sample or LibraryFolder(folder).find(sample) is None:
@@ -247,6 +271,7 @@ def _region_faults(
         yield "reference", f"refers to {sample!r}, which the manifest does not name"
     else:
         yield from _contradictions(region, rows[sample])
+        yield from _tuning_faults(region, rows[sample], tuning, intervals)
 
 
 def _is_ordered(region: Opcodes, low: str, high: str) -> bool:
@@ -275,13 +300,39 @@ def _level_faults(region: Opcodes) -> Iterator[str]:
         yield f"amp_velcurve_N falls, or rises by more than {MAX_STEP_DB:g} dB, from a velocity to the next"
 
 
+def is_chord(path: Path) -> bool:
+    """Tells by its name whether an instrument file plays chords: no other has an underscore."""
+    return "_" in path.stem
+
+
+def region_cents(region: Opcodes) -> int:
+    """Gives what a region's keys sound above its sample, played at its own pitch."""
+    return 100 * int(region.get("transpose", "0")) + int(region.get("tune", "0"))
+
+
+def _tuning_faults(
+    region: Opcodes, row: ManifestRow, tuning: KeyCents, intervals: range
+) -> Iterator[tuple[str, str]]:
+    """Finds keys that a region plays at another pitch than the manifest and the library's tuning say."""
+    try:
+        cents = region_cents(region) - row.tune_cents
+        keys = range(int(region["lokey"]), int(region["hikey"]) + 1)
+    except ValueError:
+        yield "text", f"{row.file}: its keys, transpose or tune are no whole numbers"
+        return
+    for key in keys:
+        tones = [(each, tuning[key + each]) for each in intervals if key + each < N_KEYS]
+        if not any(own is not None and abs(100 * each + own - cents) <= 1.0 for each, own in tones):
+            yield "text", f"{row.file}: tune={region.get('tune')} at key {key}, the manifest says another"
+            return
+
+
 def _contradictions(region: Opcodes, row: ManifestRow) -> Iterator[tuple[str, str]]:
     """Compares opcodes with the manifest."""
     is_release = region.get("trigger") == "release"
     loop = None if is_release else row.loop
     expected = {
         "pitch_keycenter": str(row.pitch),
-        "tune": str(row.tune_cents),
         "loop_mode": "one_shot" if is_release else row.loop_mode,
         "loop_start": None if loop is None else str(loop.start),
         "loop_end": None if loop is None else str(loop.end),
@@ -289,6 +340,6 @@ def _contradictions(region: Opcodes, row: ManifestRow) -> Iterator[tuple[str, st
     }
     for opcode, value in expected.items():
         found = region.get(opcode)
-        if found != value and not (opcode == "tune" and found is None and row.tune_cents == 0):
+        if found != value:
             kind = "loop" if opcode.startswith("loop") else "text"
             yield kind, f"{row.file}: {opcode}={found}, the manifest says {value}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from timbrel.progress import counted
 from timbrel_bundle.errors import printable
 
 
@@ -81,9 +82,10 @@ class VerifyReport:
                 else f"{scale.sampler} played its chords"
             )
             lines.append(f"{scale.file}: {keys}; layers meet within {scale.largest_step_db:.1f} dB")
-        verdict = "passed" if self.passed else f"FAILED, {len(self.faults)} faults"
+        verdict = "passed" if self.passed else f"FAILED, {counted(len(self.faults), 'fault')}"
         lines.append(
-            f"{self.folder}: {verdict}. {self.n_files} samples of {self.n_instruments} instruments, "
+            f"{self.folder}: {verdict}. {counted(self.n_files, 'sample')} of "
+            f"{counted(self.n_instruments, 'instrument')}, "
             f"{self.n_in_tune} in tune, {self.n_unpitched} without a pitch, {self.n_looped} looped "
             f"({self.trackers})"
         )

@@ -11,7 +11,7 @@ import numpy as np
 from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.render.level import Audio, loudness, rms_db
 from timbrel.library.render.yin import Yin, track_pitch
-from timbrel.library.verify.file_checks import Opcodes, layer_of, parse_sfz
+from timbrel.library.verify.file_checks import Opcodes, is_chord, layer_of, parse_sfz, region_cents
 from timbrel.library.verify.report import LibraryFault, ScaleResult
 from timbrel.library.verify.samplers import FluidSynth, Sampler, Sfizz
 from timbrel.pitch import ONSET_SECONDS
@@ -61,7 +61,7 @@ def play_scale(
     name = path.relative_to(folder).as_posix()
     regions = parse_sfz(path.with_suffix(".sfz").read_text(encoding="utf-8"))
     held = [region for region in regions if region.get("trigger", "attack") == "attack"]
-    own_keys = [] if is_chord(path) else _scale(held)
+    own_keys = [] if is_chord(path) else _scale(held, rows)
     sample_rate = rows[held[0]["sample"]].sample_rate
     make = FluidSynth if path.suffix == ".sf2" else Sfizz
     try:
@@ -76,7 +76,8 @@ def play_scale(
         for region in own_keys:
             row = rows[region["sample"]]
             own, _ = read_audio(folder / row.file)
-            played = sampler.play(row.pitch, row.velocity, _played_seconds(row, len(own) / sample_rate))
+            key = _own_key(region, row)
+            played = sampler.play(key, row.velocity, _played_seconds(row, len(own) / sample_rate))
             if fault := _fault_of_level(sampler.name, played, region, row):
                 faults.append(LibraryFault(name, "scale", fault))
                 continue
@@ -86,12 +87,13 @@ def play_scale(
             beside = cents_beside(played, own, sample_rate)
             if heard is None or beside is None or not _is_sure(tracker.measure(own, sample_rate), row):
                 continue
-            cents = beside - row.tune_cents
+            wanted = 100 * (key - row.pitch) + region_cents(region)
+            cents = beside - wanted
             off_sample.append(abs(cents))
-            off_scale.append(abs(100.0 * (heard - row.pitch)))
+            off_scale.append(abs(100.0 * (heard - row.pitch) - (wanted - row.tune_cents)))
             if abs(cents) > SAME_CENTS:
                 description = (
-                    f"{sampler.name} plays key {row.pitch} {cents:+.1f} cents away from its own tuned sample"
+                    f"{sampler.name} plays key {key} {cents:+.1f} cents away from its own tuned sample"
                 )
                 faults.append(LibraryFault(name, "scale", description))
         steps = _steps(sampler, held, sample_rate)
@@ -107,11 +109,6 @@ def play_scale(
     return faults, ScaleResult(
         name, sampler.name, len(own_keys), len(off_sample), max(off_sample, default=0.0), n_well, largest
     )
-
-
-def is_chord(path: Path) -> bool:
-    """Tells by its name whether an instrument file plays chords: no other has an underscore."""
-    return "_" in path.stem
 
 
 def level(audio: Audio, sample_rate: int) -> float:
@@ -131,15 +128,31 @@ def _steps(sampler: Sampler, regions: Sequence[Opcodes], sample_rate: int) -> li
     return [(key, top, above - below) for top, (below, above) in zip(tops, levels, strict=True)]
 
 
-def _scale(regions: Sequence[Opcodes]) -> list[Opcodes]:
-    """Picks a region for each pitch, of a middle velocity and the first take; spread where there are many."""
+def _own_key(region: Opcodes, row: ManifestRow) -> int:
+    """Gives the key of a region that is nearest to its sample's pitch."""
+    semitones = round((region_cents(region) - row.tune_cents) / 100.0)
+    return min(max(row.pitch - semitones, int(region["lokey"])), int(region["hikey"]))
+
+
+def _scale(regions: Sequence[Opcodes], rows: Mapping[str, ManifestRow]) -> list[Opcodes]:
+    """Picks a region for each pitch, of a middle velocity and the first take; spread where there are many.
+
+    Of a tuned instrument, which has a region for each key, one whose key is the sample's or next to it.
+    """
+
+    def semitones(region: Opcodes) -> int:
+        row = rows[region["sample"]]
+        return abs(_own_key(region, row) - row.pitch + round((region_cents(region) - row.tune_cents) / 100.0))
+
     by_pitch: dict[int, list[Opcodes]] = {}
     for region in regions:
         if region.get("seq_position", "1") == "1":
             by_pitch.setdefault(int(region["pitch_keycenter"]), []).append(region)
     pitches = sorted(by_pitch)
     chosen = np.unique(np.linspace(0, len(pitches) - 1, min(MAX_KEYS, len(pitches))).round().astype(int))
-    return [by_pitch[pitches[index]][len(by_pitch[pitches[index]]) // 2] for index in chosen]
+    own = [by_pitch[pitches[index]] for index in chosen]
+    nearest = [[each for each in some if semitones(each) == min(map(semitones, some))] for some in own]
+    return [some[len(some) // 2] for some in nearest]
 
 
 def _held_seconds(row: ManifestRow, sample_seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""The .proto files as they lie there, loaded and called from Node."""
+"""The .proto files as they lie there, called from Node and from Go by the lines of their README."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 import soundfile
-from requirements_gate import give_up
+from requirements_gate import give_up, require_system
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ROOT / "protos"
@@ -37,7 +38,7 @@ def node_modules(folder: Path) -> None:
         give_up(f"needs {' and '.join(PACKAGES)}, and npm cannot get them: {reason[0]}")
 
 
-def test_the_lines_of_the_readme_write_a_note(server_address: str, tmp_path: Path) -> None:
+def test_the_lines_for_node_write_a_note(server_address: str, tmp_path: Path) -> None:
     node_modules(tmp_path)
     readme = (PROTOS / "README.md").read_text(encoding="utf-8")
     found = re.search(r"\n(    const grpc = require.*?\n)\n", readme, re.DOTALL)
@@ -54,5 +55,32 @@ def test_the_lines_of_the_readme_write_a_note(server_address: str, tmp_path: Pat
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+    info = soundfile.info(tmp_path / "note.wav")
+    assert info.frames > 0.5 * info.samplerate
+
+
+def test_the_lines_for_go_write_a_note(server_address: str, tmp_path: Path) -> None:
+    """With Debian's packages: nothing is fetched."""
+    require_system("go")
+    readme = (PROTOS / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"\n    (protoc .*?)\n\n", readme, re.DOTALL)
+    program = re.search(r"\n(    package main\n.*?\n    }\n)\n", readme, re.DOTALL)
+    assert command is not None and program is not None
+    shutil.copytree(PROTOS, tmp_path / "src")
+    source = textwrap.dedent(program[1]).replace("localhost:50051", server_address)
+    (tmp_path / "note.go").write_text(source, encoding="utf-8")
+    workspace = {"GO111MODULE": "off", "GOPATH": f"{tmp_path}:/usr/share/gocode", "GOTOOLCHAIN": "local"}
+    environment = {**os.environ, **workspace, "GOCACHE": str(tmp_path / "cache")}
+    for words, folder in ((["sh", "-ec", command[1]], "src"), (["go", "run", "note.go"], "")):
+        done = subprocess.run(
+            words,
+            cwd=tmp_path / folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
     info = soundfile.info(tmp_path / "note.wav")
     assert info.frames > 0.5 * info.samplerate

@@ -1,0 +1,30 @@
+"""An hour of a hundred strangers' MIDI files, performed by the bundle that ships."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from requirements_gate import require_module
+from server_process import ServerProcess
+from strange_performances import check_performances
+
+from timbrel_server.config import default_bundle_path
+
+pytestmark = pytest.mark.acceptance
+
+N_FILES = 100
+SECONDS = 21.0
+"""Of each, about: patterns in a row and slow tempos make them longer."""
+
+
+def test_an_hour_of_play(
+    start_server: Callable[..., ServerProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_module("mido", "midi")
+    monkeypatch.setenv("TIMBREL_CACHE", str(tmp_path / "cache"))
+    server = start_server("--threads", "0", bundle=default_bundle_path())
+    seconds = check_performances(server.address, tmp_path, range(N_FILES), SECONDS)
+    print(f"{N_FILES} files, {seconds / 60:.0f} minutes of sound")
+    assert seconds >= 3600.0

@@ -1,0 +1,40 @@
+"""A key held in the page sounds for as long, as steady as it was; let go, its release is heard at once."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from browser.explorer_page import SAMPLE_RATE
+from steadiness import LEAST_VARIATION_DB, distance, own_variation, release_seconds
+
+RELEASE_SECONDS = 0.05
+BUSY_SECONDS = 0.1
+"""More than that, which a busy machine may need."""
+
+QUIET = 1e-4
+
+
+@pytest.mark.parametrize("seconds", [5.0, pytest.param(60.0, marks=pytest.mark.acceptance)])
+def test_a_key_sounds_for_as_long_as_it_is_held(page: Any, seconds: float) -> None:
+    x, y = page.instrument("Flute")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    with page.recording() as heard:
+        page.page.keyboard.down("d")
+        page.until("timbrel.player.current?.soundedAt")
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            page.page.wait_for_timeout(200)
+        up = page.evaluate("(dispatchEvent(new KeyboardEvent('keyup', { code: 'KeyD' })), recorded.length)")
+        page.page.keyboard.up("d")
+        page.wait_for_silence()
+    audio = heard[0]
+    first = int((abs(audio) > QUIET).argmax())
+    audio, held = audio[first:], (128 * up - first) / SAMPLE_RATE
+    assert held >= seconds - 0.5
+    late = distance(audio, SAMPLE_RATE, 3.0, held - 1.1)
+    assert late <= max(1.5 * own_variation(audio, SAMPLE_RATE), LEAST_VARIATION_DB)
+    released = release_seconds(audio, SAMPLE_RATE, held)
+    print(f"{held:.1f} s held, {late:.2f} dB from second 3 to the last, released after {released:.3f} s")
+    assert released <= RELEASE_SECONDS + BUSY_SECONDS
