@@ -14,6 +14,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from http.client import HTTPException
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.observability.telemetry import StatusPage
@@ -23,8 +24,8 @@ from timbrel_server.signals import HangupSignal, StopSignal
 
 _log = logging.getLogger(__name__)
 
-METRICS_SECONDS = 2.0
-"""A process has this time to say its metrics."""
+ANSWER_SECONDS = 2.0
+"""A process has this time to answer a probe."""
 
 SHORTEST_PAUSE_SECONDS = 0.5
 """Before a process is started again that has ended without ever being ready; it doubles each time."""
@@ -94,13 +95,14 @@ class Parent:
 
     @property
     def is_ready(self) -> bool:
-        """Whether notes are written: by some process, once all have been ready."""
-        return self._was_ready and any(process.is_ready for process in self._processes)
+        """Whether notes are written: by some process, once all were ready. From any thread, as the next."""
+        return self._was_ready and any(process.says("/readyz") for process in self._processes)
 
     @property
     def is_alive(self) -> bool:
-        """Whether it need not be started anew: once all have been ready, some process always is."""
-        return not self._was_ready or self.is_ready
+        """Whether it need not be started anew: some process runs, and none says that it is dead or stuck."""
+        running = [process for process in self._processes if process.is_ready]
+        return not self._was_ready or (bool(running) and all(process.says("/livez") for process in running))
 
     async def run(self, announce: Callable[[str], None], said_with_it: str) -> int:
         """Returns the exit status once all have ended: told to, or since one could not be started.
@@ -135,10 +137,10 @@ class Parent:
             process.hurry()
 
     def metrics(self) -> bytes:
-        """Returns what all processes say, each with its number. From any thread."""
+        """Returns what all processes say, each with its number."""
         from timbrel_server.observability.metrics import merged
 
-        return merged({process.number: process.metrics() for process in self._processes})
+        return merged({process.number: process.says("/metrics") for process in self._processes})
 
 
 class _Process:
@@ -205,17 +207,14 @@ class _Process:
         if self._child is not None and self._child.stdin is not None:
             self._child.stdin.close()
 
-    def metrics(self) -> str:
-        """Returns what it says; nothing where it has nothing to say now. From any thread."""
-        if not (self.is_ready and self._metrics_address):
-            return ""
-        try:
-            url = f"http://{self._metrics_address}/metrics"
-            with urllib.request.urlopen(url, timeout=METRICS_SECONDS) as reply:
-                text: str = reply.read().decode()
-                return text
-        except OSError:
-            return ""
+    def says(self, path: str) -> str:
+        """Returns what its page says; nothing where that is no, or it has nothing to say now."""
+        if self.is_ready:
+            with contextlib.suppress(OSError, HTTPException):
+                url = f"http://{self._metrics_address}{path}"
+                with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as reply:
+                    return str(reply.read(), "utf-8")
+        return ""
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         """Starts it, out of reach of the terminal's Ctrl-C, which the parent passes on."""

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -109,6 +110,12 @@ def test_all_are_one_server_and_drain_together(server: ServerProcess, connected:
         assert asked.status == health_pb2.HealthCheckResponse.SERVING
     assert len({connected.write(stub) for stub in connected.stubs}) == 1, "whoever writes it"
     began = pids(server)
+    os.kill(began["1"], signal.SIGSTOP)
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        page(server, "/livez")
+    assert page(server, "/readyz") == "ok\n", "the other writes notes"
+    os.kill(began["1"], signal.SIGCONT)
+    wait_for(lambda: by_process(server, "timbrel_ready") == {"0": 1.0, "1": 1.0}, "both to answer again")
     calls = [stub.Generate(note(), timeout=PATIENCE_SECONDS) for stub in connected.stubs for _ in range(4)]
     for call in calls:
         call.initial_metadata()  # comes once a request is accepted
