@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -196,7 +196,10 @@ class RequestQueue:
     @property
     def n_ready(self) -> int:
         """Requests that wait and may have a slot now."""
-        return self._n_let([name for name in self._callers if self._may_begin(name)])
+        if self._n_live < self._most_live or self._has_light_company():
+            return self.n_wanted
+        kept_back = (caller.all.n for name, caller in self._callers.items() if not self._may_begin(name))
+        return len(self) - sum(kept_back)
 
     @property
     def finds_room(self) -> bool:
@@ -206,13 +209,12 @@ class RequestQueue:
     @property
     def n_wanted(self) -> int:
         """Slots that those who wait would take, did the live notes of others end."""
-        return self._n_let(list(self._callers))
-
-    def _n_let(self, names: Sequence[str]) -> int:
-        is_kept_to_share = bool(names) and self._has_light_company()
-        left = {name: self._share - self._n_running.get(name, 0) for name in names if is_kept_to_share}
-        n_waiting = (min(n := self._callers[name].all.n, max(0, left.get(name, n))) for name in names)
-        return len(self._slot_is_free) + sum(n_waiting)
+        if not self._callers or not self._has_light_company():
+            return len(self)
+        return len(self._slot_is_free) + sum(
+            min(caller.all.n, max(0, self._share - self._n_running.get(name, 0)))
+            for name, caller in self._callers.items()
+        )
 
     def _may_begin(self, name: str) -> bool:
         """Whether a caller who waits may have a slot that is free."""
