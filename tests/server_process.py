@@ -17,7 +17,7 @@ STOP_TIMEOUT_SECONDS = 60.0
 
 READY = re.compile(
     r"timbrel ready on (?P<address>\S+:\d+) bundle=(?P<bundle>\S+) provider=(?P<provider>\S+)"
-    r"(?: metrics=(?P<metrics>\S+:\d+))?\n"
+    r"(?: metrics=(?P<metrics>\S+:\d+))?(?: processes=\d+)?\n"
 )
 
 

@@ -110,12 +110,16 @@ class App:
         return f"{line} metrics={self._telemetry.address}" if self._telemetry.address else line
 
     async def start(self) -> None:
-        """Listens, then loads and warms up; only then says SERVING. Until then calls get UNAVAILABLE."""
-        await self._server.start()
+        """Listens, then loads and warms up; only then says SERVING. Until then calls get UNAVAILABLE; where
+        others listen on the port, too, they are to get all of them until then."""
+        if not self._config.reuse_port:
+            await self._server.start()
         self._telemetry.start(self._bundles, self._server.limits, self._server.health)
         self._watching = [asyncio.create_task(self._watchdog.run())]
         for served in self._bundles:
             await self._loader.start(served)
+        if self._config.reuse_port:
+            await self._server.start()
         self._watching.append(asyncio.create_task(return_memory()))
         await self._server.health.set_ready()
 

@@ -13,6 +13,7 @@ from timbrel_server.app import serve
 from timbrel_server.config import ServerConfig
 from timbrel_server.observability.logs import set_up_logging
 from timbrel_server.options import add_flags, gather
+from timbrel_server.processes import serve_in_processes
 
 _log = logging.getLogger(__name__)
 
@@ -30,12 +31,14 @@ examples:
   timbrel serve --bundle DIR --port 0                      a bundle of one's own, on a free port
   timbrel serve --bundle piano=DIR --bundle organ=DIR      two, which requests name
   timbrel serve --host 0.0.0.0 --token-file tokens --tls-cert cert.pem --tls-key key.pem
+  timbrel serve --processes 4 --metrics-port 9464          four servers behind one address and one /metrics
   timbrel serve --config serve.toml --metrics-port 9464 --log-format json
 
 Each option is also a key of the TOML file (`slots = 32`) and a variable (TIMBREL_SLOTS=32); flags win over
 variables, variables over the file. A single token is a secret, so it has no flag: TIMBREL_TOKEN.
 One line on the standard output says that notes can be asked for: where, which bundle, and the provider really
-in use. SIGHUP reads tokens, certificates and bundles anew.
+in use. SIGHUP reads tokens, certificates and bundles anew. With --processes a process that ends is started
+again.
 Exit status: 0 when asked to end, 1 when an engine has failed, 2 for options that make no sense.
 """
 
@@ -61,6 +64,8 @@ class ServeCommand:
             _log.info("options: %s", "; ".join(sourced.lines()))
             _print(line)
 
+        if sourced.config.n_processes > 1:
+            return asyncio.run(serve_in_processes(sourced.config, announce))
         if asyncio.run(serve(sourced.config, announce)):
             return 0
         _leave_at_once(FAILED)

@@ -13,6 +13,7 @@ from timbrel_server.options import ConfigError, option
 
 DEFAULT_BUNDLE_NAME = "default"
 MAX_SLOTS = 1024
+MAX_PROCESSES = 256
 ANY_ADDRESS = ("", "0.0.0.0", "::", "[::]", "*")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -69,6 +70,23 @@ class ServerConfig:
 
     port: int = option(50051, "port", "0 takes a free one")
 
+    n_processes: int = option(
+        1,
+        "processes",
+        "servers that share the address, each a process with engines, slots and limits of its own; the kernel"
+        " shares connections out among them",
+        metavar="N",
+    )
+    """1: no parent beside the one server."""
+
+    reuse_port: bool = option(
+        False,
+        "reuse_port",
+        "listen once notes can be written, on a port that other servers of this user with this option may"
+        " share (SO_REUSEPORT)",
+    )
+    """What --processes starts its servers with."""
+
     provider: str = option(
         "auto", "provider", "where to run: auto is CUDA where it works", metavar="auto|cpu|cuda"
     )
@@ -86,7 +104,8 @@ class ServerConfig:
     devices: tuple[int, ...] = option(
         (0,),
         "device",
-        "CUDA device, by its number; give it again for several, which share one queue (default: 0)",
+        "CUDA device, by its number; give it again for several, which share one queue, or which --processes"
+        " share out (default: 0)",
         metavar="N",
     )
     """Each bundle has an engine on every one of them."""
@@ -94,7 +113,7 @@ class ServerConfig:
     n_slots: int = option(16, "slots", "notes written at once, by each engine")
     """On a CPU more would gain little and let each note's first sound come later."""
 
-    n_threads: int = option(0, "threads", "threads of a step; 0: one per core")
+    n_threads: int = option(0, "threads", "threads of a step; 0: one per core, shared out among processes")
 
     queue_capacity: int = option(256, "queue", "requests that may wait for a slot", metavar="N")
     """Enough for a client that renders a whole instrument in one go; further ones are told to come back."""
@@ -313,6 +332,7 @@ def default_bundle_path() -> Path:
 
 def _check_ranges(config: ServerConfig) -> None:
     _check_range("port", config.port, 0, 65535)
+    _check_range("processes", config.n_processes, 1, MAX_PROCESSES)
     for device in config.devices:
         _check_range("device", device, 0, 1024)
     if len(set(config.devices)) < len(config.devices):

@@ -109,7 +109,7 @@ class GrpcServer:
         await self.health.begin()
         config = self._config
         credentials = self.certificates.credentials() if self.certificates is not None else None
-        port = listen(self._server, config.host, config.port, credentials)
+        port = listen(self._server, config.host, config.port, credentials, shared=config.reuse_port)
         self.address = join_address(config.host, port)
         await self._server.start()
 

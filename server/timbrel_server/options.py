@@ -150,6 +150,26 @@ _READERS: Mapping[type, Callable[[str], Any]] = {
 }
 
 
+def flags_of(config: Any) -> list[str]:
+    """Returns the flags that make this configuration of nothing else, but for secrets."""
+    flags = []
+    for each in options_of(type(config)):
+        value = getattr(config, each.field)
+        if value == each.default or each.secret:
+            continue
+        if each.is_switch:
+            flags.append(each.flag)
+        else:
+            flags += [f"{each.flag}={one}" for one in (value if each.repeats else (value,))]
+    return flags
+
+
+def environment_without(config: Any, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns this environment without the variables of a configuration's options, and the file they name."""
+    own = {CONFIG_VARIABLE, *(each.variable for each in options_of(type(config)))}
+    return {name: value for name, value in environment.items() if name not in own}
+
+
 @dataclass(frozen=True)
 class SourcedConfig(Generic[_Config]):
     """A configuration, and where each option that is not a default comes from."""

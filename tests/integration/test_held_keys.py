@@ -21,6 +21,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.manifest import held_frames
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_server.engine.scheduler import FrameClock
 
 WRITTEN = 12
 """Frames with the key down that the model writes."""
@@ -152,6 +153,36 @@ def test_where_every_slot_is_held_the_next_key_gets_one(bundle: Path) -> None:
         assert not keyboard.last(second).let_go
 
     served(bundle, test, n_slots=2, caller_share=1.0)
+
+
+def test_who_holds_every_key_keeps_nobody_else_waiting(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real time stands still here: no note of ann's, who holds 64 keys down, would ever end by itself."""
+    monkeypatch.setattr(FrameClock, "tick", 0)
+    tokens = tmp_path / "tokens"
+    tokens.write_text("ann:token-of-ann\nbob:token-of-bob\n")
+    ann, bob = (((("authorization", f"Bearer token-of-{name}"),)) for name in ("ann", "bob"))
+
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        greedy = Keyboard(stub.Play(metadata=ann))
+        for seed in range(64):
+            await greedy.on(seed, seed, lead=0.2)
+        await greedy.until(lambda: len(greedy.sounding) == 15)
+        call = stub.Generate(note(1, seconds=0.5), metadata=bob)
+        assert [reply async for reply in call][-1].finish_reason, "a slot was left to him"
+        assert not any(map(greedy.finished, range(64)))
+        modest = Keyboard(stub.Play(metadata=bob))
+        for seed in range(3):
+            await modest.on(seed, seed, lead=0.2)
+        await modest.until(lambda: len(modest.sounding) == 3)
+        await greedy.until(lambda: greedy.finished(0) and greedy.finished(1))
+        assert greedy.last(0).let_go and greedy.last(1).let_go
+        assert not any(map(greedy.finished, range(2, 64))), "only as many as were wanted"
+        for keyboard in (greedy, modest):
+            keyboard.call.cancel()
+
+    served(tiny_bundle, test, n_slots=16, token_file=tokens)
 
 
 def test_sound_decoded_here_is_that_of_the_codes(bundle: Path) -> None:

@@ -64,6 +64,10 @@ class Keyboard:
         await self.call.done_writing()
         await self._listening
 
+    @property
+    def sounding(self) -> list[int]:
+        return [note_id for note_id in tuple(self.replies) if self.n_frames(note_id)]
+
     def n_frames(self, note_id: int) -> int:
         return sum(reply.codes.n_frames for reply in self.replies[note_id])
 

@@ -15,6 +15,9 @@ from timbrel_server.errors import OverloadedError, UnavailableError
 SHORTEST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 10.0
 
+SPARE_SLOTS = 16
+"""Of so many slots, live notes leave one to callers who have less than their share."""
+
 
 class EnginePool:
     """Accepts requests from any thread into the queue that its engines take them from: the one with the most
@@ -54,7 +57,8 @@ class EnginePool:
         most_frames = queue_frames or max(1, queue_capacity * layout.max_frames * 3 // 4)
         n_slots = sum(runner.buckets[-1] for runner in runners)
         share = max(1, int(n_slots * caller_share))
-        self._queue = RequestQueue(queue_capacity, most_frames, share)
+        most_live = n_slots - n_slots // SPARE_SLOTS
+        self._queue = RequestQueue(queue_capacity, most_frames, share, most_live)
         self._changed = self._queue.changed  # guards what follows
         self._n_flushing = layout.last_delay  # steps that a note needs beyond one per frame
         self._post = post

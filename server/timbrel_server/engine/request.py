@@ -59,6 +59,11 @@ class NoteRequest:
     path: TimbrePath = ()
     """Where its timbre goes, behind the engine: each point's header is a note of its own to it."""
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it is played live, and keeps its slot for as long as its key is held."""
+        return self.frames_ahead is not None
+
 
 @dataclass(frozen=True)
 class ClientKey:

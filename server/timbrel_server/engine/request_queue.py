@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -45,17 +44,19 @@ class RequestQueue:
 
     A step takes the longer the more notes it moves on. So a caller has its share of the slots at most while
     somebody else asks for no more than that; where all ask for more, and where nobody else asks, the slots
-    are theirs who come first.
+    are theirs who come first, but for some that live notes leave: these keep their slots for as long as keys
+    are held, and somebody else may come.
 
     `changed` guards the queue, and the slots of all who take from it; whoever calls a method holds it.
     """
 
-    def __init__(self, capacity: int, n_frames: int, share: int = 1 << 30) -> None:
+    def __init__(self, capacity: int, n_frames: int, share: int = 1 << 30, most_live: int = 1 << 30) -> None:
         """
         Args:
             capacity: requests that may wait, of those who would rather be refused than wait long.
             n_frames: frames of work that may.
             share: slots of one caller in the company of one who asks for less, at least 1.
+            most_live: slots that notes played live may take of callers who have their share.
         """
         self.changed = threading.Condition()
         self._takers: list[Taker] = []
@@ -65,6 +66,8 @@ class RequestQueue:
         self._impatient = _Load()
         self._n_patient = 0
         self._share = share
+        self._most_live = most_live
+        self._n_live = 0  # notes played live among those that run
         self._n_running: Counter[str] = Counter()  # slots in use or as good as that, by caller
         self._asked: dict[str, float] = {}  # when each caller asked last
 
@@ -78,7 +81,7 @@ class RequestQueue:
     @property
     def n_free(self) -> int:
         """Slots that no request waits for which may have one now."""
-        return sum(taker.n_free for taker in self._takers) - self.n_ready
+        return self._n_free - self.n_ready
 
     def join(self, taker: Taker) -> None:
         """From now on this one takes requests, too."""
@@ -93,9 +96,10 @@ class RequestQueue:
         """Puts a request behind those of its call. Raises QueueFull."""
         name = handle.client.caller
         self._note_company(name)
-        if self.n_free > 0 and self._allowance(name) > 0:
+        if self.n_free > 0 and self._is_let(name, handle):
             self._slot_is_free[handle] = None
             self._n_running[name] += 1
+            self._n_live += handle.request.is_live
             return
         self._check(handle)
         self._callers.setdefault(handle.client.caller, _Caller()).append(handle)
@@ -115,14 +119,19 @@ class RequestQueue:
             handle = next(iter(self._slot_is_free))
             del self._slot_is_free[handle]
             return handle
-        name = next(name for name in self._callers if self._allowance(name) > 0)
+        fair = self._fair_share
+        turns = [name for name in self._callers if self._n_running.get(name, 0) < fair]
+        name = next(iter(turns or filter(self._may_begin, self._callers)))
         self._n_running[name] += 1
-        return self._pop(name)
+        handle = self._pop(name)
+        self._n_live += handle.request.is_live
+        return handle
 
     def leave_slot(self, handle: RequestHandle) -> None:
         """Says that what was taken needs its slot no more."""
         name = handle.client.caller
         self._n_running[name] -= 1
+        self._n_live -= handle.request.is_live
         if not self._n_running[name]:
             del self._n_running[name]
 
@@ -144,9 +153,28 @@ class RequestQueue:
             drained.append(self._pop(next(iter(self._callers))))
         return drained
 
-    def n_running(self, name: str) -> int:
-        """Counts the slots that a caller has."""
-        return self._n_running.get(name, 0)
+    @property
+    def n_owed(self) -> int:
+        """Requests that wait of callers who have less than a fair share of the slots, up to that share."""
+        fair = self._fair_share
+        lacks = ((caller, fair - self._n_running.get(name, 0)) for name, caller in self._callers.items())
+        return sum(min(caller.all.n, lack) for caller, lack in lacks if lack > 0)
+
+    def surplus(self) -> Counter[str]:
+        """Counts the slots that each caller has beyond a fair share; below 0 for one who has less."""
+        fair = self._fair_share
+        return Counter({name: n - fair for name, n in self._n_running.items()})
+
+    @property
+    def _fair_share(self) -> int:
+        """Slots for each caller who has some or waits for some, were they shared out; at least 1."""
+        n_callers = len(self._n_running.keys() | self._callers.keys())
+        n_slots = self._n_running.total() + self._n_free - len(self._slot_is_free)
+        return max(1, min(self._share, n_slots // max(1, n_callers)))
+
+    @property
+    def _n_free(self) -> int:
+        return sum(taker.n_free for taker in self._takers)
 
     def frames_ahead(self, name: str) -> float:
         """Estimates how many frames of work have their turn before the next request of this caller."""
@@ -168,6 +196,19 @@ class RequestQueue:
     @property
     def n_ready(self) -> int:
         """Requests that wait and may have a slot now."""
+        if self._n_live < self._most_live or self._has_light_company():
+            return self.n_wanted
+        kept_back = (caller.all.n for name, caller in self._callers.items() if not self._may_begin(name))
+        return len(self) - sum(kept_back)
+
+    @property
+    def finds_room(self) -> bool:
+        """Whether some request that waits is about to have a slot."""
+        return self._n_free > 0 and self.n_ready > 0
+
+    @property
+    def n_wanted(self) -> int:
+        """Slots that those who wait would take, did the live notes of others end."""
         if not self._callers or not self._has_light_company():
             return len(self)
         return len(self._slot_is_free) + sum(
@@ -175,11 +216,15 @@ class RequestQueue:
             for name, caller in self._callers.items()
         )
 
-    def _allowance(self, name: str) -> float:
-        """Returns how many slots more a caller may have now."""
-        if self._n_running.get(name, 0) < self._share or not self._has_light_company():
-            return math.inf
-        return 0
+    def _may_begin(self, name: str) -> bool:
+        """Whether a caller who waits may have a slot that is free."""
+        return self._is_let(name, self._callers[name].first)
+
+    def _is_let(self, name: str, handle: RequestHandle) -> bool:
+        if self._n_running.get(name, 0) < self._share:
+            return True
+        is_kept_back = handle.request.is_live and self._n_live >= self._most_live
+        return not is_kept_back and not self._has_light_company()
 
     def _has_light_company(self) -> bool:
         """Whether somebody who asked lately wants no more than a share: others are then kept to theirs."""
@@ -254,13 +299,17 @@ class _Caller:
     def __contains__(self, handle: RequestHandle) -> bool:
         return handle in self.calls.get(handle.client.call, ())
 
+    @property
+    def first(self) -> RequestHandle:
+        """The request whose turn it is."""
+        return next(iter(next(iter(self.calls.values()))))
+
     def append(self, handle: RequestHandle) -> None:
         self.calls.setdefault(handle.client.call, OrderedDict())[handle] = None
 
     def popleft(self) -> RequestHandle:
-        call, handles = next(iter(self.calls.items()))
-        handle = next(iter(handles))
-        self.calls.move_to_end(call)
+        handle = self.first
+        self.calls.move_to_end(handle.client.call)
         self.remove(handle)
         return handle
 

@@ -96,7 +96,7 @@ class Scheduler:
         slots = self.slots
         if slots.done or slots.is_due(tick):
             return True
-        return self._queue.has_for(self) and (self.n_free > 0 or bool(slots.standing))
+        return (self.n_free > 0 and self._queue.has_for(self)) or bool(self._keys_to_let_go())
 
     def admit(self, tick: int = 0) -> Admission:
         """Frees the slots that are done, fills them from the queue, closes gaps."""
@@ -107,7 +107,8 @@ class Scheduler:
         while self.n_free > 0 and self._queue.has_for(self):
             handle = self._queue.take()
             begun.append((slots.occupy(handle, tick), handle))
-        self._make_room()
+        for held in self._keys_to_let_go():
+            slots.release(held)
         moves = self._close_gaps() if self._compacts and slots.n_active < slots.n_rows else ()
         return Admission(begun, moves) if begun or moves else NO_CHANGE
 
@@ -121,19 +122,22 @@ class Scheduler:
             self._vacate(row)
         return running
 
-    def _make_room(self) -> None:
-        """Where somebody waits and every slot is taken, lets go of a key that is held on: of the caller who
-        has most slots, the one that has been held longest. Its release is written as fast as it goes."""
-        if self.n_free > 0 or not self._queue.has_for(self) or not (standing := self.slots.standing):
-            return
-        for _ in range(self._queue.n_ready - self.slots.n_dying):
-            if not standing:
-                return
-            taken = min(
-                standing, key=lambda held: (-self._queue.n_running(held.client.caller), held.submitted)
-            )
-            standing.remove(taken)
-            self.slots.release(taken)
+    def _keys_to_let_go(self) -> list[RequestHandle]:
+        """Where no slot is to be had and somebody waits: keys that are held on, and while somebody with less
+        than a fair share waits, any live ones of callers with more. Who has most slots comes first, and then
+        what is held longest. Their releases are written as fast as it goes."""
+        queue, slots = self._queue, self.slots
+        if not len(queue) or queue.finds_room or not (keys := slots.keys_down):
+            return []
+        n_wanted, n_owed = queue.n_wanted - slots.n_dying, queue.n_owed - slots.n_dying
+        let_go: list[RequestHandle] = []
+        standing, surplus = set(slots.standing), queue.surplus()
+        for held in sorted(keys, key=lambda key: (-surplus[key.client.caller], key.submitted)):
+            is_beyond_share = surplus[held.client.caller] > 0
+            if len(let_go) < (n_wanted if held in standing else n_owed if is_beyond_share else 0):
+                let_go.append(held)
+                surplus[held.client.caller] -= 1
+        return let_go
 
     def _vacate(self, row: int) -> None:
         self._queue.leave_slot(self.slots.handle(row))

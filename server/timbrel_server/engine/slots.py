@@ -108,6 +108,11 @@ class Slots:
         return [self.handle(row) for row in rows.tolist()]
 
     @property
+    def keys_down(self) -> list[RequestHandle]:
+        """The notes played live whose key is down."""
+        return [handle for row in self._live if not (handle := self.handle(row)).is_released]
+
+    @property
     def n_dying(self) -> int:
         """Active notes whose key is up."""
         is_up = (self.notes.position >= self._held_frames) & (self._stop == FAR)

@@ -7,11 +7,12 @@ Names follow the field's: calls as `grpc_server_*`, as other gRPC servers count 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -54,6 +55,23 @@ class Metrics:
     def exposition(self) -> bytes:
         """Returns the text that Prometheus reads."""
         return generate_latest(self.registry)
+
+
+def merged(texts: Mapping[int, str]) -> bytes:
+    """Returns what several processes say, each sample with the label `process`: the number of who says it.
+
+    They are not summed up: a counter of a process that was started again begins at 0, which Prometheus' rate
+    of a sum would take for a rate of its own.
+    """
+    families: dict[str, Metric] = {}
+    for number, text in texts.items():
+        for family in text_string_to_metric_families(text):
+            known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            for sample in family.samples:
+                known.samples.append(sample._replace(labels={**sample.labels, "process": str(number)}))
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(list(families.values())))
+    return generate_latest(registry)
 
 
 class CallMetrics(CallObserver):
@@ -204,6 +222,17 @@ class _BundlesCollector(Collector):
             labels = [served.name, bundle_hash, runs.provider, runs.precision, runs.decoder_graph]
             info.add_metric(labels, 1)
         yield from (ready, queue, active, slots, info)
+
+
+class _Families(Collector):
+    """Tells of families that are there already."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields them."""
+        yield from self._families
 
 
 class _LogCollector(Collector):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.engine.request import EngineObserver
@@ -104,11 +104,23 @@ class Telemetry:
             self._tracing.close()
 
 
+class Probed(Protocol):
+    """Is asked by probes, from any thread."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process need not be started anew."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether notes are written."""
+
+
 class StatusPage:
     """Serves probes and Prometheus. It answers from threads of its own, and so tells even of a stuck event
     loop. It names no caller and no path, and asks for no token: keep it inside."""
 
-    def __init__(self, host: str, port: int, health: Health, exposition: Callable[[], bytes]) -> None:
+    def __init__(self, host: str, port: int, health: Probed, exposition: Callable[[], bytes]) -> None:
         """
         Args:
             exposition: makes the text of /metrics.
@@ -181,7 +193,7 @@ class _BoundedServer(ThreadingHTTPServer):
 _PageAnswer = Callable[[], tuple[HTTPStatus, str, bytes]]
 
 
-def _answers(health: Health, exposition: Callable[[], bytes]) -> dict[str, _PageAnswer]:
+def _answers(health: Probed, exposition: Callable[[], bytes]) -> dict[str, _PageAnswer]:
     def metrics() -> tuple[HTTPStatus, str, bytes]:
         return HTTPStatus.OK, EXPOSITION_TYPE, exposition()
 

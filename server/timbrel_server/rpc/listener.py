@@ -28,8 +28,8 @@ class ListenError(OSError):
 def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
     """Returns the limits that gRPC itself holds callers to."""
     return (
-        # Otherwise two servers share a port without a word, and each gets some of the calls.
-        ("grpc.so_reuseport", 0),
+        # Unless asked for, two servers are not to share a port, and each get some of the calls.
+        ("grpc.so_reuseport", int(config.reuse_port)),
         ("grpc.max_receive_message_length", config.max_message_bytes),
         ("grpc.max_metadata_size", 16 << 10),
         ("grpc.max_concurrent_streams", config.max_streams),
@@ -59,17 +59,23 @@ def server_options(config: ServerConfig) -> Sequence[tuple[str, int]]:
 
 
 def listen(
-    server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None
+    server: grpc.aio.Server,
+    host: str,
+    port: int,
+    credentials: grpc.ServerCredentials | None = None,
+    *,
+    shared: bool = False,
 ) -> int:
     """Binds the server; returns the port, which the system chooses where 0 is given.
 
     Args:
         credentials: of TLS; None leaves connections unencrypted.
+        shared: whether others may listen there too.
 
     Raises:
         ListenError: the port is taken, or the host is none of this machine's.
     """
-    probe(host, port, "--port")
+    probe(host, port, "--port", shared=shared)
     address = join_address(host, port)
     try:
         if credentials is not None:
@@ -84,23 +90,39 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
-def probe(host: str, port: int, flag: str) -> None:
+def reserve_port(host: str, port: int) -> socket.socket:
+    """Returns a socket that keeps a port, 0 for a free one, for servers that share it: it does not listen, so
+    that it gets no connections. Raises ListenError."""
+    probe(host, port, "--port")
+    return _bound(host, port, "--port", shared=True)
+
+
+def probe(host: str, port: int, flag: str, *, shared: bool = False) -> None:
     """Binds a plain socket first: it says why it cannot, where gRPC does not.
 
     Args:
         flag: what chooses the port.
+        shared: whether others may listen there too.
 
     Raises:
         ListenError: it cannot.
     """
+    _bound(host, port, flag, shared=shared).close()
+
+
+def _bound(host: str, port: int, flag: str, *, shared: bool) -> socket.socket:
+    plain = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        with socket.socket(family, kind, protocol) as plain:
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            plain.bind(address)
+        plain = socket.socket(family, kind, protocol)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT if shared else socket.SO_REUSEADDR, 1)
+        plain.bind(address)
+        return plain
     except OSError as error:
+        if plain is not None:
+            plain.close()
         if error.errno == errno.EADDRINUSE:
             reason = f"port {port} on {host} is in use: choose another with {flag}, or 0 for a free one"
         else:

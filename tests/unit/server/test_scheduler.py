@@ -176,3 +176,38 @@ def test_where_keys_are_held_in_every_slot_who_has_most_lets_go_of_the_one_held_
     end(made, 1)
     assert rows(made.admit().begun) == {1: 7}
     assert len(made.slots.standing) == 3
+
+
+def live(seed: int, caller: str) -> RequestHandle:
+    request = NoteRequest((0.0, 0.0), 60, 100, held_frames=40, seed=seed, frames_ahead=9)
+    return RequestHandle(request, lambda delivery: None, ClientKey(caller))
+
+
+def test_who_has_more_than_a_fair_share_of_live_keys_makes_room_for_who_has_less() -> None:
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=2)
+    made = Scheduler(LAYOUT, BUCKETS, queue)
+    for seed in range(8):
+        queue.put(live(seed, "greedy"))
+    assert rows(made.admit().begun) == {row: row for row in range(4)}
+    made.admit()
+    assert len(made.slots.keys_down) == 4, "nobody else waits"
+    for seed in range(10, 13):
+        queue.put(live(seed, "modest"))
+    made.admit()
+    assert [held.request.seed for held in made.slots.keys_down] == [2, 3], "two are a fair share"
+    end(made, 0, 1)
+    assert rows(made.admit().begun) == {0: 10, 1: 11}
+    made.admit()
+    assert len(made.slots.keys_down) == 4, "both have their share"
+
+
+def test_live_notes_leave_a_slot_to_who_has_none() -> None:
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=1, most_live=3)
+    made = Scheduler(LAYOUT, BUCKETS, queue)
+    for seed in range(8):
+        queue.put(live(seed, "greedy"))
+    assert rows(made.admit().begun) == {0: 0, 1: 1, 2: 2}
+    assert not made.admit().begun
+    queue.put(live(9, "modest"))
+    assert rows(made.admit().begun) == {3: 9}
+    assert len(made.slots.keys_down) == 4
