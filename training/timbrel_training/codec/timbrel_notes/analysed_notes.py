@@ -157,9 +157,7 @@ def _read(file: Path) -> dict[str, NDArray[Any]]:
         with np.load(file) as arrays:
             return dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DatasetError(
-            f"{file}: damaged ({error}); delete it, and it is measured again"
-        ) from None
+        raise DatasetError(f"{file}: damaged ({error}); delete it, and it is measured again") from None
 
 
 def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
