@@ -58,7 +58,7 @@ class FusedStep(nn.Module):
             change = self._feed_forward(layer, normed)
             normed, x = self._join(x, change, layer.feed_forward.down.bias, next(norms))
             written.append(cache)
-        return self._score(normed), written
+        return self._score(normed, position), written
 
     def _norms_behind(self) -> list[nn.Module]:
         """The norm behind each block's residual connection: its own, or, in a pre-norm model, the next's."""
@@ -98,11 +98,13 @@ class FusedStep(nn.Module):
         inner = block.activation(self.operators.linear(x, block.up.weight, block.up) + block.up.bias)
         return self.operators.linear(inner, block.down.weight, block.down)
 
-    def _score(self, x: Tensor) -> Tensor:
+    def _score(self, x: Tensor, position: Tensor) -> Tensor:
         heads, embedding = self.model.decoder.heads, self.model.decoder.tokens
         scores = self.operators.linear(x, embedding.weight, embedding).float()
-        bias = heads.bias.float().masked_fill(heads.forbidden, MASKED_LOGIT)
-        return scores.reshape(-1, *bias.shape) + bias
+        forbidden = torch.stack([heads.forbidden, heads.forbidden_at_first])
+        biases = heads.bias.float().masked_fill(forbidden, MASKED_LOGIT)  # [2, K, V]
+        bias = biases.index_select(0, (position <= heads.lead_frames).long())
+        return scores.reshape(bias.shape) + bias
 
 
 class PrefixStep(nn.Module):

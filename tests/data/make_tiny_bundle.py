@@ -48,6 +48,7 @@ MODEL = ModelConfig(
     codes_per_semitone=12,
     code_offset=24 * 12 + 512,
     codebook_delay=0,
+    lead_frames=4,
     d_model=32,
     n_heads=4,
     n_kv_heads=2,

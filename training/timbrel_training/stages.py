@@ -163,6 +163,7 @@ class ModelStage:
             codes_per_semitone=table.codes_per_semitone,
             code_offset=table.code_offset,
             codebook_delay=table.codebook_delay,
+            lead_frames=table.lead_frames,
         )
         loop = train_notes(
             config.note_training,

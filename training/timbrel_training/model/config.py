@@ -31,6 +31,8 @@ class ModelConfig:
     """Shifts codebook 0's tokens; see CodebookLayout."""
     codebook_delay: int = 1
     """Frames by which each codebook runs behind the one before it; see CodebookLayout."""
+    lead_frames: int = 0
+    """Frames at a note's start that hold no sound: no note ends before it has sounded."""
     digit_base: int = 0
     """In training a code's embedding is its own and those of its digits in this base; 0: its own alone."""
     d_model: int = 256
@@ -103,6 +105,10 @@ class ModelConfig:
             raise ModelConfigError(
                 f"n_encoder_layers is {self.n_encoder_layers}; with conditioning = {self.conditioning} "
                 f"it must be at least {fewest}"
+            )
+        if not 0 <= self.lead_frames < self.max_frames:
+            raise ModelConfigError(
+                f"lead_frames is {self.lead_frames}; it must be in [0, max_frames = {self.max_frames})"
             )
         if not 0.0 <= self.dropout < 1.0:
             raise ModelConfigError(f"dropout is {self.dropout}; it must be in [0, 1)")

@@ -39,7 +39,7 @@ class TransformerDecoder(nn.Module, ABC):
         self.norm = (
             nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
         )
-        self.heads = OutputHeads(config.layout)
+        self.heads = OutputHeads(config.layout, config.lead_frames)
 
     @abstractmethod
     def memories(self, condition: Tensor) -> list[KV]:
@@ -88,7 +88,7 @@ class TransformerDecoder(nn.Module, ABC):
         for layer, cache, memory in zip(layers, caches, memories, strict=True):
             x, cache = layer.step(x, memory, cache, position, attention)
             written.append(cache)
-        return self.heads(self.norm(x)[:, 0], self.tokens), written
+        return self.heads(self.norm(x)[:, 0], self.tokens, position), written
 
     def _embed(self, tokens: Tensor, gate: Tensor, position: Tensor) -> Tensor:
         return self.tokens(tokens) + self.gate(gate) + self.positions(position)

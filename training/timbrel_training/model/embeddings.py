@@ -129,24 +129,31 @@ class TokenEmbedding(nn.Module):
 class OutputHeads(nn.Module):
     """One head per codebook, its weights those of the codebook's embedding: [..., d] -> logits [..., K, V].
 
-    Codebook 0 ends a note: it may say EOS but not BOS. The others may say neither.
+    Codebook 0 ends a note: it may say EOS but not BOS, and EOS only behind a frame that sounds: one step in a
+    thousand or so would say it in a header. The others may say neither.
     """
 
     forbidden: Tensor  # bool [K, V]
+    forbidden_at_first: Tensor  # bool [K, V], for the steps that predict the lead frames and the first behind
 
-    def __init__(self, layout: CodebookLayout) -> None:
+    def __init__(self, layout: CodebookLayout, lead_frames: int = 0) -> None:
         super().__init__()
         self.layout = layout
+        self.lead_frames = lead_frames
         self.bias = nn.Parameter(torch.zeros(layout.n_codebooks, layout.vocabulary_size))
         forbidden = torch.zeros(layout.n_codebooks, layout.vocabulary_size, dtype=torch.bool)
         forbidden[:, layout.bos_id] = True
         forbidden[1:, layout.eos_id] = True
         self.register_buffer("forbidden", forbidden, persistent=False)
+        at_first = forbidden.clone()
+        at_first[0, layout.eos_id] = True
+        self.register_buffer("forbidden_at_first", at_first, persistent=False)
 
-    def forward(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
-        """Returns the float32 logits [..., K, V] of all codebooks."""
+    def forward(self, x: Tensor, embedding: TokenEmbedding, position: Tensor) -> Tensor:
+        """Returns the float32 logits [..., K, V] of all codebooks, for the steps at positions [...]."""
         logits = self.project(x, embedding).float()
-        return logits.masked_fill(self.forbidden, MASKED_LOGIT)
+        is_first = (position <= self.lead_frames)[..., None, None]
+        return logits.masked_fill(self.forbidden | (is_first & self.forbidden_at_first), MASKED_LOGIT)
 
     def project(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
         """Does `forward` without its mask: one matrix product for all codebooks."""

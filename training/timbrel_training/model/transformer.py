@@ -101,7 +101,8 @@ class NoteTransformer(nn.Module):
         [B, S], which is 1 while the key is held.
         """
         hidden = self.hidden(timbre, pitch, velocity, tokens, gate)
-        return self.decoder.heads(hidden, self.decoder.tokens)
+        position = torch.arange(hidden.shape[1], device=hidden.device)
+        return self.decoder.heads(hidden, self.decoder.tokens, position)
 
     def step(
         self,

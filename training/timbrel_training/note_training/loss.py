@@ -44,6 +44,8 @@ def token_loss(
 ) -> TokenLoss:
     """Returns the cross entropy of the batch's targets. Only those are scored: padding costs nothing.
 
+    EOS is scored from the first step on, where `forward` forbids it: that no note ends there is learnt.
+
     Of B notes, timbre is float32 [B, 2], pitch int64 [B], velocity float32 [B].
     """
     hidden = model.hidden(timbre, pitch, velocity, batch.tokens, batch.gate)

@@ -200,6 +200,7 @@ def _fields_of_manifest(found: pb.Manifest) -> Mapping[str, Any]:
         "codes_per_semitone": spec.codes_per_semitone,
         "code_offset": spec.code_offset,
         "codebook_delay": codebook_delay(spec),
+        "lead_frames": codec.lead_frames,
         "d_model": spec.d_model,
         "n_heads": spec.n_heads,
         "n_kv_heads": spec.n_kv_heads,
