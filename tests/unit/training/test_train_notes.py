@@ -178,6 +178,25 @@ def test_the_quick_loss_is_the_plain_loss(config: Config, table: TokenTable, pre
     assert (gradient - quick_gradient).norm() < close * gradient.norm()
 
 
+def test_lead_frames_weigh_as_much_as_all_behind_them(config: Config, table: TokenTable) -> None:
+    trainer = make_trainer(config, table)
+    batch = trainer.batch(0)
+    given = (batch.timbre, batch.pitch, batch.velocity)
+    plain = NoteTransformer(trainer.model.config).eval()
+    leading = NoteTransformer(dataclasses.replace(plain.config, lead_frames=4)).eval()
+    leading.load_state_dict(plain.state_dict())
+    parts = []
+    for span in (slice(4), slice(4, None)):
+        targets = torch.full_like(batch.tokens.targets, IGNORED)
+        targets[:, span] = batch.tokens.targets[:, span]
+        scores = token_loss(plain, *given, dataclasses.replace(batch.tokens, targets=targets))
+        parts.append(scores.nats / scores.n_targets)
+    scores = training_loss(leading, *given, batch.tokens)
+    torch.testing.assert_close(
+        scores.nats / scores.n_targets, torch.stack(parts).mean(dim=0), rtol=1e-4, atol=1e-5
+    )
+
+
 def test_the_model_learns_and_can_be_loaded(config: Config, table: TokenTable, tmp_path: Path) -> None:
     loop_config = dataclasses.replace(
         config.note_training.loop, n_steps=200, learning_rate=5e-3, validate_every=100

@@ -1,4 +1,4 @@
-"""The loss of stage 2: `token_loss` plainly, and `training_loss`, which is the same and quick.
+"""The loss of stage 2: `token_loss` plainly, and `training_loss`, which is quick and weighs headers.
 
 Logits of all codebooks are by far the largest tensors of a training step, and moving them takes a CPU as long
 as the rest of the step. `training_loss` takes a few hundred rows at a time through the layer, the softmax and
@@ -107,18 +107,28 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, bias: Tensor, targets: Tenso
 def training_loss(
     model: NoteTransformer, timbre: Tensor, pitch: Tensor, velocity: Tensor, batch: TokenBatch
 ) -> TokenLoss:
-    """Returns `token_loss` of the same arguments, without ever holding all logits in memory."""
+    """Returns the cross entropy of the batch's targets, without ever holding all logits in memory.
+
+    That of `token_loss`, but that a codebook's lead frames weigh as much as all frames behind them: a header
+    is said once, four frames in a hundred, and a note is silent where it is wrong.
+    """
     hidden = model.hidden(timbre, pitch, velocity, batch.tokens, batch.gate)
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     heads, weight = model.decoder.heads, model.decoder.tokens.weight
-    size = model.config.layout.vocabulary_size
+    size, lead = model.config.layout.vocabulary_size, model.config.lead_frames
     biases = heads.bias.masked_fill(heads.forbidden, MASKED_LOGIT)
+    spans = (slice(lead), slice(lead, None)) if lead else (slice(None),)
     nats, counts = [], []
     for codebook in range(model.config.n_codebooks):
         targets = batch.targets[:, :, codebook]
         asked = targets != IGNORED
         rows = weight[codebook * size : (codebook + 1) * size]
-        nats.append(linear_cross_entropy(hidden[asked], rows, biases[codebook], targets[asked]))
+        means = []
+        for span in spans:
+            here = asked[:, span]
+            given = (hidden[:, span][here], rows, biases[codebook], targets[:, span][here])
+            means.append(linear_cross_entropy(*given) / here.sum().clamp(min=1))
         counts.append(asked.sum())
+        nats.append(counts[-1] * torch.stack(means).mean())
     return TokenLoss(torch.stack(nats), torch.stack(counts))
