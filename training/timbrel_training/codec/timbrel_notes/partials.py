@@ -76,14 +76,8 @@ class Partials:
 def measure_partials(
     audio: Real, hertz: NDArray[np.floating], sample_rate: int, held_seconds: float
 ) -> Partials:
-    """Measures the partials of a note.
-
-    Args:
-        audio: float32 [S], from the note's onset on.
-        hertz: [S], the fundamental at each sample.
-        sample_rate: samples per second.
-        held_seconds: for how long its key is held.
-    """
+    """Measures the partials of a note, float32 [S] from its onset on, whose fundamental at each sample is
+    `hertz` [S]."""
     n_samples = len(audio)
     phase = np.concatenate([[0.0], np.cumsum(hertz)[:-1]]) / sample_rate
     fundamental = float(hertz.mean())
