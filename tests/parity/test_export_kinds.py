@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,28 +13,12 @@ import pytest
 import torch
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
-from timbrel_export import codec_graphs, exporter
+from timbrel_export import exporter
 from timbrel_export.step_operators import ATTENTION_INPUTS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
 
-
-@pytest.fixture(autouse=True)
-def graphs_of_the_codec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes them from the tiny bundle: to make them takes as long as all else, and test_export.py does it."""
-
-    def take_codec(codec: object, folder: Path) -> pb.CodecSpec:
-        for name in (CODEC_DECODER, CODEC_WEIGHTS):
-            shutil.copy(tiny.bundle.path / name, folder)
-        spec: pb.CodecSpec = tiny.bundle.manifest.codec
-        return spec
-
-    def take_timbre_encoder(encoder: object, path: Path, weights: object) -> None:
-        shutil.copy(tiny.bundle.path / path.name, path)
-
-    monkeypatch.setattr(codec_graphs, "export_codec", take_codec)
-    monkeypatch.setattr(codec_graphs, "export_timbre_encoder", take_timbre_encoder)
+pytestmark = pytest.mark.usefixtures("graphs_of_the_codec", "graph_of_the_timbre_encoder")
 
 
 def export(
@@ -69,9 +52,17 @@ def export(
     return model, manifest
 
 
-def test_a_decoder_only_model(tiny: Any, recipe: ModuleType, tmp_path: Path) -> None:
+def test_a_decoder_only_model_with_biases(tiny: Any, recipe: ModuleType, tmp_path: Path) -> None:
+    """Of one head of keys and values; with biases, those of the queries are to be scaled too."""
     out_dir = tmp_path / "bundle"
-    model, manifest = export(tiny, recipe, out_dir, conditioning="prefix", n_encoder_layers=0)
+    kind: dict[str, Any] = {
+        "conditioning": "prefix",
+        "n_encoder_layers": 0,
+        "attention_bias": True,
+        "n_kv_heads": 1,
+    }
+    model, manifest = export(tiny, recipe, out_dir, **kind)
+    check_attention(model, out_dir)
     assert (manifest.model.conditioning, manifest.model.n_encoder_layers) == ("prefix", 0)
     config = model.config
     for graph in ("decoder_step.onnx", "decoder_step_portable.onnx"):
@@ -80,17 +71,22 @@ def test_a_decoder_only_model(tiny: Any, recipe: ModuleType, tmp_path: Path) -> 
         assert shapes["prefix_k_0"] == [config.n_kv_heads, 3, config.width_per_head]
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     "changes",
     [
         pytest.param({"attention_bias": True, "n_kv_heads": 1}, id="biases, one kv head"),
-        pytest.param({"n_kv_heads": 4}, id="a kv head each", marks=pytest.mark.acceptance),
+        pytest.param({"n_kv_heads": 4}, id="a kv head each"),
     ],
 )
 def test_other_attention(tiny: Any, recipe: ModuleType, tmp_path: Path, changes: dict[str, Any]) -> None:
-    """With biases, those of the queries are to be scaled too."""
     model, _ = export(tiny, recipe, tmp_path / "bundle", n_decoder_layers=1, **changes)
-    graph = onnx.load(tmp_path / "bundle" / "decoder_step.onnx", load_external_data=False).graph
+    check_attention(model, tmp_path / "bundle")
+
+
+def check_attention(model: NoteTransformer, bundle: Path) -> None:
+    """Each layer's attention has queries scaled before, and takes the fast kernel."""
+    graph = onnx.load(bundle / "decoder_step.onnx", load_external_data=False).graph
     attentions = [node for node in graph.node if node.op_type == "GroupQueryAttention"]
     assert len(attentions) == model.config.n_decoder_layers
     for node in attentions:
