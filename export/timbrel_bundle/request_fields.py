@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard
@@ -167,11 +167,6 @@ class SamplingSettings:
     def of(cls, holder: object) -> SamplingSettings:
         """Reads attributes of these names from what has them: parsed arguments, a client's request."""
         return cls(**{field.name: getattr(holder, field.name) for field in SAMPLING_FIELDS})
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> SamplingSettings:
-        """Reads those that are in the mapping."""
-        return cls(**{field.name: values.get(field.name) for field in SAMPLING_FIELDS})
 
     @classmethod
     def from_pb(cls, message: pb.Sampling) -> SamplingSettings:
