@@ -7,17 +7,49 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from simple_notes import SyntheticSource
 
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
-from timbrel_training.tokens.table import TokenTable, from_notes
+from timbrel_training.tokens.table import TokenTable
 
 N_CODEBOOKS = 3
 CODEBOOK_SIZE = 16
 INSTRUMENTS = ("Grand Piano", "Violin", "Flute", "Trumpet")
 """On the tiny bundle's map."""
+
+
+def from_notes(
+    notes: Sequence[NDArray[np.uint16]],
+    *,
+    instrument: Sequence[int],
+    pitch: Sequence[int],
+    velocity: Sequence[int],
+    held_frames: Sequence[int],
+    split: Sequence[int],
+    instruments: Sequence[tuple[str, str]],
+    codebook_size: int,
+    frame_rate: float,
+    cut: Sequence[bool] | None = None,
+) -> TokenTable:
+    """Makes a table of notes given as codes [T, K] each; `instruments` are (name, family) pairs."""
+    lengths = [len(note) for note in notes]
+    return TokenTable(
+        codes=np.concatenate(notes),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        instrument=np.asarray(instrument, dtype=np.int64),
+        pitch=np.asarray(pitch, dtype=np.int64),
+        velocity=np.asarray(velocity, dtype=np.int64),
+        held_frames=np.asarray(held_frames, dtype=np.int64),
+        cut=np.zeros(len(notes), bool) if cut is None else np.asarray(cut, dtype=bool),
+        split=np.asarray(split, dtype=np.int64),
+        instruments=tuple(name for name, _ in instruments),
+        families=tuple(family for _, family in instruments),
+        codebook_size=codebook_size,
+        frame_rate=frame_rate,
+    )
 
 
 def make_table(n_instruments: int = 4, per_instrument: int = 40, seed: int = 0) -> TokenTable:

@@ -32,16 +32,11 @@ def read_audio(path: Path | str, max_samples: int = MAX_SAMPLES) -> tuple[npt.ND
 
 
 def read_channels(path: Path | str, max_samples: int = MAX_SAMPLES) -> tuple[npt.NDArray[np.float32], int]:
-    """Reads a WAV, FLAC or other file that libsndfile knows.
+    """Reads a WAV, FLAC or other file that libsndfile knows: float32 [S, channels], S >= 1, and its rate in
+    Hz.
 
-    Args:
-        max_samples: of all channels together; a longer file is refused before they are read.
-
-    Returns:
-        Audio float32 [S, channels], S >= 1, and its sample rate in Hz.
-
-    Raises:
-        AudioError: the file is missing, empty, too long, cut short, damaged or in an unknown format.
+    A file of more than `max_samples`, of all channels together, is refused before they are read. Raises
+    AudioError: the file is missing, empty, too long, cut short, damaged or in an unknown format.
     """
     path = Path(path)
     if not path.is_file():
@@ -65,11 +60,8 @@ def read_channels(path: Path | str, max_samples: int = MAX_SAMPLES) -> tuple[npt
 def resample(
     audio: npt.NDArray[np.float32], sample_rate_from: int, sample_rate_to: int
 ) -> npt.NDArray[np.float32]:
-    """Audio float32 [S] at another sample rate (Hz); the very same array where the rates agree.
-
-    Raises:
-        AudioError: a sample rate is not a whole number of 1 to MAX_SAMPLE_RATE.
-    """
+    """Audio float32 [S] at another sample rate (Hz); the very same array where the rates agree. Raises
+    AudioError: a sample rate is not a whole number of 1 to MAX_SAMPLE_RATE."""
     rate_from, rate_to = checked_rate(sample_rate_from), checked_rate(sample_rate_to)
     if rate_from == rate_to:
         return audio

@@ -45,13 +45,9 @@ class Bundle:
     def open(cls, path: Path | str, verify: bool = True) -> Bundle:
         """Opens a bundle's folder.
 
-        Args:
-            path: the folder that holds manifest.json.
-            verify: compare every file present with the manifest's size and SHA-256, and files that come later
-                when they are first asked for.
-
-        Raises:
-            BundleError: no folder, no manifest, a manifest of another version, or a file that was altered.
+        `verify` compares every file present with the manifest's size and SHA-256, and files that come later
+        when they are first asked for. Raises BundleError: no folder, no manifest, a manifest of another
+        version, or a file that was altered.
         """
         path = Path(path)
         if not path.is_dir():
@@ -75,11 +71,8 @@ class Bundle:
             self.file(name)
 
     def file(self, name: str) -> Path:
-        """Path of a file that the manifest lists, checked against it.
-
-        Raises:
-            BundleError: the manifest does not list it, or it is missing or altered.
-        """
+        """Path of a file that the manifest lists, checked against it. Raises BundleError: the manifest does
+        not list it, or it is missing or altered."""
         path = self.path / name
         if name not in self._files:
             raise BundleError(path, f"the bundle {self.manifest.name!r} has no such file")

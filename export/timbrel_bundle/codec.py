@@ -43,14 +43,10 @@ class CodecDecoder:
     """
 
     def __init__(self, bundle: Bundle, n_threads: int = 0) -> None:
-        """Loads the decoder's graph.
+        """Loads the decoder's graph; `n_threads` are those within an operator, 0 one per core.
 
-        Args:
-            n_threads: threads within an operator; 0 lets onnxruntime take one per core.
-
-        Raises:
-            BundleError: the graph or its weights are missing, damaged or do not fit the manifest.
-            RuntimeMissingError: onnxruntime is not installed.
+        Raises BundleError: the graph or its weights are missing, damaged or do not fit the manifest;
+        RuntimeMissingError: onnxruntime is not installed.
         """
         self.spec: pb.CodecSpec = bundle.manifest.codec
         names = [state.name for state in self.spec.decoder_state]
@@ -82,15 +78,9 @@ class CodecDecoder:
     ) -> Audio:
         """Audio float32 [(T - lead_frames) * hop_length] of a whole note's codes [T, K].
 
-        Args:
-            seed: 0..2^64-1.
-            cents: a bend.
-            level_db: for all frames, or [T].
-
-        Raises:
-            ValueError: the codes have another shape or type, or one is out of range; so of cents and levels;
-                or the codec knows none.
-            BundleError: the graph fails.
+        The seed is 0..2^64-1; `level_db` is for all frames, or [T]. Raises ValueError: codes, cents or levels
+        have another shape or type, one is out of range, or the codec knows none; BundleError: the graph
+        fails.
         """
         # In one run where memory allows it: one more, for the end alone, would take a fifth of the time.
         stream, codes = self.stream(seed, cents), checked_codes(codes, self.spec)
@@ -103,11 +93,8 @@ class CodecDecoder:
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def stream(self, seed: int = 0, cents: Cents = 0.0) -> CodecStream:
-        """A stream for one note, to be fed frames as they come.
-
-        Raises:
-            ValueError: the seed is out of range, or the codec does not bend, and there is a bend.
-        """
+        """A stream for one note, to be fed frames as they come. Raises ValueError: the seed is out of range,
+        or the codec does not bend, and there is a bend."""
         if not (self.bends or is_unbent(cents)):
             raise ValueError(NO_BENDS)
         return CodecStream(self, seed, cents)
@@ -125,15 +112,11 @@ class CodecDecoder:
         state: State,
         expression: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> tuple[Audio, State]:
-        """Runs the graph on codes [B, t, K] of B notes, t >= 1, whose states are stacked: lagging audio
-        [B, t * hop_length], and the states after.
+        """Runs the graph on codes [B, t, K] of B notes, t >= 1, whose states are stacked: lagging audio [B, t
+        * hop_length], and the states after.
 
-        Args:
-            expression: seed int64 [B], cents and level_db float32 [B, t], by name; by default zeros. What the
-                graph does not take is left out.
-
-        Raises:
-            BundleError: the graph fails, or gives other shapes.
+        `expression` is seed int64 [B], cents and level_db float32 [B, t], by name, by default zeros; what the
+        graph does not take is left out. Raises BundleError: the graph fails, or gives other shapes.
         """
         given = no_expression(*codes.shape[:2]) if expression is None else expression
         feeds = {"codes": codes.astype(np.int64), **state, **{name: given[name] for name in self._expression}}
@@ -220,13 +203,9 @@ class CodecStream:
     ) -> Audio:
         """Takes the next frames [t, K], t >= 0, and returns what audio is ready: float32, any length from 0.
 
-        Args:
-            cents: on top of the stream's bend, [t] or for all; the sum is held within 2400 either way.
-            level_db: [t] or for all.
-
-        Raises:
-            ValueError: the stream is finished, the codes have another shape or type, or one is out of range;
-                so of cents and levels; or the codec knows none.
+        Cents, [t] or for all, are on top of the stream's bend, the sum held within 2400 either way; so is
+        `level_db`. Raises ValueError: the stream is finished, codes, cents or levels have another shape or
+        type, one is out of range, or the codec knows none.
         """
         return decode_together([CodecChunk(self, codes, False, cents, level_db)])[0]
 

@@ -92,12 +92,9 @@ class GraphHeader:
 
 
 def parse_graph_header(data: bytes) -> GraphHeader:
-    """Reads the header of a serialised ONNX model.
-
-    Raises:
-        ValueError: the bytes are no ONNX model, an external weight has a type that is not among DTYPES, or
-            something else than a weight of the main graph is external.
-    """
+    """Reads the header of a serialised ONNX model. Raises ValueError: the bytes are no ONNX model, an
+    external weight has a type that is not among DTYPES, or something else than a weight of the main graph is
+    external."""
     model: Any = _model_class()()
     try:
         model.ParseFromString(data)

@@ -63,11 +63,8 @@ LONGEST_TEXT = 1000
 
 
 def load_manifest(path: Path | str) -> pb.Manifest:
-    """Reads and checks a manifest.json.
-
-    Raises:
-        BundleError: it is missing, is not JSON, is of another format version, or contradicts itself.
-    """
+    """Reads and checks a manifest.json. Raises BundleError: it is missing, is not JSON, is of another format
+    version, or contradicts itself."""
     path = Path(path)
     content = read_json_object(path)
     version = content.get("format_version", content.get("formatVersion"))

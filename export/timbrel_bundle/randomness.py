@@ -24,11 +24,8 @@ def uniforms_batch(
     steps: Sequence[int] | npt.NDArray[np.uint64],
     n_codebooks: int,
 ) -> npt.NDArray[np.float32]:
-    """Uniforms in (0, 1), float32 [B, n_codebooks]: row b depends on seeds[b] and steps[b] alone.
-
-    Raises:
-        OverflowError: a seed or step is not in 0 .. 2**64 - 1.
-    """
+    """Uniforms in (0, 1), float32 [B, n_codebooks]: row b depends on seeds[b] and steps[b] alone. Raises
+    OverflowError: a seed or step is not in 0 .. 2**64 - 1."""
     with np.errstate(over="ignore"):
         state = _mix(np.asarray(seeds, dtype=np.uint64) + _GOLDEN)
         state = _mix((state ^ np.asarray(steps, dtype=np.uint64)) + _GOLDEN)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard
@@ -169,11 +169,6 @@ class SamplingSettings:
         return cls(**{field.name: getattr(holder, field.name) for field in SAMPLING_FIELDS})
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> SamplingSettings:
-        """Reads those that are in the mapping."""
-        return cls(**{field.name: values.get(field.name) for field in SAMPLING_FIELDS})
-
-    @classmethod
     def from_pb(cls, message: pb.Sampling) -> SamplingSettings:
         """Reads those that are set in the message."""
         names = [field.name for field in SAMPLING_FIELDS if message.HasField(field.name)]
@@ -219,18 +214,8 @@ def check_request(
 ) -> list[Violation]:
     """Lists what is wrong with a request for a note, as (field, description); [] where all is well.
 
-    Args:
-        ranges: the bundle's.
-        timbre: (x, y), within the unit disc.
-        pitch: MIDI note number.
-        velocity: MIDI velocity.
-        seconds: how long the key is held.
-        sampling: None, or None in a field, takes the server's default.
-        seed: None lets the server draw one.
-        cents: how the note is bent.
-        path: where its timbre goes.
-        bends: whether the bundle's codec bends notes (CodecSpec's bends).
-        moves: whether its notes can change their timbre (CodecSpec's moves).
+    None as sampling, or in a field of it, takes the server's default, and as seed lets the server draw one.
+    `bends` and `moves` are the codec's (CodecSpec): whether notes bend, and can change their timbre.
     """
     if isinstance(sampling, pb.Sampling):
         sampling = SamplingSettings.from_pb(sampling)
@@ -246,12 +231,8 @@ def check_request(
 
 
 def check_recording(sample_rate: int, pitch: float | None) -> list[Violation]:
-    """Lists what is wrong with a request to locate a recording, its sound aside, as `check_request` does.
-
-    Args:
-        sample_rate: of the recording, in Hz.
-        pitch: MIDI note number, fractions allowed; None where it is not known.
-    """
+    """Lists what is wrong with a request to locate a recording, its sound aside, as `check_request` does: of
+    its rate in Hz and its pitch, a MIDI note number, fractions allowed, or None."""
     checks = (
         ("sample_rate", _whole_fault(sample_rate, MIN_SAMPLE_RATE, MAX_SAMPLE_RATE, "rate in Hz")),
         ("pitch", None if pitch is None else _hint_fault(pitch)),

@@ -51,11 +51,7 @@ PROBE_GRAPH = (
 
 @functools.cache
 def load_runtime() -> ModuleType:
-    """The module onnxruntime.
-
-    Raises:
-        RuntimeMissingError: it is not installed.
-    """
+    """The module onnxruntime. Raises RuntimeMissingError: it is not installed."""
     try:
         import onnxruntime as ort
     except ModuleNotFoundError as error:
@@ -70,11 +66,7 @@ def load_runtime() -> ModuleType:
 
 
 def session_options(n_threads: int = 0) -> ort.SessionOptions:
-    """Options for one session.
-
-    Args:
-        n_threads: threads within an operator; 0 lets onnxruntime take one per core.
-    """
+    """Options for one session; `n_threads` are those within an operator, 0 one per core."""
     options: ort.SessionOptions = load_runtime().SessionOptions()
     options.intra_op_num_threads = n_threads
     options.inter_op_num_threads = 1
@@ -87,12 +79,8 @@ def session_options(n_threads: int = 0) -> ort.SessionOptions:
 def resolve_provider(name: str) -> list[str]:
     """The providers to make sessions with: onnxruntime's names, the one asked for first.
 
-    Args:
-        name: "cpu", "cuda", or "auto" for CUDA where it works and the CPU elsewhere; in any case.
-
-    Raises:
-        ProviderError: the name is unknown, or the provider cannot be used here.
-        RuntimeMissingError: onnxruntime is not installed.
+    The name is "cpu", "cuda", or "auto" for CUDA where it works and the CPU elsewhere; in any case. Raises
+    ProviderError: it is unknown, or cannot be used here; RuntimeMissingError: onnxruntime is not installed.
     """
     key = name.strip().lower()
     if key == "auto":

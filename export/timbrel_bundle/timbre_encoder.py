@@ -66,14 +66,10 @@ class TimbreEncoder:
     """Says where on the timbre map a recording lies. Safe to share between threads."""
 
     def __init__(self, bundle: Bundle, n_threads: int = 0) -> None:
-        """Loads the graph of the timbre encoder.
+        """Loads the graph of the timbre encoder; `n_threads` are those within an operator, 0 one per core.
 
-        Args:
-            n_threads: threads within an operator; 0 lets onnxruntime take one per core.
-
-        Raises:
-            BundleError: the graph or its weights are missing, damaged or do not fit the manifest.
-            RuntimeMissingError: onnxruntime is not installed.
+        Raises BundleError: the graph or its weights are missing, damaged or do not fit the manifest;
+        RuntimeMissingError: onnxruntime is not installed.
         """
         self._map = bundle.timbre_map
         references = bundle.timbre_references
@@ -97,12 +93,8 @@ class TimbreEncoder:
     def hear(self, audio: npt.NDArray[Any], sample_rate: int) -> Heard:
         """Locates a recording of one note, and tells its instrument where the bundle has references.
 
-        Args:
-            audio: [samples] or [samples, channels], at any level, with or without silence before and after.
-            sample_rate: its samples per second.
-
-        Raises:
-            AudioError: of another shape, not finite, silent or too short (see `prepare_recording`).
+        The audio is [samples] or [samples, channels], at any level, with or without silence before and after.
+        Raises AudioError: of another shape, not finite, silent or too short (see `prepare_recording`).
         """
         sound = prepare_recording(audio, sample_rate, self._spec, self._max_seconds)
         feeds = {"audio": sound[None], "n_samples": np.array([len(sound)])}
@@ -123,16 +115,9 @@ def prepare_recording(
 ) -> Audio:
     """The sound of a recording alone: float32 [S] at the codec's sample rate, its peak at PEAK.
 
-    What it returns, given to it again, stays as it is but for rounding.
-
-    Args:
-        audio: [samples] or [samples, channels] of any level, float or integer.
-        sample_rate: its samples per second.
-        spec: the codec's.
-        max_seconds: what comes later is cut off.
-
-    Raises:
-        AudioError: of another shape or type, not finite, silent, or with less than MIN_SECONDS of sound.
+    What it returns, given to it again, stays as it is but for rounding. The audio is [samples] or [samples,
+    channels] of any level, float or integer; what comes after `max_seconds` is cut off. Raises AudioError: of
+    another shape or type, not finite, silent, or with less than MIN_SECONDS of sound.
     """
     mono = _at_peak(fold(_checked(audio)), 1.0)
     sound = trim(mono, checked_rate(sample_rate))

@@ -49,11 +49,8 @@ def save_timbre_map(timbre_map: pb.TimbreMap, path: Path | str) -> None:
 
 
 def find_instrument(timbre_map: pb.TimbreMap, name: str) -> pb.TimbrePoint:
-    """The point of an instrument, whatever the case of its name.
-
-    Raises:
-        UnknownInstrumentError: there is none; the message offers the nearest names.
-    """
+    """The point of an instrument, whatever the case of its name. Raises UnknownInstrumentError: there is
+    none; the message offers the nearest names."""
     points = {_key(point.instrument): point for point in timbre_map.points}
     if point := points.get(_key(name)):
         return point

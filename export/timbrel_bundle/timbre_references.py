@@ -17,11 +17,8 @@ MOST_NUMBERS = 1_000_000
 
 
 def load_timbre_references(path: Path | str, instruments: Sequence[str]) -> pb.TimbreReferences:
-    """Reads a timbre_references.json for a map of these instruments.
-
-    Raises:
-        BundleError: it is missing, unreadable, contradicts itself, or is of another map.
-    """
+    """Reads a timbre_references.json for a map of these instruments. Raises BundleError: it is missing,
+    unreadable, contradicts itself, or is of another map."""
     path = Path(path)
     references = parse_message(read_json_object(path), pb.TimbreReferences(), path)
     for fault in timbre_references_faults(references, instruments):

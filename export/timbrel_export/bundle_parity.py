@@ -48,22 +48,12 @@ def check_bundle(
     timbre_encoder: TimbreEncoder,
     notes: Sequence[SampleNote],
 ) -> pb.ParityReport:
-    """Compares every graph of a bundle with the module it was made from.
+    """Compares every graph of a bundle with the module it was made from, on real notes.
 
-    Args:
-        bundle: as written, but for its parity section.
-        model: in evaluation mode, its weights rounded to fp16; so `codec` and `timbre_encoder`.
-        codec: the codec.
-        timbre_encoder: stage 1.
-        notes: real notes.
-
-    Returns:
-        What was found.
-
-    Raises:
-        InterfaceError: a graph's inputs or outputs differ from the bundle format's.
-        ParityError: a graph computes something else than its module.
-        BundleError: a graph or its weights cannot be loaded.
+    The bundle is as written, but for its parity section; the modules are in evaluation mode, their weights
+    rounded to fp16. Raises InterfaceError: a graph's inputs or outputs differ from the bundle format's;
+    ParityError: a graph computes something else than its module; BundleError: a graph or its weights cannot
+    be loaded.
     """
     report = check_decoders(bundle, model, notes)
     report.max_audio_difference = _check_codec(bundle, codec, timbre_encoder, notes)
@@ -73,11 +63,8 @@ def check_bundle(
 def check_decoders(bundle: Bundle, model: NoteTransformer, notes: Sequence[SampleNote]) -> pb.ParityReport:
     """Compares every decode graph that the bundle has with the model it was made from.
 
-    Returns:
-        The worst of the two graphs in fp32, and how far those of lower precision stray.
-
-    Raises:
-        As `check_decoder`.
+    Reports the worst of the two graphs in fp32, and how far those of lower precision stray; raises as
+    `check_decoder`.
     """
     found = [
         check_decoder(bundle, graph, model, notes)
@@ -99,13 +86,9 @@ def check_decoders(bundle: Bundle, model: NoteTransformer, notes: Sequence[Sampl
 def check_decoder(
     bundle: Bundle, graph: str, model: NoteTransformer, notes: Sequence[SampleNote]
 ) -> DecoderParity:
-    """Compares one of a bundle's fp32 decode graphs with the model it was made from.
-
-    Raises:
-        InterfaceError: the graph's inputs or outputs differ from the bundle format's.
-        ParityError: it computes something else than the model.
-        BundleError: the graph or its weights cannot be loaded.
-    """
+    """Compares one of a bundle's fp32 decode graphs with the model it was made from. Raises InterfaceError:
+    the graph's inputs or outputs differ from the bundle format's; ParityError: it computes something else
+    than the model; BundleError: the graph or its weights cannot be loaded."""
     return _check(bundle, graph, model, notes, DecoderParity())
 
 
@@ -144,15 +127,8 @@ def _check_codec(
 def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[np.uint16]]) -> float:
     """Largest difference of any sample between a client's decoder, fed in chunks, and the codec.
 
-    Notes are played as they were coded, and bent and swelling at random, with a seed.
-
-    Args:
-        codec: the PyTorch codec.
-        bundle: holds its graph.
-        notes: codes [T, K] of each note.
-
-    Raises:
-        ParityError: the difference exceeds MAX_AUDIO_DIFFERENCE.
+    Notes, codes [T, K] each, are played as they were coded, and bent and swelling at random, with a seed.
+    Raises ParityError: the difference exceeds MAX_AUDIO_DIFFERENCE.
     """
     decoder = CodecDecoder(bundle)
     worst = 0.0
@@ -187,11 +163,8 @@ def compare_codec_decoder(codec: Codec, bundle: Bundle, notes: Sequence[NDArray[
 def compare_timbre_encoder(
     encoder: TimbreEncoder, session: ort.InferenceSession, notes: Sequence[NDArray[np.float32]]
 ) -> float:
-    """Largest difference of any point or embedding, all notes, audio [S] each, in one batch, padded.
-
-    Raises:
-        ParityError: it exceeds MAX_TIMBRE_DIFFERENCE.
-    """
+    """Largest difference of any point or embedding, all notes, audio [S] each, in one batch, padded. Raises
+    ParityError: it exceeds MAX_TIMBRE_DIFFERENCE."""
     n_samples = np.array([len(audio) for audio in notes])
     padded = np.zeros((len(notes), n_samples.max()), dtype=np.float32)
     for row, audio in zip(padded, notes, strict=True):

@@ -46,13 +46,7 @@ def export_codec(codec: Codec, directory: Path) -> pb.CodecSpec:
 
 
 def export_timbre_encoder(encoder: TimbreEncoder, path: Path, weights: WeightFile) -> None:
-    """Writes the stage-1 encoder, its front end included, as one graph.
-
-    Args:
-        encoder: its weights rounded to fp16.
-        path: the .onnx file.
-        weights: the encoder's weights.
-    """
+    """Writes the stage-1 encoder, its weights rounded to fp16, its front end included, as one graph."""
     batch, samples = torch.export.Dim("batch"), torch.export.Dim("samples", min=2)
     program = export_program(
         encoder,

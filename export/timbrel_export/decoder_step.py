@@ -38,14 +38,11 @@ class FusedStep(nn.Module):
         caches: Sequence[KV],
         absorbed: Sequence[Absorbed],
     ) -> tuple[Tensor, list[KV]]:
-        """Logits float32 [B, K, V] and the new caches.
+        """Logits float32 [B, K, V] and the new caches, of tokens int64 [B, K], gate int64 [B] and position
+        int32 [B]: how many positions the row's cache holds already.
 
-        Args:
-            tokens: int64 [B, K], read by this step.
-            gate: int64 [B].
-            position: int32 [B], how many positions the row's cache holds already.
-            caches: per layer, keys and values [B, n_kv_heads, max_positions, head_dim].
-            absorbed: per layer, the note's condition.
+        By layer, `caches` are keys and values [B, n_kv_heads, max_positions, head_dim], and `absorbed` is the
+        note's condition.
         """
         norms = iter(self._norms)
         normed, x = self._enter(tokens, gate, position)

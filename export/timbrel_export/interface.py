@@ -127,11 +127,8 @@ def timbre_encoder_interface(embedding_width: int) -> Interface:
 
 
 def check_interface(graph: str, session: ort.InferenceSession, expected: Interface) -> None:
-    """Holds a session's inputs and outputs against the bundle format's.
-
-    Raises:
-        InterfaceError: one is missing, unknown, or of another type or shape; the message names it.
-    """
+    """Holds a session's inputs and outputs against the bundle format's. Raises InterfaceError: one is
+    missing, unknown, or of another type or shape; the message names it."""
     _check(graph, "input", session.get_inputs(), expected.inputs)
     _check(graph, "output", session.get_outputs(), expected.outputs)
 

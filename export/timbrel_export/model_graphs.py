@@ -78,14 +78,8 @@ class DecoderStepGraph(nn.Module):
 def export_condition_encoder(
     model: NoteTransformer, path: Path, weights: WeightFile, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Writes the graph that runs once a note, at admission.
-
-    Args:
-        model: its weights rounded to fp16.
-        path: the .onnx file.
-        weights: the model's weights.
-        dtype: the outputs' type; the arithmetic is fp32.
-    """
+    """Writes the graph that runs once a note, at admission, of a model rounded to fp16. Its outputs are of
+    `dtype`; the arithmetic is fp32."""
     batch = {0: torch.export.Dim("batch")}
     program = export_program(
         ConditionGraph(model, dtype),
@@ -98,13 +92,7 @@ def export_condition_encoder(
 
 
 def export_decoder_step(model: NoteTransformer, path: Path, weights: WeightFile) -> None:
-    """Writes the graph that servers run, in onnxruntime's own operators.
-
-    Args:
-        model: its weights rounded to fp16.
-        path: the .onnx file.
-        weights: the model's weights.
-    """
+    """Writes the graph that servers run, in onnxruntime's own operators, of a model rounded to fp16."""
     _export(model, step_operators.CpuOperators(), path, weights)
 
 
@@ -118,11 +106,7 @@ def export_decoder_step_int8(
 ) -> None:
     """Writes the same step with a cache of 8 bits, and weights that a runtime quantises as it loads them.
 
-    Args:
-        model: its weights rounded to fp16.
-        path: the .onnx file.
-        weights: the model's weights.
-        scales: each layer's cache has its own; they stay in the graph.
+    Each layer's cache has `scales` of its own; they stay in the graph.
     """
     model = copy.deepcopy(model)
     for layer, (keys, values) in zip(cross_layers(model), scales, strict=True):

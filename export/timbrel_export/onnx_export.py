@@ -53,13 +53,8 @@ def export_program(
 ) -> Any:
     """Traces a module into an ONNX program; `save_graph` simplifies it, with the weights set aside.
 
-    Args:
-        module: put into evaluation mode.
-        inputs: examples, whose dynamic axes must not be 1, which export would take for a constant.
-        input_names: one per tensor of `inputs`, lists flattened.
-        output_names: one per output.
-        dynamic_shapes: shaped like `inputs`, naming the axes that vary.
-        opset_version: of the ONNX standard.
+    Dynamic axes of the example `inputs` must not be 1, which export would take for a constant. There is an
+    input name per tensor, lists flattened; `dynamic_shapes`, shaped like `inputs`, name the axes that vary.
     """
     # The exporter reports its progress through both, at length.
     logger = logging.getLogger("torch.onnx")
@@ -84,13 +79,8 @@ def export_program(
 
 
 def save_graph(program: Any, path: Path, *files: WeightFile) -> None:
-    """Simplifies an exported program's graph and writes it, every weight pointing into its file.
-
-    Args:
-        program: what torch.onnx.export(dynamo=True, optimize=False) returned.
-        path: the .onnx file.
-        files: where the weights lie. What is in none of them stays in the graph.
-    """
+    """Simplifies the graph of what torch.onnx.export(dynamo=True, optimize=False) returned and writes it,
+    every weight pointing into its file. What is in none of the files stays in the graph."""
     model = program.model
     locations: dict[str, str] = {}
     # As inputs the weights are beyond the optimizer's reach: it would transpose, merge and rename them.

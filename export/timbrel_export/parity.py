@@ -223,10 +223,7 @@ def compare_decoder(
 
 def check_draw(decoder: GraphDecoder, notes: Sequence[SampleNote], graph: str) -> None:
     """Compares what a graph draws, on the way through these notes, with what `sample` draws of its logits.
-
-    Raises:
-        ParityError: too many tokens differ.
-    """
+    Raises ParityError: too many tokens differ."""
     random = np.random.default_rng(0)
     given = [note_tokens(decoder.config, note) for note in notes]
     _begin_notes(decoder, notes)

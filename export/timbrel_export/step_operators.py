@@ -226,10 +226,8 @@ def group_query_attention(
 def scale_queries(weight: Tensor, attention: SelfAttention) -> Tensor:
     """The projection to queries, keys and values, its queries divided by sqrt(head_dim).
 
-    Args:
-        weight: [(n_heads + 2 n_kv_heads) head_dim, ...], the projection's weight or bias. A runtime
-            multiplies it once, as it loads the graph.
-        attention: whose projection it is.
+    Its weight or bias is [(n_heads + 2 n_kv_heads) head_dim, ...]. A runtime multiplies it once, as it loads
+    the graph.
     """
     factor = weight.new_ones(sum(attention.sizes))
     factor[: attention.sizes[0]] = 1.0 / math.sqrt(attention.head_dim)

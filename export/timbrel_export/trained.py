@@ -47,20 +47,10 @@ class Trained:
 def load_trained(
     model_dir: Path, timbre_dir: Path, codec_dir: Path, tokens: Path, notes: Path | None, n_samples: int
 ) -> Trained:
-    """Reads the results of all stages.
+    """Reads the results of all stages, and `n_samples` notes to check parity on.
 
-    Args:
-        model_dir: stage 2's folder.
-        timbre_dir: stage 1's.
-        codec_dir: the codec's.
-        tokens: the token store.
-        notes: the library of notes, which knows its licence; None leaves that unknown.
-        n_samples: notes to check parity on.
-
-    Raises:
-        ExportError: the stages do not belong together.
-        TrainingError: something is missing or damaged.
-        BundleError: so are the references.
+    The library of notes knows its licence; None leaves that unknown. Raises ExportError: the stages do not
+    belong together; TrainingError, BundleError: something is missing or damaged.
     """
     description = load_description(model_dir, MODEL)
     store = TokenStore(tokens)

@@ -14,6 +14,7 @@ PATIENCE_SECONDS = 300.0
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_a_few_seconds_of_it(tiny_bundle: Path) -> None:
     command = [sys.executable, "tests/benchmarks/soak.py", "--minutes", "0.1", "--bundle", str(tiny_bundle)]
     done = subprocess.run(

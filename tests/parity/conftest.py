@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,9 @@ from torch import nn
 from training_notes import library_dir
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
 from timbrel_bundle.runtime import session_options
-from timbrel_export import exporter
+from timbrel_export import codec_graphs, exporter
 from timbrel_export.parity import GraphDecoder
 from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -98,6 +100,30 @@ def tamper(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Callable[[Alter], Non
         monkeypatch.setattr(exporter, "write_graphs", write_graphs)
 
     return arrange
+
+
+@pytest.fixture
+def graphs_of_the_codec(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the codec's decoder from the tiny bundle: to make it takes as long as all the other graphs
+    together, and test_codec_timbrel_notes.py does."""
+
+    def take_codec(codec: object, folder: Path) -> pb.CodecSpec:
+        for name in (CODEC_DECODER, CODEC_WEIGHTS):
+            shutil.copy(tiny.bundle.path / name, folder)
+        spec: pb.CodecSpec = tiny.bundle.manifest.codec
+        return spec
+
+    monkeypatch.setattr(codec_graphs, "export_codec", take_codec)
+
+
+@pytest.fixture
+def graph_of_the_timbre_encoder(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes it from the tiny bundle, as test_export.py does not."""
+
+    def take_timbre_encoder(encoder: object, path: Path, weights: object) -> None:
+        shutil.copy(tiny.bundle.path / path.name, path)
+
+    monkeypatch.setattr(codec_graphs, "export_timbre_encoder", take_timbre_encoder)
 
 
 def _filled(module: Any, path: Path) -> Any:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timbrel_bundle.graph_header import parse_graph_header
 from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
-from timbrel_bundle.weights import load_weights, to_ort_values
+from timbrel_bundle.weights import load_weights, source_of, to_ort_values
 from timbrel_export.codec_graphs import export_codec
 from timbrel_export.onnx_export import round_to_half
 from timbrel_training.codec import registry
@@ -25,6 +25,7 @@ from timbrel_training.errors import CheckpointError
 
 CONFIG = TimbrelNotesConfig(n_templates=3, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
 HOP = CONFIG.hop_length
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Graph:
@@ -112,6 +113,10 @@ def test_the_graph_plays_what_pytorch_plays(codec: TimbrelNotes, graph: Graph) -
 def test_a_bundle_holds_what_makes_the_codec_again(codec: TimbrelNotes, graph: Graph, folder: Path) -> None:
     assert (graph.spec.id, graph.spec.lead_frames) == ("timbrel-notes-2", N_ROWS)
     assert {path.name for path in folder.iterdir()} == {CODEC_DECODER, CODEC_WEIGHTS}
+    content = (folder / CODEC_DECODER).read_bytes()
+    stated = {weight.name for weight in parse_graph_header(content).external_weights}
+    assert set() < {source_of(name) for name in stated} < set(codec.state_dict())
+    assert str(ROOT).encode() not in content
     again = registry.codec_in_bundle(folder / CODEC_WEIGHTS)
     assert isinstance(again, TimbrelNotes) and again.config == CONFIG
     for (name, one), other in zip(codec.state_dict().items(), again.state_dict().values(), strict=True):

@@ -48,7 +48,9 @@ def trained_codec(folder: Path) -> EncodecCodec:
     return codec
 
 
-@pytest.fixture(scope="module", params=["Meta's form", "no LSTM", "trained"])
+@pytest.fixture(
+    scope="module", params=["Meta's form", pytest.param("no LSTM", marks=pytest.mark.acceptance), "trained"]
+)
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[EncodecCodec, CodecDecoder]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,28 +13,12 @@ import pytest
 import torch
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import CODEC_DECODER, CODEC_WEIGHTS
-from timbrel_export import codec_graphs, exporter
+from timbrel_export import exporter
 from timbrel_export.step_operators import ATTENTION_INPUTS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
 
-
-@pytest.fixture(autouse=True)
-def graphs_of_the_codec(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes them from the tiny bundle: to make them takes as long as all else, and test_export.py does it."""
-
-    def take_codec(codec: object, folder: Path) -> pb.CodecSpec:
-        for name in (CODEC_DECODER, CODEC_WEIGHTS):
-            shutil.copy(tiny.bundle.path / name, folder)
-        spec: pb.CodecSpec = tiny.bundle.manifest.codec
-        return spec
-
-    def take_timbre_encoder(encoder: object, path: Path, weights: object) -> None:
-        shutil.copy(tiny.bundle.path / path.name, path)
-
-    monkeypatch.setattr(codec_graphs, "export_codec", take_codec)
-    monkeypatch.setattr(codec_graphs, "export_timbre_encoder", take_timbre_encoder)
+pytestmark = pytest.mark.usefixtures("graphs_of_the_codec", "graph_of_the_timbre_encoder")
 
 
 def export(
@@ -80,11 +63,12 @@ def test_a_decoder_only_model(tiny: Any, recipe: ModuleType, tmp_path: Path) -> 
         assert shapes["prefix_k_0"] == [config.n_kv_heads, 3, config.width_per_head]
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     "changes",
     [
         pytest.param({"attention_bias": True, "n_kv_heads": 1}, id="biases, one kv head"),
-        pytest.param({"n_kv_heads": 4}, id="a kv head each", marks=pytest.mark.acceptance),
+        pytest.param({"n_kv_heads": 4}, id="a kv head each"),
     ],
 )
 def test_other_attention(tiny: Any, recipe: ModuleType, tmp_path: Path, changes: dict[str, Any]) -> None:

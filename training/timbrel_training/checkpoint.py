@@ -23,11 +23,8 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Reads what `save_checkpoint` wrote, onto the CPU.
-
-    Raises:
-        CheckpointError: the file is missing, damaged or of another version.
-    """
+    """Reads what `save_checkpoint` wrote, onto the CPU. Raises CheckpointError: the file is missing, damaged
+    or of another version."""
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint")
     try:
@@ -54,11 +51,8 @@ def save_weights(folder: Path, name: str, model: nn.Module, description: Mapping
 
 
 def load_description(folder: Path, name: str) -> dict[str, Any]:
-    """Returns the JSON object beside the weights `name` in `folder`.
-
-    Raises:
-        CheckpointError: missing or damaged.
-    """
+    """Returns the JSON object beside the weights `name` in `folder`. Raises CheckpointError: missing or
+    damaged."""
     path = folder / f"{name}.json"
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
@@ -72,11 +66,8 @@ def load_description(folder: Path, name: str) -> dict[str, Any]:
 
 
 def load_weights(folder: Path, name: str, model: nn.Module) -> None:
-    """Fills `model` with `name`.safetensors in `folder`.
-
-    Raises:
-        CheckpointError: missing, damaged or of other names or shapes.
-    """
+    """Fills `model` with `name`.safetensors in `folder`. Raises CheckpointError: missing, damaged or of other
+    names or shapes."""
     path = folder / f"{name}.safetensors"
     try:
         model.load_state_dict(safetensors.torch.load_file(path))

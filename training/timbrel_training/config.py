@@ -52,11 +52,8 @@ class Config:
 
 
 def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
-    """Returns the named config, or that of a TOML file, with `section.field=value` overrides.
-
-    Raises:
-        ConfigError: no such config, damaged TOML, an unknown field or a value that is not allowed.
-    """
+    """Returns the named config, or that of a TOML file, with `section.field=value` overrides. Raises
+    ConfigError: no such config, damaged TOML, an unknown field or a value that is not allowed."""
     table = _read(name)
     table["model"] = {**PLACEHOLDERS, **table.get("model", {})}
     own = table.get("codec", {}).get("id", registry.DEFAULT)

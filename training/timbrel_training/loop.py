@@ -152,12 +152,9 @@ class Loop(Generic[BatchT]):
         self._stop.set()
 
     def run(self) -> None:
-        """Trains to the end of the run or of the sitting, resuming where a checkpoint left off.
-
-        Raises:
-            CheckpointError: the checkpoint in `out_dir` was made by another config.
-            DivergedError: the gradients stayed infinite or NaN.
-        """
+        """Trains to the end of the run or of the sitting, resuming where a checkpoint left off. Raises
+        CheckpointError: the checkpoint in `out_dir` was made by another config; DivergedError: the gradients
+        stayed infinite or NaN."""
         self.out_dir.mkdir(parents=True, exist_ok=True)
         torch.set_flush_denormal(True)  # numbers near 0 that CPUs are slow with
         if self.checkpoint_path.exists():
@@ -311,11 +308,8 @@ def batch_seed(seed: int, step: int) -> int:
 
 
 def pick_device(name: str) -> torch.device:
-    """Returns the device named `auto` (a GPU where there is one), `cpu` or `cuda`.
-
-    Raises:
-        ConfigError: another name, or no GPU to be had.
-    """
+    """Returns the device named `auto` (a GPU where there is one), `cpu` or `cuda`. Raises ConfigError:
+    another name, or no GPU to be had."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in ("cpu", "cuda"):

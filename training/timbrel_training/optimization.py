@@ -18,15 +18,8 @@ takes three times as long (measured on one with AVX-512 alone)."""
 
 
 def learning_rate(step: int, *, n_steps: int, n_warmup: int, peak: float, final_fraction: float) -> float:
-    """Rises linearly to `peak`, then falls along a cosine to `peak * final_fraction` at `n_steps`.
-
-    Args:
-        step: 0-based step about to be taken; the first one already has a rate above zero.
-        n_steps: length of the whole run.
-        n_warmup: steps of the warm-up.
-        peak: highest rate.
-        final_fraction: what is left of the peak at the end, 0..1.
-    """
+    """Rises linearly to `peak`, then falls along a cosine to `peak * final_fraction` at `n_steps`. `step` is
+    0-based; the first one already has a rate above zero."""
     if step < n_warmup:
         return peak * (step + 1) / n_warmup
     progress = min(1.0, (step - n_warmup) / max(1, n_steps - n_warmup))
@@ -61,11 +54,8 @@ def check_precision(precision: str) -> None:
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Returns the context in which losses are computed.
-
-    Args:
-        precision: one of PRECISIONS; AUTO is bfloat16 where the device is the faster for it.
-    """
+    """Returns the context in which losses are computed, of one of PRECISIONS; AUTO is bfloat16 where the
+    device is the faster for it."""
     enabled = precision == BFLOAT16 or (precision == AUTO and _is_fast_in_bfloat16(device))
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 

@@ -43,20 +43,10 @@ def generate(
     sampling: Sampling = GREEDY,
     max_frames: int | None = None,
 ) -> OracleNote:
-    """Writes one note.
+    """Writes one note; the model is in evaluation mode.
 
-    Args:
-        model: in evaluation mode.
-        timbre: a point in the unit disc.
-        pitch: MIDI note number.
-        velocity: MIDI velocity, 1..127.
-        held_frames: frames for which the key is held.
-        uniforms: float32 [steps, K] in (0, 1), one per step and codebook; needed unless temperature is 0.
-        sampling: how tokens are drawn.
-        max_frames: cap on the note's frames, at most the model's own (the default).
-
-    Raises:
-        ValueError: temperature is above 0 and there are no uniforms.
+    `uniforms` float32 [steps, K] in (0, 1), one per step and codebook, are needed unless temperature is 0.
+    The cap on frames is at most the model's own, which is the default. Raises ValueError: there are none.
     """
     if uniforms is None and sampling.temperature > 0:
         raise ValueError("uniforms are needed where temperature is above 0")

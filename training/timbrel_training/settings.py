@@ -19,16 +19,12 @@ Table = dict[str, Any]
 def build(
     cls: type[T], table: Mapping[str, Any], where: str = "", types: Mapping[str, type[Any]] | None = None
 ) -> T:
-    """Makes an instance of the dataclass `cls`; fields that the table lacks keep their defaults.
+    """Makes an instance of the dataclass `cls` from a table as tomllib reads it; missing fields keep their
+    defaults.
 
-    Args:
-        cls: a dataclass of numbers, strings, booleans, tuples of those, literals, and dataclasses.
-        table: as tomllib reads it.
-        where: the table's dotted name, for messages.
-        types: the classes of fields that are annotated as Any, by name.
-
-    Raises:
-        ConfigError: an unknown field, or a value of the wrong type.
+    Its fields are numbers, strings, booleans, tuples of those, literals, and dataclasses; `types` are the
+    classes of those annotated as Any. `where` is the table's dotted name, for messages. Raises ConfigError:
+    an unknown field, or a value of the wrong type.
     """
     hints = {**typing.get_type_hints(cls), **(types or {})}
     names = [field.name for field in dataclasses.fields(typing.cast(Any, cls)) if field.init]
@@ -44,11 +40,8 @@ def build(
 
 
 def override(table: Table, assignment: str) -> None:
-    """Sets `section.field=value` in a table, in place. The value is TOML, or else a plain string.
-
-    Raises:
-        ConfigError: not of that form.
-    """
+    """Sets `section.field=value` in a table, in place. The value is TOML, or else a plain string. Raises
+    ConfigError: not of that form."""
     path, equals, text = assignment.partition("=")
     *sections, name = path.strip().split(".")
     if not equals or not sections or not all([*sections, name]):

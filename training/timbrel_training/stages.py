@@ -215,11 +215,7 @@ def add_folder(parser: argparse.ArgumentParser, name: str, help: str) -> None:
 
 
 def config_of(args: argparse.Namespace) -> Config:
-    """Returns the config that the arguments ask for.
-
-    Raises:
-        ConfigError: see `load_config`.
-    """
+    """Returns the config that the arguments ask for. Raises ConfigError: see `load_config`."""
     return load_config(args.config, args.set)
 
 

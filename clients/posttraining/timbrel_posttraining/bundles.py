@@ -25,11 +25,8 @@ SHIPPED = "default"
 
 
 def bundle_path(name: str) -> Path:
-    """The folder of a bundle: the one that ships is called "default", where no folder here is.
-
-    Raises:
-        ExportError: none ships with this installation.
-    """
+    """The folder of a bundle: the one that ships is called "default", where no folder here is. Raises
+    ExportError: none ships with this installation."""
     if name != SHIPPED or Path(name).is_dir():
         return Path(name)
     found = importlib.util.find_spec("timbrel_server")
@@ -45,12 +42,8 @@ class NoteCoder:
     """Turns a note's audio into codes, as a bundle's codec does: in PyTorch, of the bundle's weights."""
 
     def __init__(self, bundle: Bundle) -> None:
-        """Makes the codec again.
-
-        Raises:
-            BundleError: the weights are missing or damaged.
-            CheckpointError: no codec that is known here can be made of them.
-        """
+        """Makes the codec again. Raises BundleError: the weights are missing or damaged; CheckpointError: no
+        codec that is known here can be made of them."""
         try:
             self._codec = registry.codec_in_bundle(bundle.file(CODEC_WEIGHTS))
         except CheckpointError as error:

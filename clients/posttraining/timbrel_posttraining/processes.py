@@ -24,15 +24,9 @@ def results(
     jobs: int,
     chunk: int,
 ) -> Iterator[Iterator[Result]]:
-    """Yields the results of the items, in order, as they are done.
-
-    Args:
-        make_worker: makes the worker of a process; like `method`, it can be pickled.
-        method: the worker's, called with each item.
-        items: to work on.
-        jobs: processes, one thread each; 1 works in this one.
-        chunk: items handed to a process at a time.
-    """
+    """Yields the results of the items, in order, as they are done by `jobs` processes, one thread each; 1
+    works in this one. A process has one worker, whose maker and method can be pickled, and is handed `chunk`
+    items at a time."""
     if jobs <= 1:
         yield map(functools.partial(method, make_worker()), items)
         return

@@ -56,13 +56,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def unpack(bundle_dir: Path, out: Path) -> list[str]:
-    """Writes codec/, timbre/, model/ and config.toml into `out`, and returns a line about each.
-
-    Raises:
-        BundleError: no bundle, or a file is missing or altered.
-        ExportError: its model fits none that this timbrel can build.
-        CheckpointError: nor does its codec or its timbre encoder.
-    """
+    """Writes codec/, timbre/, model/ and config.toml into `out`, and returns a line about each. Raises
+    BundleError: no bundle, or a file is missing or altered; ExportError: its model fits none that this
+    timbrel can build; CheckpointError: nor does its codec or its timbre encoder."""
     from timbrel_bundle.files import write_message
     from timbrel_bundle.layout import CODEC_WEIGHTS, TIMBRE_REFERENCES
     from timbrel_posttraining.finetune.base import Base
@@ -117,12 +113,8 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
 
 
 def place_notes(timbre: Path, tokens: Path, notes: Path, device: str) -> str:
-    """Places notes with the encoder of a stage-1 folder, leaves their points there, and says so.
-
-    Raises:
-        CheckpointError: the folder is no finished stage 1.
-        TrainingError: the tokens are not of these notes.
-    """
+    """Places notes with the encoder of a stage-1 folder, leaves their points there, and says so. Raises
+    CheckpointError: the folder is no finished stage 1; TrainingError: the tokens are not of these notes."""
     from timbrel_training.loop import pick_device
     from timbrel_training.notes.dataset import NoteDataset
     from timbrel_training.timbre.features import library_features, locate

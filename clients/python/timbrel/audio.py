@@ -31,12 +31,9 @@ Sound = npt.NDArray[np.float32]
 
 
 def check_audio_path(path: str | os.PathLike[str]) -> Path:
-    """The path, if a sound can be written there: worth asking before a long piece of work.
-
-    Raises:
-        InvalidRequestError: the ending is none of .wav, .flac and .ogg, or there is no such folder, or none
-            that may be written in.
-    """
+    """The path, if a sound can be written there: worth asking before a long piece of work. Raises
+    InvalidRequestError: the ending is none of .wav, .flac and .ogg, or there is no such folder, or none that
+    may be written in."""
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         *others, last = FORMATS
@@ -61,12 +58,8 @@ def check_sample_rate(sample_rate: int) -> int:
 
 
 def check_audio_target(path: str | os.PathLike[str], sample_rate: int | None) -> Path:
-    """The path, if a sound of this sample rate (Hz; None: whatever it has) can be written there.
-
-    Raises:
-        InvalidRequestError: see check_audio_path and check_sample_rate.
-        AudioError: the format cannot hold the sample rate.
-    """
+    """The path, if a sound of this sample rate (Hz; None: whatever it has) can be written there. Raises as
+    `check_audio_path` and `check_sample_rate`; AudioError: the format cannot hold the sample rate."""
     target = check_audio_path(path)
     if sample_rate is not None:
         one_sample = np.zeros((1, 2), dtype=np.float32)

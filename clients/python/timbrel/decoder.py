@@ -44,12 +44,9 @@ class Decoder:
         level_db: PerFrame = 0.0,
     ) -> npt.NDArray[np.float32]:
         """codes [frames, codebooks] -> audio [samples]; the other arguments are those of `Client.decode`.
-
-        Raises:
-            InvalidRequestError: the bend is out of range, or the codec does not bend.
-            MissingExtraError: no ONNX runtime is installed.
-            BundleMismatchError: the codec's files were altered since they were fetched, or make no codec.
-        """
+        Raises InvalidRequestError: the bend is out of range, or the codec does not bend; MissingExtraError:
+        no ONNX runtime is installed; BundleMismatchError: the codec's files were altered since they were
+        fetched, or make no codec."""
         if len(codes) == 0:
             return np.zeros(0, dtype=np.float32)
         codec = self.load()

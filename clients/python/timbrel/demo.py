@@ -43,14 +43,8 @@ class PlannedNote:
 def plan_notes(
     instruments: Sequence[Instrument], n_instruments: int, n_pitches: int, pitch_range: tuple[int, int]
 ) -> list[PlannedNote]:
-    """Draws the notes, instrument by instrument.
-
-    Args:
-        instruments: the timbre map.
-        n_instruments: how many to draw, of as many families as there are; fewer where there are fewer.
-        n_pitches: how many pitches of each, over the whole of its range.
-        pitch_range: MIDI note numbers that the bundle accepts, inclusive.
-    """
+    """Draws the notes, instrument by instrument: of as many families as there are, and `n_pitches` of each
+    over the whole of its range, within the bundle's MIDI note numbers, inclusive."""
     playable = [each for each in instruments if playable_pitches(each, pitch_range)]
     return [
         PlannedNote(instrument, pitch)

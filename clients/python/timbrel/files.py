@@ -55,13 +55,9 @@ class FileCache:
         self._show_progress = show_progress
 
     def require(self, names: Iterable[str]) -> Path:
-        """Fetches those of the files that are not here yet, and returns the folder.
-
-        Raises:
-            BundleMismatchError: the bundle has no such file or one beyond MOST_BYTES, or what arrived is not
-                what the manifest states.
-            OSError: the cache folder cannot be written.
-        """
+        """Fetches those of the files that are not here yet, and returns the folder. Raises
+        BundleMismatchError: the bundle has no such file or one beyond MOST_BYTES, or what arrived is not what
+        the manifest states; OSError: the cache folder cannot be written."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             self._require(self._describe(name))

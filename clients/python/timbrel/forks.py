@@ -23,11 +23,8 @@ _callers: list[int] = []
 
 
 def about_to_connect() -> None:
-    """Notes that this process calls servers. To be called before a connection is opened.
-
-    Raises:
-        RuntimeError: this process was forked from one that had opened one: gRPC would wait for threads of it.
-    """
+    """Notes that this process calls servers. To be called before a connection is opened. Raises RuntimeError:
+    this process was forked from one that had opened one: gRPC would wait for threads of it."""
     _check_parents()
     if not _callers:
         _callers.append(os.getpid())
@@ -45,11 +42,8 @@ class ForkGuard:
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """
-        Raises:
-            RuntimeError: this is a forked child; its parent's connections and locks are of no use here. Or
-                the client was made in a child whose parent had called a server.
-        """
+        """Raises RuntimeError: this is a forked child, and its parent's connections and locks are of no use
+        here; or the client was made in a child whose parent had called a server."""
         if not self.is_at_home:
             raise RuntimeError(
                 f"this client was made by process {self._pid} and cannot be used in a forked child of it"

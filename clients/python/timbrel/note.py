@@ -75,11 +75,8 @@ class Note:
 
     @cached_property
     def audio(self) -> npt.NDArray[np.float32]:
-        """The sound, [samples], mono. Decoded when it is first asked for, and then kept.
-
-        Raises:
-            MissingExtraError: no ONNX runtime is installed.
-        """
+        """The sound, [samples], mono. Decoded when it is first asked for, and then kept. Raises
+        MissingExtraError: no ONNX runtime is installed."""
         return self._decode(self.codes, self.seed, self.cents)
 
     @property
@@ -167,13 +164,8 @@ def note_html(
     sample_rate: int,
     trouble: str = "",
 ) -> str:
-    """One <div> that needs nothing else: no script, no file, no network.
-
-    Args:
-        facts: name -> value, in order.
-        audio: [samples]; None where it could not be decoded.
-        trouble: why not.
-    """
+    """One <div> that needs nothing else: no script, no file, no network. `trouble` says why there is no
+    audio."""
     rows = "".join(
         f'<span style="white-space:nowrap"><span style="opacity:.65">{escape(name)}</span>'
         f"&nbsp;{escape(value)}</span> "

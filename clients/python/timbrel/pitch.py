@@ -22,11 +22,8 @@ IN_TUNE_CENTS = 50.0
 
 
 class PitchMeter:
-    """Measures the pitch of notes. Build one and use it for all of them.
-
-    Raises:
-        MissingExtraError: swift-f0, which the demo extra brings, is not installed.
-    """
+    """Measures the pitch of notes. Build one and use it for all of them. Raises MissingExtraError: swift-f0,
+    which the demo extra brings, is not installed."""
 
     def __init__(self) -> None:
         try:
@@ -37,14 +34,8 @@ class PitchMeter:
         self._tracker: Any = SwiftF0(threads=1, spin=False)
 
     def measure(self, audio: npt.NDArray[np.float32], sample_rate: int) -> float | None:
-        """The note's pitch as a fractional MIDI note number; None where nothing is voiced.
-
-        It is the median over the voiced frames from 50 ms on.
-
-        Args:
-            audio: [samples], mono.
-            sample_rate: samples per second.
-        """
+        """The pitch of audio [samples], mono, as a fractional MIDI note number: the median over the voiced
+        frames from 50 ms on; None where nothing is voiced."""
         if len(audio) < ONSET_SECONDS * sample_rate:
             return None
         frames = self._tracker.detect(audio, sample_rate)
@@ -59,11 +50,8 @@ _STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 
 def parse_pitch(text: str) -> int:
-    """Reads a MIDI note number, or the name of a note, C4 being 60: "F#3", "Bb2".
-
-    Raises:
-        InvalidRequestError: it is neither.
-    """
+    """Reads a MIDI note number, or the name of a note, C4 being 60: "F#3", "Bb2". Raises InvalidRequestError:
+    it is neither."""
     text = text.strip()
     if match := _NOTE.fullmatch(text):
         sign = {None: 0, "#": 1, "♯": 1, "b": -1, "♭": -1}[match["sign"]]

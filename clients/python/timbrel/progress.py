@@ -8,13 +8,10 @@ from tqdm import tqdm
 
 
 def bar(description: str, total: int | None, unit: str, *, shown: bool = True, initial: int = 0) -> tqdm[Any]:
-    """A bar to `update(n)`, as a context manager.
+    """A bar to `update(n)`, as a context manager, where standard error is a terminal and it is `shown`.
 
-    Args:
-        total: how many units there are in all; None where it is not known.
-        unit: "B" for bytes, which are scaled to kB and MB, or for example "note".
-        shown: False for none at all; otherwise it shows where standard error is a terminal.
-        initial: units done already.
+    The total is None where it is not known; the unit "B" is scaled to kB and MB; `initial` units are done
+    already.
     """
     return tqdm(
         desc=description,

@@ -44,11 +44,8 @@ class _Map:
 
 
 def read_tuning(scale: str | Path, keyboard_map: str | Path | None = None) -> KeyCents:
-    """Reads the files; see `parse_tuning`.
-
-    Raises:
-        InvalidRequestError: a file is missing or damaged; the message names the line.
-    """
+    """Reads the files; see `parse_tuning`. Raises InvalidRequestError: a file is missing or damaged; the
+    message names the line."""
     if keyboard_map is None:
         return parse_tuning(str(scale), _content(scale, "tuning"))
     return parse_tuning(

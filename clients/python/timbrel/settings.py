@@ -66,11 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_address(text: str) -> Address:
-    """Reads "HOST:PORT" or "HOST", which means port 50051.
-
-    Raises:
-        InvalidRequestError: it is neither.
-    """
+    """Reads "HOST:PORT" or "HOST", which means port 50051. Raises InvalidRequestError: it is neither."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         raise _bad_address(text, "expected HOST:PORT, for example localhost:50051")
@@ -82,10 +78,7 @@ def parse_address(text: str) -> Address:
 
 def find_server(server: str | None, environment: Mapping[str, str]) -> Address | None:
     """The address asked for: the argument, else TIMBREL_SERVER, else None, which means a private server.
-
-    Raises:
-        InvalidRequestError: the address makes no sense.
-    """
+    Raises InvalidRequestError: the address makes no sense."""
     text = server if server is not None else environment.get(SERVER_VARIABLE, "").strip() or None
     return None if text is None else parse_address(text)
 
@@ -162,11 +155,8 @@ class ClientSettings:
         security: Security | None,
         environment: Mapping[str, str],
     ) -> ClientSettings:
-        """The arguments, and where they say nothing the environment.
-
-        Raises:
-            InvalidRequestError: one of them makes no sense, or two contradict one another.
-        """
+        """The arguments, and where they say nothing the environment. Raises InvalidRequestError: one of them
+        makes no sense, or two contradict one another."""
         if timeout is not None and not timeout > 0:
             raise refusal("timeout", f"must be above 0 seconds, got {timeout}")
         if server is not None and bundle is not None:

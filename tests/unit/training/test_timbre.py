@@ -20,7 +20,7 @@ from timbrel_training.timbre.features import Levels, kept_features, levels_of
 from timbrel_training.timbre.layout import N_SEGMENTS, acoustic_distances, lay_out, segment_means
 from timbrel_training.timbre.log_mel import LogMel
 from timbrel_training.timbre.map import TimbreMap, measure, read_map
-from timbrel_training.timbre.train import TimbreTrainer, load_encoder, train_timbre
+from timbrel_training.timbre.train import TimbreTrainer, TimbreTrainingConfig, load_encoder, train_timbre
 from timbrel_training.tokens.table import TokenTable
 
 CONFIG = TimbreEncoderConfig(n_frames=20, n_bands=32, width=16, n_layers=2)
@@ -207,14 +207,17 @@ def test_training_writes_a_map_that_tells_instruments_apart(
         assert np.allclose(found, points[row], atol=0.01)
 
 
+def replace_loop(config: TimbreTrainingConfig, **changes: float) -> TimbreTrainingConfig:
+    return dataclasses.replace(config, loop=dataclasses.replace(config.loop, **changes))
+
+
 def test_interrupted_training_of_the_map_ends_with_the_same_map(
     tmp_path: Path, library_table: TokenTable, library_dir: Path
 ) -> None:
     table, notes = library_table, NoteDataset(library_dir)
     config = load_config("tiny").timbre
     train_timbre(config, table, notes, tmp_path / "whole", CPU)
-    sitting = dataclasses.replace(config, loop=dataclasses.replace(config.loop, max_minutes=1e-9))
-    train_timbre(sitting, table, notes, tmp_path / "parts", CPU)
+    train_timbre(replace_loop(config, max_minutes=1e-9), table, notes, tmp_path / "parts", CPU)
     (features,) = (tmp_path / "parts").glob("features-*")
     before = features.stat().st_mtime_ns
     train_timbre(config, table, notes, tmp_path / "parts", CPU)
@@ -255,7 +258,7 @@ def test_notes_that_are_not_the_table_s_are_refused(
     config, notes = load_config("tiny").timbre, NoteDataset(library_dir)
     with pytest.raises(TrainingError, match="the tokens are not of these notes"):
         train_timbre(config, table, notes, tmp_path, CPU)
-    train_timbre(config, library_table, notes, tmp_path, CPU)
+    train_timbre(replace_loop(config, max_minutes=1e-9), library_table, notes, tmp_path, CPU)
     notes.header["seed"] = "another"
     with pytest.raises(CheckpointError, match="another"):
         train_timbre(config, library_table, notes, tmp_path, CPU)

@@ -121,26 +121,15 @@ class Codec(nn.Module):
     def encode(
         self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
     ) -> Tensor:
-        """Returns the codes of a batch of notes.
+        """Returns the codes, int64 [B, T, K] with T = n_frames(S), of a batch of notes, float32 [B, S].
 
-        Args:
-            audio: float32 [B, S].
-            pitch: float32 [B], MIDI note numbers where they are known: a hint that a codec may ignore.
-            held_seconds: float32 [B], for how long the keys were held: likewise.
-
-        Returns:
-            int64 [B, T, K] with T = n_frames(S).
-
-        Raises:
-            TrainingError: the audio is nothing that the codec can code.
+        Pitches, MIDI note numbers, and for how many seconds keys were held, both float32 [B], are hints that
+        a codec may ignore. Raises TrainingError: the audio is nothing that the codec can code.
         """
 
     def known_codes(self, dataset: NoteDataset, folder: Path) -> Mapping[int, NDArray[np.int64]]:
-        """Returns the codes [T, K] of those notes of a dataset that need not be heard again, by number.
-
-        Args:
-            folder: of the trained codec, which may have kept what it learnt of them.
-        """
+        """Returns the codes [T, K] of those notes of a dataset that need not be heard again, by number:
+        training may have kept what it learnt of them in the codec's folder."""
         return {}
 
     def decode(
@@ -191,26 +180,19 @@ class Codec(nn.Module):
     def initial_state(self, n_batch: int) -> dict[str, Tensor]:
         """Returns the state of a stream of `n_batch` notes that begin: tensors [n_batch, ...] by name.
 
-        A bundle's decoder is exported as a stream, its state under these names.
-
-        Raises:
-            TrainingError: the codec decodes whole notes only.
+        A bundle's decoder is exported as a stream, its state under these names. Raises TrainingError: the
+        codec decodes whole notes only.
         """
         raise TrainingError(f"{self.id}: decodes whole notes only, and a bundle's codec has to stream")
 
     def decode_chunk(
         self, codes: Tensor, expression: Expression, state: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Decodes the next frames of a stream, for codecs that have an `initial_state`.
+        """Decodes the next frames, int64 [B, T, K], of a stream, for codecs that have an `initial_state`.
 
-        Args:
-            codes: int64 [B, T, K].
-            expression: of these frames; the seed stays that of the note.
-            state: left by the chunk before.
-
-        Returns:
-            Audio float32 [B, T * hop_length], `delay_samples` late, that of a note's `lead_frames` without
-            meaning, and the new state, its names in order.
+        The expression's seed stays that of the note. Returns audio float32 [B, T * hop_length],
+        `delay_samples` late, that of a note's `lead_frames` without meaning, and the new state, its names in
+        order.
         """
         raise TrainingError(f"{self.id}: decodes whole notes only, and a bundle's codec has to stream")
 
@@ -244,10 +226,7 @@ def encode_note(
 
 def codec_hash(folder: Path) -> str:
     """Returns the finished codec's weights' SHA-256, in hex: codes of another training are other codes.
-
-    Raises:
-        CheckpointError: none is finished there.
-    """
+    Raises CheckpointError: none is finished there."""
     path = folder / f"{WEIGHTS_NAME}.safetensors"
     try:
         return file_hash(path)

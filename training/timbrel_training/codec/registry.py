@@ -32,11 +32,7 @@ _loaded: dict[str, CodecDesign] = {}
 
 
 def design_named(id: object) -> CodecDesign:
-    """Returns the design of this id.
-
-    Raises:
-        ConfigError: there is none, or it cannot be imported.
-    """
+    """Returns the design of this id. Raises ConfigError: there is none, or it cannot be imported."""
     if id in _loaded:
         return _loaded[str(id)]
     points = {point.name: point for point in (*entry_points(group=GROUP), *OWN)}
@@ -60,11 +56,8 @@ def design_of(config: Any) -> CodecDesign:
 
 
 def load_codec(folder: Path) -> Codec:
-    """Returns the finished codec in `folder`, ready to use.
-
-    Raises:
-        CheckpointError: nothing finished there, damaged, or of a design that is not known.
-    """
+    """Returns the finished codec in `folder`, ready to use. Raises CheckpointError: nothing finished there,
+    damaged, or of a design that is not known."""
     about = load_description(folder, WEIGHTS_NAME)
     try:
         codec = design_named(about.get("id")).build(about["config"])
@@ -75,11 +68,8 @@ def load_codec(folder: Path) -> Codec:
 
 
 def codec_in_bundle(weights: Path) -> Codec:
-    """Returns the codec whose weights and config a bundle's codec.safetensors holds, ready to use.
-
-    Raises:
-        CheckpointError: it holds none that is known here, or not all of it.
-    """
+    """Returns the codec whose weights and config a bundle's codec.safetensors holds, ready to use. Raises
+    CheckpointError: it holds none that is known here, or not all of it."""
     try:
         with safe_open(weights, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("config", "{}"))

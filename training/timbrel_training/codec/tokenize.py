@@ -67,17 +67,9 @@ def tokenize_dataset(
 ) -> None:
     """Codes every note of `dataset` into a store at `path`, in the dataset's order; continues a killed run.
 
-    Args:
-        dataset: the notes, at the codec's sample rate.
-        codec: in evaluation mode, on the CPU.
-        codec_hash: of the codec's weights.
-        path: the store to make.
-        jobs: processes, one thread each.
-        folder: of the codec, where its training may have kept what it measured of these notes.
-
-    Raises:
-        StoreError: there is a store at `path` already, or unfinished work of another codec.
-        ConfigError: the dataset is at another sample rate than the codec.
+    The codec is in evaluation mode, on the CPU of each of `jobs` processes; in its folder its training may
+    have kept what it measured of these notes. Raises StoreError: there is a store at `path` already, or
+    unfinished work of another codec; ConfigError: the dataset is at another sample rate than the codec.
     """
     check_sample_rate(dataset, codec.sample_rate)
     header = TokenHeader(

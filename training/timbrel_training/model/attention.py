@@ -94,14 +94,8 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, causal: bool) -> Tensor:
-    """Returns softmax(Q K^T / sqrt(head_dim)) V: [B, n_heads, S, head_dim].
-
-    Args:
-        query: [B, n_heads, S, head_dim].
-        key: [B, n_kv_heads, E, head_dim].
-        value: [B, n_kv_heads, E, head_dim].
-        causal: whether position s sees positions 0 .. s only.
-    """
+    """Returns softmax(Q K^T / sqrt(head_dim)) V: [B, n_heads, S, head_dim], of a query of that shape and key
+    and value [B, n_kv_heads, E, head_dim]. `causal`: position s sees positions 0 .. s only."""
     group = query.shape[1] // key.shape[1]
     if group > 1:
         key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
@@ -124,14 +118,9 @@ def _attend_explicitly(query: Tensor, key: Tensor, value: Tensor, *, causal: boo
 
 
 def attend_one(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None) -> Tensor:
-    """Returns `attend` for one position per row: [B, 1, n_heads * head_dim].
-
-    Args:
-        query: [B, 1, n_heads * head_dim].
-        key: [B, n_kv_heads, E, head_dim].
-        value: [B, n_kv_heads, E, head_dim].
-        visible: bool [B, E], the positions that a row may see; None: all.
-    """
+    """Returns `attend` for one position per row, [B, 1, n_heads * head_dim], of a query of that shape and key
+    and value [B, n_kv_heads, E, head_dim]. A row sees the positions that are `visible`, bool [B, E]; None:
+    all."""
     grouped = query.unflatten(2, (key.shape[1], -1, key.shape[3]))[:, 0]  # [B, n_kv_heads, group, head_dim]
     scores = grouped @ key.transpose(2, 3) / math.sqrt(key.shape[3])
     if visible is not None:

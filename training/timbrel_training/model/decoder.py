@@ -47,13 +47,8 @@ class TransformerDecoder(nn.Module, ABC):
 
     @abstractmethod
     def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
-        """Returns [B, S, d], which the heads read.
-
-        Args:
-            tokens: int64 [B, S, K].
-            gate: int64 [B, S].
-            condition: [B, 3, d].
-        """
+        """Returns [B, S, d], which the heads read, of tokens int64 [B, S, K], gate int64 [B, S], condition
+        [B, 3, d]."""
 
     def embed(self, tokens: Tensor, gate: Tensor) -> Tensor:
         """Returns [B, S, d] of tokens int64 [B, S, K] and gate int64 [B, S], from a note's first step on."""

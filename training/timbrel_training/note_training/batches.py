@@ -14,17 +14,12 @@ from timbrel_training.tokens.table import TokenTable
 
 
 class BatchPlan:
-    """The batches of a run, epoch after epoch; a function of lengths, budget and seed alone.
+    """The batches of a run, epoch after epoch; a function of the notes' steps int64 [N], budget and seed
+    alone.
 
     An epoch's notes are shuffled, cut into windows, sorted by length within a window and packed into batches
-    of at most `budget` padded steps; then the batches are shuffled. Windows, rather than sorting everything,
-    vary which notes meet.
-
-    Args:
-        n_steps: int64 [N], decoder steps of each note.
-        budget: padded steps per batch; a batch has at least one note.
-        seed: of the shuffles.
-        window: notes sorted together.
+    of at most `budget` padded steps, or of one note; then the batches are shuffled. Windows, rather than
+    sorting everything, vary which notes meet.
     """
 
     def __init__(self, n_steps: NDArray[np.int64], budget: int, seed: int, window: int = 2048) -> None:
@@ -94,10 +89,8 @@ class TimbreConditions:
         """Makes the noise `noise_fraction` of the distance from a note's instrument to the nearest other.
 
         The median of these distances is the most that counts: instruments with much room need no more noise
-        than others, and crowded ones are not blurred into their neighbours.
-
-        Raises:
-            CheckpointError: the map is empty, or was made from other notes.
+        than others, and crowded ones are not blurred into their neighbours. Raises CheckpointError: the map
+        is empty, or was made from other notes.
         """
         if len(points) != table.n_notes:
             raise CheckpointError(

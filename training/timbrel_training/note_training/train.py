@@ -237,10 +237,7 @@ def train_notes(
 
 def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[str, int]:
     """Gives `model` the weights of another stage-2 folder; returns their SHA-256 in hex, and their steps.
-
-    Raises:
-        CheckpointError: there are none, they are damaged, or of a model or codes unlike these.
-    """
+    Raises CheckpointError: there are none, they are damaged, or of a model or codes unlike these."""
     description = load_description(folder, MODEL)
     found, wanted = description.get("model"), dataclasses.asdict(model.config)
     if not isinstance(found, dict) or ModelConfig(**found) != model.config:
@@ -257,10 +254,7 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
 
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
     """Returns the trained model of a stage-2 folder as it ships, in eval mode; `name` is MODEL or BEST.
-
-    Raises:
-        CheckpointError: there is none, or it is damaged.
-    """
+    Raises CheckpointError: there is none, or it is damaged."""
     model = NoteTransformer(ModelConfig(**load_description(folder, name)["model"]))
     load_weights(folder, name, model)
     return model.with_plain_embeddings().eval()

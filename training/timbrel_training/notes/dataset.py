@@ -46,11 +46,8 @@ class DatasetError(TrainingError):
 
 
 class NoteDataset:
-    """Memory-mapped notes, and their index as one array [notes] a column.
-
-    Raises:
-        DatasetError: the folder is not a dataset, is of another version, or is truncated.
-    """
+    """Memory-mapped notes, and their index as one array [notes] a column. Raises DatasetError: the folder is
+    not a dataset, is of another version, or is truncated."""
 
     length: NDArray[np.int32]  # in samples
     instrument: NDArray[np.int16]  # index into `instruments`

@@ -48,11 +48,7 @@ class FolderEntry:
 
 
 def list_folder(folder: Path) -> list[FolderEntry]:
-    """Returns all notes of a folder, sorted by file.
-
-    Raises:
-        SourceError: see FolderSource.
-    """
+    """Returns all notes of a folder, sorted by file. Raises SourceError: see FolderSource."""
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
     tables = sorted(folder.glob("*.csv"))

@@ -32,10 +32,7 @@ Soundings = list[NDArray[np.float32] | None]
 
 def reference_soundings(font: Path, programs: Iterable[int]) -> dict[int, Soundings]:
     """Plays each program at five octaves and two velocities; programs that the font lacks are left out.
-
-    Raises:
-        SourceError: the font cannot be read, or FluidSynth is not installed.
-    """
+    Raises SourceError: the font cannot be read, or FluidSynth is not installed."""
     renderer = FluidRenderer(font, SAMPLE_RATE, GAIN)
     try:
         return {

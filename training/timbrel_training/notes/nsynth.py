@@ -33,11 +33,8 @@ FAMILIES = {
 
 
 class NSynthSource(OneSource):
-    """All notes of one part (train, valid or test) of the data set; one group per instrument.
-
-    Raises:
-        SourceError: the folder is not in the published layout, or a file is missing or corrupt.
-    """
+    """All notes of one part (train, valid or test) of the data set; one group per instrument. Raises
+    SourceError: the folder is not in the published layout, or a file is missing or corrupt."""
 
     name = "nsynth"
     licence = "CC-BY-4.0"

@@ -86,11 +86,8 @@ def choose_fold(stereo: NDArray[np.float32]) -> MonoFold:
 
 
 def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
-    """Returns mono audio [samples] and the sample rate in Hz of a file that libsndfile knows.
-
-    Raises:
-        SourceError: the file is missing, corrupt, empty, too long, or has more than two channels.
-    """
+    """Returns mono audio [samples] and the sample rate in Hz of a file that libsndfile knows. Raises
+    SourceError: the file is missing, corrupt, empty, too long, or has more than two channels."""
     if not path.is_file():
         raise SourceError(f"{path}: no such file")
     try:
@@ -128,13 +125,10 @@ class Hold:
 
 
 def find_hold(audio: NDArray[np.float32], sample_rate: int) -> Hold:
-    """Finds when the key was let go, judged by the level alone.
+    """Finds when the key was let go, judged by the level alone, in mono [samples] from the onset on.
 
     A sound that is cut off, or that dies away without a bend (plucked, struck), counts as held to its end.
-
-    Args:
-        audio: [samples], mono, from the onset on; silence may follow the sound.
-        sample_rate: samples per second.
+    Silence may follow the sound.
     """
     seconds = sounding_samples(audio, sample_rate) / sample_rate
     level = _level(audio, sample_rate)

@@ -85,17 +85,8 @@ def render_dataset(
     """Renders all notes of a source into the dataset folder `path`, which appears only when it is complete.
 
     Unfinished work lies beside it in `<path>.partial` and is taken up by the next call with an equal source.
-
-    Args:
-        source: where the notes come from.
-        path: the folder to make; its parent is made as needed.
-        jobs: worker processes.
-        rule: what to hold out; the default rule if None.
-        cleaner: what counts as silent or clipped; the default thresholds if None.
-        progress: whether to show a progress bar on stderr.
-
-    Raises:
-        SourceError: the source cannot be read, has no usable note, or `path` exists.
+    What to hold out and what counts as silent or clipped is by default that of SplitRule and Cleaner. Raises
+    SourceError: the source cannot be read, has no usable note, or `path` exists.
     """
     path, rule, cleaner = Path(path), rule or SplitRule(), cleaner or Cleaner()
     if path.exists():

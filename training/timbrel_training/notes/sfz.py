@@ -32,10 +32,8 @@ STANDARD_ERROR = 2
 class SfizzRenderer:
     """A `Sampler` of one .sfz file, all of whose samples it holds in memory. Not picklable.
 
-    A new one plays its round robins from the first one on.
-
-    Raises:
-        SourceError: sfizz is not installed, or cannot load the file.
+    A new one plays its round robins from the first one on. Raises SourceError: sfizz is not installed, or
+    cannot load the file.
     """
 
     block = BLOCK

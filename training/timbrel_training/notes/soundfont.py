@@ -198,11 +198,8 @@ class SoundfontSource(OneSource):
 
 
 def check_font(font: Path) -> None:
-    """Looks at the outermost chunk, which FluidSynth itself checks only noisily.
-
-    Raises:
-        SourceError: the file is missing, not a soundfont, or truncated.
-    """
+    """Looks at the outermost chunk, which FluidSynth itself checks only noisily. Raises SourceError: the file
+    is missing, not a soundfont, or truncated."""
     if not font.is_file():
         raise SourceError(f"{font}: no such soundfont")
     with font.open("rb") as file:

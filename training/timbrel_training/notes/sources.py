@@ -26,11 +26,8 @@ FONT_LICENCES = {
 
 
 class MixedSource:
-    """The notes of all its sources, group by group.
-
-    Raises:
-        SourceError: no sources, or they want notes at different sample rates.
-    """
+    """The notes of all its sources, group by group. Raises SourceError: no sources, or they want notes at
+    different sample rates."""
 
     name = "mixture"
 
@@ -75,18 +72,12 @@ def open_sources(
     licence: str | None = None,
     tell: Callable[[str], object] = print,
 ) -> Source:
-    """Opens one source of all that are wanted, each one of FORMS.
+    """Opens one source of all that are wanted, each one of FORMS, or, where none are, of those that the
+    config names.
 
-    Several soundfonts share the draws of each cell, where their programs of one name sound alike.
-
-    Args:
-        wanted: where the notes come from; none: what the config names.
-        config: which notes.
-        licence: of the recordings; None where the sources say.
-        tell: receives a line for each program that is left out or held out.
-
-    Raises:
-        SourceError: none are wanted; or as `open_source`.
+    Several soundfonts share the draws of each cell, where their programs of one name sound alike. `tell`
+    receives a line for each program that is left out or held out. Raises SourceError: none are wanted; or as
+    `open_source`.
     """
     wanted = wanted or config.sources
     if not wanted:
@@ -105,11 +96,8 @@ def open_sources(
 
 
 def open_source(wanted: SourceConfig, config: NotesConfig) -> Source:
-    """Opens one source of FORMS.
-
-    Raises:
-        SourceError: it has none of these forms, or the source cannot be read.
-    """
+    """Opens one source of FORMS. Raises SourceError: it has none of these forms, or the source cannot be
+    read."""
     kind, _, path = wanted.source.partition(":")
     recorder = NoteRecorder(
         config.sample_rate, config.onset_seconds, config.max_held_seconds, config.max_seconds

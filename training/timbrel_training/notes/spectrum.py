@@ -88,16 +88,13 @@ def floor_below(mel: NDArray[np.floating]) -> float:
 def log_mel_distance(
     reference: NDArray[np.floating], other: NDArray[np.floating], floor: float | None = None
 ) -> float:
-    """Returns the mean absolute difference in dB of two log-mel spectrograms [frames, 80] of any lengths.
+    """Returns the mean absolute difference in dB of two log-mel spectrograms [frames, 80] in dB of any
+    lengths.
 
-    Both are clipped at the floor; the shorter one is followed by silence; nothing is warped and no level is
-    matched. 0 where neither has a frame.
-
-    Args:
-        reference: [frames, 80] in dB.
-        other: [frames, 80] in dB.
-        floor: in dB; None for 60 dB below the reference's peak. Distances to several references can be
-            compared only where all have one floor: the louder a reference, the less of the other it sees.
+    Both are clipped at the floor in dB, by default 60 below the reference's peak; the shorter one is followed
+    by silence; nothing is warped and no level is matched. 0 where neither has a frame. Distances to several
+    references can be compared only where all have one floor: the louder a reference, the less of the other it
+    sees.
     """
     n_frames = max(len(reference), len(other))
     if not n_frames:
@@ -111,10 +108,8 @@ def log_mel_distance(
 def aligned(mels: Sequence[NDArray[np.floating]]) -> NDArray[np.float32]:
     """Stacks spectrograms [frames, 80] of several lengths as [n, frames, 80], to average or subtract.
 
-    The shorter ones are followed by silence; all are clipped 60 dB below the loudest one's peak.
-
-    Raises:
-        TrainingError: there are none.
+    The shorter ones are followed by silence; all are clipped 60 dB below the loudest one's peak. Raises
+    TrainingError: there are none.
     """
     if not mels:
         raise TrainingError("no spectrograms to align: give at least one [frames, 80]")

@@ -65,11 +65,8 @@ class _Playing:
 
 
 class SynthesizerSource(OneSource):
-    """Members of one instrument of `INSTRUMENTS`, or of all of them; one group per member.
-
-    Raises:
-        SourceError: there is no instrument of this name.
-    """
+    """Members of one instrument of `INSTRUMENTS`, or of all of them; one group per member. Raises
+    SourceError: there is no instrument of this name."""
 
     licence = "CC0-1.0"
 

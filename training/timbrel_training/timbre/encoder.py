@@ -80,12 +80,9 @@ class TimbreEncoder(nn.Module):
         self.register_buffer("places", torch.zeros(n_instruments, 2))
 
     def forward(self, audio: Tensor, n_samples: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns points float32 [B, 2] in the unit disc, and embeddings [B, embedding_width].
-
-        Args:
-            audio: float32 [B, S] at `sample_rate`, any S.
-            n_samples: int64 [B], samples of each note; what lies behind them is ignored.
-        """
+        """Returns points float32 [B, 2] in the unit disc, and embeddings [B, embedding_width], of audio
+        float32 [B, S] at `sample_rate`, any S, of which each note has `n_samples` int64 [B]; what lies behind
+        is ignored."""
         embedding = self.hear(self.log_mel(audio, n_samples), self.log_mel.count(n_samples))
         return self.point(embedding), embedding
 
@@ -102,12 +99,8 @@ class TimbreEncoder(nn.Module):
         return embedding @ _unit(self.directions).T
 
     def hear(self, levels: Tensor, n_frames: Tensor) -> Tensor:
-        """Returns the embeddings, float32 [B, embedding_width] of length 1, of notes given by their levels.
-
-        Args:
-            levels: float32 [B, F, n_bands], of `log_mel`; those behind a note's frames are ignored.
-            n_frames: int64 [B], 1..F.
-        """
+        """Returns the embeddings, float32 [B, embedding_width] of length 1, of notes given by their `log_mel`
+        levels, float32 [B, F, n_bands]; those behind a note's `n_frames` int64 [B], 1..F, are ignored."""
         mask = frame_mask(n_frames, self.config.n_frames)  # [B, F, 1]
         features = self.trunk(self.normalise(levels, mask), mask).float()
         return _unit(self.embed(features).float())

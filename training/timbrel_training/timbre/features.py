@@ -166,14 +166,8 @@ def kept_features(
 ) -> NoteFeatures:
     """Reads the levels of notes from their file, which is made first where there is none.
 
-    Args:
-        path: the file; what was made of it before a run was killed is kept beside it, and gone on from.
-        encoder: whose levels they are.
-        n_notes: how many.
-        compute: gives the levels of all notes from this one on, in order.
-
-    Raises:
-        CheckpointError: the file is of other notes.
+    `compute` gives the levels of all notes from a number on, in order; what was made before a run was killed
+    is kept beside the file, and gone on from. Raises CheckpointError: the file is of other notes.
     """
     config = encoder.config
     record = np.dtype([("n_frames", "<i4"), ("levels", "<f2", (config.n_frames, config.n_bands))])

@@ -22,14 +22,8 @@ FORMANTS = (
 def foreign_sound(
     notes: NoteDataset, rows: NDArray[np.int64], seconds: float, rng: np.random.Generator
 ) -> Audio:
-    """Draws a sound [S] of about so many seconds: many notes at once, a drum loop, speech, or noise.
-
-    Args:
-        notes: whose notes sound together.
-        rows: the numbers of those that may.
-        seconds: how long it is at most; a third of that at least.
-        rng: draws it.
-    """
+    """Draws a sound [S] of about so many seconds, a third of them at least: many notes of these rows at once,
+    a drum loop, speech, or noise."""
     rate = notes.sample_rate
     length = round(rng.uniform(seconds / 3.0, seconds) * rate)
     kind = rng.choice(("chord", "song", "drums", "speech", "noise"), p=(0.2, 0.25, 0.2, 0.2, 0.15))

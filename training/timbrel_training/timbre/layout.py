@@ -28,12 +28,8 @@ Distances = NDArray[np.float64]
 
 
 def segment_means(levels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns mean levels [B, N_SEGMENTS, n_bands] of a note's segments, and whether it has any, [.., 1].
-
-    Args:
-        levels: float32 [B, F, n_bands].
-        mask: float32 [B, F, 1], 1 for the frames that a note has.
-    """
+    """Returns mean levels [B, N_SEGMENTS, n_bands] of a note's segments, and whether it has any, [.., 1], of
+    levels float32 [B, F, n_bands] and a mask float32 [B, F, 1], 1 for the frames that a note has."""
     n_frames = levels.shape[1]
     growth = np.concatenate([[0.0], np.cumsum(SEGMENT_GROWTH ** np.arange(N_SEGMENTS))])
     edges = np.maximum(np.round(growth / growth[-1] * n_frames), np.arange(N_SEGMENTS + 1))
@@ -50,15 +46,8 @@ def acoustic_distances(
     instrument: NDArray[np.int64],
     n_instruments: int,
 ) -> Distances:
-    """Returns how differently instruments sound: RMS differences of mean segments at pitches that both play.
-
-    Args:
-        segments: [N, S, n_bands], see `segment_means`.
-        present: [N, S, 1].
-        pitch: [N], MIDI note numbers.
-        instrument: [N].
-        n_instruments: M.
-    """
+    """Returns how differently M instruments sound: RMS differences of mean segments [N, S, n_bands] (see
+    `segment_means`), where present [N, S, 1], at pitches [N] that both play."""
     group = pitch // SEMITONES
     group = group - group.min(initial=0)
     n_groups = int(group.max(initial=0)) + 1
@@ -80,12 +69,8 @@ def acoustic_distances(
 
 
 def lay_out(distances: Distances, margin: float) -> NDArray[np.float32]:
-    """Returns a place for each of M instruments, float32 [M, 2] in the unit disc; always the same ones.
-
-    Args:
-        distances: of the instruments.
-        margin: distance from which on two places leave each other alone.
-    """
+    """Returns a place for each of M instruments, float32 [M, 2] in the unit disc; always the same ones. From
+    the distance `margin` on two places leave each other alone."""
     n = len(distances)
     if n < 3:
         return np.array([[0.0, 0.0], [-0.5, 0.0], [0.5, 0.0]], np.float32)[n - 1 :][:n]

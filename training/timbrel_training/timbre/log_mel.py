@@ -60,12 +60,8 @@ class LogMel(nn.Module):
         return frames.clamp(1, self.n_frames)
 
     def forward(self, audio: Tensor, n_samples: Tensor) -> Tensor:
-        """Returns levels float32 [B, n_frames, n_bands], at least SILENCE_DB.
-
-        Args:
-            audio: float32 [B, S], any S.
-            n_samples: int64 [B], samples of each note; what lies behind them is ignored.
-        """
+        """Returns levels float32 [B, n_frames, n_bands], at least SILENCE_DB, of audio float32 [B, S], any S,
+        of which each note has `n_samples` int64 [B]; what lies behind is ignored."""
         length, hop = len(self.window), self.hop_length
         before, all_frames = length - hop, self.n_frames * hop
         zeros = audio.new_zeros(audio.shape[0], all_frames)

@@ -142,11 +142,8 @@ def write_chart(folder: Path, chart: TimbreMap) -> None:
 
 
 def read_map(folder: Path) -> tuple[TimbreMap, Points]:
-    """Reads the map and the notes' points of a stage-1 folder.
-
-    Raises:
-        CheckpointError: missing or damaged files.
-    """
+    """Reads the map and the notes' points of a stage-1 folder. Raises CheckpointError: missing or damaged
+    files."""
     try:
         return read_chart(folder), np.load(folder / NOTES_FILE).astype(np.float32)
     except FileNotFoundError as error:
@@ -158,11 +155,7 @@ def read_map(folder: Path) -> tuple[TimbreMap, Points]:
 
 
 def read_chart(folder: Path) -> TimbreMap:
-    """Reads the map of a stage-1 folder alone.
-
-    Raises:
-        CheckpointError: missing or damaged.
-    """
+    """Reads the map of a stage-1 folder alone. Raises CheckpointError: missing or damaged."""
     try:
         data = json.loads((folder / MAP_FILE).read_text(encoding="utf-8"))
         return TimbreMap(tuple(MapPoint(**point) for point in data["points"]))

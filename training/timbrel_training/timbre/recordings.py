@@ -33,13 +33,8 @@ LOSSY_RATES = (22_050, 32_000, 44_100, 48_000)
 
 
 def as_recorded(audio: Audio, sample_rate: int, rng: np.random.Generator) -> Audio:
-    """Returns a note as someone might have recorded it, float32 [about S]; each flaw comes or not.
-
-    Args:
-        audio: [S], S at least 1.
-        sample_rate: its samples per second.
-        rng: draws the flaws.
-    """
+    """Returns a note [S], S at least 1, as someone might have recorded it, float32 [about S]; each flaw comes
+    or not, as `rng` draws it."""
     sound = audio
     if rng.random() < 0.7:
         sound = out_of_tune(sound, sample_rate, rng)

@@ -70,11 +70,8 @@ def fit_references(
 ) -> tuple[References, ReferenceFigures]:
     """Fits sharpness and nearness to every other one of the sounds judged by, and measures on the others.
 
-    Args:
-        embeddings: [m, D], of each instrument.
-        judged: of notes that were not trained on, as recordings have them.
-        instrument: what each of these is.
-        foreign: of sounds that are no note.
+    Of embeddings [m, D] of each instrument; those judged are of notes, of an `instrument` each, that were not
+    trained on, as recordings have them; `foreign` are of sounds that are no note.
     """
     cosines, own = judged[::2] @ embeddings.T, instrument[::2]
     tried = np.geomspace(1.0, 200.0, 200)
@@ -120,11 +117,7 @@ def write_references(folder: Path, references: References, instruments: Sequence
 
 
 def read_references(folder: Path) -> References:
-    """Reads the references of a stage-1 folder.
-
-    Raises:
-        CheckpointError: missing or damaged.
-    """
+    """Reads the references of a stage-1 folder. Raises CheckpointError: missing or damaged."""
     path = folder / REFERENCES_FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

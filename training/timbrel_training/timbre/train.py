@@ -179,19 +179,9 @@ def train_timbre(
 ) -> dict[str, float]:
     """Trains stage 1 in `out_dir`, or resumes it, and writes the map there; `map` describes the files.
 
-    Args:
-        config: of the training.
-        table: what is known of the notes.
-        notes: the same notes, in the same order: their sound.
-        out_dir: for features, checkpoint, encoder and map.
-        device: to train on.
-
-    Returns:
-        MapFigures and ReferenceFigures.
-
-    Raises:
-        TrainingError: the table is of other notes, or has none to train on.
-        CheckpointError: the checkpoint is of another run.
+    Table and notes are of the same notes, in the same order. Returns MapFigures and ReferenceFigures. Raises
+    TrainingError: the table is of other notes, or has none to train on; CheckpointError: the checkpoint is of
+    another run.
     """
     trainer = TimbreTrainer(config, table, notes, out_dir, device)
     fields = dataclasses.asdict(config)
@@ -256,11 +246,8 @@ def encoder_of(model: nn.Module) -> TimbreEncoder:
 
 
 def load_encoder(folder: Path) -> TimbreEncoder:
-    """Returns the trained encoder of a stage-1 folder, in eval mode.
-
-    Raises:
-        CheckpointError: there is none, or it is damaged or of an older timbrel.
-    """
+    """Returns the trained encoder of a stage-1 folder, in eval mode. Raises CheckpointError: there is none,
+    or it is damaged or of an older timbrel."""
     description = load_description(folder, ENCODER)
     if "n_instruments" not in description:
         raise CheckpointError(f"{folder}: its timbre encoder is of an older timbrel; train stage 1 again")

@@ -98,18 +98,11 @@ class TokenBatch:
 def apply_delay(
     codes: Codes, layout: CodebookLayout, *, cut: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns what a note's steps read and predict.
+    """Returns what a note's steps read and predict, int64 [S, K] each, S = layout.n_steps(T), of its codes
+    [T, K].
 
-    Args:
-        codes: [T, K].
-        layout: token ids; K codebooks.
-        cut: whether the note goes on beyond these codes, cut at the cap: then no step predicts EOS.
-
-    Returns:
-        inputs int64 [S, K] and targets int64 [S, K], S = layout.n_steps(T).
-
-    Raises:
-        ValueError: the codes have another number of codebooks than the layout.
+    `cut`: the note goes on beyond these codes, cut at the cap: then no step predicts EOS. Raises ValueError:
+    the codes have another number of codebooks than the layout.
     """
     if codes.ndim != 2 or codes.shape[1] != layout.n_codebooks:
         raise ValueError(f"codes have shape {codes.shape}; expected [frames, {layout.n_codebooks}]")
@@ -143,16 +136,10 @@ def gate_steps(held_frames: int, n_steps: int) -> NDArray[np.int64]:
 def collate(
     notes: Sequence[Codes], held_frames: Sequence[int], layout: CodebookLayout, *, max_frames: int
 ) -> TokenBatch:
-    """Batches notes for training; those longer than `max_frames` are cut there and get no EOS target.
+    """Batches notes, codes [T, K] each, for training; those longer than `max_frames` are cut there and get no
+    EOS target.
 
-    Args:
-        notes: codes [T, K] of each note.
-        held_frames: frames for which each note's key is held.
-        layout: token ids; K codebooks.
-        max_frames: the cap.
-
-    Returns:
-        Tensors padded to the longest note's steps: the inputs with EOS, the targets with IGNORED.
+    Returns tensors padded to the longest note's steps: the inputs with EOS, the targets with IGNORED.
     """
     longest = max(layout.n_steps(min(len(codes), max_frames)) for codes in notes)
     shape = (len(notes), longest, layout.n_codebooks)

@@ -79,11 +79,8 @@ def aligned(n_bytes: int) -> int:
 
 
 class TokenStore:
-    """Notes by number, and their index as one array [notes] a column, for fast sampling.
-
-    Raises:
-        StoreError: the file is missing, not a token store, of another version, or truncated.
-    """
+    """Notes by number, and their index as one array [notes] a column, for fast sampling. Raises StoreError:
+    the file is missing, not a token store, of another version, or truncated."""
 
     n_frames: NDArray[np.int64]
     held_frames: NDArray[np.int64]  # frames with the key down

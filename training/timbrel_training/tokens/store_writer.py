@@ -65,11 +65,8 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
         split: int,
         cut: bool = False,
     ) -> None:
-        """Appends one note of codes [frames, codebooks].
-
-        Raises:
-            ValueError: the codes do not have the header's shape or range.
-        """
+        """Appends one note of codes [frames, codebooks]. Raises ValueError: the codes do not have the
+        header's shape or range."""
         self._check(codes)
         row = np.zeros(1, ROW)
         row["offset"], row["n_frames"] = self._n_frames, len(codes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,48 +78,8 @@ class TokenTable:
         """Returns the indices of the notes that belong to `split`."""
         return np.flatnonzero(self.split == int(split))
 
-    def crops(self, indices: Iterable[int], n_frames: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the first frames of some notes, zero-padded: codes [B, n_frames, K] and lengths [B]."""
-        rows = np.fromiter(indices, dtype=np.int64)
-        lengths = np.minimum(self.n_frames[rows], n_frames)
-        steps = np.arange(n_frames)
-        inside = steps < lengths[:, None]  # [B, n_frames]
-        frames = np.where(inside, self.offsets[rows][:, None] + steps, 0)
-        return np.where(inside[:, :, None], self.codes[frames], 0).astype(np.int64), lengths
-
 
 def require_training_notes(table: TokenTable) -> None:
     """Raises TrainingError where there is nothing to train on."""
     if len(table.of_split(Split.TRAIN)) == 0:
         raise TrainingError(f"no training notes among the {table.n_notes} of the token store")
-
-
-def from_notes(
-    notes: Sequence[NDArray[np.uint16]],
-    *,
-    instrument: Sequence[int],
-    pitch: Sequence[int],
-    velocity: Sequence[int],
-    held_frames: Sequence[int],
-    split: Sequence[int],
-    instruments: Sequence[tuple[str, str]],
-    codebook_size: int,
-    frame_rate: float,
-    cut: Sequence[bool] | None = None,
-) -> TokenTable:
-    """Makes a table of notes given as codes [T, K] each; `instruments` are (name, family) pairs."""
-    lengths = [len(note) for note in notes]
-    return TokenTable(
-        codes=np.concatenate(notes),
-        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        instrument=np.asarray(instrument, dtype=np.int64),
-        pitch=np.asarray(pitch, dtype=np.int64),
-        velocity=np.asarray(velocity, dtype=np.int64),
-        held_frames=np.asarray(held_frames, dtype=np.int64),
-        cut=np.zeros(len(notes), bool) if cut is None else np.asarray(cut, dtype=bool),
-        split=np.asarray(split, dtype=np.int64),
-        instruments=tuple(name for name, _ in instruments),
-        families=tuple(family for _, family in instruments),
-        codebook_size=codebook_size,
-        frame_rate=frame_rate,
-    )

@@ -42,11 +42,8 @@ WRITTEN = (REPORT_JSON, REPORT_HTML, LISTENING)
 
 @dataclass(frozen=True)
 class Settings:
-    """Says which bundle is judged, and how thoroughly.
-
-    Raises:
-        ConfigError: a number is not positive, or `out` is a file.
-    """
+    """Says which bundle is judged, and how thoroughly. Raises ConfigError: a number is not positive, or `out`
+    is a file."""
 
     bundle: Path
     """The bundle's folder."""
@@ -73,12 +70,8 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
     """Judges a bundle; writes report.json, report.html, listening.html and map.svg, each whole or not at all.
 
     All takes and measurements are kept beside them: a second run, or one after a kill, makes only what is
-    missing.
-
-    Raises:
-        BundleError: the bundle cannot be used.
-        TrainingError: the library cannot be used, or has nothing in common with the bundle.
-        MissingExtraError: an optional part of timbrel is not installed.
+    missing. Raises BundleError: the bundle cannot be used; TrainingError: the library cannot be used, or has
+    nothing in common with the bundle; MissingExtraError: an optional part of timbrel is not installed.
     """
     require_matplotlib()
     notes, cache = _open(settings)
@@ -105,10 +98,7 @@ def evaluate(settings: Settings, *, progress: bool = False) -> Report:
 
 def judge_sections(settings: Settings, *, progress: bool = False) -> tuple[SectionReport, ...]:
     """Judges the sections that `settings` names, and writes no report; the measurements are kept for one.
-
-    Raises:
-        ConfigError: there is no section of a name; others as `evaluate`.
-    """
+    Raises ConfigError: there is no section of a name; others as `evaluate`."""
     notes, cache = _open(settings)
     known = {section.name: section for section in SECTIONS}
     for name in settings.sections:

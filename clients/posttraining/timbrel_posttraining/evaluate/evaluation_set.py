@@ -90,10 +90,8 @@ class EvaluationSet:
     """Holds the notes that can be judged, and makes the takes of them.
 
     A note of the library counts where its instrument is on the bundle's map, its pitch, velocity and hold are
-    within the bundle's ranges, and its end is not cut off.
-
-    Raises:
-        TrainingError: the bundle and the library have no instrument in common.
+    within the bundle's ranges, and its end is not cut off. Raises TrainingError: there is no instrument that
+    bundle and library have in common.
     """
 
     def __init__(self, bundle: Bundle, library: NoteDataset, count: int) -> None:

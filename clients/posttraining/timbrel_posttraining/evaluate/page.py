@@ -143,12 +143,8 @@ def _picture_takes(notes: EvaluationSet, section: Fidelity, number: int, measure
 
 
 def spectrogram_uri(mel: NDArray[np.float32], peak_db: float) -> str:
-    """Draws a PNG as a data URI: time to the right, one pixel a frame; low bands at the bottom.
-
-    Args:
-        mel: [frames, bands], in dB.
-        peak_db: the level that is drawn brightest.
-    """
+    """Draws the PNG of a spectrogram [frames, bands] in dB as a data URI: time to the right, one pixel a
+    frame; low bands at the bottom, the level `peak_db` the brightest."""
     from matplotlib.image import imsave
 
     picture = np.repeat(mel.T, PIXELS_PER_BAND, axis=0)
@@ -164,14 +160,8 @@ def map_svg(
     located: NDArray[np.float64],
     located_families: Sequence[str],
 ) -> str:
-    """Draws the map as an SVG element: the disc, dots where notes landed, labelled points for instruments.
-
-    Args:
-        points: [instruments, 2], published.
-        names, families: of the instruments.
-        located: [notes, 2], where notes landed.
-        located_families: of those notes.
-    """
+    """Draws the map as an SVG element: the disc, dots where notes landed [notes, 2], and labelled points for
+    instruments [instruments, 2]."""
     colours = family_colours(families)
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" class="map" viewBox="-1.08 -1.08 2.5 2.16" role="img" '

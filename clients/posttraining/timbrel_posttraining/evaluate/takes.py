@@ -193,10 +193,7 @@ def write_takes(bundle: Path, takes: Iterable[Take], cache: TakeCache, *, progre
     """Has the bundle write the generated takes among these that are not in the cache yet.
 
     A private server is started on the bundle, and used with its default sampling. Every take is written once,
-    with its own seed: none is picked.
-
-    Raises:
-        TimbrelError: the server does not start, or refuses a note.
+    with its own seed: none is picked. Raises TimbrelError: the server does not start, or refuses a note.
     """
     missing = [take for take in takes if take.kind is Kind.GENERATED and not cache.has_codes(take)]
     if not missing:
@@ -229,12 +226,10 @@ def measure_takes(
     *,
     progress: bool = False,
 ) -> None:
-    """Measures the takes that the cache lacks.
+    """Measures the takes that the cache lacks: in full where `wanted` says so, else their log-mel
+    spectrogram.
 
-    Args:
-        bundle, library: their folders; each process opens its own.
-        wanted: takes, and whether each is measured in full or its log-mel spectrogram is enough.
-        jobs: processes; 1 works in this one.
+    Each of the `jobs` processes opens bundle and library, both given as folders; 1 works in this one.
     """
     missing = [
         (take, in_full)
@@ -359,11 +354,8 @@ class Measurements:
         return float(log_mel_distance(self.mel(reference), self.mel(other)))
 
     def held_distance(self, reference: Take, other: Take, floor: float | None = None) -> float:
-        """The log-mel distance in dB over the time for which both keys are held.
-
-        Args:
-            floor: level in dB that both are clipped at; 60 dB below the reference's peak where it is None.
-        """
+        """The log-mel distance in dB over the time for which both keys are held. Both are clipped at the
+        floor in dB; None: 60 dB below the reference's peak."""
         n_frames = max(1, int(min(reference.seconds, other.seconds) * FRAMES_PER_SECOND))
         return log_mel_distance(self.mel(reference)[:n_frames], self.mel(other)[:n_frames], floor)
 

@@ -60,12 +60,8 @@ class Base:
 
     @classmethod
     def open(cls, folder: Path) -> Base:
-        """Opens a bundle to fine-tune.
-
-        Raises:
-            BundleError: it is none, or a file is missing or altered.
-            ExportError: its weights do not fit any model that this timbrel can build.
-        """
+        """Opens a bundle to fine-tune. Raises BundleError: it is none, or a file is missing or altered;
+        ExportError: its weights do not fit any model that this timbrel can build."""
         bundle = Bundle.open(folder)
         bundle.require((DECODER_STEP, *WEIGHTS, TIMBRE_MAP))
         return cls(bundle, _load_model(bundle), published_map(bundle))
@@ -87,15 +83,9 @@ class Base:
         )
 
     def verify(self, table: TokenTable, points: NDArray[np.float32]) -> None:
-        """Makes sure that the PyTorch model is the bundle's, by running both on a table's shortest notes.
-
-        Args:
-            table: coded notes [N].
-            points: [N, 2], of the map.
-
-        Raises:
-            ExportError: it computes something else: the bundle is of another timbrel.
-        """
+        """Makes sure that the PyTorch model is the bundle's, by running both on the shortest of a table's
+        notes [N], at their points of the map [N, 2]. Raises ExportError: it computes something else: the
+        bundle is of another timbrel."""
         rows = np.argsort(table.n_frames, kind="stable")[:N_VERIFIED_NOTES]
         notes = sample_notes(table, points, rows)
         try:
@@ -131,24 +121,12 @@ def write_bundle(
     out_dir: Path,
     name: str,
 ) -> pb.Manifest:
-    """Writes the bundle `out_dir`: whole, or not at all.
+    """Writes the bundle `out_dir`: whole, or not at all; an older bundle there is replaced.
 
     Graphs hold no weights, so those of the base serve the new weights as they are; so do its codec and its
     timbre encoder, which were not trained. A model card or picture of the base is left behind: it tells of
-    the base.
-
-    Args:
-        base: the bundle that was fine-tuned.
-        model: the result.
-        points: of the new instruments; the base's own points stay as they are.
-        references: by which the new instruments are recognised.
-        training: for the manifest.
-        notes: real notes to compare graphs and model on.
-        out_dir: the folder; an older bundle there is replaced.
-        name: the bundle's name.
-
-    Raises:
-        ParityError: the graphs compute something else with these weights than the model does.
+    the base. Points and references are those of the new instruments, which join the base's own. Raises
+    ParityError: on these notes the graphs compute something else with these weights than the model does.
     """
     shipped = copy.deepcopy(model).cpu().eval()
     onnx_export.round_to_half(shipped)

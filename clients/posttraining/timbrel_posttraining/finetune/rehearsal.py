@@ -54,15 +54,9 @@ class RehearsalPlan:
         config: FineTuneConfig,
         keep_off: float,
     ) -> RehearsalPlan:
-        """Draws a plan that depends on nothing but the arguments.
-
-        Args:
-            points: of the old instruments: some notes each.
-            taken: [n, 2], where new instruments will be: no note nearer than `keep_off` to these.
-            ranges: of the notes.
-            config: how many notes; its seed.
-            keep_off: distance on the map.
-        """
+        """Draws a plan that depends on nothing but the arguments: some notes for each point of an old
+        instrument, and as many between as the config says, none nearer than `keep_off` to points taken [n, 2]
+        by new ones."""
         generator = np.random.default_rng(config.training.loop.seed)
         timbre, pitch, names = [], [], []
         for point in points:
@@ -100,15 +94,8 @@ class Rehearsal:
 def rehearse(
     base: Base, taken: NDArray[np.float32], config: FineTuneConfig, keep_off: float, path: Path
 ) -> Rehearsal:
-    """Has the base model write its rehearsal into a token store at `path`, unless it is there.
-
-    Args:
-        base: whose model writes.
-        taken: [n, 2], where new instruments will be: no note nearer than `keep_off` to these.
-        config: how many notes, and how they are drawn.
-        keep_off: distance on the map.
-        path: the store.
-    """
+    """Has the base model write its rehearsal into a token store at `path`, unless it is there; see
+    `RehearsalPlan.draw`."""
     plan = RehearsalPlan.draw(base.chart.points, taken, base.ranges, config, keep_off)
     if len(plan) and not path.exists():
         write_rehearsal(base.model, plan, base.header, path, config)
@@ -120,15 +107,9 @@ def write_rehearsal(
 ) -> None:
     """Writes the plan's notes into a token store at `path`, in order; continues a killed run.
 
-    Args:
-        model: before it learns anything new; in evaluation mode, on the CPU.
-        plan: the notes to write.
-        header: of the codec whose codes the model writes.
-        path: the store.
-        config: how tokens are drawn; its seed.
-
-    Raises:
-        StoreError: there is a store at `path` already, or unfinished work of another codec.
+    The model is the one before it learns anything new, in evaluation mode, on the CPU; the header is of the
+    codec whose codes it writes. Raises StoreError: there is a store at `path` already, or unfinished work of
+    another codec.
     """
     cap = model.config.max_frames
     with TokenStoreWriter(path, header) as writer:

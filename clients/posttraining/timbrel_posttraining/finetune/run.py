@@ -66,15 +66,11 @@ class FineTuning:
 
 
 def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None:
-    """Makes the new bundle, or goes on making it where an interrupted call left off.
+    """Makes the new bundle, or goes on making it where an interrupted call left off; returns its manifest, or
+    None where the sitting ended before the last step (call again to resume).
 
-    Returns:
-        The new bundle's manifest; None where the sitting ended before the last step (call again to resume).
-
-    Raises:
-        BundleError: the base is no bundle, or damaged.
-        ExportError: bundle, samples and `out` do not fit together.
-        TrainingError: the samples cannot be used, or training failed.
+    Raises BundleError: the base is no bundle, or damaged; ExportError: bundle, samples and `out` do not fit
+    together; TrainingError: the samples cannot be used, or training failed.
     """
     check_free(task.out)
     if task.out.resolve() == task.base.resolve():

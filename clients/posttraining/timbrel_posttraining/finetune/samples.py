@@ -43,12 +43,8 @@ Point = NDArray[np.float32]
 
 
 def open_samples(text: str, licence: str, base: Base) -> FolderSource:
-    """Opens the recordings that `folder:DIR` names.
-
-    Raises:
-        ExportError: not of that form.
-        TrainingError: they cannot be read, or an instrument's name is taken.
-    """
+    """Opens the recordings that `folder:DIR` names. Raises ExportError: not of that form; TrainingError: they
+    cannot be read, or an instrument's name is taken."""
     folder = text.removeprefix(SOURCE_PREFIX)
     if not text.startswith(SOURCE_PREFIX) or not folder:
         raise ExportError(f"--source {text!r}: fine-tuning reads recordings, expected {SOURCE_PREFIX}DIR")
@@ -85,12 +81,8 @@ def code_samples(
 ) -> CodedSamples:
     """Reads, cleans and codes recordings into files of the folder `work`, unless they are there.
 
-    Notes that the bundle could not be asked for are left out.
-
-    Raises:
-        SourceError: a file cannot be read, or none is fit to train on.
-        ExportError: no note is left.
-        StoreError: the store is damaged.
+    Notes that the bundle could not be asked for are left out. Raises SourceError: a file cannot be read, or
+    none is fit to train on; ExportError: no note is left; StoreError: the store is damaged.
     """
     library = _read_library(source, config.cell_fraction, work / "notes", tell)
     rows = _within_ranges(library, base, tell)
@@ -139,16 +131,11 @@ class Variant:
 def plan_variants(
     library: NoteDataset, rows: Sequence[int], pitches: tuple[int, int], config: FineTuneConfig
 ) -> list[Variant]:
-    """Plans how often, at which pitches and from which onset some notes of a library are learnt.
+    """Plans how often, at which pitches (lowest, highest) and from which onset the wanted rows of a library
+    are learnt.
 
     Each note has several at its own pitch, with different onsets, and one at each near pitch that its
     instrument has no recording of. Held-out notes are not repitched, nor is any to a held-out pitch.
-
-    Args:
-        library: the recordings.
-        rows: the notes wanted.
-        pitches: lowest and highest that there may be.
-        config: how many onsets, how many semitones.
     """
     near = [step for step in range(-config.semitones, config.semitones + 1) if step]
     taken = {(int(library.instrument[row]), int(library.pitch[row])) for row in rows}
@@ -228,14 +215,8 @@ class Placement:
 
 
 def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell) -> Placement:
-    """Places samples where the timbre encoder sees them, moved off other instruments if need be.
-
-    Args:
-        base: whose timbre encoder and map they are.
-        samples: the samples.
-        distance: to keep from every other instrument.
-        tell: receives a line for each instrument.
-    """
+    """Places samples where the base's timbre encoder sees them, moved off other instruments by `distance` if
+    need be, and tells so, a line for each instrument."""
     own, embeddings = hear(base, samples)
     semitones = np.array([variant.semitones for variant in samples.variants])
     references: list[pb.TimbreReference] = []
@@ -259,11 +240,8 @@ def place_samples(base: Base, samples: CodedSamples, distance: float, tell: Tell
 
 
 def hear(base: Base, samples: CodedSamples) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Finds where the bundle's timbre encoder hears each variant, float32 [N, 2] in the unit disc.
-
-    Returns:
-        The points, and embeddings [N, D] where the bundle has references.
-    """
+    """Finds where the bundle's timbre encoder hears each variant, float32 [N, 2] in the unit disc; and
+    embeddings [N, D] where the bundle has references."""
     encoder, header = TimbreEncoder(base.bundle, n_threads=1), base.header
     heard = [
         encoder.hear(variant.audio(samples.library, header.hop_length), header.sample_rate)
@@ -280,12 +258,7 @@ def new_references(
     """Makes an instrument's references: mean directions of embeddings [n, D], one for each recording or some.
 
     The encoder was not trained to hear all samples of a new instrument alike: one mean would say too little.
-
-    Args:
-        name: of the instrument.
-        embeddings: of the variants at the pitches that were recorded, as many of each recording.
-        pitch: their pitches, [n].
-        n_recordings: how many recordings they are variants of.
+    Embeddings and pitches [n] are of variants at the pitches recorded, as many of each recording.
     """
     groups = np.array_split(np.argsort(pitch, kind="stable"), min(MOST_REFERENCES, n_recordings))
     means = np.stack([embeddings[rows].mean(axis=0) for rows in groups])
@@ -294,14 +267,11 @@ def new_references(
 
 
 def find_place(wanted: Point, others: Point, distance: float) -> Point:
-    """Finds the point [2] of the unit disc nearest to `wanted` that keeps its distance from all others.
+    """Finds the point [2] of the unit disc nearest to `wanted` that keeps its distance from all others [n,
+    2].
 
-    The decoder knows an instrument by its point alone: two at one point would become a mixture of both.
-
-    Args:
-        wanted: [2], in the unit disc, where the timbre encoder sees the instrument.
-        others: [n, 2], the points that are taken.
-        distance: to keep from each; where the disc is too full for it, the roomiest place is taken.
+    The decoder knows an instrument by its point alone: two at one point would become a mixture of both. Where
+    the disc is too full for that distance, the roomiest place is taken.
     """
     if not len(others) or _gap(wanted[None], others)[0] >= distance:
         return wanted

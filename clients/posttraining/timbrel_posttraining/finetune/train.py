@@ -55,15 +55,10 @@ def gather(
     points: NDArray[np.float32],
     noise: float,
 ) -> TrainingSet:
-    """Puts samples and rehearsal together as one table, with points of the map.
+    """Puts coded samples [N], at their own points [N, 2], and rehearsal [R], at its points [R, 2], together.
 
-    Args:
-        samples: coded samples [N]; each of their instruments keeps some for training.
-        own: [N, 2], each sample's own point.
-        where: [M, 2], of the samples' instruments.
-        rehearsal: what the model wrote [R]; None where it wrote nothing.
-        points: [R, 2], where it was written.
-        noise: standard deviation, per coordinate, of the noise that training adds to points.
+    Each instrument of the samples, at its place `where` [M, 2], keeps some for training. `noise` is the
+    standard deviation, per coordinate, of what training adds to points.
     """
     samples = _with_training_notes(samples)
     return TrainingSet(
@@ -153,17 +148,9 @@ def fine_tune(
 ) -> Loop[FineTuneBatch]:
     """Trains a copy of `model` in `out_dir`, or resumes that; `loop.ema.model` is the result.
 
-    Args:
-        config: see FineTuneConfig.
-        model: to start from; left as it is.
-        notes: to train on.
-        out_dir: receives the checkpoint.
-        device: to train on.
-        identity: what a checkpoint must share to be resumed, besides the config: plain data.
-
-    Raises:
-        CheckpointError: the checkpoint in `out_dir` was made from something else.
-        DivergedError: the gradients stayed infinite or NaN.
+    `identity` is plain data that a checkpoint must share to be resumed, besides the config. Raises
+    CheckpointError: the checkpoint in `out_dir` was made from something else; DivergedError: the gradients
+    stayed infinite or NaN.
     """
     tuner = FineTuner(config, model, notes, device)
     fields = asdict(config)
@@ -187,11 +174,6 @@ def divergence(model: NoteTransformer, old: NoteTransformer, batch: NoteBatch) -
 
     Hard tokens say which note was written, the old model's probabilities say which others might have been: a
     few hundred notes then hold a whole model in place ("Learning without forgetting", Li & Hoiem, 2016).
-
-    Args:
-        model: is trained.
-        old: stays as it is; of the same shape.
-        batch: notes, on the models' device.
     """
     with torch.no_grad():
         wanted = _hidden(old, batch)

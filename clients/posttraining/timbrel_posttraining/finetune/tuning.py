@@ -26,13 +26,8 @@ MOST_LINES = 20
 def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], object]) -> FolderSource:
     """Measures each sample, and tells of those that are not in tune with their names.
 
-    Args:
-        retune: whether to give the samples back in tune: resampled where they are off by a semitone or less,
-            else at the note that they sound at, whatever they are called.
-        tell: receives a line for each.
-
-    Raises:
-        SourceError: a file cannot be read.
+    With `retune` they are given back in tune: resampled where they are off by a semitone or less, else at the
+    note that they sound at, whatever they are called. Raises SourceError: a file cannot be read.
     """
     mended, lines = [], []
     for entry, cents in _measured(source):

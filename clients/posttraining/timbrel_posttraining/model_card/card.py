@@ -58,11 +58,8 @@ PITCH = "| pitch | learnt | the fundamental is coded relative to the pitch asked
 
 
 def read_evaluation(folder: Path, manifest: pb.Manifest) -> tuple[Mapping[str, Any], str]:
-    """Reads from `folder` the report on a bundle, and the picture of its map as SVG.
-
-    Raises:
-        TrainingError: there is none, it is damaged, or it judged another bundle.
-    """
+    """Reads from `folder` the report on a bundle, and the picture of its map as SVG. Raises TrainingError:
+    there is none, it is damaged, or it judged another bundle."""
     try:
         report = json.loads((folder / evaluation.REPORT_JSON).read_text("utf-8"))
         picture = (folder / evaluation.MAP_PICTURE).read_text("utf-8")
@@ -80,12 +77,8 @@ def read_evaluation(folder: Path, manifest: pb.Manifest) -> tuple[Mapping[str, A
 
 
 def write_card(folder: Path, evaluated: Path) -> Path:
-    """Writes the card and the picture of the map into a bundle's folder; returns the card's path.
-
-    Raises:
-        BundleError: the folder holds no bundle.
-        TrainingError: `evaluated` holds no evaluation of this bundle.
-    """
+    """Writes the card and the picture of the map into a bundle's folder; returns the card's path. Raises
+    BundleError: the folder holds no bundle; TrainingError: `evaluated` holds no evaluation of this bundle."""
     bundle = Bundle.open(folder)
     report, picture = read_evaluation(evaluated, bundle.manifest)
     atomic_write(folder / layout.MAP_PICTURE, picture)
@@ -94,13 +87,7 @@ def write_card(folder: Path, evaluated: Path) -> Path:
 
 
 def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[str, Any]) -> str:
-    """Writes the card, as Markdown.
-
-    Args:
-        manifest: of the bundle.
-        timbre_map: its instruments.
-        report: of `timbrel train evaluate`.
-    """
+    """Writes the card of a bundle, with the report of `timbrel train evaluate`, as Markdown."""
     parts = (
         _head(manifest),
         _instruments(timbre_map),

@@ -76,10 +76,8 @@ class SamplePlan:
     """Draws the samples: a function of the bundle's map and ranges, the library and the config alone.
 
     Source notes are of training cells, and the bundle is asked for pitches of training cells too: nothing of
-    a cell or of an instrument that is held out is ever used.
-
-    Raises:
-        TrainingError: the library has no training notes of an instrument on the bundle's map.
+    a cell or of an instrument that is held out is ever used. Raises TrainingError: the library has no
+    training notes of an instrument on the bundle's map.
     """
 
     def __init__(self, bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig) -> None:
@@ -195,21 +193,11 @@ def make_dataset(
     folder: Path,
     jobs: int,
 ) -> NoteFeatures:
-    """Has the bundle write its notes among the samples, hears all samples, and keeps both in `folder`.
+    """Has the bundle write its notes among the samples of `SamplePlan.draw`, hears all with stage 1's
+    encoder, in `jobs` processes, and keeps both in the folder of these very samples (see `dataset_key`).
 
-    Args:
-        bundle: verified.
-        library: of the source notes.
-        samples: of `SamplePlan.draw`.
-        timbre_dir: stage 1's folder, whose encoder hears.
-        folder: of these very samples, see `dataset_key`; whatever is there already is not made again.
-        jobs: processes that hear.
-
-    Returns:
-        What is heard of the samples, in their order; one with too little to hear has no frames.
-
-    Raises:
-        TimbrelError: the bundle cannot be served.
+    Returns what is heard of the samples, in their order; one with too little to hear has no frames. Raises
+    TimbrelError: the bundle cannot be served.
     """
     cache = TakeCache(folder)
     make_extractor = functools.partial(FeatureExtractor, bundle.path, library.path, timbre_dir, cache)
@@ -229,14 +217,8 @@ def make_dataset(
 
 
 class FeatureExtractor:
-    """Hears samples as `locate` hears recordings: trimmed, at one level. One per process.
-
-    Args:
-        bundle: its folder, whose codec decodes the notes that it wrote.
-        library: of the source notes.
-        timbre_dir: stage 1's folder, whose encoder hears.
-        cache: of the notes that the bundle wrote.
-    """
+    """Hears samples as `locate` hears recordings: trimmed, at one level. One per process, with the bundle's
+    codec for the notes that it wrote, which the cache holds."""
 
     def __init__(self, bundle: Path, library: Path, timbre_dir: Path, cache: TakeCache) -> None:
         opened = Bundle.open(bundle, verify=False)  # checked by whoever started this

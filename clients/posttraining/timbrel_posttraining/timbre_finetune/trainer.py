@@ -49,20 +49,12 @@ class TimbreBatch:
 
 
 class TimbreFineTuner:
-    """Draws batches of the dataset, and scores the encoder on them.
+    """Draws batches of the dataset, and scores stage 1's encoder, trained in place, on them.
 
-    Args:
-        config: of the training.
-        encoder: stage 1's; trained in place.
-        known: by what stage 1 recognises the map's instruments.
-        samples: the samples of the dataset.
-        features: what is heard of them, in the same order.
-        foreign: what is heard of sounds that are no note.
-        chart: the bundle's map, m points; they are no parameters, and stay.
-        device: to train on.
-
-    Raises:
-        TrainingError: there are no source notes, or none of the bundle's own, to learn from.
+    `known` are references by which stage 1 recognises the map's instruments, `features` what is heard of the
+    samples, in their order, `foreign` what is heard of sounds that are no note. The chart's m points are no
+    parameters, and stay. Raises TrainingError: there are no source notes, or none of the bundle's own, to
+    learn from.
     """
 
     def __init__(
@@ -213,21 +205,10 @@ def fine_tune_timbre(
 ) -> Loop[TimbreBatch]:
     """Makes the dataset and trains in `out_dir`, or resumes any of that.
 
-    Leaves what stage 1 leaves: the encoder as it is now, and its map and its notes' points as they were.
-
-    Args:
-        config: of the training.
-        bundle: made of this stage 1; verified.
-        library: the notes that it learnt from.
-        timbre_dir: stage 1's folder.
-        out_dir: for the dataset, the checkpoint and the encoder.
-        device: to train on.
-        jobs: processes that hear.
-
-    Raises:
-        CheckpointError: stage 1 is missing or not the bundle's, or the checkpoint is of another run.
-        TrainingError: the library is not the bundle's.
-        TimbrelError: the bundle cannot be served.
+    The bundle, verified, was made of this stage 1, which learnt from the library. Leaves what stage 1 leaves:
+    the encoder as it is now, and its map and its notes' points as they were. Raises CheckpointError: stage 1
+    is missing or not the bundle's, or the checkpoint is of another run; TrainingError: the library is not the
+    bundle's; TimbrelError: the bundle cannot be served.
     """
     chart = _shared_map(bundle, timbre_dir)
     encoder = load_encoder(timbre_dir)

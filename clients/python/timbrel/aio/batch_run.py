@@ -40,12 +40,8 @@ class BatchRun:
         self._requests_failure: BaseException | None = None  # of the caller's iterable: once all is answered
 
     async def results(self) -> AsyncGenerator[Result, None]:
-        """Leaving it early gives the rest up.
-
-        Raises:
-            TimbrelError: the stream failed for good.
-            Exception: what reading the requests raised, after the results of those before.
-        """
+        """Leaving it early gives the rest up. Raises TimbrelError: the stream failed for good; Exception:
+        what reading the requests raised, after the results of those before."""
         tasks = [asyncio.create_task(work()) for work in (self._read_requests, self._read_replies)]
         try:
             while (result := await self._next_result()) is not None:

@@ -322,11 +322,7 @@ class AsyncClient:
 
 
 def check_many(on_error: str, max_in_flight: int | None) -> None:
-    """Looks at the arguments of `generate_many`.
-
-    Raises:
-        InvalidRequestError: one of them is out of range.
-    """
+    """Looks at the arguments of `generate_many`. Raises InvalidRequestError: one of them is out of range."""
     if on_error not in ("raise", "return"):
         raise refusal("on_error", f"must be 'raise' or 'return', got {on_error!r}")
     if max_in_flight is not None and max_in_flight < 1:

@@ -64,11 +64,8 @@ class Connection:
         return self._transport
 
     async def open(self) -> Transport:
-        """The transport, opened where it is not yet.
-
-        Raises:
-            RuntimeError: it was closed, belongs to another event loop, or this is a forked child.
-        """
+        """The transport, opened where it is not yet. Raises RuntimeError: it was closed, belongs to another
+        event loop, or this is a forked child."""
         self._check()
         async with self._making["transport"]:
             self._check()  # it may have been closed meanwhile
@@ -128,11 +125,8 @@ class Connection:
         return instrument_point(await self.timbre_map(), timbre) if isinstance(timbre, str) else timbre
 
     async def placed(self, note: NoteRequest) -> tuple[NoteRequest, pb.GenerateRequest, pb.Manifest]:
-        """The note at its point and with a seed, its message, and the manifest that both go by.
-
-        Raises:
-            InvalidRequestError: the map has no instrument of this name, or a field is out of range.
-        """
+        """The note at its point and with a seed, its message, and the manifest that both go by. Raises
+        InvalidRequestError: the map has no instrument of this name, or a field is out of range."""
         timbres: list[object] = [timbre for _, timbre in note.path] or [note.timbre]
         named = any(isinstance(timbre, str) for timbre in timbres)
         request = placed(note, await self.timbre_map() if named else pb.TimbreMap()).seeded()

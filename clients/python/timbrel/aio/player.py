@@ -75,15 +75,8 @@ class PlayStream:
     def note_on(
         self, listener: NoteListener, request: pb.GenerateRequest, lead_seconds: float | None = None
     ) -> None:
-        """A key goes down.
-
-        Args:
-            listener: of this note only; stands for it from now on.
-            lead_seconds: see `Client.play`.
-
-        Raises:
-            TimbrelError: the stream's `end`.
-        """
+        """A key goes down; the listener, of this note only, stands for it from now on. Raises TimbrelError:
+        the stream's `end`."""
         if self.end is not None:
             raise self.end
         self._requests.put_nowait(self._notes.note_on(listener, request, lead_seconds))
@@ -432,11 +425,8 @@ async def decode_as_it_comes(
 ) -> AsyncGenerator[Audio, None]:
     """Yields the audio of each reply, none of it empty; the codec runs in a thread, so that the loop goes on.
 
-    Args:
-        wheel: bends what is decoded, a frame at a time; without one, a reply is decoded at once.
-
-    Raises:
-        ServerError, BundleMismatchError: as `StreamDecoder`.
+    A wheel bends what is decoded, a frame at a time; without one, a reply is decoded at once. Raises as
+    `StreamDecoder`.
     """
     async for reply in replies:
         codes = decoder.take(reply)

@@ -37,11 +37,8 @@ class Pem(NamedTuple):
 
 
 def read_pem(security: Security) -> Pem:
-    """Reads the files.
-
-    Raises:
-        InvalidRequestError: one cannot be read or is no PEM file, or key and certificate do not go together.
-    """
+    """Reads the files. Raises InvalidRequestError: one cannot be read or is no PEM file, or key and
+    certificate do not go together."""
     authorities = None if _is_system(security) else _read("ca", security.ca)
     pem = Pem(authorities, _read("key", security.key), _read("certificate", security.certificate))
     _context(security)
@@ -49,11 +46,8 @@ def read_pem(security: Security) -> Pem:
 
 
 async def why_unavailable(security: Security, address: str) -> str | None:
-    """Asks a server that gRPC could not reach, and says what does not fit; None where nothing can be told.
-
-    Args:
-        address: HOST:PORT.
-    """
+    """Asks a server, HOST:PORT, that gRPC could not reach, and says what does not fit; None where nothing can
+    be told."""
     context = _context(security) if security.is_encrypted else _trusting_context()
     context.set_alpn_protocols(_HTTP2)
     at = parse_address(address)

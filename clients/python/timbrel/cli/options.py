@@ -90,11 +90,8 @@ def add_number_options(
 
 
 def parse_curve(text: str) -> request_fields.Cents:
-    """Reads a number, or points SECONDS:VALUE with commas between.
-
-    Raises:
-        argparse.ArgumentTypeError: it is neither.
-    """
+    """Reads a number, or points SECONDS:VALUE with commas between. Raises argparse.ArgumentTypeError: it is
+    neither."""
     try:
         if ":" not in text:
             return float(text)

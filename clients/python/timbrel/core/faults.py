@@ -32,13 +32,8 @@ _Maker = Callable[[str, status_pb2.Status], errors.TimbrelError]
 
 
 def error_from_status(code: int, message: str, details: bytes = b"") -> errors.TimbrelError:
-    """The error to raise for a call that ended with this status.
-
-    Args:
-        code: the gRPC status code's number, for example 3 for INVALID_ARGUMENT.
-        message: the status message.
-        details: a serialized google.rpc.Status, as a server sends it in its trailing metadata.
-    """
+    """The error to raise for a call that ended with this status: the code's number (3 is INVALID_ARGUMENT),
+    its message, and a serialized google.rpc.Status, as a server sends it in its trailing metadata."""
     maker = _MAKERS.get(code, _server_error)
     return maker(_shown(message) or f"the server gave status {code} without a message", _parse(details))
 

@@ -67,11 +67,8 @@ class Location:
 
 
 def location_from_pb(response: pb.LocateResponse, expected_hash: str, n_nearest: int) -> Location:
-    """
-    Raises:
-        BundleMismatchError: the point is of another bundle's map.
-        ServerError: there is no point of the disc in it, or the instruments around are none.
-    """
+    """Raises BundleMismatchError: the point is of another bundle's map; ServerError: there is no point of the
+    disc in it, or the instruments around are none."""
     if response.bundle_hash != expected_hash:
         found = printable(response.bundle_hash[:64])
         raise BundleMismatchError(f"bundle {found} located the recording, {expected_hash} was expected")
@@ -96,19 +93,12 @@ def _neighbour_from_pb(neighbour: pb.Neighbour) -> Neighbour:
 def locate_request(
     audio: npt.NDArray[Any], sample_rate: int, pitch: float | None, manifest: pb.Manifest
 ) -> pb.LocateRequest:
-    """The request on the wire, which holds the server to this bundle.
+    """The request on the wire, which holds the server to this bundle; its pitch nobody listens to any more.
 
     Only what the server would listen to is sent: one channel at the bundle's sample rate, without the silence
-    before and after, and no more than the bundle's longest note.
-
-    Args:
-        audio: [samples] or [samples, channels].
-        sample_rate: its samples per second.
-        pitch: MIDI note number, which nobody listens to any more; None does as well.
-
-    Raises:
-        InvalidRequestError: the sample rate or the pitch is out of range, or the audio is silent, too short,
-            of another shape or not finite.
+    before and after, and no more than the bundle's longest note. Raises InvalidRequestError: the sample rate
+    or the pitch is out of range, or the audio is silent, too short, not finite or of another shape than
+    [samples] or [samples, channels].
     """
     if violations := check_recording(sample_rate, pitch):
         raise InvalidRequestError.of([FieldViolation(*violation) for violation in violations])

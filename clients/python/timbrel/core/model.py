@@ -137,12 +137,9 @@ class Model:
 
 
 def check_model(response: pb.GetModelResponse) -> None:
-    """
-    Raises:
-        BundleMismatchError: the bundle is of another format version than this client reads.
-        ServerError: the manifest contradicts itself (its hash not being that of its files is such a case), or
-            says what cannot be.
-    """
+    """Raises BundleMismatchError: the bundle is of another format version than this client reads;
+    ServerError: the manifest contradicts itself (its hash not being that of its files is such a case), or
+    says what cannot be."""
     if (version := response.manifest.format_version) != FORMAT_VERSION:
         raise BundleMismatchError(
             f"the server's bundle has format_version {version}, this timbrel reads {FORMAT_VERSION}"

@@ -64,11 +64,8 @@ class NoteAssembler:
     """Takes the replies of one Generate call in order, and checks that they make sense together."""
 
     def __init__(self, manifest: pb.Manifest, *, is_endless: bool = False, keeps: bool = True) -> None:
-        """
-        Args:
-            is_endless: whether the note may go on for as long as its key is held.
-            keeps: whether `finish` gives its codes.
-        """
+        """The note may go on for as long as its key is held where it `is_endless`; `finish` gives its codes
+        where it `keeps` them."""
         self._manifest = manifest
         self._longest = math.inf if is_endless else longest_note(manifest)
         self._limit = None if is_endless else ReplyLimit(manifest)
@@ -80,12 +77,9 @@ class NoteAssembler:
         self._finish = pb.FINISH_REASON_UNSPECIFIED
 
     def feed(self, reply: pb.GenerateResponse) -> Codes:
-        """Takes one reply; returns its codes [frames, codebooks], possibly none.
-
-        Raises:
-            BundleMismatchError: another bundle than the manifest's wrote the note.
-            ServerError: the replies do not follow the protocol.
-        """
+        """Takes one reply; returns its codes [frames, codebooks], possibly none. Raises BundleMismatchError:
+        another bundle than the manifest's wrote the note; ServerError: the replies do not follow the
+        protocol."""
         if self._limit is not None:
             self._limit.take(reply)
         if self._finish != pb.FINISH_REASON_UNSPECIFIED:
@@ -145,27 +139,18 @@ class StreamDecoder:
         self._codec = codec
 
     def push(self, reply: pb.GenerateResponse) -> Audio:
-        """Takes one reply; returns what can be heard by it, maybe nothing.
-
-        Raises:
-            BundleMismatchError: the codec fails; and as `NoteAssembler.feed`.
-        """
+        """Takes one reply; returns what can be heard by it, maybe nothing. Raises BundleMismatchError: the
+        codec fails; and as `NoteAssembler.feed`."""
         return self.decode(self.take(reply))
 
     def take(self, reply: pb.GenerateResponse) -> Codes:
-        """Takes one reply; returns its codes [frames, codebooks], to be handed to `decode` in order.
-
-        Raises:
-            BundleMismatchError, ServerError: as `NoteAssembler.feed`.
-        """
+        """Takes one reply; returns its codes [frames, codebooks], to be handed to `decode` in order. Raises
+        BundleMismatchError, ServerError: as `NoteAssembler.feed`."""
         return self._assembler.feed(reply)
 
     def decode(self, codes: Codes, cents: float = 0.0) -> Audio:
         """Returns what can be heard by the next codes, maybe nothing; `cents` are on top of the note's own.
-
-        Raises:
-            BundleMismatchError: the codec fails.
-        """
+        Raises BundleMismatchError: the codec fails."""
         with codec_faults():
             return self._codec.push(codes, cents)
 

@@ -89,11 +89,8 @@ def is_timbre(timbre: object) -> bool:
 
 
 def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
-    """The request at a point of the map.
-
-    Raises:
-        InvalidRequestError: its timbre is a name that is not on the map; the nearest ones are suggested.
-    """
+    """The request at a point of the map. Raises InvalidRequestError: its timbre is a name that is not on the
+    map; the nearest ones are suggested."""
 
     def point(timbre: Timbre) -> Timbre:
         return instrument_point(timbre_map, timbre) if isinstance(timbre, str) else timbre
@@ -104,11 +101,8 @@ def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
 
 
 def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateRequest:
-    """A request that was `placed`, on the wire; it holds the server to this bundle.
-
-    Raises:
-        InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number.
-    """
+    """A request that was `placed`, on the wire; it holds the server to this bundle. Raises
+    InvalidRequestError: naming every field that is out of the bundle's ranges, or not even a number."""
     path = [(seconds, _point(timbre)) for seconds, timbre in request.path]
     timbre = path[0][1] if path else _point(request.timbre)
     request = replace(request, pitch=_whole(request.pitch), velocity=_whole(request.velocity))

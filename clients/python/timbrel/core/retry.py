@@ -54,12 +54,8 @@ class Patience:
     def __init__(
         self, policy: RetryPolicy, limit_seconds: float | None, now: float, *, server_returns: bool = True
     ) -> None:
-        """
-        Args:
-            limit_seconds: the time allowed; None for no bound.
-            now: seconds by any clock, the same in every call.
-            server_returns: whether a server that is not there may come back.
-        """
+        """The time allowed is None for no bound; `now` is seconds by any clock, the same in every call;
+        `server_returns` says whether a server that is not there may come back."""
         self._policy = policy
         self.limit_seconds = limit_seconds
         self._server_returns = server_returns

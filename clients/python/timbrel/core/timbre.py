@@ -53,11 +53,8 @@ def point_of(point: pb.TimbrePoint) -> tuple[float, float]:
 
 
 def parse_timbre(text: str) -> tuple[float, float] | str:
-    """Reads "0.2,-0.4" as a point; what does not consist of numbers is an instrument's name.
-
-    Raises:
-        InvalidRequestError: there is nothing, or another number of numbers than two.
-    """
+    """Reads "0.2,-0.4" as a point; what does not consist of numbers is an instrument's name. Raises
+    InvalidRequestError: there is nothing, or another number of numbers than two."""
     numbers = _numbers(text)
     if numbers is None and text.strip():
         return text.strip()
@@ -67,11 +64,8 @@ def parse_timbre(text: str) -> tuple[float, float] | str:
 
 
 def instrument_point(timbre_map: pb.TimbreMap, name: str) -> tuple[float, float]:
-    """The point of the instrument of this name, whatever its case.
-
-    Raises:
-        InvalidRequestError: there is none; the message suggests the nearest names.
-    """
+    """The point of the instrument of this name, whatever its case. Raises InvalidRequestError: there is none;
+    the message suggests the nearest names."""
     try:
         return point_of(find_instrument(timbre_map, name))
     except UnknownInstrumentError as error:

@@ -159,13 +159,9 @@ class _Upload:
 async def read_body(
     request: Request, max_bytes: int, what: str, seconds: float = BODY_SECONDS, upload: _Upload | None = None
 ) -> bytes:
-    """Reads the body of a request, no further than it is wanted; a message calls it `what`.
-
-    Raises:
-        TooLargeError: it is longer than `max_bytes`, of which no more are held.
-        DeadlineExceededError: it did not arrive within so many seconds, or as fast as others.
-        ClientDisconnect: the caller has left.
-    """
+    """Reads the body of a request, no further than it is wanted; a message calls it `what`. Raises
+    TooLargeError: it is longer than `max_bytes`, of which no more are held; DeadlineExceededError: it did not
+    arrive within so many seconds, or as fast as others; ClientDisconnect: the caller has left."""
     upload = upload or _Upload(0.0)
     try:
         async with asyncio.timeout(seconds) as upload.time:

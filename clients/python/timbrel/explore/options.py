@@ -61,10 +61,7 @@ class ExploreOptions:
 
 def listen(host: str, port: int) -> socket.socket:
     """Opens a socket that listens from now on, so that nobody else takes the port; who connects early waits.
-
-    Raises:
-        InvalidRequestError: the port is in use or not ours to take, or the host is not this machine's.
-    """
+    Raises InvalidRequestError: the port is in use or not ours to take, or the host is not this machine's."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):

@@ -62,10 +62,8 @@ def recording_request(content: bytes, pitch: float | None, manifest: pb.Manifest
 
 def decode_recording(content: bytes) -> tuple[npt.NDArray[np.float32], int]:
     """Decodes a file into samples [S, channels], of two minutes at most, and their rate in Hz. CPU-bound.
-
-    Raises:
-        InvalidRequestError: the file is empty, cut short, damaged or of a kind that libsndfile does not read.
-    """
+    Raises InvalidRequestError: the file is empty, cut short, damaged or of a kind that libsndfile does not
+    read."""
     if not content:
         raise refusal("audio", "the file is empty")
     if n_missing := missing_bytes(io.BytesIO(content)):
@@ -125,11 +123,8 @@ def refuse_unknown(given: Mapping[str, object], known: frozenset[str]) -> None:
 
 
 def read_query(query: Mapping[str, str], kinds: Mapping[str, Kind] = KINDS) -> dict[str, float | int]:
-    """Reads the numbers of an address's query, by their `kinds`; what is empty is left out.
-
-    Raises:
-        InvalidRequestError: a field is unknown, or holds no number.
-    """
+    """Reads the numbers of an address's query, by their `kinds`; what is empty is left out. Raises
+    InvalidRequestError: a field is unknown, or holds no number."""
     refuse_unknown(query, frozenset(kinds))
     return {name: _number(name, text, kinds[name]) for name, text in query.items() if text}
 

@@ -42,11 +42,8 @@ DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
 def explore(options: ExploreOptions) -> int:
-    """Serves the page until SIGTERM or the terminal's end (returns 0), or Ctrl-C (130).
-
-    Raises:
-        TimbrelError: the port, the certificate or the server cannot be used; nothing is left running.
-    """
+    """Serves the page until SIGTERM or the terminal's end (returns 0), or Ctrl-C (130). Raises TimbrelError:
+    the port, the certificate or the server cannot be used; nothing is left running."""
     if options.certfile is not None:
         check_certificate(options.certfile, options.keyfile)
     with contextlib.closing(listen(options.host, options.port)) as listener, _ended_by_signals():

@@ -68,10 +68,7 @@ class Backend:
 
     async def revive(self) -> bool:
         """Is called while it does not answer; returns whether it is to be sought at another address now.
-
-        Raises:
-            MissingExtraError, UnavailableError, OSError: it does not start again.
-        """
+        Raises MissingExtraError, UnavailableError, OSError: it does not start again."""
         if self._server is not None:
             await asyncio.to_thread(self._start_again, self._server)
         return self._server is not None
@@ -91,11 +88,8 @@ class Backend:
 
 
 def open_backend(options: ExploreOptions, environment: Mapping[str, str] = os.environ) -> Backend:
-    """Finds the gRPC server to talk to, and starts it where it is to be a private one.
-
-    Raises:
-        TimbrelError: its address makes no sense, or it does not start.
-    """
+    """Finds the gRPC server to talk to, and starts it where it is to be a private one. Raises TimbrelError:
+    its address makes no sense, or it does not start."""
     if options.bundle is not None or find_server(options.server, environment) is None:
         return Backend(ClientSettings(None, None, CALL_SECONDS, Security(), options.bundle))
     return Backend(ClientSettings.resolve(options.server, None, CALL_SECONDS, None, None, environment))

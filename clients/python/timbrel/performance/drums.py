@@ -29,12 +29,8 @@ class DrumsError(TimbrelError):
 
 
 def check_drums(font: Path) -> None:
-    """Says early what can be said without playing.
-
-    Raises:
-        InvalidRequestError: the file is no SoundFont.
-        DrumsError: FluidSynth is not installed.
-    """
+    """Says early what can be said without playing. Raises InvalidRequestError: the file is no SoundFont;
+    DrumsError: FluidSynth is not installed."""
     try:
         with font.open("rb") as file:
             head = file.read(12)
@@ -50,11 +46,8 @@ def check_drums(font: Path) -> None:
 
 
 def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int) -> Stereo:
-    """The sound [samples, 2] of a drum channel's messages, (seconds, mido message) by time.
-
-    Raises:
-        DrumsError: FluidSynth cannot load the font, or fails.
-    """
+    """The sound [samples, 2] of a drum channel's messages, (seconds, mido message) by time. Raises
+    DrumsError: FluidSynth cannot load the font, or fails."""
     import mido
 
     file = mido.MidiFile(type=0, ticks_per_beat=TICKS_A_SECOND)

@@ -133,11 +133,8 @@ class Part:
 
 
 def parse_timbres(texts: Iterable[str]) -> AskedTimbres:
-    """Reads "Violin", "0.1,0.3", "2=Flute", "2=0.1,0.3".
-
-    Raises:
-        InvalidRequestError: no channel 1 to 16, no timbre, or one channel twice.
-    """
+    """Reads "Violin", "0.1,0.3", "2=Flute", "2=0.1,0.3". Raises InvalidRequestError: no channel 1 to 16, no
+    timbre, or one channel twice."""
     everyone: Timbre | None = None
     channels: dict[int, Timbre] = {}
     for text in texts:

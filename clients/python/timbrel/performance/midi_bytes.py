@@ -57,12 +57,8 @@ class _DamagedError(Exception):
 
 
 def parse_midi(data: bytes) -> MidiFile:
-    """Reads a file's bytes; needs mido.
-
-    Raises:
-        ValueError: it has no header, is of another type than 0, 1 and 2, or holds too much; the message says
-            which.
-    """
+    """Reads a file's bytes; needs mido. Raises ValueError: it has no header, is of another type than 0, 1 and
+    2, or holds too much; the message says which."""
     start = data.find(b"MThd", 0, MAX_PREFIX)
     if start < 0 or len(data) < start + 14:
         raise ValueError("it has no MIDI header" if start < 0 else "it is cut short")

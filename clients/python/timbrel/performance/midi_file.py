@@ -25,11 +25,8 @@ class Clock:
     """Says when a tick is: ticks are parts of a quarter note, whose length changes, or of a film's frame."""
 
     def __init__(self, seconds: float, changes: Iterable[tuple[int, float]] = ()) -> None:
-        """
-        Args:
-            seconds: a tick's length at the beginning.
-            changes: (tick, length from there on), in any order; of two at a tick, the last counts.
-        """
+        """A tick has this length in seconds at the beginning, and from the tick of each of the changes on
+        theirs; of two at a tick, the last counts."""
         self._ticks = [0]
         self._seconds = [0.0]
         self._lengths = [seconds]
@@ -46,16 +43,9 @@ class Clock:
 
 
 def clock_of(division: int, tempos: Iterable[tuple[int, int]]) -> Clock:
-    """The clock of a file's header.
-
-    Args:
-        division: a signed 16-bit number: ticks a quarter note; or, negative, frames a second and ticks a
-            frame (SMPTE), where tempos mean nothing.
-        tempos: (tick, microseconds a quarter note).
-
-    Raises:
-        ValueError: it divides by nothing.
-    """
+    """The clock of a file's header, whose signed 16-bit `division` is ticks a quarter note, of which `tempos`
+    (tick, microseconds) change the length; or, negative, frames a second and ticks a frame (SMPTE). Raises
+    ValueError: it divides by nothing."""
     frames, ticks = -(division >> 8), division & 0xFF
     if division == 0 or (division < 0 and ticks == 0):
         raise ValueError("its header divides time into 0 ticks")

@@ -58,15 +58,11 @@ class Plan:
 def plan_piece(
     score: Score, parts: Sequence[Part], model: Model, *, seed: int, takes: int, fold: bool
 ) -> Plan:
-    """Sorts a piece's notes by what has to be rendered for them.
+    """Sorts a piece's notes by what has to be rendered for them: of repeated ones `takes`, the first of this
+    seed.
 
     Holds are rounded to the codec's frames, as the server does; holds and velocities are brought into the
-    bundle's range.
-
-    Args:
-        seed: of the first take.
-        takes: of each note that is repeated, in turn.
-        fold: transpose notes beyond the bundle's range by octaves, instead of leaving them out.
+    bundle's range. `fold` transposes notes beyond its range by octaves, instead of leaving them out.
     """
     players = {(part.channel, part.program): part.timbre for part in parts}
     lowest, highest = model.pitch_range
@@ -193,11 +189,8 @@ def perform(
     """Renders each different note once and mixes the piece.
 
     Attacks lie at the score's times. The level is the model's own: a velocity sounds as loud as the note that
-    it gives; channel volume, expression and pan are applied to it.
-
-    Raises:
-        InvalidRequestError: an unknown instrument, a channel without notes, an option out of range, or no
-            note that can be played.
+    it gives; channel volume, expression and pan are applied to it. Raises InvalidRequestError: an unknown
+    instrument, a channel without notes, an option out of range, or no note that can be played.
     """
     options = options or PerformanceOptions()
     options.check()

@@ -96,11 +96,8 @@ class Receiver:
                 member.control(time, message.control, message.value)
 
     def finish(self, time: float) -> list[ScoreNote]:
-        """The piece is over: what still sounds is let go. Returns its notes, in no order.
-
-        Raises:
-            ValueError: there are more of them, or of the points of their curves, than are performed.
-        """
+        """The piece is over: what still sounds is let go. Returns its notes, in no order. Raises ValueError:
+        there are more of them, or of the points of their curves, than are performed."""
         notes: list[ScoreNote] = []
         n_points = 0
         for channel in self._channels:

@@ -122,16 +122,9 @@ class Sustain:
     def lengthened_frames(
         self, note: Note, n_extra: int, frame_rate: float
     ) -> tuple[npt.NDArray[np.signedinteger[Any]], npt.NDArray[np.floating[Any]]] | None:
-        """The same before it is decoded, for a note that is bent on its way: which frames of its codes to
-        decode, [frames], and by how many dB each is to be louder, so that what dies goes on dying.
-
-        None where no loop is found.
-
-        Args:
-            note: the note that was trimmed.
-            n_extra: frames to hold it for longer.
-            frame_rate: frames a second.
-        """
+        """The same before it is decoded, for a note that is bent on its way, held for `n_extra` frames more:
+        which frames of its codes to decode, [frames], and by how many dB each is to be louder, so that what
+        dies goes on dying. None where no loop is found."""
         every = np.arange(len(note.codes))
         if n_extra == 0 or self._has_rung_out():
             return every, np.zeros(len(every))

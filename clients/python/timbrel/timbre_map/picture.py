@@ -62,14 +62,8 @@ def place_labels(
 ) -> list[Box]:
     """A box for each point's label, greedily: the most crowded points choose first, near places before far.
 
-    Where everything near is taken, the place that hides the least.
-
-    Args:
-        points: where the marks are.
-        sizes: width and height of each label.
-        mark_radius: of the marks.
-        frame: what labels stay within, as far as there is room.
-        obstacles: what else is not to be written over.
+    Where everything near is taken, the place that hides the least. Labels have these widths and heights, stay
+    within the frame as far as there is room, and keep off marks and obstacles.
     """
     marks = [Box(x - mark_radius, y - mark_radius, x + mark_radius, y + mark_radius) for x, y in points]
     placed: dict[int, Box] = {}
@@ -152,12 +146,8 @@ MARGIN = 0.22
 
 
 def check_picture_path(path: str | os.PathLike[str]) -> Path:
-    """The path, if a picture can be written there.
-
-    Raises:
-        InvalidRequestError: it does not end in .png, or there is no such folder.
-        MissingExtraError: matplotlib, which the demo extra brings, is not installed.
-    """
+    """The path, if a picture can be written there. Raises InvalidRequestError: it does not end in .png, or
+    there is no such folder; MissingExtraError: matplotlib, which the demo extra brings, is not installed."""
     target = Path(path)
     for refused, reason in (
         (target.suffix.lower() != ".png", f"{target} must end in .png"),

@@ -32,12 +32,8 @@ _ASCII = _Signs("o", ".", "+")
 
 
 def draw_text(instruments: Sequence[Instrument], width: int, *, colour: bool, unicode: bool) -> str:
-    """Draws the unit disc, a mark and a name for each instrument, and below it what had no room.
-
-    Args:
-        width: columns that no line exceeds.
-        colour: a colour for each family, by SGR sequences.
-    """
+    """Draws the unit disc, a mark and a name for each instrument, and below it what had no room, in lines of
+    `width` columns at most. `colour`: one for each family, by SGR sequences."""
     families = sorted({each.family for each in instruments})
     paint = {
         family: COLOURS[index % len(COLOURS)] if colour else None for index, family in enumerate(families)

@@ -85,11 +85,8 @@ class EncodecCodec(Codec):
         self.eval()
 
     def load_trained(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over the state dict of a model of the `encodec` package, of its first codebooks.
-
-        Raises:
-            RuntimeError: names or shapes differ.
-        """
+        """Takes over the state dict of a model of the `encodec` package, of its first codebooks. Raises
+        RuntimeError: names or shapes differ."""
         books = {f"quantizer.vq.layers.{number}._codebook.embed" for number in range(self.n_codebooks)}
         kept = {name: state[name] for name in state if name in books or not name.startswith("quantizer.")}
         self.load_state_dict(_without_weight_norm(kept))
@@ -151,12 +148,8 @@ class EncodecCodec(Codec):
 
 
 def make_networks(config: EncodecSizes, norm: str) -> tuple[nn.Module, Any, Any]:
-    """Returns the package's encoder, decoder and quantizer of these sizes.
-
-    Args:
-        config: their sizes.
-        norm: of the convolutions' weights, `weight_norm` or `none`.
-    """
+    """Returns the package's encoder, decoder and quantizer; the norm of convolutions is `weight_norm` or
+    `none`."""
     sizes = {
         "dimension": config.dimension,
         "n_filters": config.n_filters,

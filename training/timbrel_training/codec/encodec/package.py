@@ -62,10 +62,8 @@ class TorchaudioStandIn(ModuleType):
 def import_encodec() -> ModuleType:
     """Imports the `encodec` package, with its discriminator, where torchaudio cannot be imported too.
 
-    Afterwards the rest of the program sees torchaudio as missing, as it is.
-
-    Raises:
-        ImportError: the package is not installed; the message names the extra that brings it.
+    Afterwards the rest of the program sees torchaudio as missing, as it is. Raises ImportError: the package
+    is not installed; the message names the extra that brings it.
     """
     needs_stand_in = "encodec.msstftd" not in sys.modules and not _torchaudio_usable()
     if needs_stand_in:

@@ -28,12 +28,8 @@ class CodecWeightsError(TrainingError):
 def load_meta(path: Path, n_codebooks: int) -> tuple[EncodecCodec, list[dict[str, str]]]:
     """Returns a codec of Meta's model at 24 kHz, and what its weights are: name and licence.
 
-    Args:
-        path: the file, or a folder that holds it under Meta's name.
-        n_codebooks: how many of its codebooks to use.
-
-    Raises:
-        CodecWeightsError: there is no such file, or it holds no such weights.
+    `path` is the file, or a folder that holds it under Meta's name. Raises CodecWeightsError: there is no
+    such file, or it holds no such weights.
     """
     file = path / CHECKPOINT if path.is_dir() else path
     state = _read_weights(file)
@@ -67,11 +63,8 @@ def _read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def download_weights() -> Path:
-    """Returns Meta's file, fetched from Meta's server into torch.hub's cache unless it is there.
-
-    Raises:
-        CodecWeightsError: the server cannot be reached or the file is damaged.
-    """
+    """Returns Meta's file, fetched from Meta's server into torch.hub's cache unless it is there. Raises
+    CodecWeightsError: the server cannot be reached or the file is damaged."""
     path = Path(torch.hub.get_dir()) / "checkpoints" / CHECKPOINT
     try:
         if not path.is_file():

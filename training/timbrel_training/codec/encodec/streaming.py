@@ -48,14 +48,8 @@ def _contexts(decoder: nn.Module, n_held: int) -> Iterator[tuple[str, tuple[int,
 
 
 class DecoderChunk:
-    """T frames on their way through the decoder.
-
-    Args:
-        before: what the layers kept, by name.
-        n_held: frames held back.
-        n_frames: T.
-        n_before: int64 [B], frames of the notes that came before.
-    """
+    """T frames on their way through the decoder: `n_before` int64 [B] frames of the notes came before,
+    `n_held` are held back, and `before` is what the layers kept, by name."""
 
     def __init__(self, before: dict[str, Tensor], n_held: int, n_frames: int, n_before: Tensor) -> None:
         self.before = before

@@ -90,13 +90,9 @@ class EncodecConfig:
 def make_codec(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> EncodecCodec | None:
     """Makes the codec that the config asks for in `out_dir`, or goes on training it.
 
-    Returns:
-        The finished codec, saved as codec.safetensors and codec.json; None where the sitting ended before
-        the last step of its training.
-
-    Raises:
-        CodecWeightsError: Meta's weights cannot be had, or the file holds others.
-        TrainingError: the notes are at another sample rate; see also `Loop.run`.
+    Returns the finished codec, saved as codec.safetensors and codec.json; None where the sitting ended before
+    the last step of its training. Raises CodecWeightsError: Meta's weights cannot be had, or the file holds
+    others; TrainingError: the notes are at another sample rate; see also `Loop.run`.
     """
     check_sample_rate(dataset, config.sizes.sample_rate)
     if config.weights == NONE:

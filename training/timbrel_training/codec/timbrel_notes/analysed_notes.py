@@ -65,11 +65,8 @@ _tracker = FundamentalTracker(48_000, HOP_LENGTH)
 def analyse_note(
     audio: NDArray[np.float32], sample_rate: int, pitch: float, held_seconds: float
 ) -> tuple[NoteAnalysis, Movement]:
-    """Measures a note, float32 [S] from its onset on, that sounds about at this MIDI note number.
-
-    Raises:
-        NoNoteError: there is nothing to measure, or one of these is out of range.
-    """
+    """Measures a note, float32 [S] from its onset on, that sounds about at this MIDI note number. Raises
+    NoNoteError: there is nothing to measure, or one of these is out of range."""
     if not len(audio) or not np.abs(audio).max() <= LARGEST_SAMPLE:
         raise NoNoteError(f"no sound: samples are needed, all of them finite and at most {LARGEST_SAMPLE:g}")
     if not (0 < pitch <= 127 and held_seconds >= 0):
@@ -119,11 +116,8 @@ class AnalysedNotes:
 def analyse_dataset(
     dataset: NoteDataset, notes: NDArray[np.integer], folder: Path, jobs: int
 ) -> AnalysedNotes:
-    """Measures some notes of a dataset, in `jobs` processes; goes on where a run before was stopped.
-
-    Raises:
-        DatasetError: the folder holds the measurements of another dataset.
-    """
+    """Measures some notes of a dataset, in `jobs` processes; goes on where a run before was stopped. Raises
+    DatasetError: the folder holds the measurements of another dataset."""
     folder.mkdir(parents=True, exist_ok=True)
     of_whom = folder / DATASET_FILE
     if not of_whom.exists():

@@ -125,11 +125,8 @@ class TimbrelNotes(Codec):
     def encode(
         self, audio: Tensor, pitch: Tensor | None = None, held_seconds: Tensor | None = None
     ) -> Tensor:
-        """Returns the codes of notes: the header's first round, then a row for each frame.
-
-        Raises:
-            NoNoteError: no pitch is given for a note, and it has none.
-        """
+        """Returns the codes of notes: the header's first round, then a row for each frame. Raises
+        NoNoteError: no pitch is given for a note, and it has none."""
         rows = []
         for number, samples in enumerate(audio.cpu().numpy()):
             midi = float(pitch[number]) if pitch is not None else estimate_pitch(samples, self.sample_rate)

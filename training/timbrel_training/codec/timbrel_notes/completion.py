@@ -76,18 +76,10 @@ def complete(
     velocity: Array,
     held_seconds: Array,
 ) -> tuple[Array, Array]:
-    """Completes measured parameters in place, and returns them.
+    """Completes measured parameters, float32 [N, N_VALUES], in place, and returns them and their weights.
 
-    Args:
-        values: float32 [N, N_VALUES].
-        weights: float32 [N, N_VALUES]; 0 where a value could not be measured.
-        voice: [N], what of which notes lend to each other: one instrument of one source.
-        midi: [N], the pitch.
-        velocity: [N].
-        held_seconds: [N].
-
-    Returns:
-        values and weights, which are above 0 where something was put in.
+    Weights, float32 [N, N_VALUES], are 0 where a value could not be measured, and above 0 in the end where
+    something was put in. `voice` [N] says which notes lend to each other: one instrument of one source.
     """
     lenders = _lenders(voice, midi, velocity, held_seconds)
     for course in COURSES:

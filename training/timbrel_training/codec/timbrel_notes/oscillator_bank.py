@@ -121,14 +121,9 @@ class OscillatorBank(nn.Module):
         return n
 
     def _segments(self, phases: Tensor, advance: Tensor, offsets: Tensor, amplitudes: Tensor) -> Tensor:
-        """Returns the sum [B, J, sub_hop / GRID, GRID] of all partials.
-
-        Args:
-            phases: float64 [B, J, n], cycles, at the segments' starts, without the offsets.
-            advance: float64 [B, J, n], cycles from start to end, likewise.
-            offsets: float32 [B, J + 1, n], cycles, at the segments' ends.
-            amplitudes: float32 [B, J + 1, n], likewise.
-        """
+        """Returns the sum [B, J, sub_hop / GRID, GRID] of all partials. In cycles are the phases, float64 [B,
+        J, n], at the segments' starts, without the offsets; their advance to the ends; and the offsets,
+        float32 [B, J + 1, n], at the ends, as the amplitudes are."""
         change = offsets[:, 1:] - offsets[:, :-1]
         turns = (advance + (change - torch.round(change))) / self.sub_hop  # cycles a sample
         middle = phases + turns * ((self.sub_hop + 1) / 2)  # between the two samples in the middle

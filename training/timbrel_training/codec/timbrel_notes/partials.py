@@ -24,10 +24,9 @@ HIGHEST_HZ = 22_000.0
 """No partial is looked for above."""
 SHORTEST_WINDOW = 0.008
 """Seconds of the shortest window that tells neighbours apart; two periods where those are longer."""
-STEADY_HZ = 60.0
-"""Partials are low-passed here once the attack is over, or ..."""
 STEADY_SHARE = 0.07
-"""... at this share of their own frequency, where that is more: ensembles spread by so much."""
+"""Partials are low-passed at this share of their own frequency once the attack is over, or at the lowest of
+SMOOTHING_HZ, where that is more: ensembles spread by so much."""
 SMOOTHING_HZ = (60.0, 90.0, 135.0)
 """The low-passes in use."""
 ATTACK_SECONDS = (0.06, 0.12)
@@ -76,14 +75,8 @@ class Partials:
 def measure_partials(
     audio: Real, hertz: NDArray[np.floating], sample_rate: int, held_seconds: float
 ) -> Partials:
-    """Measures the partials of a note.
-
-    Args:
-        audio: float32 [S], from the note's onset on.
-        hertz: [S], the fundamental at each sample.
-        sample_rate: samples per second.
-        held_seconds: for how long its key is held.
-    """
+    """Measures the partials of a note, float32 [S] from its onset on, whose fundamental at each sample is
+    `hertz` [S]."""
     n_samples = len(audio)
     phase = np.concatenate([[0.0], np.cumsum(hertz)[:-1]]) / sample_rate
     fundamental = float(hertz.mean())

@@ -70,12 +70,11 @@ class Anchors(nn.Module):
         self.register_buffer("seconds", torch.tensor(seconds), persistent=False)
 
     def forward(self, values: Tensor, time: Tensor, share: Tensor, falls: Tensor | None = None) -> Tensor:
-        """Returns values [B, T, points, N] at times [B, T, points].
+        """Returns values [B, T, points, N] at times [B, T, points], of those at the anchors, of the frame
+        before and of each frame: [B, 1 + T, n, N].
 
-        Args:
-            values: at the anchors, of the frame before and of each frame: [B, 1 + T, n, N].
-            share: [points, 1], how far each point is on the way from those of the frame before.
-            falls: [B, 1 + T, 1], what the fall behind the last anchor is multiplied by.
+        `share` [points, 1] is how far each point is on the way from those of the frame before; `falls` [B, 1
+        + T, 1] is what the fall behind the last anchor is multiplied by.
         """
         anchors = self.seconds
         inside = torch.clamp(time, min=self.first, max=self.last)[..., None]
@@ -143,13 +142,9 @@ class NotePlayer(nn.Module):
         return hertz[..., None] * numbers[:, :, None]
 
     def amplitudes(self, parameters: NoteParameters, time: NoteTime, share: Tensor) -> Tensor:
-        """Returns log2 of the amplitudes [B, T, points, N_PARTIALS].
-
-        Args:
-            parameters: of the frame before, and of each frame: [B, 1 + T, ...].
-            time: of the points.
-            share: [points, 1], how far each is on the way from those of the frame before.
-        """
+        """Returns log2 of the amplitudes [B, T, points, N_PARTIALS], of the parameters of the frame before
+        and of each frame, [B, 1 + T, ...]; `share` [points, 1] is how far each point is on the way between
+        them."""
         falls = self._falls(parameters)
         # They are 1 at most: were the last more, what falls behind it would fall for ever.
         onset = torch.clamp(parameters.onset, max=0.0)

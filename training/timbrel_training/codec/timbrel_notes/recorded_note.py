@@ -34,11 +34,8 @@ class NoNoteError(TrainingError):
 
 
 def estimate_pitch(audio: NDArray[np.float32], sample_rate: int) -> float:
-    """Returns the MIDI note number, a fraction, of a note float32 [S].
-
-    Raises:
-        NoNoteError: it is silent, too short, or has no pitch that lasts.
-    """
+    """Returns the MIDI note number, a fraction, of a note float32 [S]. Raises NoNoteError: it is silent, too
+    short, or has no pitch that lasts."""
     if len(audio) < FRAME:
         raise NoNoteError(
             f"too short to tell its pitch: {FRAME / sample_rate:.2f} seconds at least are needed"

@@ -93,13 +93,11 @@ class SoundSource(nn.Module):
     def forward(
         self, seed: Tensor, controls: SourceControls, state: SourceState
     ) -> tuple[Tensor, SourceState]:
-        """Plays one chunk of notes of these seeds, int64 [B], with the state carried from the chunk before.
+        """Plays one chunk of notes of these seeds, int64 [B], with the state carried from the chunk before:
+        audio float32 [B, T * 1280], and the state after.
 
         Bends and levels glide through each frame from where the last ended, as cents and as dB, and reach
         their values at its end; beyond 2400 cents a bend is held there.
-
-        Returns:
-            audio float32 [B, T * 1280], and the state after.
         """
         begins = state.position == 0
         limited = torch.clamp(controls.cents, -MAX_CENTS, MAX_CENTS)

@@ -95,11 +95,9 @@ class Templates(nn.Module):
     def forward(self, template: Tensor, seed: Tensor, point: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Returns log2 of the amplitudes' factors, and phases in cycles, [B, T, points, N_PARTIALS].
 
-        Args:
-            template: int64 [B, 1 + T], of the frame before and of each frame.
-            seed: int64 [B].
-            point: int64 [B, T, points], since the onset; not below 0.
-            share: [points, 1], how far each point is on the way from the movement of the frame before.
+        Of templates int64 [B, 1 + T], of the frame before and of each frame, seeds int64 [B] and points int64
+        [B, T, points] since the onset; `share` [points, 1] is how far each is from the movement of the frame
+        before.
         """
         number = torch.remainder(template, self.n_templates)
         start = counter_hash(seed, torch.zeros_like(seed)[:, None], purpose=3)[:, :, None]

@@ -153,12 +153,9 @@ class HeaderSampler:
 
 
 def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path) -> TimbrelNotes | None:
-    """Trains, or goes on training, the codec in `out_dir`.
-
-    Returns:
-        The finished codec with averaged weights, saved as codec.safetensors and codec.json; None where the
-        sitting ended before the last step (run again to resume).
-    """
+    """Trains, or goes on training, the codec in `out_dir`. Returns it with averaged weights, saved as
+    codec.safetensors and codec.json; None where the sitting ended before the last step (run again to
+    resume)."""
     check_sample_rate(dataset, config.codec.sample_rate)
     device = pick_device(config.device)
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)

@@ -99,15 +99,8 @@ def measure_note(
 ) -> tuple[NoteFeatures, NDArray[np.float32]]:
     """Measures audio [samples], mono, at `sample_rate` Hz; the key is pressed where it starts.
 
-    Args:
-        pitch: asked, a MIDI note number.
-        held_seconds: how long the key was to be held.
-        meter: of the tuning.
-        point: where the timbre encoder puts the note.
-        truncated: whether the note was cut at the bundle's cap.
-
-    Returns:
-        The measurements, and the log-mel spectrogram [frames, 80] in dB.
+    Returns the measurements, and the log-mel spectrogram [frames, 80] in dB. `pitch` is the MIDI note number
+    asked, `point` where the timbre encoder puts the note; `truncated`: it was cut at the bundle's cap.
     """
     signal = spectrum.at_measuring_rate(audio, sample_rate)
     power = spectrum.power_spectrum(signal, spectrum.SAMPLE_RATE)
@@ -203,11 +196,8 @@ def level_db(audio: NDArray[np.float32], sample_rate: int) -> float:
 
 
 def brightness_hz(power: NDArray[np.float32]) -> float | None:
-    """The spectral centroid in Hz, weighted by magnitude, averaged over the loud frames; None of silence.
-
-    Args:
-        power: [frames, 513], see `notes.spectrum.power_spectrum`.
-    """
+    """The spectral centroid in Hz of power [frames, 513] (see `notes.spectrum.power_spectrum`), weighted by
+    magnitude, averaged over the loud frames; None of silence."""
     magnitude = np.sqrt(power[spectrum.loud_frames(power)])
     if not len(magnitude):
         return None
@@ -220,12 +210,8 @@ def harmonic_to_noise_db(audio: NDArray[np.float32], sample_rate: int, pitch: fl
 
     After Boersma 1993, "Accurate short-term analysis of the fundamental frequency and the harmonics-to-noise
     ratio of a sampled sound": the autocorrelation at one period, freed of the window's own, is the periodic
-    share r of the power, and the ratio is r / (1 - r). The period is looked for within 50 cents of `pitch`.
-
-    Args:
-        audio: [samples], mono.
-        sample_rate: Hz.
-        pitch: where the note sounds, as a MIDI note number, fractions allowed.
+    share r of the power, and the ratio is r / (1 - r). The period is looked for within 50 cents of `pitch`, a
+    MIDI note number, fractions allowed.
     """
     frames = spectrum.frames_of(spectrum.at_measuring_rate(audio, sample_rate), HNR_WINDOW, HNR_HOP)
     transform = np.fft.rfft(frames * spectrum.hann(HNR_WINDOW), HNR_FFT)

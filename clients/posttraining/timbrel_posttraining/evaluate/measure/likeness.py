@@ -153,11 +153,8 @@ def partials_of(signal: NDArray[np.float32], pitch: int) -> Values:
 def partial_errors(
     source: NDArray[np.float32], note: NDArray[np.float32], peaks: Values
 ) -> tuple[Values, Values]:
-    """Compares the partials [n] in Hz of a source with a note's strongest peaks near them.
-
-    Returns:
-        Errors in cents and in dB, [16] each, levels matched by their median; NaN behind the last partial.
-    """
+    """Compares the partials [n] in Hz of a source with a note's strongest peaks near them: errors in cents
+    and in dB, [16] each, levels matched by their median; NaN behind the last partial."""
     cents, decibels = np.full(N_PARTIALS, np.nan), np.full((2, N_PARTIALS), np.nan)
     for row, signal in enumerate((source, note)):
         levels, spacing = _spectrum(signal)

@@ -80,10 +80,7 @@ class MaskedSpectrum:
 
 def from_onset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
     """Returns audio [samples] at 32 kHz, from where it is first at most 25 dB below its highest sample.
-
-    Raises:
-        ValueError: it holds numbers that are no sound, infinite ones or NaN.
-    """
+    Raises ValueError: it holds numbers that are no sound, infinite ones or NaN."""
     signal = np.asarray(audio, dtype=np.float32)
     if not np.isfinite(signal).all():
         raise ValueError("the audio holds samples that are not finite")

@@ -154,11 +154,8 @@ def _ratio(above: Values, below: Values, kept: Flags) -> Values:
 
 
 def decay_of(masked: MaskedSpectrum) -> tuple[Values, Values]:
-    """Fits a line to the levels of each band while they are heard.
-
-    Returns:
-        Slopes in dB/s and mean departures in dB, both [bands]; NaN of fewer than FEWEST frames.
-    """
+    """Fits a line to the levels of each band while they are heard: slopes in dB/s and mean departures in dB,
+    both [bands]; NaN of fewer than FEWEST frames."""
     levels, kept = masked.steady
     time = np.broadcast_to(np.arange(len(levels))[:, None] / FRAME_RATE, levels.shape)
     n = kept.sum(axis=0)

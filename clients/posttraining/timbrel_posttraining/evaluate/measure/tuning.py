@@ -53,11 +53,8 @@ class Tuning:
 
 
 class TuningMeter:
-    """Measures the tuning of notes. Build one and use it for all of them.
-
-    Raises:
-        MissingExtraError: swift-f0 is not installed.
-    """
+    """Measures the tuning of notes. Build one and use it for all of them. Raises MissingExtraError: swift-f0
+    is not installed."""
 
     def __init__(self) -> None:
         self._swift = PitchMeter()

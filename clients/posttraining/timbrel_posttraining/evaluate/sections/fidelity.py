@@ -201,12 +201,8 @@ class Between(Section):
 def tuning_figures(
     measured: Measurements, takes: Sequence[Take], section: str, who: str, suffix: str = ""
 ) -> Iterator[Figure]:
-    """Yields figures on how well takes are in tune: shares, and the spread of the fundamental within a note.
-
-    Args:
-        section: with which the figures' names begin; they end in `suffix`.
-        who: whose takes they are, for the label.
-    """
+    """Yields figures on how well the takes of `who` are in tune: shares, and the spread of the fundamental
+    within a note. Their names begin with the section and end in `suffix`."""
     for field, label in SHARES:
         estimate = estimates.share(measured.column(takes, field))
         yield Figure(f"{section}.{field}{suffix}", f"{label}: {who}", estimate, "%")
@@ -222,10 +218,7 @@ def points_between(
     points: NDArray[np.float64], distance: float, n: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Draws `n` points [n, 2] uniform in the unit disc, each at least `distance` from all of `points` [m, 2].
-
-    Raises:
-        TrainingError: there is hardly any such place.
-    """
+    Raises TrainingError: there is hardly any such place."""
     drawn = rng.uniform(-1.0, 1.0, (MAX_DRAWS, 2))
     drawn = drawn[np.linalg.norm(drawn, axis=1) <= 1.0]
     free = np.ones(len(drawn), dtype=bool)

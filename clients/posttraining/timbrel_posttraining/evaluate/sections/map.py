@@ -203,11 +203,8 @@ def spreads(located: Points, instrument: NDArray[np.int64], points: Points) -> N
 
 
 def nearest_known(known: Points, asked: Points, *, same: bool = False) -> NDArray[np.intp]:
-    """Finds the known points [m, 2] nearest to each one asked [n, 2]: [n, k], see `neighbours_of`.
-
-    Args:
-        same: the points asked are the known ones: none counts as its own neighbour.
-    """
+    """Finds the known points [m, 2] nearest to each one asked [n, 2]: [n, k], see `neighbours_of`. `same`:
+    those asked are the known ones, and none counts as its own neighbour."""
     away = np.linalg.norm(asked[:, None] - known[None], axis=2)
     if same:
         np.fill_diagonal(away, np.inf)

@@ -130,11 +130,8 @@ def build_library(
 def _finish(
     job: LibraryJob, notes: Iterable[tuple[int, ChosenNote]], writer: _InstrumentWriter, show_progress: bool
 ) -> list[ManifestRow]:
-    """Finishes each instrument as soon as the last of its notes is there.
-
-    Args:
-        notes: (place in the plan, note), in any order.
-    """
+    """Finishes each instrument as soon as the last of its notes is there; they come in any order, as (place
+    in the plan, note)."""
     n_each = job.n_notes // len(job.voices)
     chosen: list[dict[int, ChosenNote]] = [{} for _ in job.voices]
     numbers: list[int] = []
@@ -177,10 +174,7 @@ class _InstrumentWriter:
 
     def begin(self, notes: Sequence[ChosenNote], first_number: int) -> None:
         """Begins to write an instrument's files; those of one that was finished before stay as they are.
-
-        Raises:
-            OSError: one of an instrument begun earlier could not be written.
-        """
+        Raises OSError: one of an instrument begun earlier could not be written."""
         instrument = self._finisher.instrument(notes, first_number)
         kept = self._finisher.kept_rows(instrument)
         write = self._finisher.write_sample
@@ -199,10 +193,7 @@ class _InstrumentWriter:
 
     def finish(self, show_progress: bool) -> list[list[ManifestRow]]:
         """Waits for all files; returns the rows of all instruments, in the order in which they were begun.
-
-        Raises:
-            OSError: a file could not be written, or a raw note is damaged.
-        """
+        Raises OSError: a file could not be written, or a raw note is damaged."""
         samples = [future for futures in self._samples for future in futures]
         with bar("finishing", len(samples), "note", shown=show_progress) as progress:
             for future in samples:

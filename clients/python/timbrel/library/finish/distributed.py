@@ -237,11 +237,7 @@ class ShardWorker:
     """Renders shards of one job. Ray makes as many as there is room for, each in a process of its own."""
 
     def __init__(self, job: LibraryJob, url: str, bundle: str | None) -> None:
-        """
-        Args:
-            url: where the shards go.
-            bundle: folder of the bundle, the same on every machine; None: the one that ships.
-        """
+        """`bundle` is its folder, the same on every machine; None: the one that ships."""
         self._job = job
         self._shards = shard_files.ShardStore(url)
         self._server = PrivateServer(bundle, SERVER_OPTIONS)

@@ -55,11 +55,8 @@ class SampleLevel(NamedTuple):
 
 
 def velocity_zones(velocities: Sequence[int]) -> dict[int, Zone]:
-    """Gives each velocity the range of its layer: 1..127 in all, cut halfway between neighbours.
-
-    Args:
-        velocities: MIDI velocities, rising.
-    """
+    """Gives each of some rising velocities the range of its layer: 1..127 in all, cut halfway between
+    neighbours."""
     cuts = [(one + other) // 2 for one, other in pairwise(velocities)]
     lows, highs = [1, *(cut + 1 for cut in cuts)], [*cuts, 127]
     return dict(zip(velocities, zip(lows, highs, strict=True), strict=True))
@@ -145,13 +142,9 @@ def _is_straight(levels: Curve) -> bool:
 
 
 def fit_curve(knots: dict[int, float]) -> Curve:
-    """Draws a curve through the levels of layers, as powers of the velocity; bends it where it is too steep.
-
-    Beyond the outermost layers it goes on as between the last two.
-
-    Args:
-        knots: velocity -> level in dB; velocities rising, one or more.
-    """
+    """Draws a curve through the levels of layers in dB, by velocity, rising, one or more, as powers of the
+    velocity; bends it where it is too steep. Beyond the outermost layers it goes on as between the last
+    two."""
     at, levels = np.log10(np.array(list(knots))), np.array(list(knots.values()))
     place = np.log10(np.array(VELOCITIES))
     if len(knots) == 1:

@@ -116,11 +116,8 @@ class Finisher:
         return rows if all((self.folder / row.file).is_file() for row in rows) else None
 
     def write_sample(self, instrument: ChosenInstrument, number: int) -> manifest.ManifestRow:
-        """Writes one sample of an instrument, counted from 0.
-
-        Raises:
-            OSError: the file cannot be written, or the raw note is damaged.
-        """
+        """Writes one sample of an instrument, counted from 0. Raises OSError: the file cannot be written, or
+        the raw note is damaged."""
         note = instrument.notes[number]
         decoded = self.load(note.attempt.key)
         audio, looped = self._finish(decoded, instrument)
@@ -158,25 +155,16 @@ class Finisher:
         )
 
     def commit(self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]) -> None:
-        """Writes, once all samples are on the disk, that the instrument is finished.
-
-        Args:
-            rows: of all its samples, in order.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Writes, once all samples are on the disk, that the instrument is finished: its rows, in order.
+        Raises OSError: a file cannot be written."""
         sync(self.folder / row.file for row in rows)
         manifest.write_rows(self.kept / f"{instrument.voice.slug}.jsonl", rows)
 
     def write_instrument(
         self, instrument: ChosenInstrument, rows: Sequence[manifest.ManifestRow]
     ) -> str | None:
-        """Writes the files that samplers load, and those of its chords; returns why there is no .sf2.
-
-        Raises:
-            OSError: a file cannot be read or written.
-        """
+        """Writes the files that samplers load, and those of its chords; returns why there is no .sf2. Raises
+        OSError: a file cannot be read or written."""
         plain = self._describe(instrument, rows)
         if self.tuning is not None:
             plain = plain.tuned(self.tuning)

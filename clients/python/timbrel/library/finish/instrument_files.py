@@ -124,12 +124,8 @@ class SamplerInstrument:
         return replace(self, regions=regions)
 
     def chord(self, name: str, intervals: Sequence[int]) -> SamplerInstrument:
-        """Makes the instrument whose keys each play a chord: its samples, several at once.
-
-        Args:
-            name: for people, and for the files.
-            intervals: semitones of each tone above the key.
-        """
+        """Makes the instrument whose keys each play a chord, `intervals` of semitones above the key: its
+        samples, several at once."""
         softer = 10.0 * math.log10(len(intervals))
         tones = [
             replace(
@@ -146,11 +142,8 @@ class SamplerInstrument:
 
 
 def key_zones(pitches: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Gives each pitch a lowest and a highest key, without gaps; the outermost reach an octave further.
-
-    Args:
-        pitches: MIDI note numbers, rising.
-    """
+    """Gives each of some rising pitches a lowest and a highest key, without gaps; the outermost reach an
+    octave further."""
     cuts = [(one + other) // 2 for one, other in pairwise(pitches)]
     lows = [max(0, pitches[0] - REACH), *(cut + 1 for cut in cuts)]
     highs = [*cuts, min(127, pitches[-1] + REACH)]

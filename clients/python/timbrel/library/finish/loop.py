@@ -68,13 +68,8 @@ class LoopedSound(NamedTuple):
 
 
 def find_loop(audio: Audio, sample_rate: int, begin: int, stop: int) -> LoopedSound | None:
-    """Finds the best loop within audio[begin:stop]; None where there is none that cannot be heard.
-
-    Args:
-        audio: [samples]
-        begin: where the sound has become steady.
-        stop: where the key is released.
-    """
+    """Finds the best loop of audio [samples] within begin, where it has become steady, and stop, where the
+    key is released; None where there is none that cannot be heard."""
     stop = min(stop, len(audio))
     for start, end, likeness in _candidates(audio[:stop].astype(np.float64), sample_rate, begin):
         loop = Loop(start, end)

@@ -189,11 +189,8 @@ class ManifestRow:
 
     @classmethod
     def from_json(cls, line: str) -> ManifestRow:
-        """Reads a row from a line of JSON.
-
-        Raises:
-            ValueError: the line is not JSON, or has other fields, or one of another type or out of range.
-        """
+        """Reads a row from a line of JSON. Raises ValueError: the line is not JSON, or has other fields, or
+        one of another type or out of range."""
         values: Any = parse_json(line)
         try:
             row = cls.from_flat(values)
@@ -256,11 +253,8 @@ def nsynth_family(family: str) -> tuple[int, str]:
 def rendering_facts(
     job: LibraryJob, model: Model, note: ChosenNote, number: int, raw: RawNote
 ) -> dict[str, Any]:
-    """Gives what is known of a note once it is rendered, under the names of COLUMNS.
-
-    Args:
-        number: the note's, within the library.
-    """
+    """Gives what is known of a note, of this number within the library, once it is rendered, under the names
+    of COLUMNS."""
     planned, order = note.planned, note.planned.order(job, note.attempt.number)
     family_number, family_name = nsynth_family(planned.voice.family)
     return {

@@ -64,16 +64,12 @@ def sample_bytes(
 def wav_bytes(
     audio: npt.NDArray[np.float32], sample_rate: int, region: Region, texts: Mapping[str, str] | None = None
 ) -> bytes:
-    """Writes a mono 24-bit WAV file; samples beyond -1..1 are clipped. Equal arguments make equal bytes.
+    """Writes a mono 24-bit WAV file of audio [samples], finite; samples beyond -1..1 are clipped. Equal
+    arguments make equal bytes.
 
-    Args:
-        audio: [samples], finite.
-        sample_rate: in Hz.
-        texts: INFO_NAMES -> text.
-
-    Raises:
-        AudioError: the audio has another shape or samples that are no numbers, or the rate is not allowed.
-        ValueError: the loop lies outside of the audio, a text field is unknown, or the file is beyond 4 GB.
+    Texts go by INFO_NAMES. Raises AudioError: the audio has another shape or samples that are no numbers, or
+    the rate is not allowed; ValueError: the loop lies outside of the audio, a text field is unknown, or the
+    file is beyond 4 GB.
     """
     samples = checked_mono(audio, allow_empty=True)
     if region.loop is not None and not 0 <= region.loop[0] < region.loop[1] < len(samples):
@@ -141,12 +137,8 @@ def _text(name: str, text: str) -> bytes:
 
 
 def read_chunks(path: Path) -> dict[str, bytes]:
-    """Reads the chunks of a WAV file: name -> content, the sound itself left out.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is no WAV file, or is cut short.
-    """
+    """Reads the chunks of a WAV file: name -> content, the sound itself left out. Raises OSError: the file
+    cannot be read; ValueError: it is no WAV file, or is cut short."""
     with path.open("rb") as file:
         size_of_file = path.stat().st_size
         head = file.read(12)

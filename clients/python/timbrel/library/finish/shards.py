@@ -156,14 +156,8 @@ class ShardStore:
     """The place of one job's shards: a folder, or a bucket."""
 
     def __init__(self, url: str) -> None:
-        """
-        Args:
-            url: a folder, or for example s3://bucket/prefix.
-
-        Raises:
-            MissingExtraError: fsspec, or what it needs for this kind of place, is not installed.
-            ShardStoreError: there is no such kind of place.
-        """
+        """Opens a folder, or for example s3://bucket/prefix. Raises MissingExtraError: fsspec, or what it
+        needs for this kind of place, is not installed; ShardStoreError: there is no such kind of place."""
         try:
             from fsspec.core import url_to_fs
             from fsspec.implementations.local import LocalFileSystem
@@ -179,14 +173,8 @@ class ShardStore:
         self.url = url
 
     def claim(self, job: LibraryJob, layout: dict[str, Any]) -> None:
-        """Makes the place this job's, or finds that it is already.
-
-        Args:
-            layout: how the job is cut into shards.
-
-        Raises:
-            OtherJobError: it is another job's; the message says in what they differ.
-        """
+        """Makes the place this job's, cut into shards as `layout` says, or finds that it is already. Raises
+        OtherJobError: it is another job's; the message says in what they differ."""
         described: dict[str, Any] = {**json.loads(json.dumps(job.to_json())), **layout}
         wanted = {"key": job_key(job), "job": described}
         found = self._read(JOB_FILE)
@@ -224,10 +212,7 @@ class ShardStore:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a whole file or none. Objects of a bucket are so by themselves; local files are renamed.
-
-        Raises:
-            ShardStoreError: it cannot be written.
-        """
+        Raises ShardStoreError: it cannot be written."""
         path = f"{self._root}/{name}"
         temporary = f"{self._root}/.{name}.tmp" if self._is_local else path
         try:

@@ -57,15 +57,10 @@ DEFAULTS_OFF: tuple[Modulator, ...] = (
 
 
 def sf2_bytes(instruments: Sequence[SamplerInstrument], comment: str, load: Load) -> bytes:
-    """Writes a whole .sf2 file.
+    """Writes a whole .sf2 file, a preset for each instrument, the later ones playing samples of the first.
 
-    Args:
-        instruments: one preset each; the later ones play samples of the first.
-        comment: one line.
-        load: gives the sound of a region's file.
-
-    Raises:
-        ValueError: there is more in it than such a file can hold.
+    The comment is one line; `load` gives the sound of a region's file. Raises ValueError: there is more in it
+    than such a file can hold.
     """
     regions = {region.file: region for region in instruments[0].regions if region.round_robin == 1}
     samples = _Samples()

@@ -60,11 +60,8 @@ class LibraryFolder:
         self.tuning = path / "tuning.json"
 
     def check(self) -> None:
-        """Refuses a folder that timbrel did not begin: worth asking before any work.
-
-        Raises:
-            OtherJobError: it is a file, or holds files that are not a library's.
-        """
+        """Refuses a folder that timbrel did not begin: worth asking before any work. Raises OtherJobError: it
+        is a file, or holds files that are not a library's."""
         if self.path.exists() and not self.path.is_dir():
             raise OtherJobError(f"{self.path} is a file; --out needs a folder")
         if self.path.is_dir() and not self.work.is_dir() and any(self.path.iterdir()):
@@ -87,10 +84,7 @@ class LibraryFolder:
 
     def check_writable(self) -> None:
         """Refuses to go on in folders through which other places would be written to, or read for ever.
-
-        Raises:
-            OtherJobError: below `work` or the samples' folder is a link, a pipe or a device.
-        """
+        Raises OtherJobError: below `work` or the samples' folder is a link, a pipe or a device."""
         for top in (self.work, self.path / SAMPLES):
             for entry in _entries(top):
                 if not stat.S_ISDIR(mode := entry.lstat().st_mode) and not stat.S_ISREG(mode):
@@ -103,12 +97,9 @@ class LibraryFolder:
     def lock(self) -> Iterator[None]:
         """Makes the folder if need be, and keeps other processes out while the `with` block writes to it.
 
-        The system lets go of the lock when the process ends, however it ends.
-
-        Raises:
-            OtherJobError: as `check` and `check_writable` do.
-            LockedError: another process holds it; the message says which.
-            DiskFullError: no space was left during the block.
+        The system lets go of the lock when the process ends, however it ends. Raises OtherJobError: as
+        `check` and `check_writable` do; LockedError: another process holds it, and the message says which;
+        DiskFullError: no space was left during the block.
         """
         self.check()
         self.check_writable()

@@ -63,10 +63,7 @@ def parse_velocities(text: str) -> tuple[int, ...]:
 
 def parse_chords(text: str) -> dict[str, tuple[int, ...]]:
     """Reads chords by name, or by their semitones above the key: "maj,min7,0-5-10". Each once, as written.
-
-    Raises:
-        InvalidRequestError: something else stands there, or nothing does.
-    """
+    Raises InvalidRequestError: something else stands there, or nothing does."""
     return {part.strip(): _chord(part.strip()) for part in text.split(",")}
 
 

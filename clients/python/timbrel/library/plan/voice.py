@@ -58,11 +58,8 @@ class NamedPoint(NamedTuple):
 
     @classmethod
     def find(cls, timbre: Timbre, known: Sequence[Instrument]) -> NamedPoint:
-        """Takes a point as it is, and finds a name on the map.
-
-        Raises:
-            InvalidRequestError: the map has no such name; the message suggests the nearest.
-        """
+        """Takes a point as it is, and finds a name on the map. Raises InvalidRequestError: the map has no
+        such name; the message suggests the nearest."""
         if not isinstance(timbre, str):
             return cls(None, timbre)
         points = [pb.TimbrePoint(instrument=each.name, x=each.timbre[0], y=each.timbre[1]) for each in known]
@@ -74,11 +71,8 @@ class NamedPoint(NamedTuple):
 
 
 def name_voices(named: Iterable[NamedPoint], known: Sequence[Instrument]) -> tuple[Voice, ...]:
-    """Makes a voice of each point, the same one under the same name once.
-
-    Raises:
-        InvalidRequestError: a point lies outside of the unit disc.
-    """
+    """Makes a voice of each point, the same one under the same name once. Raises InvalidRequestError: a point
+    lies outside of the unit disc."""
     voices: dict[str, Voice] = {}
     for name, point in dict.fromkeys(named):
         if not math.hypot(*point) <= 1.0 + DISC_SLACK:
@@ -121,11 +115,8 @@ def path_points(
 
 
 def parse_path(text: str) -> tuple[Timbre, Timbre, int]:
-    """Reads "A:B:STEPS", where A and B are names or points, x,y.
-
-    Raises:
-        InvalidRequestError: it is something else.
-    """
+    """Reads "A:B:STEPS", where A and B are names or points, x,y. Raises InvalidRequestError: it is something
+    else."""
     parts = text.split(":")
     if len(parts) != 3 or not all(part.strip() for part in parts):
         raise refusal("path", f"{text!r} is not understood; write A:B:STEPS, for example Violin:Trumpet:5")

@@ -76,15 +76,10 @@ def measure(
     held_seconds: float,
     trackers: TrackerPair,
 ) -> Measurement:
-    """Measures a note.
+    """Measures a note from its audio [samples], as decoded and without its silent ends, beside the MIDI note
+    number asked.
 
     The second tracker is asked only where the first leaves something to decide: it takes three times as long.
-
-    Args:
-        audio: [samples], as it was decoded.
-        trimmed: the same without its silent ends.
-        asked: MIDI note number.
-        held_seconds: how long the key was held.
     """
     pitch, other, names = _rounded(trackers.one.measure(trimmed.audio, sample_rate)), None, trackers.one.name
     if not first_decides(asked, pitch):

@@ -93,13 +93,8 @@ def cents_off(asked: int, heard: float | None) -> float | None:
 
 
 def judge(asked: int, one: float | None, other: float | None) -> Verdict:
-    """Decides by what both trackers say about a note; what only one of them says is not acted upon.
-
-    Args:
-        asked: MIDI note number.
-        one: what the first tracker heard, a fractional MIDI note number; None where it heard no pitch.
-        other: what the second heard.
-    """
+    """Decides by what both trackers hear of a note, fractional MIDI note numbers, None where no pitch; what
+    only one of them says is not acted upon."""
     if one is None or other is None:
         return Verdict.KEEP
     first, second = 100.0 * (one - asked), 100.0 * (other - asked)

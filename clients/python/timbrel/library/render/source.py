@@ -44,11 +44,8 @@ class NoteSource(Protocol):
     """A source renders raw notes, in any order."""
 
     def render(self, orders: Iterable[tuple[Name, NoteOrder]]) -> Generator[tuple[Name, RawNote], None, None]:
-        """Takes (name, order) as it has room for, and yields (name, note) as they are done.
-
-        Raises:
-            TimbrelError: a note could not be had; none of those yielded is lost.
-        """
+        """Takes (name, order) as it has room for, and yields (name, note) as they are done. Raises
+        TimbrelError: a note could not be had; none of those yielded is lost."""
 
 
 class ClientSource:
@@ -143,11 +140,8 @@ class ClientSource:
 
 
 def server_addresses(given: Iterable[str] | None, environment: Mapping[str, str]) -> list[str]:
-    """Reads HOST:PORT of each server from the options, else TIMBREL_SERVER. Commas may join several.
-
-    Raises:
-        InvalidRequestError: one makes no sense.
-    """
+    """Reads HOST:PORT of each server from the options, else TIMBREL_SERVER. Commas may join several. Raises
+    InvalidRequestError: one makes no sense."""
     texts = list(given or [environment.get(SERVER_VARIABLE, "")])
     parts = [part.strip() for text in texts for part in text.split(",")]
     wanted = [part for part in parts if part] if given is None else parts
@@ -156,10 +150,7 @@ def server_addresses(given: Iterable[str] | None, environment: Mapping[str, str]
 
 def first_answering(clients: Mapping[str, Client], tell: Tell) -> Client:
     """Finds the first client whose server answers, for the bundle and the codec; tells of those before it.
-
-    Raises:
-        TimbrelError: none answers.
-    """
+    Raises TimbrelError: none answers."""
     for number, (name, client) in enumerate(clients.items(), start=1):
         try:
             client.model()

@@ -120,11 +120,8 @@ def _check_samples(
 def _check_instruments(
     folder: Path, rows: Sequence[ManifestRow], unsound: Set[str], tuning: KeyCents | None
 ) -> tuple[list[LibraryFault], list[Path]]:
-    """Finds what is wrong with the instrument files, and which .sfz files can be played.
-
-    Args:
-        unsound: samples that no sampler is to be given.
-    """
+    """Finds what is wrong with the instrument files, and which .sfz files can be played; no sampler is to be
+    given `unsound` samples."""
     by_file = {row.file: row for row in rows}
     faults: list[LibraryFault] = []
     playable: list[Path] = []

@@ -160,10 +160,7 @@ def _chunk_faults(path: Path, loop: Loop | None) -> Iterator[str]:
 
 def parse_sfz(text: str) -> list[Opcodes]:
     """Reads the regions of a .sfz file, each with what <global> and <group> say. There is one opcode a line.
-
-    Raises:
-        ValueError: a line is neither a header, a comment nor one opcode; the message names it.
-    """
+    Raises ValueError: a line is neither a header, a comment nor one opcode; the message names it."""
     inherited: dict[str, Opcodes] = {"<control>": {}, "<global>": {}, "<master>": {}, "<group>": {}}
     regions: list[Opcodes] = []
     current: Opcodes = {}
@@ -189,11 +186,8 @@ def parse_sfz(text: str) -> list[Opcodes]:
 
 
 def read_tuning(folder: Path) -> KeyCents | None:
-    """Reads how a library's instruments are tuned; None: in equal temperament.
-
-    Raises:
-        OSError, ValueError: the file cannot be read, or holds something else.
-    """
+    """Reads how a library's instruments are tuned; None: in equal temperament. Raises OSError, ValueError:
+    the file cannot be read, or holds something else."""
     path = LibraryFolder(folder).tuning
     if not path.exists():
         return None

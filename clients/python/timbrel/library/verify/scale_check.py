@@ -50,13 +50,10 @@ def play_scale(
     folder: Path, path: Path, rows: Mapping[str, ManifestRow]
 ) -> tuple[list[LibraryFault], ScaleResult | None]:
     """Plays up to MAX_KEYS keys of an instrument, each zone's own, and measures them; then where layers meet.
-
     Of an instrument of chords, only the latter.
 
-    Args:
-        folder: the library.
-        path: a .sfz file that was checked: its samples are there; or the .sf2 file beside one.
-        rows: by their files.
+    It is a .sfz file that was checked, so that its samples are there, or the .sf2 file beside one; `rows` are
+    by their files.
     """
     name = path.relative_to(folder).as_posix()
     regions = parse_sfz(path.with_suffix(".sfz").read_text(encoding="utf-8"))
