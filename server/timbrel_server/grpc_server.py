@@ -34,11 +34,12 @@ LINGER_SECONDS = 1.0
 """Last bytes have this time to arrive, once every call has ended."""
 
 
-def _admission(limits: Limits) -> Admission:
+def _admission(limits: Limits, bundles: BundleRegistry) -> Admission:
     synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
     reflections = (f"/{name}/ServerReflectionInfo" for name in (reflection.SERVICE_NAME, REFLECTION_V1))
     return Admission(
         limits,
+        checks={f"{synthesizer}/Generate": bundles.check_room},
         # Who calls these would rather know.
         refusing={name: limits.streams for name in (f"{synthesizer}/Play", *reflections)},
         queueing={
@@ -80,7 +81,7 @@ class GrpcServer:
         self.auth = AuthInterceptor(config)
         self.certificates = Certificates.of(config)
         self.limits = Limits(config)
-        admission = _admission(self.limits)
+        admission = _admission(self.limits, bundles)
         recorder = CallRecorder(self._calls, observer, tracer)
         middleware = (recorder, self.auth, admission)
         interceptor = MiddlewareInterceptor(middleware)
