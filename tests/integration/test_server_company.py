@@ -16,6 +16,7 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -108,6 +109,21 @@ def test_a_full_queue_refuses_and_says_when_to_retry(tiny_bundle: Path) -> None:
             assert status.details[0].Unpack(detail)
             assert detail.retry_delay.ToMilliseconds() > 0
             assert await health_status(channel) == health_pb2.HealthCheckResponse.SERVING
+            await wait_until_idle(app)
+
+    run(test)
+
+
+def test_a_full_queue_refuses_before_it_is_read_what_is_asked(tiny_bundle: Path) -> None:
+    async def test() -> None:
+        async with serving(tiny_bundle, n_slots=1, queue_capacity=2) as (app, stub, channel):
+            calls = [stub.Generate(request(seed, seconds=2.0)) for seed in range(3)]
+            assert app.engine is not None
+            await wait_for_async(lambda: app.engine.n_waiting == 2, "the queue to be full")
+            silent: Any = channel.stream_stream("/timbrel.v1.Synthesizer/Generate")
+            assert await silent().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            for call in calls:
+                call.cancel()
             await wait_until_idle(app)
 
     run(test)
