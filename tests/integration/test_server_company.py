@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -114,17 +115,25 @@ def test_a_full_queue_refuses_and_says_when_to_retry(tiny_bundle: Path) -> None:
     run(test)
 
 
-def test_a_full_queue_refuses_before_it_is_read_what_is_asked(tiny_bundle: Path) -> None:
+def test_a_full_queue_refuses_before_it_is_read_what_is_asked(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going_on, plain = threading.Event(), Runner.step
+
+    def held_up(self: Runner, given: Any) -> Any:
+        assert going_on.wait(PATIENCE_SECONDS)
+        return plain(self, given)
+
     async def test() -> None:
         async with serving(tiny_bundle, n_slots=1, queue_capacity=2) as (app, stub, channel):
-            calls = [stub.Generate(request(seed, seconds=2.0)) for seed in range(3)]
+            monkeypatch.setattr(Runner, "step", held_up)
+            calls = [stub.Generate(request(seed)) for seed in range(3)]
             assert app.engine is not None
             await wait_for_async(lambda: app.engine.n_waiting == 2, "the queue to be full")
             silent: Any = channel.stream_stream("/timbrel.v1.Synthesizer/Generate")
             assert await silent().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            for call in calls:
-                call.cancel()
-            await wait_until_idle(app)
+            going_on.set()
+            assert await asyncio.gather(*map(outcome, calls)) == [grpc.StatusCode.OK] * 3
 
     run(test)
 
