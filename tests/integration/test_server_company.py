@@ -138,6 +138,27 @@ def test_a_full_queue_refuses_before_it_is_read_what_is_asked(
     run(test)
 
 
+def test_a_note_does_not_stand_in_line_with_the_calls_of_other_methods(tiny_bundle: Path) -> None:
+    async def test() -> None:
+        async with serving(tiny_bundle) as (_, stub, _channel):
+            answered: list[str] = []
+
+            async def ask_for_model() -> None:
+                await stub.GetModel(pb.GetModelRequest())
+                answered.append("model")
+
+            async def ask_for_note() -> None:
+                call = stub.Generate(request(1))
+                await call.initial_metadata()
+                answered.append("note")
+                assert await outcome(call) is grpc.StatusCode.OK
+
+            await asyncio.gather(*(ask_for_model() for _ in range(200)), ask_for_note())
+            assert answered.index("note") < 100
+
+    run(test)
+
+
 def test_a_dead_engine_is_unavailable_and_not_serving(
     tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

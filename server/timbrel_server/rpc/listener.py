@@ -14,8 +14,9 @@ import grpc
 
 from timbrel_server.config import ServerConfig
 
-MOST_PENDING_CALLS = 8192
-"""They take some 8 KiB each, and come in at some thousands a second."""
+MOST_PENDING_CALLS = 4096
+"""Of each method that is registered, and of all others together. They take some 8 KiB each, and come in at
+some thousands a second."""
 
 RESERVED_FILES = 64
 """Files for everything else: the bundle's, the log, threads' own."""
