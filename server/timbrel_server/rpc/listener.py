@@ -152,10 +152,10 @@ def hang_up(peer: str) -> None:
     close a connection. Where the system does not list a process's files (/proc), nothing is done.
 
     Args:
-        peer: as gRPC names it: `ipv4:HOST:PORT`, `ipv6:%5BHOST%5D:PORT`.
+        peer: as gRPC names it: `ipv4:HOST:PORT`, `ipv6:%5BHOST%5D:PORT`; empty where it is gone already.
     """
     host, _, port = peer.partition(":")[2].replace("%5B", "").replace("%5D", "").rpartition(":")
-    for connection in _sockets():
+    for connection in _sockets() if port.isdecimal() else ():
         with connection, contextlib.suppress(OSError):
             if connection.family == socket.AF_UNIX:
                 continue
