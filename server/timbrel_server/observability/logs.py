@@ -38,7 +38,7 @@ MOST_LINES = 10_000
 """Lines that wait to be written; further ones are dropped and counted."""
 
 GATHER_SECONDS = 0.05
-"""Lines that come so soon after others are written together: to wake up who writes takes longer than a line."""
+"""Lines that come so soon after others are written together: to wake up who writes costs more than a line."""
 
 FLUSH_SECONDS = 1.0
 """The time that the last lines have, where nobody reads them."""
@@ -100,7 +100,8 @@ class DroppingHandler(logging.Handler):
             lines = [self._lines.get()]
             while not self._lines.empty():
                 lines.append(self._lines.get())
-            rest = "".join(f"{line}\n" for line in lines if line is not None).encode(errors="backslashreplace")
+            text = "".join(f"{line}\n" for line in lines if line is not None)
+            rest = text.encode(errors="backslashreplace")
             try:
                 while rest:
                     rest = rest[os.write(self._descriptor, rest) :]

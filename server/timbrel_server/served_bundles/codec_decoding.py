@@ -118,7 +118,7 @@ class CodecDecoding:
         _settle_soon(given_up, UnavailableError("the server is shutting down"))
 
     def _take(self) -> list[tuple[_Job, Sequence[Frame]]]:
-        """Returns the next frames of the oldest jobs of whoever has had least; none once it is time to end."""
+        """Returns the next frames of whoever has had least, the oldest first; none once it is time to end."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed)
             if self._closed:
