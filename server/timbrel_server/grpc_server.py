@@ -17,7 +17,7 @@ from timbrel_server.open_inference.service import InferenceService
 from timbrel_server.rpc.admission import Admission
 from timbrel_server.rpc.auth import AuthInterceptor, Certificates
 from timbrel_server.rpc.call_recorder import CallObserver, CallRecorder, CallsInProgress, CallTracer
-from timbrel_server.rpc.handlers import MiddlewareInterceptor, service_handler
+from timbrel_server.rpc.handlers import MiddlewareInterceptor, add_service
 from timbrel_server.rpc.health import Health
 from timbrel_server.rpc.listener import join_address, listen, server_options
 from timbrel_server.served_bundles.served_bundle import BundleRegistry
@@ -27,6 +27,9 @@ from timbrel_server.synthesizer.service import SynthesizerService
 SYNTHESIZER = pb.DESCRIPTOR.services_by_name["Synthesizer"]
 INFERENCE = oip.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
+NOTES = ("Generate", "GenerateBatch", "Play")
+"""Methods that are not kept waiting by a flood of calls of others."""
+
 REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 """The same messages as v1alpha's under the name that newer tools ask for, some of them for no other."""
 
@@ -34,11 +37,12 @@ LINGER_SECONDS = 1.0
 """Last bytes have this time to arrive, once every call has ended."""
 
 
-def _admission(limits: Limits) -> Admission:
+def _admission(limits: Limits, bundles: BundleRegistry) -> Admission:
     synthesizer, inference = f"/{SYNTHESIZER.full_name}", f"/{INFERENCE.full_name}"
     reflections = (f"/{name}/ServerReflectionInfo" for name in (reflection.SERVICE_NAME, REFLECTION_V1))
     return Admission(
         limits,
+        checks={f"{synthesizer}/Generate": bundles.check_room},
         # Who calls these would rather know.
         refusing={name: limits.streams for name in (f"{synthesizer}/Play", *reflections)},
         queueing={
@@ -80,18 +84,15 @@ class GrpcServer:
         self.auth = AuthInterceptor(config)
         self.certificates = Certificates.of(config)
         self.limits = Limits(config)
-        admission = _admission(self.limits)
+        admission = _admission(self.limits, bundles)
         recorder = CallRecorder(self._calls, observer, tracer)
         middleware = (recorder, self.auth, admission)
         interceptor = MiddlewareInterceptor(middleware)
         self._server = grpc.aio.server(interceptors=(interceptor,), options=server_options(config))
         self._synthesizer = SynthesizerService(bundles, self.limits, config.max_in_flight)
         self._inference = InferenceService(bundles, self.limits, config.max_batch, config.max_in_flight)
-        handlers = (
-            service_handler(SYNTHESIZER, self._synthesizer),
-            service_handler(INFERENCE, self._inference),
-        )
-        self._server.add_generic_rpc_handlers(handlers)
+        add_service(self._server, SYNTHESIZER, self._synthesizer, NOTES)
+        add_service(self._server, INFERENCE, self._inference)
         names = (SYNTHESIZER.full_name, INFERENCE.full_name)
         self.health = Health(self._server, names)
         listed = (*names, "grpc.health.v1.Health", reflection.SERVICE_NAME, REFLECTION_V1)

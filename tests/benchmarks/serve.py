@@ -324,7 +324,7 @@ def main() -> None:
         figures,
         [
             Bar("server_over_engine", figures["server_over_engine"], 0.9),
-            Bar("batch_over_engine", figures["batch_over_engine"], 0.9),
+            Bar("batch_over_engine", figures["batch_over_engine"], 0.95),
             Bar("idle first chunk, ms", figures["idle_first_chunk_ms"], round(allowed, 2), at_most=True),
         ],
     )

@@ -24,6 +24,7 @@ from timbrel_server.config import default_bundle_path
 from timbrel_server.errors import UnavailableError
 from timbrel_server.served_bundles.codec_decoding import (
     LARGEST_CHUNK_FRAMES,
+    LARGEST_CHUNK_FRAMES_IN_COMPANY,
     LARGEST_RUN_FRAMES,
     CodecDecoding,
 )
@@ -310,6 +311,34 @@ def test_callers_take_turns_and_small_ones_where_they_are_several(
     run(test)
     assert order.index("modest") <= 2, "after the run that was going on"
     assert max(runs) <= 2
+
+
+def test_who_has_less_waits_for_one_run_of_others_however_its_chunk_is_cut(
+    bundle: Bundle, decoding: CodecDecoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greedy, modest = (
+        [(code,) * bundle.manifest.codec.n_codebooks] * LARGEST_CHUNK_FRAMES for code in range(2)
+    )
+    owners: list[int] = []
+    plain = CodecDecoder.run
+
+    def noted(self: CodecDecoder, codes: Any, *given: Any) -> Any:
+        owners.append(int(codes[0, 0, 0]))
+        return plain(self, codes, *given)
+
+    monkeypatch.setattr(CodecDecoder, "run", noted)
+
+    async def test() -> None:
+        many, one = [decoding.stream("greedy") for _ in range(20)], decoding.stream("modest")
+        decoded = [stream.decode(greedy, last=False) for stream in many]
+        audio, *_ = await asyncio.gather(one.decode(modest, last=False), *decoded)
+        assert len(audio)
+
+    run(test)
+    n_runs = LARGEST_CHUNK_FRAMES // LARGEST_CHUNK_FRAMES_IN_COMPANY
+    first = owners.index(1)
+    assert first <= 1 and owners[first:][:n_runs] == [1] * n_runs
+    assert owners.count(1) == n_runs
 
 
 def test_a_closed_decoding_gives_up_what_waits(tiny_bundle: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 from in_process_server import PATIENCE_SECONDS, run, serving, wait_until_idle
+from waiting import wait_for_async
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
@@ -109,6 +111,50 @@ def test_a_full_queue_refuses_and_says_when_to_retry(tiny_bundle: Path) -> None:
             assert detail.retry_delay.ToMilliseconds() > 0
             assert await health_status(channel) == health_pb2.HealthCheckResponse.SERVING
             await wait_until_idle(app)
+
+    run(test)
+
+
+def test_a_full_queue_refuses_before_it_is_read_what_is_asked(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going_on, plain = threading.Event(), Runner.step
+
+    def held_up(self: Runner, given: Any) -> Any:
+        assert going_on.wait(PATIENCE_SECONDS)
+        return plain(self, given)
+
+    async def test() -> None:
+        async with serving(tiny_bundle, n_slots=1, queue_capacity=2) as (app, stub, channel):
+            monkeypatch.setattr(Runner, "step", held_up)
+            calls = [stub.Generate(request(seed)) for seed in range(3)]
+            assert app.engine is not None
+            await wait_for_async(lambda: app.engine.n_waiting == 2, "the queue to be full")
+            silent: Any = channel.stream_stream("/timbrel.v1.Synthesizer/Generate")
+            assert await silent().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            going_on.set()
+            assert await asyncio.gather(*map(outcome, calls)) == [grpc.StatusCode.OK] * 3
+
+    run(test)
+
+
+def test_a_note_does_not_stand_in_line_with_the_calls_of_other_methods(tiny_bundle: Path) -> None:
+    async def test() -> None:
+        async with serving(tiny_bundle) as (_, stub, _channel):
+            answered: list[str] = []
+
+            async def ask_for_model() -> None:
+                await stub.GetModel(pb.GetModelRequest())
+                answered.append("model")
+
+            async def ask_for_note() -> None:
+                call = stub.Generate(request(1))
+                await call.initial_metadata()
+                answered.append("note")
+                assert await outcome(call) is grpc.StatusCode.OK
+
+            await asyncio.gather(*(ask_for_model() for _ in range(200)), ask_for_note())
+            assert answered.index("note") < 100
 
     run(test)
 

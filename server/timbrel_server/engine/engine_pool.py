@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from timbrel_server.engine.delivery import Post
 from timbrel_server.engine.engine import Engine, StepRunner
 from timbrel_server.engine.progress import TokenLayout
-from timbrel_server.engine.request import Delivery, EngineObserver, NoteRequest, RequestHandle
+from timbrel_server.engine.request import Delivery, EngineObserver, RequestHandle
 from timbrel_server.engine.request_queue import QueueFull, RequestQueue
 from timbrel_server.engine.scheduler import FrameClock
 from timbrel_server.errors import OverloadedError, UnavailableError
@@ -127,6 +127,16 @@ class EnginePool:
         for engine in self.engines:
             engine.fail(reason)
 
+    def check_room(self, caller: str) -> None:
+        """Raises OverloadedError where `accept` would refuse this caller whatever it asks for: to be asked
+        before it is read what that is, since who is refused should cost next to nothing."""
+        with self._changed:
+            if self._refusal is None:
+                try:
+                    self._queue.check_room(caller)
+                except QueueFull as full:
+                    raise self._overloaded(full, self._queue.mean_frames) from None
+
     def accept(self, handle: RequestHandle, seconds_left: float | None = None) -> None:
         """Takes a request on; its deliveries go to `handle.receive`, by way of `post`.
 
@@ -145,8 +155,7 @@ class EnginePool:
             try:
                 self._queue.put(handle)
             except QueueFull as full:
-                self._observer.refused()
-                raise OverloadedError(str(full), self._seconds_to_place(handle.request)) from None
+                raise self._overloaded(full, handle.request.held_frames) from None
             self._observer.accepted(handle)
             self._changed.notify_all()
 
@@ -172,11 +181,11 @@ class EnginePool:
                     engine.cancel(handle)
                 self._changed.notify_all()
 
-    def _seconds_to_place(self, request: NoteRequest) -> float:
-        """Guesses when a place in the queue is free: the notes ahead should be about as long as this one."""
-        return _retry_seconds(
-            min(engine.step_seconds * request.held_frames / engine.n_slots for engine in self.engines)
-        )
+    def _overloaded(self, full: QueueFull, n_frames: float) -> OverloadedError:
+        """Counts a refusal. A place in the queue should be free once a note of so many frames is written."""
+        self._observer.refused()
+        seconds = min(engine.step_seconds * n_frames / engine.n_slots for engine in self.engines)
+        return OverloadedError(str(full), _retry_seconds(seconds))
 
     def _check_time(self, handle: RequestHandle, seconds_left: float) -> None:
         """Raises OverloadedError where the key goes up too late for what has its turn before."""

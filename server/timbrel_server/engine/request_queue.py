@@ -101,9 +101,21 @@ class RequestQueue:
             self._n_running[name] += 1
             self._n_live += handle.request.is_live
             return
-        self._check(handle)
+        if not handle.client.patient:
+            self._check(name, handle.request.held_frames)
         self._callers.setdefault(handle.client.caller, _Caller()).append(handle)
         self._count(handle, 1)
+
+    def check_room(self, name: str) -> None:
+        """Raises QueueFull where `put` would refuse this caller even the shortest request."""
+        self._note_company(name)
+        if self._n_free == 0:
+            self._check(name, 1)
+
+    @property
+    def mean_frames(self) -> float:
+        """Frames of a request that waits, on average; 0 where none does."""
+        return self._impatient.n_frames / max(1, self._impatient.n)
 
     def has_for(self, taker: Taker) -> bool:
         """Whether `take` would give this taker a request: those with more free slots come first."""
@@ -254,19 +266,17 @@ class RequestQueue:
         if self._callers[name].all.n == 0:
             del self._callers[name]
 
-    def _check(self, handle: RequestHandle) -> None:
-        if handle.client.patient:
+    def _check(self, name: str, n_frames: int) -> None:
+        if self._impatient.has_place(n_frames, self._most):
             return
-        if self._impatient.has_place(handle, self._most):
-            return
-        own = self._callers.get(handle.client.caller, _Caller()).impatient
+        own = self._callers.get(name, _Caller()).impatient
         n_callers = sum(caller.impatient.n > 0 for caller in self._callers.values()) + (own.n == 0)
         share = _Load(self._most.n // n_callers, self._most.n_frames // n_callers)
         beyond = _Load(
             self._most.n + self._most.n // SPARE_SHARE,
             self._most.n_frames + self._most.n_frames // SPARE_SHARE,
         )
-        if not (own.has_place(handle, share) and self._impatient.has_place(handle, beyond)):
+        if not (own.has_place(n_frames, share) and self._impatient.has_place(n_frames, beyond)):
             waiting = self._impatient
             raise QueueFull(f"{waiting.n} requests are waiting already, for {waiting.n_frames} frames")
 
@@ -282,10 +292,9 @@ class _Load:
         self.n += change
         self.n_frames += change * handle.request.held_frames
 
-    def has_place(self, handle: RequestHandle, most: _Load) -> bool:
-        """Whether one more is within the bound."""
-        n_frames = self.n_frames + handle.request.held_frames
-        return self.n < most.n and (n_frames <= most.n_frames or self.n == 0)
+    def has_place(self, n_frames: int, most: _Load) -> bool:
+        """Whether one more, for so many frames, is within the bound."""
+        return self.n < most.n and (self.n_frames + n_frames <= most.n_frames or self.n == 0)
 
 
 @dataclass

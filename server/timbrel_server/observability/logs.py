@@ -37,6 +37,9 @@ def set_trace(trace_id: str, span_id: str) -> None:
 MOST_LINES = 10_000
 """Lines that wait to be written; further ones are dropped and counted."""
 
+GATHER_SECONDS = 0.05
+"""Lines that come so soon after others are written together: to wake up who writes costs more than a line."""
+
 FLUSH_SECONDS = 1.0
 """The time that the last lines have, where nobody reads them."""
 
@@ -64,6 +67,7 @@ class DroppingHandler(logging.Handler):
         super().__init__()
         self._descriptor = descriptor
         self._lines: Queue[str | None] = Queue(MOST_LINES)
+        self._closing = threading.Event()
         self._n_dropped = 0  # since this was told last
         self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
         self._thread.start()
@@ -84,19 +88,26 @@ class DroppingHandler(logging.Handler):
 
     def close(self) -> None:
         """Writes what waits, but waits for no reader who does not come. Called as the interpreter ends."""
+        self._closing.set()
         with contextlib.suppress(Full):
             self._lines.put_nowait(None)
             self._thread.join(FLUSH_SECONDS)
         super().close()
 
     def _write_all(self) -> None:
-        while (line := self._lines.get()) is not None:
-            rest = f"{line}\n".encode(errors="backslashreplace")
+        lines: list[str | None] = []
+        while None not in lines:
+            lines = [self._lines.get()]
+            while not self._lines.empty():
+                lines.append(self._lines.get())
+            text = "".join(f"{line}\n" for line in lines if line is not None)
+            rest = text.encode(errors="backslashreplace")
             try:
                 while rest:
                     rest = rest[os.write(self._descriptor, rest) :]
             except OSError:
-                DroppingHandler.n_lost += 1
+                DroppingHandler.n_lost += len(lines)
+            self._closing.wait(GATHER_SECONDS)
 
 
 class JsonFormatter(logging.Formatter):

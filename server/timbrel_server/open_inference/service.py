@@ -33,7 +33,7 @@ BYTES_PER_NOTE = 256
 
 
 class InferenceService:
-    """Answers every call of the service: `service_handler` finds a method here for each method there.
+    """Answers every call of the service: `add_service` finds a method here for each method there.
 
     They take undecoded bodies, so that bytes that are no message get a proper status.
     """

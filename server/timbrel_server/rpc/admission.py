@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from timbrel_server.errors import InvalidRequestError
@@ -20,24 +20,34 @@ class Admission(Middleware):
     Health checks, which strangers may make, are never refused for others': see `Crowd`.
     """
 
-    def __init__(self, limits: Limits, refusing: Mapping[str, Quota], queueing: Mapping[str, Quota]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        checks: Mapping[str, Callable[[str], None]],
+        refusing: Mapping[str, Quota],
+        queueing: Mapping[str, Quota],
+    ) -> None:
         """
         Args:
+            checks: by path, what raises an OverloadedError where whoever calls will be refused in any case.
             refusing: by path, further limits of which each call of a method takes a part, or is refused.
             queueing: likewise; the call waits for its part, and what it brings is not read until then.
         """
         self._limits = limits
+        self._checks = checks
         self._refusing = refusing
         self._queueing = queueing
 
     def around(self, answer: Answer, method: Method) -> Answer:
         if method.is_health_check:
             return self._around_health_check(answer)
-        limits = self._limits
+        limits, check = self._limits, self._checks.get(method.path)
         refusing, queueing = self._refusing.get(method.path), self._queueing.get(method.path)
 
         async def admitted(bodies: Any, context: Context) -> None:
             account = current_account()
+            if check is not None:
+                check(account)
             with contextlib.ExitStack() as places:
                 places.enter_context(limits.calls.take(account))
                 if refusing is not None:

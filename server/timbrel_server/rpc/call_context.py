@@ -9,6 +9,7 @@ import secrets
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 
 from timbrel_server.engine.request import Delivery, RequestHandle
 from timbrel_server.rpc.handlers import Context
@@ -73,6 +74,7 @@ def name_by_certificate(context: Context) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def network_of(name: str) -> str:
     """Returns the network of a `peer:HOST`: the /24 of an IPv4 address, the /64 of an IPv6 one; what has no
     address stays as it is."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import grpc
@@ -18,12 +18,10 @@ from timbrel_server.errors import InvalidRequestError
 
 if TYPE_CHECKING:  # gRPC's types are generic to the type checker, and plain classes when run
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-    GenericHandler: TypeAlias = grpc.GenericRpcHandler[Any, Any]
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
     Interceptor: TypeAlias = grpc.aio.ServerInterceptor[Any, Any]
 else:
     Context = grpc.aio.ServicerContext
-    GenericHandler = grpc.GenericRpcHandler
     Handler = grpc.RpcMethodHandler
     Interceptor = grpc.aio.ServerInterceptor
 
@@ -45,10 +43,16 @@ KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _M = TypeVar("_M", bound=Message)
 
 
-def service_handler(service: ServiceDescriptor, servicer: object) -> GenericHandler:
-    """Makes the handler to register with a gRPC server: the servicer's method `get_model` answers GetModel.
+def add_service(
+    server: grpc.aio.Server, service: ServiceDescriptor, servicer: object, urgent: Collection[str] = ()
+) -> None:
+    """Has a gRPC server answer a service: the servicer's method `get_model` answers GetModel.
 
     Methods take undecoded bodies, so that bytes that are no message get a proper status.
+
+    Args:
+        urgent: methods whose calls do not stand in line with those of all others until they are looked at:
+            gRPC keeps a line of its own for each method that is registered.
     """
     handlers = {}
     for method in service.methods:
@@ -59,7 +63,9 @@ def service_handler(service: ServiceDescriptor, servicer: object) -> GenericHand
         answer = getattr(servicer, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
         reply = GetMessageClass(method.output_type)
         handlers[method.name] = make(answer, response_serializer=reply.SerializeToString)
-    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service.full_name, handlers)])
+    registered: Any = server  # grpc-stubs does not know it
+    registered.add_registered_method_handlers(service.full_name, {name: handlers[name] for name in urgent})
 
 
 def parse(kind: type[_M], body: bytes, most_bytes: int = LARGEST_REQUEST_BYTES) -> _M:

@@ -14,8 +14,9 @@ import grpc
 
 from timbrel_server.config import ServerConfig
 
-MOST_PENDING_CALLS = 8192
-"""They take some 8 KiB each, and come in at some thousands a second."""
+MOST_PENDING_CALLS = 4096
+"""Of each method that is registered, and of all others together. They take some 8 KiB each, and come in at
+some thousands a second."""
 
 RESERVED_FILES = 64
 """Files for everything else: the bundle's, the log, threads' own."""
@@ -151,10 +152,10 @@ def hang_up(peer: str) -> None:
     close a connection. Where the system does not list a process's files (/proc), nothing is done.
 
     Args:
-        peer: as gRPC names it: `ipv4:HOST:PORT`, `ipv6:%5BHOST%5D:PORT`.
+        peer: as gRPC names it: `ipv4:HOST:PORT`, `ipv6:%5BHOST%5D:PORT`; empty where it is gone already.
     """
     host, _, port = peer.partition(":")[2].replace("%5B", "").replace("%5D", "").rpartition(":")
-    for connection in _sockets():
+    for connection in _sockets() if port.isdecimal() else ():
         with connection, contextlib.suppress(OSError):
             if connection.family == socket.AF_UNIX:
                 continue

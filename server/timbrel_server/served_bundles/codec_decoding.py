@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class CodecDecoding:
         self._bundle = bundle
         self._codec: CodecDecoder | None = None  # of the thread
         self._changed = threading.Condition()  # guards all below
-        self._jobs: OrderedDict[str, deque[_Job]] = OrderedDict()  # by account; whose turn it is comes first
+        self._jobs: dict[str, deque[_Job]] = {}  # by account
         self._closed = False
         self._streams: Counter[str] = Counter()  # by account
         self._n_decoded: dict[str, int] = {}  # frames of those who have streams: who has least comes next
@@ -63,11 +63,6 @@ class CodecDecoding:
     def n_streams(self) -> int:
         """Notes in hand."""
         return self._streams.total()
-
-    @property
-    def most_frames(self) -> int:
-        """Frames of one note in one run, now."""
-        return LARGEST_CHUNK_FRAMES_IN_COMPANY if len(self._streams) > 1 else LARGEST_CHUNK_FRAMES
 
     def stream(self, account: str = "", seed: int = 0, cents: Cents = 0.0) -> AudioStream:
         """Takes on one note.
@@ -109,44 +104,57 @@ class CodecDecoding:
             self._changed.notify()
 
     def _main(self) -> None:
-        while jobs := self._take():
+        while run := self._take():
+            jobs = [job for job, _ in run]
             try:
-                _answer(jobs, self._decode(jobs))
+                for job, audio in zip(jobs, self._decode(run), strict=True):
+                    job.pieces.append(audio)
+                _settle_soon([job for job in jobs if not job.frames])
+                self._go_on([job for job in jobs if job.frames])
             except Exception as error:
                 _log.exception("decoding has failed")
-                _answer(jobs, error)
+                _settle_soon(jobs, error)
         given_up = [job for jobs in self._jobs.values() for job in jobs]
-        _answer(given_up, UnavailableError("the server is shutting down"))
+        _settle_soon(given_up, UnavailableError("the server is shutting down"))
 
-    def _take(self) -> list[_Job]:
-        """Returns the next jobs, the oldest of whoever has had least; none once it is time to end."""
+    def _take(self) -> list[tuple[_Job, Sequence[Frame]]]:
+        """Returns the next frames of whoever has had least, the oldest first; none once it is time to end."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed)
             if self._closed:
                 return []
-            waiting = [account for account, jobs in self._jobs.items() if jobs]
-            account = min(waiting, key=lambda each: self._n_decoded.get(each, 0))
+            account = min(self._jobs, key=lambda each: self._n_decoded.get(each, 0))
             jobs, in_company = self._jobs[account], len(self._streams) > 1
             most = LARGEST_RUN_IN_COMPANY if in_company else LARGEST_RUN
-            taken = [jobs.popleft()]
-            n_frames = len(taken[0].frames)
-            while jobs and len(taken) < most and n_frames + len(jobs[0].frames) <= LARGEST_RUN_FRAMES:
-                taken.append(jobs.popleft())
-                n_frames += len(taken[-1].frames)
+            most_frames = LARGEST_CHUNK_FRAMES_IN_COMPANY if in_company else LARGEST_CHUNK_FRAMES
+            run: list[tuple[_Job, Sequence[Frame]]] = []
+            n_frames = 0
+            while jobs and len(run) < most and n_frames + most_frames <= LARGEST_RUN_FRAMES:
+                job = jobs.popleft()
+                run.append((job, job.cut(most_frames)))
+                n_frames += len(run[-1][1])
             if not jobs:
                 del self._jobs[account]
             if account in self._n_decoded:
                 self._n_decoded[account] += n_frames
-            return taken
+            return run
 
-    def _decode(self, jobs: Sequence[_Job]) -> list[Audio]:
+    def _go_on(self, jobs: Sequence[_Job]) -> None:
+        """The rest of them comes before what its caller asked for later."""
+        with self._changed:
+            for job in reversed(jobs):
+                if not job.done.cancelled():
+                    self._jobs.setdefault(job.stream.account, deque()).appendleft(job)
+
+    def _decode(self, run: Sequence[tuple[_Job, Sequence[Frame]]]) -> list[Audio]:
         if self._codec is None:
             self._codec = CodecDecoder(self._bundle, n_threads=1)
         n_codebooks = self._codec.spec.n_codebooks
         chunks = []
-        for job in jobs:
-            codes = np.array(job.frames, dtype=np.uint16).reshape(len(job.frames), n_codebooks)
-            chunks.append(CodecChunk(job.stream.on_thread(self._codec), codes, job.last, job.bend))
+        for job, frames in run:
+            codes = np.array(frames, dtype=np.uint16).reshape(len(frames), n_codebooks)
+            ends = job.last and not job.frames
+            chunks.append(CodecChunk(job.stream.on_thread(self._codec), codes, ends, job.bend))
         return decode_together(chunks)
 
 
@@ -178,15 +186,9 @@ class AudioStream:
             last: whether the note ends with these.
             bend: cents, on top of the note's own.
         """
-        pieces: list[Audio] = []
-        while True:
-            most = self._decoding.most_frames
-            chunk, frames = frames[:most], frames[most:]
-            done: asyncio.Future[Audio] = asyncio.get_running_loop().create_future()
-            self._decoding._put(_Job(self, chunk, last and not frames, bend, done))
-            pieces.append(await done)
-            if not frames:
-                return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+        done: asyncio.Future[Audio] = asyncio.get_running_loop().create_future()
+        self._decoding._put(_Job(self, frames, last, bend, done))
+        return await done
 
     def on_thread(self, codec: CodecDecoder) -> CodecStream:
         """Returns the codec's side of it. On the decoding thread only."""
@@ -195,28 +197,36 @@ class AudioStream:
         return self._stream
 
 
-class _Job(NamedTuple):
+@dataclass(eq=False)
+class _Job:
     stream: AudioStream
     frames: Sequence[Frame]
+    """Those that are still to be decoded."""
     last: bool
     bend: float
     done: asyncio.Future[Audio]
+    pieces: list[Audio] = field(default_factory=list)
+
+    def cut(self, n_frames: int) -> Sequence[Frame]:
+        """Takes so many of the frames, as far as there are any."""
+        frames, self.frames = self.frames[:n_frames], self.frames[n_frames:]
+        return frames
 
 
-def _answer(jobs: Sequence[_Job], outcome: Sequence[Audio] | Exception) -> None:
-    """Settles all jobs of a run by one hop to the event loop."""
+def _settle_soon(jobs: Sequence[_Job], error: Exception | None = None) -> None:
+    """Settles all of them by one hop to the event loop."""
     if not jobs:
         return
     # The loop is closed where a server ends in a hurry: nobody listens any more.
     with contextlib.suppress(RuntimeError):
-        jobs[0].done.get_loop().call_soon_threadsafe(_settle, jobs, outcome)
+        jobs[0].done.get_loop().call_soon_threadsafe(_settle, jobs, error)
 
 
-def _settle(jobs: Sequence[_Job], outcome: Sequence[Audio] | Exception) -> None:
-    for index, job in enumerate(jobs):
+def _settle(jobs: Sequence[_Job], error: Exception | None) -> None:
+    for job in jobs:
         if job.done.done():  # its caller has gone
             continue
-        if isinstance(outcome, Exception):
-            job.done.set_exception(outcome)
+        if error is not None:
+            job.done.set_exception(error)
         else:
-            job.done.set_result(outcome[index])
+            job.done.set_result(np.concatenate(job.pieces) if len(job.pieces) > 1 else job.pieces[0])

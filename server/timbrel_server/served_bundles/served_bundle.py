@@ -160,6 +160,13 @@ class BundleRegistry:
             raise BundleMismatchError(expected=bundle_hash, served=served.manifest.bundle_hash)
         return served
 
+    def check_room(self, caller: str) -> None:
+        """Raises OverloadedError where any note of this caller would be refused. Where there are several
+        bundles, only a request says which queue it is for."""
+        first, *others = self._by_name.values()
+        if first.engine is not None and not others:
+            first.engine.check_room(caller)
+
     def replace(self, served: ServedBundle) -> ServedBundle:
         """Puts a bundle in the place of the one of its name, which is returned: it may still be in use."""
         old = self._by_name[served.name]

@@ -30,7 +30,7 @@ TURN_SECONDS = 0.005
 
 
 class SynthesizerService:
-    """Answers every call of the service: `service_handler` finds a method here for each method there.
+    """Answers every call of the service: `add_service` finds a method here for each method there.
 
     They take undecoded bodies, so that bytes that are no message get a proper status.
     """

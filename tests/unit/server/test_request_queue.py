@@ -100,6 +100,32 @@ def fill(queue: RequestQueue, caller: str, frames: int = 1) -> int:
     raise AssertionError("there is no bound")
 
 
+def has_room(queue: RequestQueue, caller: str) -> bool:
+    try:
+        queue.check_room(caller)
+    except QueueFull:
+        return False
+    return True
+
+
+def test_who_would_be_refused_whatever_it_asks_for_can_be_told() -> None:
+    rng = random.Random(2)
+    queue = RequestQueue(capacity=6, n_frames=60)
+    seen: Counter[tuple[bool, bool]] = Counter()
+    for _ in range(2000):
+        caller, frames = rng.choice("aaaabc"), rng.choice([1, 1, 5, 20])
+        expected = has_room(queue, caller)
+        try:
+            queue.put(handle(caller, frames=frames))
+            assert expected
+        except QueueFull:
+            assert not expected or frames > 1
+            seen[expected, frames > 1] += 1
+        if len(queue) and rng.random() < 0.4:
+            queue.take()
+    assert set(seen) == {(False, False), (False, True), (True, True)}
+
+
 def test_so_many_may_wait() -> None:
     queue = RequestQueue(capacity=8, n_frames=1000)
     assert fill(queue, "a") == 8
