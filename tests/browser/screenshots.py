@@ -23,7 +23,7 @@ from PIL import Image
 from server_process import ServerProcess
 
 TARGET = Path(__file__).resolve().parents[2] / "clients" / "screenshots"
-MOST_BYTES = 300_000
+MOST_BYTES = 400_000
 STEP = 3
 """Between two levels of a colour that are told apart, of 256; white stays white."""
 

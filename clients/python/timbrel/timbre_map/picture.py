@@ -125,6 +125,8 @@ def _hidden_area(box: Box, taken: Sequence[Box], frame: Box) -> float:
 
 INCHES = 8.5
 DPI = 150
+ROOMY = 50
+"""Names for which a picture of INCHES has room: with more it is larger."""
 
 MARK_RADIUS = 0.014
 """The radius of a point's mark, in units of the map."""
@@ -160,13 +162,19 @@ def check_picture_path(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def inches(n_names: int) -> float:
+    """Returns the width and height of a picture of so many names, which stay as large as they are."""
+    return INCHES * max(1.0, math.sqrt(min(n_names, MOST_NAMES) / ROOMY))
+
+
 def draw_map(instruments: Sequence[Instrument], path: Path, title: str) -> None:
     """Draws the map to a PNG file, whole or not at all; raises as `require_matplotlib` does."""
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(INCHES, INCHES), dpi=DPI)
+    side = inches(len(instruments))
+    figure = Figure(figsize=(side, side), dpi=DPI)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.06, 0.05, 0.91, 0.90))
     _draw_disc(axes, title)

@@ -9,7 +9,7 @@ import pytest
 from requirements_gate import require_module
 
 from timbrel.core.timbre import Instrument
-from timbrel.timbre_map.picture import MOST_NAMES, Box, draw_map, place_labels
+from timbrel.timbre_map.picture import INCHES, MOST_NAMES, Box, draw_map, inches, place_labels
 
 MAP = Path(__file__).parents[4] / "server" / "bundles" / "default" / "timbre_map.json"
 FRAME = Box(-1.2, -1.2, 1.2, 1.2)
@@ -33,7 +33,9 @@ def check(points: list[tuple[float, float]], boxes: list[Box]) -> None:
 
 def test_the_shipped_maps_names_overlap_nothing() -> None:
     points = [point for _, point in shipped()]
-    boxes = place_labels(points, [(0.018 * len(name), 0.04) for name, _ in shipped()], MARK, FRAME)
+    scale = INCHES / inches(len(points))
+    sizes = [(0.018 * scale * len(name), 0.04 * scale) for name, _ in shipped()]
+    boxes = place_labels(points, sizes, MARK, FRAME)
     check(points, boxes)
 
 
