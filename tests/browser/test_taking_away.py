@@ -120,7 +120,7 @@ def test_wrong_ranges_are_named_before_anything_is_asked(page: Any) -> None:
     form.locator("[name=velocities]").fill("40, 200")
     form.locator("button[type=submit]").click()
     assert page.page.locator("#instrument").get_attribute("open") is not None
-    assert "3 to 127" in form.locator("[name=velocities]").evaluate("(input) => input.validationMessage")
+    assert "1 to 127" in form.locator("[name=velocities]").evaluate("(input) => input.validationMessage")
 
 
 def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: Any, tmp_path: Path) -> None:
