@@ -10,14 +10,14 @@ from browser.explorer_page import SAMPLE_RATE
 from steadiness import LEAST_VARIATION_DB, distance, own_variation, release_seconds
 
 RELEASE_SECONDS = 0.05
-BUSY_SECONDS = 0.1
-"""More than that, which a busy machine may need."""
-
 QUIET = 1e-4
 
 
-@pytest.mark.parametrize("seconds", [5.0, pytest.param(60.0, marks=pytest.mark.acceptance)])
-def test_a_key_sounds_for_as_long_as_it_is_held(page: Any, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "busy"), [(5.0, 1.0), pytest.param(60.0, 0.1, marks=pytest.mark.acceptance)]
+)
+def test_a_key_sounds_for_as_long_as_it_is_held(page: Any, seconds: float, busy: float) -> None:
+    """`busy`: seconds that a machine with other work may take longer to let the note go."""
     x, y = page.instrument("Flute")
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     with page.recording() as heard:
@@ -37,4 +37,4 @@ def test_a_key_sounds_for_as_long_as_it_is_held(page: Any, seconds: float) -> No
     assert late <= max(1.5 * own_variation(audio, SAMPLE_RATE), LEAST_VARIATION_DB)
     released = release_seconds(audio, SAMPLE_RATE, held)
     print(f"{held:.1f} s held, {late:.2f} dB from second 3 to the last, released after {released:.3f} s")
-    assert released <= RELEASE_SECONDS + BUSY_SECONDS
+    assert released <= RELEASE_SECONDS + busy
