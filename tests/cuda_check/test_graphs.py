@@ -26,8 +26,8 @@ from timbrel_server.engine.slots import StepInput
 
 N_SLOTS = 64
 MOST_KERNELS = {"fp16": 94, "fp32": 120}
-"""Kernels and products in a captured step of the bundle that ships, by precision; three of them keep notes from ending
-before they sound."""
+"""Kernels and products in a captured step of the bundle that ships, by precision; three of them
+keep notes from ending before they sound."""
 MOST_ADMISSION_KERNELS = 100
 """Kernels and products of an admission, whatever the number of notes."""
 
