@@ -74,7 +74,7 @@ def embeddings(folder: Path, sounds: list[Audio]) -> np.ndarray:
         padded[0, : len(levels)] = levels
         with torch.no_grad():
             heard = encoder.hear(torch.from_numpy(padded), torch.tensor([len(levels)]))
-        found.append(heard.embedding[0].numpy())
+        found.append(heard[0].numpy())
     return np.stack(found)
 
 
@@ -92,7 +92,8 @@ def test_what_is_no_note_is_refused_and_shares_are_calibrated(library: NoteDatas
         [names[best] == library.name(int(row)) for best, row in zip(shares.argmax(1), held_out, strict=True)]
     )
     assert right.mean() > 0.6
-    assert unreliability(shares.max(axis=1), right) < 0.1
+    # A tenth is recordings of some twenty notes: by chance alone the worst of ten is off by about 0.1.
+    assert unreliability(shares.max(axis=1), right) < 0.15
     makers = {**FOREIGN, "song": lambda seed: song(seed, notes)}
     for name, make in makers.items():
         refused = 1 - references.near(embeddings(trained, [make(seed) for seed in range(N_FOREIGN)])).mean()
@@ -100,10 +101,7 @@ def test_what_is_no_note_is_refused_and_shares_are_calibrated(library: NoteDatas
 
 
 def test_the_bundle_that_ships_refuses_what_is_no_note() -> None:
-    bundle = Bundle.open(default_bundle_path())
-    if bundle.timbre_references is None:
-        pytest.skip("the default bundle was exported before bundles had references: export it again")
-    encoder = TimbreEncoder(bundle, n_threads=1)
+    encoder = TimbreEncoder(Bundle.open(default_bundle_path()), n_threads=1)
     for name, make in FOREIGN.items():
         refused = [encoder.hear(make(seed), RATE).near is False for seed in range(N_FOREIGN)]
         assert np.mean(refused) >= 0.75, f"{name}: {np.mean(refused):.0%} are refused"
