@@ -38,6 +38,20 @@ def node_modules(folder: Path) -> None:
         give_up(f"needs {' and '.join(PACKAGES)}, and npm cannot get them: {reason[0]}")
 
 
+def run(words: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """Runs a command that has nothing to complain about."""
+    done = subprocess.run(
+        words,
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_lines_for_node_write_a_note(server_address: str, tmp_path: Path) -> None:
     node_modules(tmp_path)
     readme = (PROTOS / "README.md").read_text(encoding="utf-8")
@@ -45,16 +59,7 @@ def test_the_lines_for_node_write_a_note(server_address: str, tmp_path: Path) ->
     assert found is not None
     script = found[1].replace("localhost:50051", server_address)
     script = script.replace('["."', f'["{PROTOS}"').replace('"third_party"', f'"{PROTOS / "third_party"}"')
-    done = subprocess.run(
-        ["node", "-e", script],
-        cwd=tmp_path,
-        env={**os.environ, "NODE_PATH": str(tmp_path / "node_modules")},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    run(["node", "-e", script], tmp_path, {"NODE_PATH": str(tmp_path / "node_modules")})
     info = soundfile.info(tmp_path / "note.wav")
     assert info.frames > 0.5 * info.samplerate
 
@@ -70,17 +75,8 @@ def test_the_lines_for_go_write_a_note(server_address: str, tmp_path: Path) -> N
     source = textwrap.dedent(program[1]).replace("localhost:50051", server_address)
     (tmp_path / "note.go").write_text(source, encoding="utf-8")
     workspace = {"GO111MODULE": "off", "GOPATH": f"{tmp_path}:/usr/share/gocode", "GOTOOLCHAIN": "local"}
-    environment = {**os.environ, **workspace, "GOCACHE": str(tmp_path / "cache")}
-    for words, folder in ((["sh", "-ec", command[1]], "src"), (["go", "run", "note.go"], "")):
-        done = subprocess.run(
-            words,
-            cwd=tmp_path / folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
+    environment = {**workspace, "GOCACHE": str(tmp_path / "cache")}
+    run(["sh", "-ec", command[1]], tmp_path / "src", environment)
+    run(["go", "run", "note.go"], tmp_path, environment)
     info = soundfile.info(tmp_path / "note.wav")
     assert info.frames > 0.5 * info.samplerate

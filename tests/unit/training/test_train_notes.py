@@ -178,6 +178,14 @@ def test_the_quick_loss_is_the_plain_loss(config: Config, table: TokenTable, pre
     assert (gradient - quick_gradient).norm() < close * gradient.norm()
 
 
+@pytest.mark.parametrize("config", [{"d_model": "wide"}, {"lead_frames": -1}, {"colour": "red"}, None])
+def test_a_folder_of_no_model_that_is_known_is_one_clear_line(tmp_path: Path, config: object) -> None:
+    model = {"codebook_size": 4, "n_codebooks": 2, **config} if isinstance(config, dict) else config
+    (tmp_path / "model.json").write_text(json.dumps({"model": model}))
+    with pytest.raises(CheckpointError, match="not a model that this timbrel knows"):
+        load_model(tmp_path)
+
+
 def test_lead_frames_weigh_as_much_as_all_behind_them(config: Config, table: TokenTable) -> None:
     trainer = make_trainer(config, table)
     batch = trainer.batch(0)

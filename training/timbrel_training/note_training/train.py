@@ -239,9 +239,8 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
     """Gives `model` the weights of another stage-2 folder; returns their SHA-256 in hex, and their steps.
     Raises CheckpointError: there are none, they are damaged, or of a model or codes unlike these."""
     description = load_description(folder, MODEL)
-    found, wanted = description.get("model"), dataclasses.asdict(model.config)
-    if not isinstance(found, dict) or ModelConfig(**found) != model.config:
-        unlike = [key for key in wanted if not isinstance(found, dict) or found.get(key) != wanted[key]]
+    found, wanted = (dataclasses.asdict(each) for each in (_read_config(folder, description), model.config))
+    if unlike := [key for key in wanted if found[key] != wanted[key]]:
         raise CheckpointError(
             f"{folder}: its model differs in {', '.join(unlike)}; choose the config that it was made with"
         )
@@ -255,9 +254,19 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
     """Returns the trained model of a stage-2 folder as it ships, in eval mode; `name` is MODEL or BEST.
     Raises CheckpointError: there is none, or it is damaged."""
-    model = NoteTransformer(ModelConfig(**load_description(folder, name)["model"]))
+    model = NoteTransformer(_read_config(folder, load_description(folder, name)))
     load_weights(folder, name, model)
     return model.with_plain_embeddings().eval()
+
+
+def _read_config(folder: Path, description: Mapping[str, Any]) -> ModelConfig:
+    """Reads a stage-2 folder's ModelConfig; older ones have the lead frames beside it alone."""
+    try:
+        return ModelConfig(**{"lead_frames": description.get("lead_frames", 0), **description["model"]})
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder}: not a model that this timbrel knows ({error}); train it with this one"
+        ) from None
 
 
 def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:
