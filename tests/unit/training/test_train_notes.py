@@ -186,6 +186,13 @@ def test_a_folder_of_no_model_that_is_known_is_one_clear_line(tmp_path: Path, co
         load_model(tmp_path)
 
 
+def test_a_model_larger_than_memory_is_one_clear_line(tmp_path: Path) -> None:
+    model = {"codebook_size": 4, "n_codebooks": 2, "d_model": 2**40}
+    (tmp_path / "model.json").write_text(json.dumps({"model": model}))
+    with pytest.raises(CheckpointError, match="cannot be built"):
+        load_model(tmp_path)
+
+
 def test_lead_frames_weigh_as_much_as_all_behind_them(config: Config, table: TokenTable) -> None:
     trainer = make_trainer(config, table)
     batch = trainer.batch(0)

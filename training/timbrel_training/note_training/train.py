@@ -254,7 +254,11 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
     """Returns the trained model of a stage-2 folder as it ships, in eval mode; `name` is MODEL or BEST.
     Raises CheckpointError: there is none, or it is damaged."""
-    model = NoteTransformer(_read_config(folder, load_description(folder, name)))
+    config = _read_config(folder, load_description(folder, name))
+    try:
+        model = NoteTransformer(config)
+    except RuntimeError as error:  # torch's way to say that memory is short
+        raise CheckpointError(f"{folder}: a model of these sizes cannot be built ({error})") from None
     load_weights(folder, name, model)
     return model.with_plain_embeddings().eval()
 
