@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import torch
+from timbrel_training import worker_process
 
 Worker = TypeVar("Worker")
 Item = TypeVar("Item")
@@ -44,7 +44,7 @@ _worker: Callable[[], Any]
 def _remember(make_worker: Callable[[], Any]) -> None:
     """Begins a process. Its worker is made with the first item, so that its errors reach the caller."""
     global _worker
-    torch.set_num_threads(1)
+    worker_process.begin()
     _worker = functools.cache(make_worker)
 
 

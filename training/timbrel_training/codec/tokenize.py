@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from timbrel_training import worker_process
 from timbrel_training.codec.interface import Codec, check_sample_rate, encode_note
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.tokens.store import TokenHeader
@@ -42,7 +43,7 @@ _worker: tuple[NoteDataset, Codec] | None = None
 
 def _begin(path: Path, pickled: bytes) -> None:
     global _worker
-    torch.set_num_threads(1)
+    worker_process.begin()
     _worker = NoteDataset(path), pickle.loads(pickled)
 
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from timbrel_training import worker_process
 from timbrel_training.checkpoint import replace_file
 from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.measurement import measure_note
@@ -156,8 +156,7 @@ def _read(file: Path) -> dict[str, NDArray[Any]]:
 
 def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
     path, file, notes = piece
-    torch.set_num_threads(1)
-    threadpool_limits(1)  # numpy's own
+    worker_process.begin()
     dataset = NoteDataset(path)
     found: list[NoteAnalysis] = []
     kept: dict[int, Movement] = {}
