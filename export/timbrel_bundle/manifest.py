@@ -40,6 +40,7 @@ MOST: Mapping[str, Mapping[str, int]] = {
         "max_positions": 2**18,
         "hold_frames": 2**17,
         "codebook_delay": 64,
+        "release_frames": 2**12,
     },
 }
 """The most that a manifest may say, far above what any bundle needs: memory is taken by these numbers, and a
@@ -104,6 +105,11 @@ def held_frames(seconds: float, codec: pb.CodecSpec) -> int:
 def codebook_delay(model: pb.ModelSpec) -> int:
     """Frames by which each codebook is predicted behind the one before it."""
     return model.codebook_delay if model.HasField("codebook_delay") else 1
+
+
+def release_frames(model: pb.ModelSpec) -> int:
+    """Frames after the key goes up that the decoder's gate counts."""
+    return model.release_frames if model.HasField("release_frames") else 1
 
 
 def last_delay(manifest: pb.Manifest) -> int:

@@ -60,6 +60,7 @@ def describe_model(model: NoteTransformer) -> pb.ModelSpec:
         codes_per_semitone=config.codes_per_semitone,
         code_offset=config.code_offset,
         codebook_delay=config.codebook_delay,
+        release_frames=config.release_frames if config.release_frames > 1 else None,
     )
 
 

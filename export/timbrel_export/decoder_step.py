@@ -16,6 +16,7 @@ from timbrel_export.absorbed_attention import Absorbed, attend_absorbed, cross_l
 from timbrel_export.step_operators import StepOperators, standard_attention
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV, attend_cached
+from timbrel_training.model.decoder import row_at
 from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.layers import CrossLayer
 
@@ -37,12 +38,13 @@ class FusedStep(nn.Module):
         position: Tensor,
         caches: Sequence[KV],
         absorbed: Sequence[Absorbed],
+        header: Tensor | None = None,
     ) -> tuple[Tensor, list[KV]]:
         """Logits float32 [B, K, V] and the new caches, of tokens int64 [B, K], gate int64 [B] and position
         int32 [B]: how many positions the row's cache holds already.
 
         By layer, `caches` are keys and values [B, n_kv_heads, max_positions, head_dim], and `absorbed` is the
-        note's condition.
+        note's condition; `header` [B, lead_frames, d] is what the heads read in lead frames.
         """
         norms = iter(self._norms)
         normed, x = self._enter(tokens, gate, position)
@@ -55,6 +57,8 @@ class FusedStep(nn.Module):
             change = self._feed_forward(layer, normed)
             normed, x = self._join(x, change, layer.feed_forward.down.bias, next(norms))
             written.append(cache)
+        if header is not None:
+            normed = row_at(header, position, normed)
         return self._score(normed, position), written
 
     def _norms_behind(self) -> list[nn.Module]:

@@ -19,6 +19,9 @@ INT8, INT32, INT64 = "tensor(int8)", "tensor(int32)", "tensor(int64)"
 SAMPLING_INPUTS = tuple(field.name for field in SAMPLING_FIELDS)
 """The decode graph's inputs that tell how each row's tokens are drawn, in the order of `Sampling`."""
 
+HEADER = "header"
+"""What the heads read in lead frames, of models with a network that says them."""
+
 
 @dataclass(frozen=True)
 class Port:
@@ -57,7 +60,8 @@ def memory_names(config: ModelConfig) -> list[str]:
     layers = range(config.n_decoder_layers)
     if config.conditioning == "prefix":
         return [f"prefix_{part}_{layer}" for layer in layers for part in ("k", "v")]
-    return [f"cross_{part}_{layer}" for layer in layers for part in parts]
+    names = [f"cross_{part}_{layer}" for layer in layers for part in parts]
+    return [*names, HEADER] if config.has_header_network else names
 
 
 def memory_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
@@ -69,7 +73,8 @@ def memory_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
     shapes: list[tuple[int, ...]] = [(config.d_model, n_columns), (n_columns, config.d_model)]
     if config.attention_bias:
         shapes.append((1, n_columns))
-    return shapes * config.n_decoder_layers
+    shapes *= config.n_decoder_layers
+    return [*shapes, (config.lead_frames, config.d_model)] if config.has_header_network else shapes
 
 
 def condition_interface(config: ModelConfig, kept: str = FLOAT) -> Interface:

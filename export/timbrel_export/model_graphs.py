@@ -44,6 +44,8 @@ class ConditionGraph(nn.Module):
                 absorb(layer.cross_attention, memory) for layer, memory in zip(layers, memories, strict=True)
             ]
             kept = [tensor for each in absorbed for tensor in each if tensor is not None]
+        if (header := self.model.header_rows(timbre, pitch, velocity)) is not None:
+            kept.append(header)
         return tuple(tensor.to(self.dtype) for tensor in kept)
 
 
@@ -69,8 +71,9 @@ class DecoderStepGraph(nn.Module):
         top_p: Tensor,
     ) -> tuple[Tensor, ...]:
         cross = self.config.conditioning == "cross"
+        header = (memories.pop(),) if self.config.has_header_network else ()
         remembered = to_absorbed(memories, self.config) if cross else _pairs(memories)
-        logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), remembered)
+        logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), remembered, *header)
         next_tokens = self.operators.sample(logits, uniforms, temperature, top_k, top_p)
         return next_tokens, logits, *(tensor for cache in written for tensor in cache)
 

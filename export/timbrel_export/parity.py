@@ -262,7 +262,10 @@ def _compare(
     shape = (model.config.n_codebooks, model.config.layout.vocabulary_size)
     logits = [np.zeros((len(each), *shape), dtype=np.float32) for each in inputs]
     tokens = [np.zeros_like(each) for each in inputs]
-    gates = [gate_steps(note.held_frames, len(each)) for note, each in zip(notes, inputs, strict=True)]
+    counted = model.config.release_frames
+    gates = [
+        gate_steps(note.held_frames, len(each), counted) for note, each in zip(notes, inputs, strict=True)
+    ]
     rows = range(len(notes))
     for tick in range(max(3 * row + len(inputs[row]) for row in rows)):
         at = [min(max(tick - 3 * row, 0), len(inputs[row]) - 1) for row in rows]
@@ -282,7 +285,8 @@ def _write_greedily(decoder: GraphDecoder, notes: Sequence[SampleNote]) -> list[
     layout, cap = decoder.config.layout, decoder.config.max_frames
     _begin_notes(decoder, notes)
     tokens = np.full((len(notes), layout.n_codebooks), layout.bos_id, dtype=np.int64)
-    gates = np.stack([gate_steps(note.held_frames, layout.n_steps(cap)) for note in notes])
+    counted = decoder.config.release_frames
+    gates = np.stack([gate_steps(note.held_frames, layout.n_steps(cap), counted) for note in notes])
     n_frames = np.full(len(notes), cap)
     codebook = np.arange(layout.n_codebooks)
     read = []

@@ -47,7 +47,7 @@ def note_logits(model: NoteTransformer, note: SampleNote, tokens: NDArray[np.int
         torch.tensor([note.pitch]),
         torch.tensor([note.velocity], dtype=torch.float32),
         torch.from_numpy(tokens)[None],
-        torch.from_numpy(gate_steps(note.held_frames, len(tokens)))[None],
+        torch.from_numpy(gate_steps(note.held_frames, len(tokens), model.config.release_frames))[None],
     )
     return logits[0].numpy()
 

@@ -49,9 +49,9 @@ def note(seed: int) -> NoteRequest:
 
 
 def full_step(bundle: Bundle, position: int) -> StepInput:
-    held = np.ones(N_SLOTS, np.bool_)
+    gate = np.ones(N_SLOTS, np.int64)
     tokens = np.zeros((N_SLOTS, bundle.manifest.codec.n_codebooks), np.int64)
-    return StepInput(held, np.full(N_SLOTS, position), tokens, held)
+    return StepInput(gate > 0, np.full(N_SLOTS, position), tokens, gate)
 
 
 def test_every_node_of_a_step_runs_on_cuda_and_none_copies(bundle: Bundle, precision: str) -> None:

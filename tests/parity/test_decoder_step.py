@@ -29,6 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "learned positions": {"positions": "learned"},
     "one kv head": {"n_kv_heads": 1},
     "a kv head each": {"n_kv_heads": 4},
+    "header network": {"lead_frames": 3, "header_width": 24},
 }
 EXPLAINED = {
     "Gather": "embeddings of tokens, gate and position; the token that was drawn",
@@ -72,10 +73,8 @@ def test_it_gives_the_models_logits(recipe: ModuleType, kind: str) -> None:
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
         tokens = torch.randint(0, recipe.MODEL.codebook_size, (6, 3, recipe.MODEL.n_codebooks))
-    condition = model.condition(
-        torch.tensor([[0.3, -0.5]] * 3), torch.tensor([40, 60, 90]), torch.full((3,), 80.0)
-    )
-    memories = model.cross_kv(condition)
+    asked = torch.tensor([[0.3, -0.5]] * 3), torch.tensor([40, 60, 90]), torch.full((3,), 80.0)
+    memories, header = model.cross_kv(model.condition(*asked)), model.header_rows(*asked)
     absorbed = [
         absorb(layer.cross_attention, memory)
         for layer, memory in zip(model.decoder.layers, memories, strict=True)
@@ -84,8 +83,8 @@ def test_it_gives_the_models_logits(recipe: ModuleType, kind: str) -> None:
     plain = fused = model.empty_caches(3)
     for number, read in enumerate(tokens):
         gate, position = torch.tensor([1, 0, 1]), torch.full((3,), number, dtype=torch.int32)
-        expected, plain = model.step(read, gate, position, plain, memories)
-        found, fused = step(read, gate, position, fused, absorbed)
+        expected, plain = model.step(read, gate, position, plain, memories, header=header)
+        found, fused = step(read, gate, position, fused, absorbed, header)
         torch.testing.assert_close(found, expected, atol=2e-4, rtol=1e-4)
     assert expected[:, 0, : recipe.MODEL.codebook_size].std() > 0.1
 

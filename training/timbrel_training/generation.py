@@ -29,9 +29,13 @@ def write_notes(
     """
     layout, config = model.config.layout, model.config
     n_notes, n_codebooks = len(pitch), layout.n_codebooks
-    gate = torch.from_numpy(np.stack([gate_steps(int(held), config.max_positions) for held in held_frames]))
+    gates = [gate_steps(int(held), config.max_positions, config.release_frames) for held in held_frames]
+    gate = torch.from_numpy(np.stack(gates))
     memories = model.cross_kv(
         model.condition(torch.from_numpy(timbre), torch.from_numpy(pitch), torch.from_numpy(velocity).float())
+    )
+    header = model.header_rows(
+        torch.from_numpy(timbre), torch.from_numpy(pitch), torch.from_numpy(velocity).float()
     )
     caches = model.empty_caches(n_notes)
     generator = torch.Generator().manual_seed(seed)
@@ -40,7 +44,7 @@ def write_notes(
     drawn: list[Tensor] = []
     for step in range(config.max_frames + layout.last_delay):
         position = torch.full((n_notes,), step, dtype=torch.int32)
-        logits, caches = model.step(tokens, gate[:, step], position, caches, memories)
+        logits, caches = model.step(tokens, gate[:, step], position, caches, memories, header=header)
         tokens = _draw(logits, sampling, generator)
         drawn.append(tokens)
         ended = (tokens[:, 0] == layout.eos_id) & (n_frames > step)

@@ -54,7 +54,7 @@ def generate(
     n_codebooks = layout.n_codebooks
     cap = model.config.max_frames if max_frames is None else min(max_frames, model.config.max_frames)
     condition = (torch.tensor([timbre]).float(), torch.tensor([pitch]), torch.tensor([float(velocity)]))
-    gate = gate_steps(held_frames, model.config.max_positions)
+    gate = gate_steps(held_frames, model.config.max_positions, model.config.release_frames)
     n_frames: int | None = None
     inputs = [np.full(n_codebooks, layout.bos_id, dtype=np.int64)]
     drawn: list[NDArray[np.int64]] = []

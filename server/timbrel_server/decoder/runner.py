@@ -148,7 +148,7 @@ class Runner:
         except IndexError:
             most = self._model.max_positions
             raise ValueError(f"a note ran beyond the cache's {most} positions") from None
-        self._positions[:n], self._tokens[:n], self._gate[:n] = given.positions, given.tokens, given.held
+        self._positions[:n], self._tokens[:n], self._gate[:n] = given.positions, given.tokens, given.gate
         if n_rows > n:
             self._positions[n:n_rows] = 0  # which a new note writes anew
         with self._device():

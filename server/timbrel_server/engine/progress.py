@@ -49,6 +49,9 @@ class TokenLayout:
     codebook_delay: int = 1
     """Frames by which each codebook runs behind the one before it."""
 
+    release_frames: int = 1
+    """The gate is this while the key is held, then one less with each frame, down to 0."""
+
     @property
     def last_delay(self) -> int:
         """Frames by which the last codebook runs behind the first: so many steps more a note needs."""

@@ -22,8 +22,8 @@ class StepInput(NamedTuple):
     """[n], the step of the row's note, from 0."""
     tokens: npt.NDArray[np.int64]
     """[n, K]."""
-    held: npt.NDArray[np.bool_]
-    """[n], the gate of the frame that codebook 0 predicts next."""
+    gate: npt.NDArray[np.int64]
+    """[n], of the frame that codebook 0 predicts next: see `TokenLayout.release_frames`."""
 
 
 class Slots:
@@ -45,6 +45,7 @@ class Slots:
         self._live: set[int] = set()  # rows of active notes that are played live
         self._active = np.zeros(n_slots, np.bool_)
         self._held_frames = np.zeros(n_slots, np.int64)
+        self._release_frames = layout.release_frames
         self._lead = np.full(n_slots, FAR)  # with the tick added: the position to be reached by now
         self._stop = np.full(n_slots, FAR)  # the position to wait at for the key to go up
         self._is_stepping = False
@@ -159,8 +160,9 @@ class Slots:
         elif not n:
             return None
         self._is_stepping = True
-        position = notes.position[:n]
-        return StepInput(self._active[:n], position, notes.tokens[:n], position < self._held_frames[:n])
+        position, most = notes.position[:n], self._release_frames
+        gate = np.minimum(np.maximum(self._held_frames[:n] + (most - 1) - position, 0), most)
+        return StepInput(self._active[:n], position, notes.tokens[:n], gate)
 
     def end_step(self, drawn: npt.NDArray[np.int64], now: float) -> Sequence[int]:
         """Takes the tokens [n, K] that the step drew; returns the rows to look at, as of

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.manifest import codebook_delay
+from timbrel_bundle.manifest import codebook_delay, release_frames
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.decoder.sessions import DecoderSessions
 from timbrel_server.engine.engine_pool import EnginePool
@@ -189,6 +189,7 @@ def token_layout(manifest: pb.Manifest) -> TokenLayout:
         codes_per_semitone=manifest.model.codes_per_semitone,
         code_offset=manifest.model.code_offset,
         codebook_delay=codebook_delay(manifest.model),
+        release_frames=release_frames(manifest.model),
     )
 
 

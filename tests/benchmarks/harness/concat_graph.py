@@ -47,8 +47,9 @@ class ConcatGraph(nn.Module):
         sampling: list[Tensor],
     ) -> tuple[Tensor, ...]:
         """next_tokens [B, K], then the present keys and values of every layer."""
+        memories, header = memories[: len(past)], memories[len(past) :]
         logits, present = self.model.step(
-            tokens, gate, position, _pairs(past), _pairs(memories), self.attention
+            tokens, gate, position, _pairs(past), _pairs(memories), self.attention, *header
         )
         drawn = sample_early(logits, uniforms, *sampling)
         return drawn, *(tensor for cache in present for tensor in cache)
@@ -68,13 +69,17 @@ class ConcatStep:
     def admit(self, timbre: tuple[float, float], pitch: int, velocity: float) -> None:
         """Gives every row the same note to write, from its start."""
         n, config = self._n_rows, self._model.config
-        condition = self._model.condition(
-            torch.tensor([timbre]).expand(n, 2), torch.full((n,), pitch), torch.full((n,), float(velocity))
+        asked = (
+            torch.tensor([timbre]).expand(n, 2),
+            torch.full((n,), pitch),
+            torch.full((n,), float(velocity)),
         )
-        self._memories = [t.contiguous().numpy() for pair in self._model.cross_kv(condition) for t in pair]
-        self._past = [
-            np.zeros((n, config.n_kv_heads, 0, config.width_per_head), np.float32) for _ in self._memories
-        ]
+        memories = [each for pair in self._model.cross_kv(self._model.condition(*asked)) for each in pair]
+        empty = np.zeros((n, config.n_kv_heads, 0, config.width_per_head), np.float32)
+        self._past = [empty for _ in memories]
+        if (header := self._model.header_rows(*asked)) is not None:
+            memories.append(header)
+        self._memories = [each.contiguous().numpy() for each in memories]
 
     def stand_at(self, position: int) -> None:
         """Makes up a past of so many positions."""
@@ -141,12 +146,13 @@ def open_concat(
 def _export(graph: ConcatGraph, path: Path) -> None:
     config, rows, length = graph.model.config, 2, 7
     n_layers, heads, width = config.n_decoder_layers, config.n_kv_heads, config.width_per_head
+    header = [torch.zeros(rows, config.lead_frames, config.d_model)] * config.has_header_network
     inputs = (
         torch.zeros(rows, config.n_codebooks, dtype=torch.int64),
         torch.ones(rows, dtype=torch.int64),
         torch.full((rows,), length, dtype=torch.int32),
         [torch.zeros(rows, heads, length, width) for _ in range(2 * n_layers)],
-        [torch.zeros(rows, heads, N_CONDITION_POSITIONS, width) for _ in range(2 * n_layers)],
+        [torch.zeros(rows, heads, N_CONDITION_POSITIONS, width) for _ in range(2 * n_layers)] + header,
         torch.full((rows, config.n_codebooks), 0.5),
         list(Sampling().rows(rows)),
     )
@@ -160,10 +166,19 @@ def _export(graph: ConcatGraph, path: Path) -> None:
             *("tokens", "gate", "position"),
             *(f"past_{name}" for name in names),
             *(f"cross_{name}" for name in names),
+            *["header"] * len(header),
             *("uniforms", *SAMPLING_INPUTS),
         ],
         output_names=["next_tokens", *(f"present_{name}" for name in names)],
-        dynamic_shapes=(batch, batch, batch, caches, [batch] * (2 * n_layers), batch, [batch] * 3),
+        dynamic_shapes=(
+            batch,
+            batch,
+            batch,
+            caches,
+            [batch] * (2 * n_layers + len(header)),
+            batch,
+            [batch] * 3,
+        ),
     )
     program.optimize()
     program.save(str(path))

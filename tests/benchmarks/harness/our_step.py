@@ -133,5 +133,5 @@ class OurStep:
 def step_at(tokens: npt.NDArray[np.int64], position: int) -> StepInput:
     """What a step of these tokens [B, K] reads, all keys held, all rows at one position."""
     n_rows = len(tokens)
-    held = np.ones(n_rows, np.bool_)
-    return StepInput(held, np.full(n_rows, position), tokens, held)
+    gate = np.ones(n_rows, np.int64)
+    return StepInput(gate > 0, np.full(n_rows, position), tokens, gate)

@@ -46,16 +46,20 @@ class TorchStep:
         self._run: Any = torch.compile(self._module, dynamic=False) if compiled else self._module
         self._sampling = Sampling(top_p=0.95).rows(n_rows)
         self._memories: list[KV] = []
+        self._header: Tensor | None = None
         self._model = model
 
     @torch.inference_mode()
     def admit(self, timbre: tuple[float, float], pitch: int, velocity: float) -> None:
         """Gives every row the same note to write."""
         n = self._n_rows
-        condition = self._model.condition(
-            torch.tensor([timbre]).expand(n, 2), torch.full((n,), pitch), torch.full((n,), float(velocity))
+        asked = (
+            torch.tensor([timbre]).expand(n, 2),
+            torch.full((n,), pitch),
+            torch.full((n,), float(velocity)),
         )
-        self._memories = self._model.cross_kv(condition)
+        self._memories = self._model.cross_kv(self._model.condition(*asked))
+        self._header = self._model.header_rows(*asked)
 
     @torch.inference_mode()
     def step(
@@ -68,6 +72,7 @@ class TorchStep:
             position,
             self._caches,
             self._memories,
+            self._header,
             torch.from_numpy(uniforms),
             *self._sampling,
         )
@@ -101,6 +106,7 @@ class _Step(nn.Module):
         position: int,
         caches: list[KV],
         memories: list[KV],
+        header: Tensor | None,
         uniforms: Tensor,
         *sampling: Tensor,
     ) -> FirstLook:
@@ -111,7 +117,7 @@ class _Step(nn.Module):
             return self.attend(query, keys, values), cache
 
         positions = torch.full((tokens.shape[0],), position, dtype=torch.int32)
-        logits, _ = self.model.step(tokens, gate, positions, caches, memories, attention)
+        logits, _ = self.model.step(tokens, gate, positions, caches, memories, attention, header)
         return look_early(logits, uniforms, *sampling)
 
 

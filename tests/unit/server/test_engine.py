@@ -57,7 +57,7 @@ class CountingRunner:
         self.steps.append(given.active.nonzero()[0].tolist())
         seeds = np.array(self.seeds[: len(given.positions)])
         drawn = ((seeds + given.positions)[:, None] - np.arange(N_CODEBOOKS)) % SIZE
-        drawn[~given.held, 0] = EOS
+        drawn[given.gate == 0, 0] = EOS
         return drawn
 
 

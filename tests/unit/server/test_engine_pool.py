@@ -49,7 +49,7 @@ class SeedRunner:
         assert self.gate.wait(PATIENCE_SECONDS)
         if self.failure is not None:
             raise self.failure
-        return np.where(given.held, self.seeds[: len(given.held)], EOS)[:, None]
+        return np.where(given.gate, self.seeds[: len(given.gate)], EOS)[:, None]
 
 
 def hand_out(deliveries: Sequence[tuple[RequestHandle, Delivery]]) -> None:

@@ -68,7 +68,7 @@ def step_input(singers: dict[int, Singer]) -> StepInput:
     for row, singer in singers.items():
         position = singer.notes.position[0]
         given.active[row], given.positions[row] = True, position
-        given.tokens[row], given.held[row] = singer.notes.tokens[0], position < singer.request.held_frames
+        given.tokens[row], given.gate[row] = singer.notes.tokens[0], position < singer.request.held_frames
     return given
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -34,7 +35,7 @@ def step(
     """Takes a step; returns the gates that it read."""
     given = made.begin_step(tick)
     assert given is not None
-    gates: list[bool] = given.held.tolist()
+    gates: list[bool] = (given.gate > 0).tolist()
     during()
     made.end_step(np.array(drawn), 0.0)
     return gates
@@ -164,7 +165,7 @@ def test_a_live_note_that_waits_reads_the_same_again() -> None:
     for _ in range(2):
         given = made.begin_step(0)
         assert given is not None
-        read.append((int(given.positions[0]), given.tokens[0].tolist(), bool(given.held[0])))
+        read.append((int(given.positions[0]), given.tokens[0].tolist(), bool(given.gate[0])))
         if len(read) == 2:
             made.release(live)
         made.end_step(np.array([[7, 7], [2, 2]]), 0.0)
@@ -194,6 +195,18 @@ def test_a_key_that_is_held_on_waits_for_its_release_and_takes_no_steps() -> Non
     assert step(made, [2, 1], [3, 2])[0] is False
     assert made.notes.position[:2].tolist() == [2, 3]
     assert note.held_frames == 1
+
+
+def test_the_gate_counts_the_frames_since_the_key_went_up() -> None:
+    made = Slots(dataclasses.replace(LAYOUT, release_frames=3), 4)
+    made.occupy(handle(held_frames=2))
+    gates = []
+    for frame in range(5):
+        given = made.begin_step(0)
+        assert given is not None
+        gates += given.gate.tolist()
+        made.end_step(np.array([[frame, 0]]), 0.0)
+    assert gates == [3, 3, 2, 1, 0]
 
 
 def test_a_key_that_went_up_before_its_note_had_a_slot_is_not_waited_for() -> None:

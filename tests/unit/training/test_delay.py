@@ -87,6 +87,12 @@ def test_every_frame_is_held_that_begins_before_the_release() -> None:
     assert gate_steps(0, 3).tolist() == [1, 0, 0]
 
 
+def test_the_gate_counts_the_frames_since_the_release() -> None:
+    assert gate_steps(2, 7, release_frames=4).tolist() == [4, 4, 3, 2, 1, 0, 0]
+    batch = collate([CODES], [1], LAYOUT, max_frames=8, release_frames=2)
+    assert batch.gate.tolist() == [gate_steps(1, batch.tokens.shape[1], 2).tolist()]
+
+
 def test_a_batch_is_padded_with_what_is_not_trained() -> None:
     longer = np.arange(12).reshape(4, 3).astype(np.uint16) % 10
     batch = collate([CODES, longer], [1, 9], LAYOUT, max_frames=8)

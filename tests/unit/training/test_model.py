@@ -33,6 +33,8 @@ VARIANTS = {
     "post-norm": {"norm": "post", "activation": "relu"},
     "learned positions": {"positions": "learned"},
     "digits": {"digit_base": 4},
+    "header network": {"lead_frames": 3, "header_width": 24},
+    "counted release": {"release_frames": 4},
     "biased": {"attention_bias": True, "head_dim": 16},
     "prefix": {"conditioning": "prefix", "n_encoder_layers": 0},
     "prefix, encoded": {"conditioning": "prefix"},
@@ -75,11 +77,11 @@ def test_steps_against_a_cache_give_the_logits_of_the_whole_sequence(variant: st
     model = build(**VARIANTS[variant])
     given, (read, gate) = conditions(), tokens()
     expected = model(*given, read, gate)
-    memories = model.cross_kv(model.condition(*given))
+    memories, header = model.cross_kv(model.condition(*given)), model.header_rows(*given)
     caches = [(key + 5.0, value - 5.0) for key, value in model.empty_caches(2)]  # dirty, as a slot reused
     for step in range(read.shape[1]):
         position = torch.full((2,), step, dtype=torch.int32)
-        logits, caches = model.step(read[:, step], gate[:, step], position, caches, memories)
+        logits, caches = model.step(read[:, step], gate[:, step], position, caches, memories, header=header)
         torch.testing.assert_close(logits, expected[:, step], atol=1e-5, rtol=1e-5)
 
 
@@ -147,7 +149,9 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_alone(variant: str) -> Non
     targets = torch.randint(0, CONFIG.codebook_size, read.shape)
     targets[:, ::2, 1] = IGNORED
     targets[1, 4:] = IGNORED
-    targets[:, 0, 0] = IGNORED  # the loss leaves EOS among the tokens where no note may end yet
+    targets[:, : model.config.lead_frames + 1, 0] = (
+        IGNORED  # the loss leaves EOS among the tokens where no note may end yet
+    )
     loss = token_loss(model, *given, TokenBatch(read, targets, gate))
     logits = model(*given, read, gate)
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 2), targets.flatten())
@@ -216,6 +220,11 @@ def test_codes_that_share_a_digit_share_what_is_learnt() -> None:
         ({"n_decoder_layers": 0}, "n_decoder_layers"),
         ({"dropout": 1.0}, "dropout"),
         ({"digit_base": 1}, "digit_base is 1; it must be 0 or at least 2"),
+        ({"release_frames": 0}, "release_frames is 0; it must be at least 1"),
+        (
+            {"header_width": 8, "conditioning": "prefix"},
+            "header_width is 8; with conditioning = prefix it must be 0",
+        ),
     ],
 )
 def test_shapes_that_cannot_be_built_are_refused_by_name(changes: dict[str, Any], named: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.config import Config, load_config
 from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.generation import write_notes
@@ -17,8 +18,8 @@ from timbrel_training.model.config import ModelConfig
 from timbrel_training.model.sampling import Sampling
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.note_training.batches import BatchPlan, TimbreConditions
-from timbrel_training.note_training.loss import token_loss, training_loss
-from timbrel_training.note_training.train import NoteTrainer, load_model, train_notes
+from timbrel_training.note_training.loss import header_loss, token_loss, training_loss
+from timbrel_training.note_training.train import MODEL, NoteTrainer, load_model, start_from, train_notes
 from timbrel_training.notes.split import Split
 from timbrel_training.oracle import generate
 from timbrel_training.timbre.map import TimbreMap, write_map
@@ -32,7 +33,12 @@ CPU = torch.device("cpu")
 def config(table: TokenTable) -> Config:
     tiny = load_config("tiny")
     model = dataclasses.replace(
-        tiny.model, codebook_size=table.codebook_size, n_codebooks=table.n_codebooks, digit_base=0
+        tiny.model,
+        codebook_size=table.codebook_size,
+        n_codebooks=table.n_codebooks,
+        digit_base=0,
+        header_width=0,
+        release_frames=1,
     )
     return dataclasses.replace(tiny, model=model)
 
@@ -301,6 +307,51 @@ def test_a_run_can_begin_from_the_weights_of_another(
     assert (parts / "model.safetensors").read_bytes() == (further / "model.safetensors").read_bytes()
     with pytest.raises(CheckpointError, match="another"):
         train("further", "fresh")
+
+
+def test_a_run_goes_on_from_a_model_that_counts_and_reads_less(
+    config: Config, table: TokenTable, tmp_path: Path
+) -> None:
+    folder, smaller = tmp_path / "smaller", dataclasses.replace(config.model, dropout=0.0)
+    train_notes(config.note_training, smaller, table, stage_1(tmp_path / "timbre", table), folder, CPU)
+    larger = NoteTransformer(dataclasses.replace(smaller, digit_base=4, release_frames=9, dropout=0.1))
+    start_from(folder, larger, table.codec_hash)
+    request = ((0.3, 0.2), int(table.pitch[0]), 80.0, 3)
+    assert np.array_equal(
+        generate(load_model(folder), *request).codes, generate(larger.eval(), *request).codes
+    )
+    description = {**load_description(folder, MODEL), "model": dataclasses.asdict(larger.config)}
+    save_weights(tmp_path / "larger", MODEL, larger, description)
+    with pytest.raises(CheckpointError, match="differs in release_frames, digit_base"):
+        start_from(tmp_path / "larger", NoteTransformer(smaller), table.codec_hash)
+
+
+def test_headers_are_learnt_by_a_network_of_their_own(config: Config, table: TokenTable) -> None:
+    model = dataclasses.replace(config.model, lead_frames=4, header_width=24)
+    leading = dataclasses.replace(table, lead_frames=4)
+    trainer = make_trainer(dataclasses.replace(config, model=model), leading, header_notes=7)
+    batch, again = trainer.batch(3), trainer.batch(3)
+    assert batch.headers is not None and again.headers is not None
+    assert torch.equal(batch.headers.targets, again.headers.targets)
+    assert batch.headers.targets.shape == (7, 4, table.n_codebooks)
+    loss, figures = trainer.loss(batch)
+    alone, _ = trainer.loss(dataclasses.replace(batch, headers=None))
+    torch.testing.assert_close(loss.detach(), alone.detach() + figures["headers"])
+    network = trainer.model.header
+    assert network is not None
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+    given = batch.headers.timbre, batch.headers.pitch, batch.headers.velocity, batch.headers.targets
+    before = float(header_loss(trainer.model, *given))
+    for _ in range(60):  # seven notes: it learns them by heart
+        optimizer.zero_grad()
+        header_loss(trainer.model, *given).backward()
+        optimizer.step()
+    trainer.model.eval()
+    assert float(header_loss(trainer.model, *given)) < before / 2
+    rows = trainer.model.header_rows(*given[:3])
+    assert rows is not None
+    read = trainer.model.hidden(*given[:3], again.headers.targets, torch.ones(7, 4, dtype=torch.int64))
+    torch.testing.assert_close(read, rows)  # so the heads read in a whole note, too
 
 
 def test_a_run_begins_from_no_other_model(config: Config, table: TokenTable, tmp_path: Path) -> None:

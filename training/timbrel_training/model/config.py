@@ -33,6 +33,9 @@ class ModelConfig:
     """Frames by which each codebook runs behind the one before it; see CodebookLayout."""
     lead_frames: int = 0
     """Frames at a note's start that hold no sound: no note ends before it has sounded."""
+    release_frames: int = 1
+    """Frames after a key goes up that the gate counts. A note that has to end long after cannot tell from
+    the token of so many frames ago how long it is; 1: the gate says whether the key is down, and no more."""
     digit_base: int = 0
     """In training a code's embedding is its own and those of its digits in this base; 0: its own alone."""
     d_model: int = 256
@@ -45,6 +48,9 @@ class ModelConfig:
     """Width between the two layers of a feed-forward block."""
     n_encoder_layers: int = 2
     """Layers over the condition's three positions: cheap, they run once a note. `prefix` needs none: 0."""
+    header_width: int = 0
+    """Width of the network that says lead frames, see HeaderNetwork; 0: the decoder says them. Of a codec
+    without lead frames there is none."""
     n_decoder_layers: int = 6
     """Layers over the note's tokens."""
     n_timbre_waves: int = 0
@@ -74,7 +80,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         sizes = ("codebook_size", "n_codebooks", "d_model", "n_heads", "n_kv_heads", "d_feed_forward")
-        for field in (*sizes, "n_decoder_layers", "max_frames"):
+        for field in (*sizes, "n_decoder_layers", "max_frames", "release_frames"):
             if getattr(self, field) < 1:
                 raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 1")
         if self.n_heads % self.n_kv_heads:
@@ -97,7 +103,7 @@ class ModelConfig:
                 )
         if self.digit_base < 0 or self.digit_base == 1:
             raise ModelConfigError(f"digit_base is {self.digit_base}; it must be 0 or at least 2")
-        for field in ("n_timbre_waves", "n_velocity_waves"):
+        for field in ("n_timbre_waves", "n_velocity_waves", "header_width"):
             if getattr(self, field) < 0:
                 raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 0")
         fewest = 1 if self.conditioning == "cross" else 0
@@ -109,6 +115,10 @@ class ModelConfig:
         if not 0 <= self.lead_frames < self.max_frames:
             raise ModelConfigError(
                 f"lead_frames is {self.lead_frames}; it must be in [0, max_frames = {self.max_frames})"
+            )
+        if self.header_width and self.conditioning == "prefix":
+            raise ModelConfigError(
+                f"header_width is {self.header_width}; with conditioning = prefix it must be 0"
             )
         if not 0.0 <= self.dropout < 1.0:
             raise ModelConfigError(f"dropout is {self.dropout}; it must be in [0, 1)")
@@ -123,6 +133,11 @@ class ModelConfig:
             code_offset=self.code_offset,
             codebook_delay=self.codebook_delay,
         )
+
+    @property
+    def has_header_network(self) -> bool:
+        """Whether a network of its own says the lead frames."""
+        return self.header_width > 0 and self.lead_frames > 0
 
     @property
     def width_per_head(self) -> int:

@@ -31,7 +31,7 @@ class TransformerDecoder(nn.Module, ABC):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.tokens = TokenEmbedding(config.layout, config.d_model, config.digit_base)
-        self.gate = nn.Embedding(2, config.d_model)
+        self.gate = nn.Embedding(config.release_frames + 1, config.d_model)
         positions = SinusoidalPositions if config.positions == "sinusoidal" else LearnedPositions
         self.positions = positions(config.max_positions, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
@@ -63,16 +63,18 @@ class TransformerDecoder(nn.Module, ABC):
         caches: Sequence[KV],
         memories: Sequence[KV],
         attention: CachedAttention = attend_cached,
+        header: Tensor | None = None,
     ) -> tuple[Tensor, list[KV]]:
         """Runs one step of every row.
 
         Args:
             tokens: int64 [B, K], read by this step.
-            gate: int64 [B].
+            gate: int64 [B], see `gate_steps`.
             position: int32 [B], this step's number: the positions that the row's cache holds already.
             caches: each layer's keys and values of the tokens [B, n_kv_heads, max_positions, head_dim].
             memories: each layer's keys and values of the condition, as `memories` gives them.
             attention: how a cache is written and read.
+            header: [B, lead_frames, d], read by the heads in lead frames, where a network says them.
 
         Returns:
             logits float32 [B, K, V] and the new caches.
@@ -83,10 +85,20 @@ class TransformerDecoder(nn.Module, ABC):
         for layer, cache, memory in zip(layers, caches, memories, strict=True):
             x, cache = layer.step(x, memory, cache, position, attention)
             written.append(cache)
-        return self.heads(self.norm(x)[:, 0], self.tokens, position), written
+        x = self.norm(x)
+        if header is not None:
+            x = row_at(header, position, x)
+        return self.heads(x[:, 0], self.tokens, position), written
 
     def _embed(self, tokens: Tensor, gate: Tensor, position: Tensor) -> Tensor:
         return self.tokens(tokens) + self.gate(gate) + self.positions(position)
+
+
+def row_at(rows: Tensor, position: Tensor, beyond: Tensor) -> Tensor:
+    """Returns of rows [B, R, d] that of each position int32 [B], as [B, 1, d]; `beyond` the last, that."""
+    number = torch.arange(rows.shape[1], dtype=position.dtype, device=position.device)
+    place = position[:, None, None]
+    return torch.where(place < rows.shape[1], (place == number).to(rows.dtype) @ rows, beyond)
 
 
 class CrossAttentionDecoder(TransformerDecoder):

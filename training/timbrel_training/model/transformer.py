@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -17,6 +18,42 @@ from timbrel_training.model.embeddings import FourierFeatures, LearnedPositions
 from timbrel_training.model.layers import CrossLayer, EncoderLayer
 
 MAX_VELOCITY = 127.0
+PITCH_WIDTH, N_PITCH_WAVES, N_HEADER_LAYERS = 32, 16, 3
+"""Sizes of HeaderNetwork."""
+
+
+class HeaderNetwork(nn.Module):
+    """Timbre, pitch and velocity through a plain network, all at once, to what the heads read in lead frames.
+
+    What a codec's header says is nearly a function of the three: on this instrument, this key has that
+    sample. Attention between three positions, and a decoder behind it, are slow to learn such a table; a
+    network that sees the three side by side learns it in minutes. So the decoder writes what follows a
+    header, and reads the header as it reads all that is written.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.n_rows = config.lead_frames
+        self.timbre_features = FourierFeatures(2, config.n_timbre_waves)
+        self.pitch = nn.Embedding(N_PITCHES, PITCH_WIDTH)
+        self.pitch_features = FourierFeatures(1, N_PITCH_WAVES)
+        self.velocity_features = FourierFeatures(1, config.n_velocity_waves)
+        features = (self.timbre_features, self.pitch_features, self.velocity_features)
+        n_inputs = PITCH_WIDTH + sum(each.n_outputs for each in features)
+        widths = [n_inputs, *[config.header_width] * N_HEADER_LAYERS]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        self.out = nn.Linear(config.header_width, self.n_rows * config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
+        """Returns [B, lead_frames, d] of timbre [B, 2], pitch int64 [B], velocity [B]."""
+        height = (pitch.to(timbre.dtype) / N_PITCHES)[:, None]
+        loudness = (velocity / MAX_VELOCITY)[:, None]
+        heard = self.pitch_features(height), self.velocity_features(loudness)
+        x = torch.cat([self.timbre_features(timbre), self.pitch(pitch), *heard], dim=1)
+        for layer in self.layers:
+            x = self.dropout(nn.functional.gelu(layer(x)))
+        return self.out(x).unflatten(1, (self.n_rows, -1))
 
 
 class ConditionEncoder(nn.Module):
@@ -56,6 +93,7 @@ class NoteTransformer(nn.Module):
         super().__init__()
         self.config = config
         self.condition_encoder = ConditionEncoder(config)
+        self.header = HeaderNetwork(config) if config.has_header_network else None
         self.decoder: TransformerDecoder = (
             CrossAttentionDecoder if config.conditioning == "cross" else PrefixDecoder
         )(config)
@@ -81,6 +119,11 @@ class NoteTransformer(nn.Module):
         """Returns memory [B, 3, d] of timbre float32 [B, 2], pitch int64 [B] and velocity float32 [B]."""
         return self.condition_encoder(timbre, pitch, velocity)
 
+    def header_rows(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor | None:
+        """Returns what the heads read in lead frames [B, lead_frames, d], of the same condition; None where
+        there is no header network: they read the decoder's output in every frame."""
+        return None if self.header is None else self.header(timbre, pitch, velocity)
+
     def cross_kv(self, memory: Tensor) -> list[KV]:
         """Returns each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory [B, 3, d].
 
@@ -90,7 +133,12 @@ class NoteTransformer(nn.Module):
 
     def hidden(self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor) -> Tensor:
         """Does `forward` up to the output heads, for a loss that need not score every token: [B, S, d]."""
-        return self.decoder.hidden(tokens, gate, self.condition(timbre, pitch, velocity))
+        hidden = self.decoder.hidden(tokens, gate, self.condition(timbre, pitch, velocity))
+        rows = self.header_rows(timbre, pitch, velocity)
+        if rows is None:
+            return hidden
+        n_rows = min(rows.shape[1], hidden.shape[1])
+        return torch.cat([rows[:, :n_rows], hidden[:, n_rows:]], dim=1)
 
     def forward(
         self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor
@@ -98,7 +146,7 @@ class NoteTransformer(nn.Module):
         """Returns logits float32 [B, S, K, V], teacher-forced: step s sees tokens[:, : s + 1] only.
 
         The condition is that of `condition`; each step reads tokens, int64 [B, S, K], and the gate, int64
-        [B, S], which is 1 while the key is held.
+        [B, S], which `gate_steps` makes.
         """
         hidden = self.hidden(timbre, pitch, velocity, tokens, gate)
         position = torch.arange(hidden.shape[1], device=hidden.device)
@@ -112,9 +160,11 @@ class NoteTransformer(nn.Module):
         caches: Sequence[KV],
         memories: Sequence[KV],
         attention: CachedAttention = attend_cached,
+        header: Tensor | None = None,
     ) -> tuple[Tensor, list[KV]]:
-        """Does `TransformerDecoder.step`, which gives `forward`'s logits at that position."""
-        return self.decoder.step(tokens, gate, position, caches, memories, attention)
+        """Does `TransformerDecoder.step`, which gives `forward`'s logits at that position. `header`: what
+        `header_rows` gave."""
+        return self.decoder.step(tokens, gate, position, caches, memories, attention, header)
 
     def empty_caches(self, batch_size: int) -> list[KV]:
         """Returns zeroed caches for `batch_size` notes, one per decoder layer."""
@@ -133,6 +183,10 @@ class NoteTransformer(nn.Module):
                     module.bias.zero_()
             elif isinstance(module, nn.Embedding):
                 module.weight.normal_(0.0, 0.5)
+        self.decoder.gate.weight[:-1] = self.decoder.gate.weight[0]  # what a frame more means is learnt
+        if self.header is not None:
+            for layer in (*self.header.layers, self.header.out):
+                cast("nn.Linear", layer).reset_parameters()
         for inlet in (self.condition_encoder.timbre, self.condition_encoder.velocity):
             if inlet.in_features > 2:
                 inlet.weight.normal_(0.0, 0.5 * math.sqrt(2.0 / inlet.in_features))

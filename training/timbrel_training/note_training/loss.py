@@ -132,3 +132,26 @@ def training_loss(
         counts.append(asked.sum())
         nats.append(counts[-1] * torch.stack(means).mean())
     return TokenLoss(torch.stack(nats), torch.stack(counts))
+
+
+def header_loss(
+    model: NoteTransformer, timbre: Tensor, pitch: Tensor, velocity: Tensor, targets: Tensor
+) -> Tensor:
+    """Returns nats per token of lead frames, int64 [B, lead_frames, K], that the header network says."""
+    rows = model.header_rows(timbre, pitch, velocity)
+    assert rows is not None
+    if torch.is_autocast_enabled(rows.device.type):
+        rows = rows.to(torch.get_autocast_dtype(rows.device.type))
+    heads, weight = model.decoder.heads, model.decoder.tokens.weight
+    size = model.config.layout.vocabulary_size
+    biases = heads.bias.masked_fill(heads.forbidden, MASKED_LOGIT)
+    nats = [
+        linear_cross_entropy(
+            rows.flatten(0, 1),
+            weight[codebook * size : (codebook + 1) * size],
+            biases[codebook],
+            targets[:, :, codebook].flatten(),
+        )
+        for codebook in range(model.config.n_codebooks)
+    ]
+    return torch.stack(nats).sum() / targets.numel()

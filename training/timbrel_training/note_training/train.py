@@ -21,7 +21,7 @@ from timbrel_training.loop import Loop, LoopConfig, batch_seed
 from timbrel_training.model.config import ModelConfig
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.note_training.batches import BatchPlan, TimbreConditions, pack
-from timbrel_training.note_training.loss import TokenLoss, token_loss, training_loss
+from timbrel_training.note_training.loss import TokenLoss, header_loss, token_loss, training_loss
 from timbrel_training.notes.split import Split
 from timbrel_training.optimization import autocast
 from timbrel_training.settings import check_at_least, check_shares
@@ -53,12 +53,25 @@ class NoteTrainingConfig:
     repeat_share: float = 1.0
     """Share of the codes behind a codec's lead frames, of codebooks 2 on, that are asked for: where they
     repeat those of the lead frames, a few are enough, and the first count for more."""
+    header_notes: int = 0
+    """Further notes in each batch, of which only the lead frames are learnt, by a model whose header network
+    says them: these tell how a note sounds, and cost a hundredth of a whole one."""
     validation_notes: int = 400
     """Held-out notes scored at each validation, and as many training notes beside them."""
 
     def __post_init__(self) -> None:
         check_shares(self, "centroid_share", "input_corruption", "repeat_share")
-        check_at_least(self, batch_steps=1)
+        check_at_least(self, batch_steps=1, header_notes=0)
+
+
+@dataclass(frozen=True)
+class HeaderBatch:
+    """The lead frames of some notes and what they are conditioned on."""
+
+    timbre: Tensor  # float32 [B, 2]
+    pitch: Tensor  # int64 [B]
+    velocity: Tensor  # float32 [B]
+    targets: Tensor  # int64 [B, lead_frames, K]
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,8 @@ class NoteBatch:
     pitch: Tensor  # int64 [B]
     velocity: Tensor  # float32 [B]
     tokens: TokenBatch
+    headers: HeaderBatch | None = None
+    """Further notes."""
 
 
 class NoteTrainer:
@@ -90,7 +105,7 @@ class NoteTrainer:
         torch.manual_seed(config.loop.seed)
         self.model = NoteTransformer(model_config).to(device)
         self.layout = model_config.layout
-        self.max_frames = model_config.max_frames
+        self.max_frames, self.release_frames = model_config.max_frames, model_config.release_frames
         kept = np.minimum(table.n_frames, self.max_frames)
         self.n_steps = np.array([self.layout.n_steps(int(frames)) for frames in kept], dtype=np.int64)
         self.training_notes = table.of_split(Split.TRAIN)
@@ -108,7 +123,22 @@ class NoteTrainer:
             repeats = batch.tokens.targets[:, self.table.lead_frames :, 2:]
             left_out = generator.random(repeats.shape) >= self.config.repeat_share
             repeats[torch.from_numpy(left_out)] = IGNORED
+        if self.config.header_notes and self.model.header is not None:
+            notes = generator.choice(self.training_notes, self.config.header_notes)
+            points = self.conditions.draw(notes, self.config.centroid_share, generator)
+            return dataclasses.replace(batch, headers=self.make_headers(notes, points))
         return batch
+
+    def make_headers(self, notes: NDArray[np.int64], points: NDArray[np.float32]) -> HeaderBatch:
+        """Makes a batch of the lead frames of notes [B] at points [B, 2] of the map."""
+        table, n_rows = self.table, self.table.lead_frames
+        headers = [self.layout.to_tokens(table.note(note)[:n_rows], int(table.pitch[note])) for note in notes]
+        return HeaderBatch(
+            torch.from_numpy(points),
+            torch.from_numpy(table.pitch[notes]),
+            torch.from_numpy(table.velocity[notes].astype(np.float32)),
+            torch.from_numpy(np.stack(headers).astype(np.int64)),
+        )
 
     def make_batch(self, notes: NDArray[np.int64], points: NDArray[np.float32]) -> NoteBatch:
         """Makes a batch of notes [B] at points [B, 2] of the map."""
@@ -118,6 +148,7 @@ class NoteTrainer:
             table.held_frames[notes].tolist(),
             self.layout,
             max_frames=self.max_frames,
+            release_frames=self.release_frames,
         )
         cut = table.cut[notes] & (table.n_frames[notes] <= self.max_frames)
         rows = np.flatnonzero(cut)
@@ -130,11 +161,18 @@ class NoteTrainer:
         )
 
     def loss(self, batch: NoteBatch, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        """Returns nats per token, each codebook counting alike, and each codebook's own."""
+        """Returns nats per token, each codebook counting alike, with those of the further headers; and each
+        codebook's own."""
         scores = self._score(training_loss, self.model, batch)
         by_codebook = scores.nats / scores.n_targets.clamp(min=1)
         scalars = {f"codebook_{q}": value for q, value in enumerate(by_codebook.detach())}
-        return by_codebook.mean(), {**scalars, "notes": float(len(batch.pitch))}
+        scalars["notes"] = float(len(batch.pitch))
+        if batch.headers is None:
+            return by_codebook.mean(), scalars
+        given = batch.headers
+        inputs = (given.timbre, given.pitch, given.velocity, given.targets)
+        more = header_loss(self.model, *(each.to(self.device) for each in inputs))
+        return by_codebook.mean() + more, {**scalars, "headers": more.detach()}
 
     def validate(self, average: nn.Module) -> dict[str, float]:
         """Returns nats per token on held-out cells and as many training notes, at instruments' points."""
@@ -237,18 +275,46 @@ def train_notes(
 
 def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[str, int]:
     """Gives `model` the weights of another stage-2 folder; returns their SHA-256 in hex, and their steps.
-    Raises CheckpointError: there are none, they are damaged, or of a model or codes unlike these."""
+
+    Codes may gain embeddings of their digits, and the gate more frames that it counts: at first the model
+    does what the other did. Lead frames may gain a network of their own, which has to learn them anew. Raises
+    CheckpointError: there are none, they are damaged, or of a model or codes unlike these.
+    """
     description = load_description(folder, MODEL)
-    found, wanted = (dataclasses.asdict(each) for each in (_read_config(folder, description), model.config))
-    if unlike := [key for key in wanted if found[key] != wanted[key]]:
+    earlier = NoteTransformer(_read_config(folder, description))
+    found, wanted = (dataclasses.asdict(each) for each in (earlier.config, model.config))
+    gained = {"dropout"}
+    if not earlier.config.digit_base:
+        gained.add("digit_base")
+    if not earlier.config.header_width:
+        gained.add("header_width")
+    if model.config.release_frames > earlier.config.release_frames:
+        gained.add("release_frames")
+    if unlike := [key for key in wanted if found[key] != wanted[key] and key not in gained]:
         raise CheckpointError(
             f"{folder}: its model differs in {', '.join(unlike)}; choose the config that it was made with"
         )
     if description.get("codec_hash") != codec_hash:
         raise CheckpointError(f"{folder}: its model writes codes of another codec than the tokens are of")
-    load_weights(folder, MODEL, model)
+    load_weights(folder, MODEL, earlier)
+    _take_over(earlier, model)
     sha256 = hashlib.sha256((folder / f"{MODEL}.safetensors").read_bytes()).hexdigest()
     return sha256, int(description.get("steps", 0))
+
+
+@torch.no_grad()
+def _take_over(earlier: NoteTransformer, model: NoteTransformer) -> None:
+    """Gives `model` the weights of one that differs in what `start_from` allows."""
+    weights = earlier.state_dict()
+    gate = weights["decoder.gate.weight"]
+    n_more = model.config.release_frames - earlier.config.release_frames
+    weights["decoder.gate.weight"] = torch.cat([gate[:1].expand(n_more, -1), gate])
+    if model.config.digit_base and not earlier.config.digit_base:
+        tokens = "decoder.tokens.parametrizations.weight"
+        weights[f"{tokens}.original"] = weights.pop("decoder.tokens.weight")
+        weights[f"{tokens}.0.tables"] = torch.zeros_like(model.state_dict()[f"{tokens}.0.tables"])
+    fresh = {name: value for name, value in model.state_dict().items() if name.startswith("header.")}
+    model.load_state_dict({**fresh, **weights})
 
 
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:

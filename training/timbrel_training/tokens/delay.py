@@ -88,7 +88,7 @@ class TokenBatch:
 
     tokens: Tensor  # int64 [B, S, K], what each step reads
     targets: Tensor  # int64 [B, S, K], what it should predict; IGNORED where nothing is asked
-    gate: Tensor  # int64 [B, S], 1 while the key is held
+    gate: Tensor  # int64 [B, S], see gate_steps
 
     def to(self, device: torch.device | str) -> TokenBatch:
         """Returns the same on another device."""
@@ -128,16 +128,22 @@ def remove_delay(tokens: NDArray[np.int64], n_frames: int, layout: CodebookLayou
     return np.stack(columns, axis=1).astype(np.uint16)
 
 
-def gate_steps(held_frames: int, n_steps: int) -> NDArray[np.int64]:
-    """Returns the gate [n_steps]: 1 while codebook 0's frame is held (at least one is), then 0."""
-    return (np.arange(n_steps) < max(held_frames, 1)).astype(np.int64)
+def gate_steps(held_frames: int, n_steps: int, release_frames: int = 1) -> NDArray[np.int64]:
+    """Returns the gate [n_steps]: `release_frames` while codebook 0's frame is held (at least one is), then
+    one less with each frame, down to 0."""
+    return np.clip(max(held_frames, 1) - 1 + release_frames - np.arange(n_steps), 0, release_frames)
 
 
 def collate(
-    notes: Sequence[Codes], held_frames: Sequence[int], layout: CodebookLayout, *, max_frames: int
+    notes: Sequence[Codes],
+    held_frames: Sequence[int],
+    layout: CodebookLayout,
+    *,
+    max_frames: int,
+    release_frames: int = 1,
 ) -> TokenBatch:
     """Batches notes, codes [T, K] each, for training; those longer than `max_frames` are cut there and get no
-    EOS target.
+    EOS target. Their gates are those of `gate_steps`.
 
     Returns tensors padded to the longest note's steps: the inputs with EOS, the targets with IGNORED.
     """
@@ -150,5 +156,5 @@ def collate(
         inputs, wanted = apply_delay(codes[:max_frames], layout, cut=len(codes) > max_frames)
         tokens[row, : len(inputs)] = inputs
         targets[row, : len(wanted)] = wanted
-        gate[row] = gate_steps(held, longest)
+        gate[row] = gate_steps(held, longest, release_frames)
     return TokenBatch(torch.from_numpy(tokens), torch.from_numpy(targets), torch.from_numpy(gate))

@@ -25,7 +25,7 @@ from timbrel_bundle.layout import (
     TIMBRE_REFERENCES,
     WEIGHTS,
 )
-from timbrel_bundle.manifest import codebook_delay, save_manifest, written_ranges
+from timbrel_bundle.manifest import codebook_delay, release_frames, save_manifest, written_ranges
 from timbrel_bundle.timbre_map import save_timbre_map
 from timbrel_export import bundle_folder, bundle_parity, onnx_export
 from timbrel_export.errors import ExportError
@@ -178,6 +178,7 @@ def _fields_of_manifest(found: pb.Manifest) -> Mapping[str, Any]:
         "codes_per_semitone": spec.codes_per_semitone,
         "code_offset": spec.code_offset,
         "codebook_delay": codebook_delay(spec),
+        "release_frames": release_frames(spec),
         "lead_frames": codec.lead_frames,
         "d_model": spec.d_model,
         "n_heads": spec.n_heads,

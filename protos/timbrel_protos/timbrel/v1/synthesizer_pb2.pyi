@@ -441,7 +441,7 @@ class StateTensor(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class ModelSpec(_message.Message):
-    __slots__ = ("d_model", "n_heads", "n_kv_heads", "head_dim", "d_feed_forward", "n_encoder_layers", "n_decoder_layers", "vocabulary_size", "bos_id", "eos_id", "max_frames", "max_positions", "n_condition_positions", "conditioning", "n_parameters", "codes_per_semitone", "code_offset", "codebook_delay", "hold_frames")
+    __slots__ = ("d_model", "n_heads", "n_kv_heads", "head_dim", "d_feed_forward", "n_encoder_layers", "n_decoder_layers", "vocabulary_size", "bos_id", "eos_id", "max_frames", "max_positions", "n_condition_positions", "conditioning", "n_parameters", "codes_per_semitone", "code_offset", "codebook_delay", "hold_frames", "release_frames")
     D_MODEL_FIELD_NUMBER: _ClassVar[int]
     N_HEADS_FIELD_NUMBER: _ClassVar[int]
     N_KV_HEADS_FIELD_NUMBER: _ClassVar[int]
@@ -461,6 +461,7 @@ class ModelSpec(_message.Message):
     CODE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CODEBOOK_DELAY_FIELD_NUMBER: _ClassVar[int]
     HOLD_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FRAMES_FIELD_NUMBER: _ClassVar[int]
     d_model: int
     n_heads: int
     n_kv_heads: int
@@ -480,7 +481,8 @@ class ModelSpec(_message.Message):
     code_offset: int
     codebook_delay: int
     hold_frames: int
-    def __init__(self, d_model: _Optional[int] = ..., n_heads: _Optional[int] = ..., n_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., d_feed_forward: _Optional[int] = ..., n_encoder_layers: _Optional[int] = ..., n_decoder_layers: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., bos_id: _Optional[int] = ..., eos_id: _Optional[int] = ..., max_frames: _Optional[int] = ..., max_positions: _Optional[int] = ..., n_condition_positions: _Optional[int] = ..., conditioning: _Optional[str] = ..., n_parameters: _Optional[int] = ..., codes_per_semitone: _Optional[int] = ..., code_offset: _Optional[int] = ..., codebook_delay: _Optional[int] = ..., hold_frames: _Optional[int] = ...) -> None: ...
+    release_frames: int
+    def __init__(self, d_model: _Optional[int] = ..., n_heads: _Optional[int] = ..., n_kv_heads: _Optional[int] = ..., head_dim: _Optional[int] = ..., d_feed_forward: _Optional[int] = ..., n_encoder_layers: _Optional[int] = ..., n_decoder_layers: _Optional[int] = ..., vocabulary_size: _Optional[int] = ..., bos_id: _Optional[int] = ..., eos_id: _Optional[int] = ..., max_frames: _Optional[int] = ..., max_positions: _Optional[int] = ..., n_condition_positions: _Optional[int] = ..., conditioning: _Optional[str] = ..., n_parameters: _Optional[int] = ..., codes_per_semitone: _Optional[int] = ..., code_offset: _Optional[int] = ..., codebook_delay: _Optional[int] = ..., hold_frames: _Optional[int] = ..., release_frames: _Optional[int] = ...) -> None: ...
 
 class TrainingInfo(_message.Message):
     __slots__ = ("sources", "n_steps", "validation_loss", "config")
