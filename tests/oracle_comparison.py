@@ -61,7 +61,7 @@ class OracleComparison:
             torch.tensor([request.pitch]),
             torch.tensor([float(request.velocity)]),
             torch.from_numpy(inputs)[None],
-            torch.from_numpy(gate_steps(held_frames, len(inputs)))[None],
+            torch.from_numpy(gate_steps(held_frames, len(inputs), self.model.config.release_frames))[None],
         )
         found: NDArray[np.float32] = logits[0].numpy()
         return found

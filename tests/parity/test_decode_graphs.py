@@ -56,7 +56,8 @@ def write(
     layout = decoder.config.layout
     begin(decoder, asked)
     read = np.full((len(asked), layout.n_codebooks), layout.bos_id, dtype=np.int64)
-    gates = np.stack([gate_steps(held, n_steps) for *_, held in asked])
+    counted = decoder.config.release_frames
+    gates = np.stack([gate_steps(held, n_steps, counted) for *_, held in asked])
     ended = np.full(len(asked), n_steps)
     delay = np.arange(layout.n_codebooks) * layout.codebook_delay
     drawn = []
