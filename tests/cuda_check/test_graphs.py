@@ -29,7 +29,7 @@ MOST_KERNELS = {"fp16": 99, "fp32": 125}
 """Kernels and products in a captured step of the bundle that ships, by precision; three of them
 keep notes from ending before they sound, five read what the header network says."""
 MOST_ADMISSION_KERNELS = 125
-"""Kernels and products of an admission, whatever the number of notes; some thirty are the header network's."""
+"""Kernels and products of an admission, whatever the number of notes; a quarter are the header network's."""
 
 
 @pytest.fixture
