@@ -32,8 +32,9 @@ def distance(audio: Audio, rate: int, first: float, second: float) -> float:
 
 
 def level_db(audio: Audio, rate: int, second: float) -> float:
+    """The level of half a second; what lies behind the sound's end is silent."""
     part = audio[round(second * rate) : round((second + 0.5) * rate)]
-    return float(10 * np.log10(np.square(part, dtype=np.float64).mean() + 1e-12))
+    return float(10 * np.log10(np.square(part, dtype=np.float64).sum() / (0.5 * rate) + 1e-12))
 
 
 def own_variation(audio: Audio, rate: int) -> float:
