@@ -71,7 +71,8 @@ class DecoderStepGraph(nn.Module):
         top_p: Tensor,
     ) -> tuple[Tensor, ...]:
         cross = self.config.conditioning == "cross"
-        header = (memories.pop(),) if self.config.has_header_network else ()
+        n_header = int(self.config.has_header_network)
+        memories, header = memories[: len(memories) - n_header], memories[len(memories) - n_header :]
         remembered = to_absorbed(memories, self.config) if cross else _pairs(memories)
         logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), remembered, *header)
         next_tokens = self.operators.sample(logits, uniforms, temperature, top_k, top_p)

@@ -84,6 +84,7 @@ CASES: dict[str, tuple[Spoil, str]] = {
         say("model", vocabulary_size=5000, eos_id=4999),
         "do not run as the manifest says",
     ),
+    "a gate that counts too far": (say("model", release_frames=4000), "do not run as the manifest says"),
     "another graph": (swap(layout.CODEC_DECODER, layout.DECODER_STEP), "do not run as the manifest says"),
     "another encoder": (swap(layout.CODEC_DECODER, layout.CONDITION_ENCODER), "do not run as"),
     "bfloat16": (retype(b"BF16"), "in a type that numpy does not know"),

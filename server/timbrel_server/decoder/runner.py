@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from timbrel_bundle.errors import one_line
 from timbrel_bundle.layout import state_output
+from timbrel_bundle.manifest import release_frames
 from timbrel_bundle.randomness import uniforms_batch
 from timbrel_bundle.request_fields import SAMPLING_FIELDS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -204,6 +205,7 @@ class Runner:
             pinned=self._pinned,
         )
         self._tokens, self._gate, self._positions, self._uniforms = self._inputs.arrays.values()
+        self._gate[:] = release_frames(self._model)  # a graph that does not count so far fails as it warms up
         self._settings = SharedArrays(
             {field.name: ((n,), SAMPLING_TYPES[field.kind]) for field in SAMPLING_FIELDS}, memory
         )

@@ -55,7 +55,7 @@ class NoteTrainingConfig:
     repeat those of the lead frames, a few are enough, and the first count for more."""
     header_notes: int = 0
     """Further notes in each batch, of which only the lead frames are learnt, by a model whose header network
-    says them: these tell how a note sounds, and cost a hundredth of a whole one."""
+    says them: these tell how a note sounds, and cost a fortieth of a whole one."""
     validation_notes: int = 400
     """Held-out notes scored at each validation, and as many training notes beside them."""
 
