@@ -149,9 +149,8 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_alone(variant: str) -> Non
     targets = torch.randint(0, CONFIG.codebook_size, read.shape)
     targets[:, ::2, 1] = IGNORED
     targets[1, 4:] = IGNORED
-    targets[:, : model.config.lead_frames + 1, 0] = (
-        IGNORED  # the loss leaves EOS among the tokens where no note may end yet
-    )
+    # The loss leaves EOS among the tokens where no note may end yet.
+    targets[:, : model.config.lead_frames + 1, 0] = IGNORED
     loss = token_loss(model, *given, TokenBatch(read, targets, gate))
     logits = model(*given, read, gate)
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 2), targets.flatten())

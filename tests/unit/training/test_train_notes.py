@@ -320,7 +320,12 @@ def test_a_run_goes_on_from_a_model_that_counts_and_reads_less(
     assert np.array_equal(
         generate(load_model(folder), *request).codes, generate(larger.eval(), *request).codes
     )
-    description = {**load_description(folder, MODEL), "model": dataclasses.asdict(larger.config)}
+    described = load_description(folder, MODEL)
+    huge = {**described, "model": {**described["model"], "d_model": 2**40}}
+    save_weights(tmp_path / "huge", MODEL, larger, huge)
+    with pytest.raises(CheckpointError, match="differs in"):
+        start_from(tmp_path / "huge", larger, table.codec_hash)
+    description = {**described, "model": dataclasses.asdict(larger.config)}
     save_weights(tmp_path / "larger", MODEL, larger, description)
     with pytest.raises(CheckpointError, match="differs in release_frames, digit_base"):
         start_from(tmp_path / "larger", NoteTransformer(smaller), table.codec_hash)

@@ -281,14 +281,14 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
     CheckpointError: there are none, they are damaged, or of a model or codes unlike these.
     """
     description = load_description(folder, MODEL)
-    earlier = NoteTransformer(_read_config(folder, description))
-    found, wanted = (dataclasses.asdict(each) for each in (earlier.config, model.config))
+    earlier_config = _read_config(folder, description)
+    found, wanted = (dataclasses.asdict(each) for each in (earlier_config, model.config))
     gained = {"dropout"}
-    if not earlier.config.digit_base:
+    if not earlier_config.digit_base:
         gained.add("digit_base")
-    if not earlier.config.header_width:
+    if not earlier_config.header_width:
         gained.add("header_width")
-    if model.config.release_frames > earlier.config.release_frames:
+    if model.config.release_frames > earlier_config.release_frames:
         gained.add("release_frames")
     if unlike := [key for key in wanted if found[key] != wanted[key] and key not in gained]:
         raise CheckpointError(
@@ -296,6 +296,7 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
         )
     if description.get("codec_hash") != codec_hash:
         raise CheckpointError(f"{folder}: its model writes codes of another codec than the tokens are of")
+    earlier = NoteTransformer(earlier_config)
     load_weights(folder, MODEL, earlier)
     _take_over(earlier, model)
     sha256 = hashlib.sha256((folder / f"{MODEL}.safetensors").read_bytes()).hexdigest()
