@@ -199,6 +199,12 @@ def test_a_model_larger_than_memory_is_one_clear_line(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
+def test_a_config_larger_than_memory_is_one_clear_line(config: Config, table: TokenTable) -> None:
+    model = dataclasses.replace(config.model, release_frames=2**40)
+    with pytest.raises(CheckpointError, match="section model: a model of these sizes cannot be built"):
+        make_trainer(dataclasses.replace(config, model=model), table)
+
+
 def test_lead_frames_weigh_as_much_as_all_behind_them(config: Config, table: TokenTable) -> None:
     trainer = make_trainer(config, table)
     batch = trainer.batch(0)

@@ -103,7 +103,7 @@ class NoteTrainer:
         self.conditions = conditions
         self.device = device
         torch.manual_seed(config.loop.seed)
-        self.model = NoteTransformer(model_config).to(device)
+        self.model = _build(model_config, "the config's section model").to(device)
         self.layout = model_config.layout
         self.max_frames, self.release_frames = model_config.max_frames, model_config.release_frames
         kept = np.minimum(table.n_frames, self.max_frames)
@@ -296,7 +296,7 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
         )
     if description.get("codec_hash") != codec_hash:
         raise CheckpointError(f"{folder}: its model writes codes of another codec than the tokens are of")
-    earlier = NoteTransformer(earlier_config)
+    earlier = _build(earlier_config, str(folder))
     load_weights(folder, MODEL, earlier)
     _take_over(earlier, model)
     sha256 = hashlib.sha256((folder / f"{MODEL}.safetensors").read_bytes()).hexdigest()
@@ -322,12 +322,16 @@ def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
     """Returns the trained model of a stage-2 folder as it ships, in eval mode; `name` is MODEL or BEST.
     Raises CheckpointError: there is none, or it is damaged."""
     config = _read_config(folder, load_description(folder, name))
-    try:
-        model = NoteTransformer(config)
-    except RuntimeError as error:  # torch's way to say that memory is short
-        raise CheckpointError(f"{folder}: a model of these sizes cannot be built ({error})") from None
+    model = _build(config, str(folder))
     load_weights(folder, name, model)
     return model.with_plain_embeddings().eval()
+
+
+def _build(config: ModelConfig, whose: str) -> NoteTransformer:
+    try:
+        return NoteTransformer(config)
+    except RuntimeError as error:  # torch's way to say that memory is short
+        raise CheckpointError(f"{whose}: a model of these sizes cannot be built ({error})") from None
 
 
 def _read_config(folder: Path, description: Mapping[str, Any]) -> ModelConfig:
