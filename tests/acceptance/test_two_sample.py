@@ -74,6 +74,12 @@ def louder(note: Audio, rng: np.random.Generator) -> Audio:
     return note * np.float32(2.0)
 
 
+def offset(note: Audio, rng: np.random.Generator) -> Audio:
+    """A tenth of the peak off zero, which sets in within 0.1 s."""
+    sets_in = np.clip(np.arange(len(note)) / (0.1 * RATE), 0, 1)
+    return (note + 0.1 * np.abs(note).max() * np.sin(np.pi / 2 * sets_in) ** 2).astype(np.float32)
+
+
 def flicker(note: Audio, rng: np.random.Generator) -> Audio:
     """Levels that are wrong by 0.5 dB rms, each codec frame of 27 ms by its own error."""
     knots = rng.normal(0, 0.5, len(note) // 1280 + 2)
@@ -96,7 +102,7 @@ def auc_of(edit: Edit, notes: list[tuple[int, Audio]], of_notes: NDArray[np.floa
     return scores.auc().value
 
 
-@pytest.mark.parametrize("edit", [hiss, low_pass, trim, gain, louder])
+@pytest.mark.parametrize("edit", [hiss, low_pass, trim, gain, louder, offset])
 def test_a_trifle_is_not_told(
     edit: Edit, notes: list[tuple[int, Audio]], of_notes: NDArray[np.float32]
 ) -> None:

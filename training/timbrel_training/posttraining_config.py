@@ -26,9 +26,9 @@ class FineTuneConfig:
     """Notes rehearsed at random points of the disc, so that the space between instruments stays playable."""
     rehearsal_top_p: float = 0.95
     """Probability mass kept when rehearsal notes are written, as servers do by default."""
-    onset_variants: int = 2
+    onset_variants: int = 1
     """Times that each sample is coded, its onset moved by fractions of a frame: so few samples are learnt as
-    sounds rather than by heart."""
+    sounds rather than by heart. A codec that knows where a note begins wants 1: silence would blur its attack."""
     semitones: int = 2
     """Reach of repitching a sample, by playing it faster or slower as samplers do, to pitches that its
     instrument has no sample of: what lies between samples is learnt too. 0: not at all."""

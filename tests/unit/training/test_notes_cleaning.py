@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from timbrel_training.notes.cleaning import Cleaner, NoteFault, audio_digest
+from timbrel_training.notes.cleaning import Cleaner, NoteFault, audio_digest, without_offset
 from timbrel_training.notes.note import Note, draw_note
 from timbrel_training.notes.recording import (
     LEFT_FOLD,
@@ -49,6 +49,14 @@ def fault_of(cleaner: Cleaner, note: Note) -> NoteFault | None:
 )
 def test_notes_that_teach_nothing_are_dropped(audio: NDArray[np.float32], fault: NoteFault | None) -> None:
     assert fault_of(Cleaner(), note(audio)) is fault
+
+
+def test_an_offset_goes_and_the_lowest_note_stays() -> None:
+    lowest = tone(56.0, 0.2)
+    held = slice(RATE // 2, None)
+    kept = without_offset(lowest + np.float32(0.3), RATE)[held]
+    assert abs(kept.mean()) < 1e-4
+    assert abs(20 * np.log10(kept.std() / lowest[held].std())) < 0.1
 
 
 def test_a_copy_is_dropped_and_a_different_note_is_kept() -> None:

@@ -41,8 +41,9 @@ class NotesConfig:
     """Notes per instrument and pitch, each with its own velocity, hold, onset. Several fonts share them."""
     n_members: int = 2
     """Members of each synthetic instrument, each with its own settings."""
-    onset_seconds: float = 0.005
-    """The key goes down at a random time up to this: attacks fall anywhere within the codec's frames."""
+    onset_seconds: float = 0.0
+    """The key goes down at a random time up to this. A codec of waveforms wants attacks anywhere within its frames;
+    one that knows where a note begins only blurs them."""
     max_font_distance: float = 3.0
     """Two fonts' programs of one name count as one instrument up to this log-mel distance in dB; beyond it,
     only the first font's is used."""

@@ -22,7 +22,7 @@ import soxr
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from timbrel_training.notes.cleaning import Cleaner, audio_digest
+from timbrel_training.notes.cleaning import Cleaner, audio_digest, without_offset
 from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
 from timbrel_training.notes.note import Note, Source, SourceError
 from timbrel_training.notes.split import Split, SplitRule
@@ -177,6 +177,7 @@ def _render_part(source: Source, cleaner: Cleaner, files: PartFiles) -> None:
             if fault := cleaner.audio_fault(audio, source.sample_rate, note.pitch):
                 faults.append(fault.value)
                 continue
+            audio = without_offset(audio, source.sample_rate)
             scale = float(np.abs(audio).max()) / INT16_MAX
             np.rint(audio / scale).astype("<i2").tofile(audio_file)
             rows.append(_part_row(note, audio, offset, scale))

@@ -134,8 +134,8 @@ def plan_variants(
     """Plans how often, at which pitches (lowest, highest) and from which onset the wanted rows of a library
     are learnt.
 
-    Each note has several at its own pitch, with different onsets, and one at each near pitch that its
-    instrument has no recording of. Held-out notes are not repitched, nor is any to a held-out pitch.
+    Each note has `onset_variants` at its own pitch, and one at each near pitch that its instrument has no
+    recording of; where there are several, onsets differ. Held-out notes are not repitched, nor is any to a held-out pitch.
     """
     near = [step for step in range(-config.semitones, config.semitones + 1) if step]
     taken = {(int(library.instrument[row]), int(library.pitch[row])) for row in rows}
@@ -145,7 +145,7 @@ def plan_variants(
         variants += [Variant(row, 0, index / config.onset_variants) for index in range(config.onset_variants)]
         if library.split[row] == int(Split.TRAIN):
             variants += [
-                Variant(row, step, index / len(near))
+                Variant(row, step, index / len(near) if config.onset_variants > 1 else 0.0)
                 for index, step in enumerate(near)
                 if (instrument, pitch + step) not in taken and pitches[0] <= pitch + step <= pitches[1]
             ]

@@ -19,17 +19,20 @@ from timbrel_training.errors import TrainingError
 LIMITS = """
 ## What it cannot do
 
-- It plays single notes. Chords, legato, bends and vibrato of your own are made from several notes.
-- The timbre is fixed for a note's whole length; a morph is a series of notes.
-{source}- It learnt from two General MIDI soundfonts, one derived from the other: it knows their piano,
-  not the piano.
-- Loudness follows the fonts' own velocity curves. The lowest velocities are almost silent, as they are there.
+- It plays single notes, each with an attack of its own: chords are several notes, and legato is not learnt.
+{moves}{source}- An instrument is one voice, as its source plays it: it knows the pianos of the table above, not the piano.
+- Loudness follows the sources' own velocity curves. The lowest velocities are almost silent where they are there.
 - What lies outside the ranges above was never trained and is refused.
 """
 
+FIXED_TIMBRE = "- The timbre is fixed for a note's whole length; a morph is a series of notes.\n"
+"""Of a codec whose notes cannot move over the map."""
+
 SOURCE = """\
-- Sounds are a harmonic source and filtered noise. Partials that lie off the harmonic series, as in bells and
-  stiff strings, are pulled onto it.
+- Sounds are partials and filtered noise, up to 224 partials, the lowest 64 of them where they are in stiff
+  strings, bars and bells. Drums, speech and chords within one sound are beyond it.
+- Vibrato, beating and tremolo are the most alike of a fixed set of movements of real notes, not the
+  instrument's very own.
 """
 """Of a codec that bends, since it plays a source."""
 
@@ -94,7 +97,10 @@ def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[
         _data(manifest),
         _verdict(report),
         _figures(report),
-        LIMITS.format(source=SOURCE if manifest.codec.bends else ""),
+        LIMITS.format(
+            moves="" if manifest.codec.moves else FIXED_TIMBRE,
+            source=SOURCE if manifest.codec.bends else "",
+        ),
         DEPARTURES.format(pitch=PITCH if manifest.model.codes_per_semitone else "", codec=manifest.codec),
         _reproduction(manifest),
     )

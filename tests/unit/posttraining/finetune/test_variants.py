@@ -70,6 +70,11 @@ def test_without_semitones_recordings_stay_as_they_are(library: NoteDataset) -> 
     ) == 12
 
 
+def test_one_variant_begins_at_once_at_every_pitch(library: NoteDataset) -> None:
+    variants = plan_variants(library, range(4), (0, 127), FineTuneConfig())
+    assert len(variants) == 4 + 14 and {variant.delay for variant in variants} == {0.0}
+
+
 def test_a_variant_is_faster_and_higher(library: NoteDataset) -> None:
     row = int(np.flatnonzero(library.pitch == 65)[0])
     variant = Variant(row, 2, 0.5)

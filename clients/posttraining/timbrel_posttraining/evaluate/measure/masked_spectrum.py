@@ -14,6 +14,8 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
+from timbrel_training.notes.cleaning import without_offset
+
 Values = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
@@ -79,11 +81,12 @@ class MaskedSpectrum:
 
 
 def from_onset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-    """Returns audio [samples] at 32 kHz, from where it is first at most 25 dB below its highest sample.
-    Raises ValueError: it holds numbers that are no sound, infinite ones or NaN."""
+    """Returns audio [samples] at 32 kHz, without a DC offset, from where it is first at most 25 dB below its
+    highest sample. Raises ValueError: it holds numbers that are no sound, infinite ones or NaN."""
     signal = np.asarray(audio, dtype=np.float32)
     if not np.isfinite(signal).all():
         raise ValueError("the audio holds samples that are not finite")
+    signal = without_offset(signal, sample_rate)
     if sample_rate != SAMPLE_RATE and len(signal):
         signal = np.asarray(soxr.resample(signal, sample_rate, SAMPLE_RATE), dtype=np.float32)
     height = np.abs(signal)
