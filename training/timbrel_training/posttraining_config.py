@@ -28,7 +28,7 @@ class FineTuneConfig:
     """Probability mass kept when rehearsal notes are written, as servers do by default."""
     onset_variants: int = 1
     """Times that each sample is coded, its onset moved by fractions of a frame: so few samples are learnt as
-    sounds rather than by heart. A codec that knows where a note begins wants 1: silence would blur its attack."""
+    sounds rather than by heart. A codec that knows where a note begins wants 1: others blur its attack."""
     semitones: int = 2
     """Reach of repitching a sample, by playing it faster or slower as samplers do, to pitches that its
     instrument has no sample of: what lies between samples is learnt too. 0: not at all."""

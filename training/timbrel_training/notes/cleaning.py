@@ -82,8 +82,8 @@ class Cleaner:
 def without_offset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
     """Returns audio [samples] without its DC offset and what else is below 20 Hz.
 
-    An offset is never heard, but a codec of partials and noise would play it as a rumble: one note in six of the
-    General MIDI fonts has one less than 30 dB below its sound.
+    An offset is never heard, but a codec of partials and noise would play it as a rumble. One note in six of
+    FluidR3's and MuseScore General's has one less than 30 dB below its sound.
     """
     return np.asarray(sosfilt(_high_pass(sample_rate), audio), dtype=np.float32)
 

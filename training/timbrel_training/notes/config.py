@@ -42,8 +42,8 @@ class NotesConfig:
     n_members: int = 2
     """Members of each synthetic instrument, each with its own settings."""
     onset_seconds: float = 0.0
-    """The key goes down at a random time up to this. A codec of waveforms wants attacks anywhere within its frames;
-    one that knows where a note begins only blurs them."""
+    """The key goes down at a random time up to this. A codec of waveforms wants attacks anywhere within its
+    frames; in one that knows where a note begins they would only blur."""
     max_font_distance: float = 3.0
     """Two fonts' programs of one name count as one instrument up to this log-mel distance in dB; beyond it,
     only the first font's is used."""

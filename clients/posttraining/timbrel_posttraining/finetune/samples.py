@@ -135,7 +135,8 @@ def plan_variants(
     are learnt.
 
     Each note has `onset_variants` at its own pitch, and one at each near pitch that its instrument has no
-    recording of; where there are several, onsets differ. Held-out notes are not repitched, nor is any to a held-out pitch.
+    recording of; where there are several, onsets differ. Held-out notes are not repitched, nor is any to a
+    held-out pitch.
     """
     near = [step for step in range(-config.semitones, config.semitones + 1) if step]
     taken = {(int(library.instrument[row]), int(library.pitch[row])) for row in rows}
