@@ -16,6 +16,7 @@ from timbrel.library.render.yin import Yin
 
 Measure = Callable[[npt.NDArray[np.float32]], float]
 SILENCE = 1e-3
+MIDDLE_C = 440.0 * 2 ** (-9 / 12)
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +253,44 @@ def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) ->
     assert soft / loudness == pytest.approx(0.25, rel=0.1)
     send([0xB1, 71, 3])
     page.until("document.body.textContent.includes('controller 71 is not performed')")
+
+
+def test_midi_slides_and_pressure_make_notes_brighter(page: Any) -> None:
+    """One note, first as it is, then with its slide up and down; the slide leaves its level as it was."""
+
+    def send(*messages: list[int]) -> None:
+        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
+
+    def heard() -> tuple[float, float]:
+        """The high partials beside the low ones and the level of half a second from now on, in dB."""
+        page.page.wait_for_timeout(300)
+        with page.recording() as blocks:
+            page.page.wait_for_timeout(900)
+        piece = np.concatenate(blocks)[: SAMPLE_RATE // 2].astype(np.float64)
+        power = np.square(np.abs(np.fft.rfft(piece * np.hanning(len(piece)))))
+        partial = np.fft.rfftfreq(len(piece), 1 / SAMPLE_RATE) / MIDDLE_C
+        shares = power[partial > 7.5].sum(), power[(partial > 0.5) & (partial < 2.5)].sum()
+        return 10 * np.log10(shares[0] / shares[1]), 10 * np.log10(np.mean(np.square(piece)))
+
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    send([0xB0, 101, 0], [0xB0, 100, 6], [0xB0, 6, 2], [0x91, 60, 100])
+    page.until("timbrel.player.current?.soundedAt")
+    page.page.wait_for_timeout(800)
+    plain, level = heard()
+    send([0xB1, 74, 127])
+    bright, bright_level = heard()
+    send([0xB1, 74, 0])
+    dull, dull_level = heard()
+    send([0xB1, 74, 64], [0xD1, 127])
+    pressed, pressed_level = heard()
+    send([0x81, 60, 0])
+    page.wait_for_silence()
+    found = np.round([plain, bright, dull, pressed, level, bright_level, dull_level, pressed_level], 1)
+    print("brightness and level: plain, bright, dull, pressed:", found)
+    assert 5.0 < bright - plain < 12.0 and -12.0 < dull - plain < -5.0 and 2.0 < pressed - plain < 6.0
+    assert [bright_level, dull_level, pressed_level - 6.0] == pytest.approx([level] * 3, abs=0.8)
+    assert "is not performed" not in page.evaluate("document.body.textContent")
 
 
 def sounding(page: ExplorerPage) -> float:
