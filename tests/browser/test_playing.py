@@ -262,34 +262,35 @@ def test_midi_slides_and_pressure_make_notes_brighter(page: Any) -> None:
         page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
 
     def heard() -> tuple[float, float]:
-        """The high partials beside the low ones and the level of half a second from now on, in dB."""
+        """The high partials beside the low ones, and the level, in dB: of two seconds from now on, which are
+        a turn of a key that is held on."""
         page.page.wait_for_timeout(300)
         with page.recording() as blocks:
-            page.page.wait_for_timeout(900)
-        piece = np.concatenate(blocks)[: SAMPLE_RATE // 2].astype(np.float64)
+            page.page.wait_for_timeout(2200)
+        piece = np.concatenate(blocks)[: 2 * SAMPLE_RATE].astype(np.float64)
         power = np.square(np.abs(np.fft.rfft(piece * np.hanning(len(piece)))))
         partial = np.fft.rfftfreq(len(piece), 1 / SAMPLE_RATE) / MIDDLE_C
         shares = power[partial > 7.5].sum(), power[(partial > 0.5) & (partial < 2.5)].sum()
-        return 10 * np.log10(shares[0] / shares[1]), 10 * np.log10(np.mean(np.square(piece)))
+        powers = np.square(piece).reshape(-1, SAMPLE_RATE // 50).mean(axis=1)  # a busy machine may leave gaps
+        return 10 * np.log10(shares[0] / shares[1]), 10 * np.log10(np.median(powers))
 
     x, y = page.instrument("Trumpet")
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     send([0xB0, 101, 0], [0xB0, 100, 6], [0xB0, 6, 2], [0x91, 60, 100])
     page.until("timbrel.player.current?.soundedAt")
-    page.page.wait_for_timeout(800)
-    plain, level = heard()
-    send([0xB1, 74, 127])
-    bright, bright_level = heard()
-    send([0xB1, 74, 0])
-    dull, dull_level = heard()
-    send([0xB1, 74, 64], [0xD1, 127])
-    pressed, pressed_level = heard()
+    page.page.wait_for_timeout(4000)
+    gestures = ([0xB1, 74, 127], [0xB1, 74, 0], [0xD1, 127])
+    found = []
+    for gesture in gestures:  # each beside the note as it is just before, since a held note moves
+        send([0xB1, 74, 64])
+        plain, moved = heard(), (send(gesture), heard())[1]
+        found.append(np.subtract(moved, plain))
     send([0x81, 60, 0])
     page.wait_for_silence()
-    found = np.round([plain, bright, dull, pressed, level, bright_level, dull_level, pressed_level], 1)
-    print("brightness and level: plain, bright, dull, pressed:", found)
-    assert 5.0 < bright - plain < 12.0 and -12.0 < dull - plain < -5.0 and 2.0 < pressed - plain < 6.0
-    assert [bright_level, dull_level, pressed_level - 6.0] == pytest.approx([level] * 3, abs=0.8)
+    print("brightness and level, in dB beside the note as it is:", np.round(found, 1).tolist())
+    (bright, bright_level), (dull, dull_level), (pressed, pressed_level) = found
+    assert 5.0 < bright < 12.0 and -12.0 < dull < -5.0 and 2.0 < pressed < 6.0
+    assert [bright_level, dull_level, pressed_level] == pytest.approx([0.0, 0.0, 6.0], abs=0.8)
     assert "is not performed" not in page.evaluate("document.body.textContent")
 
 
