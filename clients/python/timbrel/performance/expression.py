@@ -42,6 +42,8 @@ SILENT_DB = -120.0
 LEAST_CENTS = 0.01
 LEAST_DB = 0.01
 LEAST_POWER = 1e-12
+FAST_SAMPLES = 4096
+"""A Fourier transform of a multiple of this is fast."""
 
 
 class Steps:
@@ -146,17 +148,18 @@ def _low_pass(audio: Audio, rate: int, corner: float) -> Audio:
     """The sound [samples] through a low-pass of the first order; silence behind it keeps its end from its
     beginning."""
     n_padded = len(audio) + round(4.0 * rate / corner)
+    n_padded += -n_padded % FAST_SAMPLES
     spectrum = np.fft.rfft(audio, n_padded)
     spectrum /= 1.0 + 1j * np.fft.rfftfreq(n_padded, 1.0 / rate) / corner
     return np.fft.irfft(spectrum, n_padded)[: len(audio)].astype(np.float32)
 
 
 def _mean_power(audio: npt.NDArray[Any], n_samples: int) -> npt.NDArray[np.float64]:
-    """The mean of the squares of so many samples around each."""
-    sums = np.concatenate([[0.0], np.cumsum(np.square(audio, dtype=np.float64))])
-    ends = np.minimum(np.arange(len(audio)) + n_samples // 2 + 1, len(audio))
-    starts = np.maximum(np.arange(len(audio)) - n_samples // 2, 0)
-    return np.asarray((sums[ends] - sums[starts]) / (ends - starts))
+    """The mean of the squares of so many samples around each; there are zeros before and behind the sound."""
+    n_before = n_samples // 2
+    squares = np.pad(np.square(audio, dtype=np.float64), (n_before + 1, n_samples - 1 - n_before))
+    sums = np.cumsum(squares)
+    return np.asarray((sums[n_samples:] - sums[:-n_samples]) / n_samples)
 
 
 def _thinned(values: npt.NDArray[np.float64], times: Times) -> Curve:
