@@ -12,7 +12,7 @@ import pytest
 from browser.explorer_page import SAMPLE_RATE, ExplorerPage, opened
 from requirements_gate import require_module
 
-from timbrel.library.render.yin import Yin
+from timbrel.library.render.yin import Yin, track_pitch
 
 Measure = Callable[[npt.NDArray[np.float32]], float]
 SILENCE = 1e-3
@@ -292,6 +292,37 @@ def test_midi_slides_and_pressure_make_notes_brighter(page: Any) -> None:
     assert 5.0 < bright < 12.0 and -12.0 < dull < -5.0 and 2.0 < pressed < 6.0
     assert [bright_level, dull_level, pressed_level] == pytest.approx([0.0, 0.0, 6.0], abs=0.8)
     assert "is not performed" not in page.evaluate("document.body.textContent")
+
+
+def test_midi_vibrates_and_glides(page: Any) -> None:
+    """A note without gestures, one with the modulation wheel up, and one that comes from a fifth below."""
+
+    def send(*messages: list[int]) -> None:
+        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
+
+    def track(key: int, *before: list[int]) -> npt.NDArray[np.float64]:
+        """Cents of a note of two seconds from its key, over the time from 0.1 s on."""
+        send(*before, [0x90, key, 100])
+        page.until("timbrel.player.current.length > 2.0 * timbrel.player.current.sampleRate")
+        send([0x80, key, 0])
+        page.until("timbrel.player.current.complete")
+        page.wait_for_silence()
+        samples = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
+        rate = page.evaluate("timbrel.player.current.sampleRate")
+        found = track_pitch(samples[round(0.1 * rate) : 2 * rate], rate)
+        return 1200 * np.log2(found.hertz[found.voiced] / (440 * 2 ** ((key - 69) / 12)))
+
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    plain, wavering = track(60), track(60, [0xB0, 1, 127])
+    gliding = track(67, [0xB0, 1, 0], [0xB0, 65, 127], [0xB0, 5, 90])
+    width = [float(np.ptp(np.percentile(cents, [5, 95]))) / 2 for cents in (plain, wavering)]
+    print("half the width without and with modulation, cents:", width, "a glide:", gliding[::20].round())
+    assert width[0] < 15.0 and 30.0 < width[1] < 65.0
+    assert (
+        -700.0 < np.median(gliding[:20]) < -400.0 and abs(np.median(gliding[-20:]) - np.median(plain)) < 20.0
+    )
+    assert np.abs(np.diff(gliding)).max() < 60.0, "the glide goes in steps"
 
 
 def sounding(page: ExplorerPage) -> float:
