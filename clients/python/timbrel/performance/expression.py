@@ -115,7 +115,7 @@ def square_law_db(value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def brightness_db(slide: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """How much louder high partials are, in dB, for values of the controller of brightness."""
+    """Gives the dB of high partials for values of the controller of brightness."""
     return np.asarray(BRIGHTNESS_DB * np.clip((slide - CENTRE) / (127 - CENTRE), -1.0, 1.0))
 
 
