@@ -10,10 +10,10 @@ from strange_midi import chunk, registered, sized, variable, voice
 
 UNPERFORMED = {
     "bank select": ((0, 1),),
-    "brightness (the slide of MPE)": ((74, 100),),
     "chorus": ((93, 40),),
     "controller 85": ((85, 9),),
     "non-registered parameter (NRPN)": ((99, 1), (98, 8), (6, 70)),
+    "resonance": ((71, 100),),
     "reverb": ((91, 60),),
     "soft pedal": ((67, 127),),
 }

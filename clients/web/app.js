@@ -7,7 +7,7 @@ import { Compare, Controls } from "./controls.js";
 import { Favourites } from "./favourites.js";
 import { KeyInput, isWriting } from "./key_input.js";
 import { TimbreMap } from "./map.js";
-import { centsName, coordinates, pitchName } from "./names.js";
+import { centsName, coordinates, counted, pitchName } from "./names.js";
 import { fieldsOf, sameSound, valuesOf } from "./note_request.js";
 import { NoteCache, Notes } from "./notes.js";
 import { Messages, Tabs, Theme } from "./page.js";
@@ -70,7 +70,7 @@ function wireBar() {
     $("redo").disabled = !state.canRedo;
   });
   $("help").addEventListener("click", () => $("help-page").showModal());
-  const instruments = `${points.length} instruments, ${pitchName(model.pitch[0])} to ${pitchName(model.pitch[1])}`;
+  const instruments = `${counted(points.length, "instrument")}, ${pitchName(model.pitch[0])} to ${pitchName(model.pitch[1])}`;
   const rate = `${model.sample_rate / 1000} kHz, ${model.precision} on ${model.provider}`;
   $("about").textContent = `${model.name}: ${instruments}, ${rate}. timbrel ${model.version}.`;
 }

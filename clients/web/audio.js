@@ -69,6 +69,11 @@ export class AudioOutput extends Emitter {
     this.#send({ type: "setGain", id, value });
   }
 
+  /** How loud a voice's partials above a corner in Hz are from now on, beside those below: 1 is as they came. */
+  setBrightness(id, value, corner) {
+    this.#send({ type: "setBrightness", id, value, corner });
+  }
+
   setVolume(value) {
     this.#send({ type: "setVolume", value });
   }

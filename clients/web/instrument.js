@@ -2,7 +2,7 @@
 
 import { call, getJson, postJson } from "./api.js";
 import { $ } from "./browser.js";
-import { pitchName, pitchOf } from "./names.js";
+import { counted, pitchName, pitchOf } from "./names.js";
 
 const EVERY = 500; // milliseconds between two looks at a job
 const PATIENCE = 20; // looks that may fail in a row
@@ -63,7 +63,7 @@ export class InstrumentBuilder {
     if (pitches < 1) high.setCustomValidity("Above the lowest note");
     const names = `${pitchName(from)} to ${pitchName(to)}`;
     const notes = pitches * velocities.length * Number(takes.value);
-    $("instrument-count").textContent = pitches > 0 && !wrong ? `${names}: ${notes} notes` : "";
+    $("instrument-count").textContent = pitches > 0 && !wrong ? `${names}: ${counted(notes, "note")}` : "";
   }
 
   async #submit(event) {
@@ -114,9 +114,9 @@ export class InstrumentBuilder {
     const reason = typeof error === "string" ? error : error?.message ?? "it could not be built";
     const words = {
       waiting: `${title}: waiting for its turn`,
-      rendering: `${title}: ${n_done} of ${n_notes} notes${left}`,
+      rendering: `${title}: ${n_done} of ${counted(n_notes, "note")}${left}`,
       finishing: `${title}: packing`,
-      done: `${title}: ready, ${n_notes} notes`,
+      done: `${title}: ready, ${counted(n_notes, "note")}`,
       failed: `${title}: ${reason}`,
       cancelled: `${title}: cancelled`,
     };

@@ -1,10 +1,10 @@
-// MIDI keyboards: velocity and pedal; bends, MPE, vibrato, pressure, portamento and levels; devices that come and go.
+// MIDI keyboards: velocity and pedal; bends, MPE, vibrato, pressure, brightness, portamento and levels; devices.
 
 import { clamp } from "./state.js";
 
 const [NOTE_OFF, NOTE_ON, KEY_PRESSURE, CONTROL, PROGRAM, PRESSURE, WHEEL] = [0x8, 0x9, 0xa, 0xb, 0xc, 0xd, 0xe];
 const [MODULATION, PORTAMENTO_TIME, DATA, VOLUME, EXPRESSION, DATA_FINE] = [1, 5, 6, 7, 11, 38];
-const [SUSTAIN, PORTAMENTO, PORTAMENTO_FROM] = [64, 65, 84];
+const [SUSTAIN, PORTAMENTO, BRIGHTNESS, PORTAMENTO_FROM] = [64, 65, 74, 84];
 const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 100, 101];
 const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF] = [120, 121, 123];
 const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
@@ -14,7 +14,9 @@ const NONE = [127, 127];
 const MPE_BEND_RANGE = 48; // semitones
 const MOST_CENTS = [-2400, 2400];
 const VIBRATO_HERTZ = 5.5;
-const PRESSURE_DB = 6;
+const PRESSURE_DB = 6; // louder, and brighter
+const BRIGHTNESS_DB = 12; // of the controller, which is MPE's slide, at its ends
+const CENTRE = 64; // where it changes nothing
 const PORTAMENTO_SECONDS = 2; // the slowest
 const DEFAULT_VOLUME = 100; // at which a note sounds as it came
 const TICK = 20; // milliseconds between two places of a vibrato or a glide
@@ -26,6 +28,7 @@ class Channel {
     this.notes = new Set();
     this.keyPressure = new Map();
     this.volume = DEFAULT_VOLUME;
+    this.slide = CENTRE;
     this.values = new Map([[BEND_RANGE, [2, 0]], [FINE_TUNING, [64, 0]], [COARSE_TUNING, [64, 0]], [VIBRATO_RANGE, [0, 64]]]);
     this.reset();
   }
@@ -112,7 +115,7 @@ class Receiver {
     const began = performance.now();
     const seconds = PORTAMENTO_SECONDS * (channel.portamentoTime / 127) ** 2;
     const glide = from === undefined || seconds === 0 ? null : { cents: 100 * (from - key), seconds };
-    channel.notes.add({ note, number, key, began, glide, cents: 0, gain: 1 });
+    channel.notes.add({ note, number, key, began, glide, cents: 0, gain: 1, brightness: 1 });
   }
 
   #place(number, key) {
@@ -124,6 +127,7 @@ class Receiver {
     if (control === MODULATION) channel.modulation = value;
     else if (control === VOLUME) channel.volume = value;
     else if (control === EXPRESSION) channel.expression = value;
+    else if (control === BRIGHTNESS) channel.slide = value;
     else if (control === SUSTAIN) this.held.setPedal(value >= 64);
     else if (control === PORTAMENTO) channel.portamento = value >= 64;
     else if (control === PORTAMENTO_TIME) channel.portamentoTime = value;
@@ -188,6 +192,10 @@ class Receiver {
     const pressure = Math.max(...both.flatMap((each) => [each.pressure, each.keyPressure.get(played.key) ?? 0]));
     const gain = ((volume / DEFAULT_VOLUME) * (expression / 127)) ** 2 * 10 ** ((PRESSURE_DB * pressure) / 127 / 20);
     if (gain !== played.gain) this.notes.setGain(played.note, (played.gain = gain));
+    const slides = both.map(({ slide }) => Math.max(-1, (slide - CENTRE) / (127 - CENTRE)));
+    const decibels = slides.reduce((sum, slide) => sum + BRIGHTNESS_DB * slide, (PRESSURE_DB * pressure) / 127);
+    const brightness = 10 ** (decibels / 20);
+    if (brightness !== played.brightness) this.notes.setBrightness(played.note, (played.brightness = brightness));
     return depth > 0 || left > 0;
   }
 }

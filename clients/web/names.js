@@ -20,6 +20,11 @@ export function pitchOf(text) {
   return 12 * (Number(octave) + 1) + LETTERS[letter.toUpperCase()] + step;
 }
 
+/** "1 note", "2 notes". */
+export function counted(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 export function isBlack(pitch) {
   return [1, 3, 6, 8, 10].includes(pitch % 12);
 }

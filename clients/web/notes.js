@@ -4,6 +4,7 @@ import { Emitter } from "./browser.js";
 import { textOf } from "./note_request.js";
 import { round } from "./state.js";
 
+const BRIGHT_FROM = 3; // times a note's pitch: partials above are made louder or softer beside those below
 const MOST_KEPT_SECONDS = 120; // of a note's samples: what it sounds on for is heard, and not kept
 
 /** One note. Events: `samples`, `end`. */
@@ -112,6 +113,12 @@ export class Notes extends Emitter {
   /** How loud a note is from now on: 1 is as it came. */
   setGain(note, value) {
     this.audio.setGain(note.id, value);
+  }
+
+  /** How bright a note is from now on: 1 is as it came, more makes its high partials louder. */
+  setBrightness(note, value) {
+    const hertz = 440 * 2 ** ((note.request.pitch - 69) / 12);
+    this.audio.setBrightness(note.id, value, BRIGHT_FROM * hertz);
   }
 
   /** Ends a note now, wherever it is. */

@@ -1,7 +1,7 @@
 // The mixer: runs on the audio thread, holds one voice for each note and adds them up.
 //
 // In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | setGain {id, value}
-//      | setVolume {value} | tap {on} | letGo {id, seconds}
+//      | setBrightness {id, value, corner} | setVolume {value} | tap {on} | letGo {id, seconds}
 // Out: sound {id, time, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
 //      | tapped {samples} for whoever listens in
 
@@ -11,6 +11,8 @@ const MORE_SECONDS = 0.06; // a voice that ran dry goes on so much further behin
 const MOST_WAITED_FOR_SECONDS = 0.5; // ... but waits for no more than this
 const LEVEL_SECONDS = 1 / 30;
 const SKIP_SECONDS = 0.012; // what is skipped is faded over in so long, and aligned within as much
+const BALANCE_SECONDS = 0.02; // over so long a brighter or duller voice is as loud as it was
+const LEAST_POWER = 1e-12;
 const MOST_VOICES = 48;
 
 /** Samples in, samples out, in order; memory is kept and reused. */
@@ -50,6 +52,27 @@ class Fifo {
   }
 }
 
+/** A note's brightness: partials above a corner are made louder or softer, and the whole stays as loud as it is. */
+class Shelf {
+  constructor(corner) {
+    this.gain = 1;
+    this.wantedGain = 1;
+    this.low = 0; // what a low-pass of the first order leaves
+    this.keep = Math.exp((-2 * Math.PI * corner) / sampleRate);
+    this.forget = 1 / (BALANCE_SECONDS * sampleRate);
+    this.before = this.after = 0; // mean powers
+  }
+
+  take(value) {
+    this.gain += (this.wantedGain - this.gain) * 0.002;
+    this.low += (value - this.low) * (1 - this.keep);
+    const changed = this.low + this.gain * (value - this.low);
+    this.before += (value * value - this.before) * this.forget;
+    this.after += (changed * changed - this.after) * this.forget;
+    return changed * Math.sqrt((this.before + LEAST_POWER) / (this.after + LEAST_POWER));
+  }
+}
+
 /** One note: plays what it has, fades where it runs dry, and comes back when there is more. */
 class Voice {
   constructor({ id, rate, gain, prebuffer }) {
@@ -58,6 +81,7 @@ class Voice {
     this.step = rate / sampleRate; // source samples for each output sample
     this.gain = gain;
     this.wantedGain = gain;
+    this.shelf = null; // of a voice that was made brighter or duller
     this.fifo = new Fifo();
     this.fraction = 0; // between two source samples
     this.needed = prebuffer * rate; // source samples to wait for before sounding
@@ -103,6 +127,7 @@ class Voice {
     let first = -1;
     const { fifo, step } = this;
     if (!this.heard) this.gain = this.wantedGain;
+    if (!this.heard && this.shelf) this.shelf.gain = this.shelf.wantedGain;
     for (let i = 0; i < out.length; i++) {
       if (fifo.length < (step === 1 ? 1 : 3)) {
         this.#dry();
@@ -114,7 +139,8 @@ class Voice {
       else if (this.level > wanted) this.level = Math.max(0, this.level - this.fade);
       this.gain += (this.wantedGain - this.gain) * 0.002;
       const tail = this.finished ? Math.min(1, left * this.fade) : 1;
-      const value = (step === 1 ? fifo.data[fifo.start] : this.#between()) * this.level * tail * this.gain;
+      const sound = step === 1 ? fifo.data[fifo.start] : this.#between();
+      const value = (this.shelf ? this.shelf.take(sound) : sound) * this.level * tail * this.gain;
       out[i] += value;
       if (!this.heard && Math.abs(value) > AUDIBLE) {
         this.heard = true;
@@ -230,6 +256,11 @@ class Mixer extends AudioWorkletProcessor {
   setGain({ id, value }) {
     const voice = this.voices.get(id);
     if (voice) voice.wantedGain = value;
+  }
+
+  setBrightness({ id, value, corner }) {
+    const voice = this.voices.get(id);
+    if (voice) (voice.shelf ??= new Shelf(corner)).wantedGain = value;
   }
 
   setVolume({ value }) {

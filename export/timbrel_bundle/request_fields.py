@@ -113,7 +113,12 @@ REQUEST_FIELDS = (
         "pitch", int, "MIDI note number of the bundle's range", "MIDI note number", default=60, required=True
     ),
     RequestField(
-        "velocity", int, "MIDI velocity of the bundle's range", "MIDI velocity", default=100, required=True
+        "velocity",
+        int,
+        "MIDI velocity, 1 to 127 or what `timbrel info` says",
+        "MIDI velocity",
+        default=100,
+        required=True,
     ),
     RequestField("seconds", float, "how long the key is held", default=2.0, required=True),
     RequestField("seed", int, "for the same note again", "seed", low=0, high=MAX_SEED),

@@ -12,10 +12,11 @@ import pytest
 from browser.explorer_page import SAMPLE_RATE, ExplorerPage, opened
 from requirements_gate import require_module
 
-from timbrel.library.render.yin import Yin
+from timbrel.library.render.yin import Yin, track_pitch
 
 Measure = Callable[[npt.NDArray[np.float32]], float]
 SILENCE = 1e-3
+MIDDLE_C = 440.0 * 2 ** (-9 / 12)
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +253,76 @@ def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) ->
     assert soft / loudness == pytest.approx(0.25, rel=0.1)
     send([0xB1, 71, 3])
     page.until("document.body.textContent.includes('controller 71 is not performed')")
+
+
+def test_midi_slides_and_pressure_make_notes_brighter(page: Any) -> None:
+    """One note, first as it is, then with its slide up and down; the slide leaves its level as it was."""
+
+    def send(*messages: list[int]) -> None:
+        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
+
+    def heard() -> tuple[float, float]:
+        """The high partials beside the low ones, and the level, in dB: of two seconds from now on, which are
+        a turn of a key that is held on."""
+        page.page.wait_for_timeout(300)
+        with page.recording() as blocks:
+            page.page.wait_for_timeout(2200)
+        piece = np.concatenate(blocks)[: 2 * SAMPLE_RATE].astype(np.float64)
+        power = np.square(np.abs(np.fft.rfft(piece * np.hanning(len(piece)))))
+        partial = np.fft.rfftfreq(len(piece), 1 / SAMPLE_RATE) / MIDDLE_C
+        shares = power[partial > 7.5].sum(), power[(partial > 0.5) & (partial < 2.5)].sum()
+        powers = np.square(piece).reshape(-1, SAMPLE_RATE // 50).mean(axis=1)  # a busy machine may leave gaps
+        return 10 * np.log10(shares[0] / shares[1]), 10 * np.log10(np.median(powers))
+
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    send([0xB0, 101, 0], [0xB0, 100, 6], [0xB0, 6, 2], [0x91, 60, 100])
+    page.until("timbrel.player.current?.soundedAt")
+    page.page.wait_for_timeout(4000)
+    gestures = ([0xB1, 74, 127], [0xB1, 74, 0], [0xD1, 127])
+    found = []
+    for gesture in gestures:  # each beside the note as it is just before, since a held note moves
+        send([0xB1, 74, 64])
+        plain, moved = heard(), (send(gesture), heard())[1]
+        found.append(np.subtract(moved, plain))
+    send([0x81, 60, 0])
+    page.wait_for_silence()
+    print("brightness and level, in dB beside the note as it is:", np.round(found, 1).tolist())
+    (bright, bright_level), (dull, dull_level), (pressed, pressed_level) = found
+    assert 5.0 < bright < 12.0 and -12.0 < dull < -5.0 and 2.0 < pressed < 6.0
+    assert [bright_level, dull_level, pressed_level] == pytest.approx([0.0, 0.0, 6.0], abs=0.8)
+    assert "is not performed" not in page.evaluate("document.body.textContent")
+
+
+def test_midi_vibrates_and_glides(page: Any) -> None:
+    """A note without gestures, one with the modulation wheel up, and one that comes from a fifth below."""
+
+    def send(*messages: list[int]) -> None:
+        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
+
+    def track(key: int, *before: list[int]) -> npt.NDArray[np.float64]:
+        """Cents of a note of two seconds from its key, over the time from 0.1 s on."""
+        send(*before, [0x90, key, 100])
+        page.until("timbrel.player.current.length > 2.0 * timbrel.player.current.sampleRate")
+        send([0x80, key, 0])
+        page.until("timbrel.player.current.complete")
+        page.wait_for_silence()
+        samples = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
+        rate = page.evaluate("timbrel.player.current.sampleRate")
+        found = track_pitch(samples[round(0.1 * rate) : 2 * rate], rate)
+        return 1200 * np.log2(found.hertz[found.voiced] / (440 * 2 ** ((key - 69) / 12)))
+
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    plain, wavering = track(60), track(60, [0xB0, 1, 127])
+    gliding = track(67, [0xB0, 1, 0], [0xB0, 65, 127], [0xB0, 5, 90])
+    width = [float(np.ptp(np.percentile(cents, [5, 95]))) / 2 for cents in (plain, wavering)]
+    print("half the width without and with modulation, cents:", width, "a glide:", gliding[::20].round())
+    assert width[0] < 15.0 and 30.0 < width[1] < 65.0
+    assert (
+        -700.0 < np.median(gliding[:20]) < -400.0 and abs(np.median(gliding[-20:]) - np.median(plain)) < 20.0
+    )
+    assert np.abs(np.diff(gliding)).max() < 60.0, "the glide goes in steps"
 
 
 def sounding(page: ExplorerPage) -> float:

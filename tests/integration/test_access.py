@@ -265,7 +265,7 @@ class TestTls:
                 "not .*stranger.*TIMBREL_CERT",
             ),
             (encrypted.address, Security(note), "ca: .*note.txt holds no certificate.*TIMBREL_CA"),
-            (encrypted.address, Security(tmp_path / "none"), "ca: .*none: No such file"),
+            (encrypted.address, Security(tmp_path / "none"), "ca: .*none: No such file.*TIMBREL_CA"),
             (encrypted.address, Security(ca, stranger.certificate, note), "note.txt are no certificate"),
         ]
         for address, security, said in misfits:

@@ -137,6 +137,7 @@ def test_help_teaches_by_example(run: Run) -> None:
         assert status == 0
         assert "examples:" in out and f"timbrel {command}" in out
         assert command == "demo" or "--json | jq" in out
+    assert "MIDI velocity, 1 to 127" in run("render", "--help")[1]
 
 
 def test_info_tells_what_is_served(run: Run) -> None:

@@ -74,6 +74,14 @@ class Player:
         assert pitch is not None
         return 100.0 * (pitch - key)
 
+    def brightness_db(self, start: float, end: float, key: int = 60) -> float:
+        """The level of the partials above the seventh, beside that of the first two."""
+        piece = self.piece(start, end).astype(np.float64)
+        power = np.square(np.abs(np.fft.rfft(piece * np.hanning(len(piece)))))
+        partial = np.fft.rfftfreq(len(piece), 1 / self.rate) / (440.0 * 2 ** ((key - 69) / 12))
+        low, high = power[(partial > 0.5) & (partial < 2.5)].sum(), power[partial > 7.5].sum()
+        return float(10 * np.log10(high / low))
+
     def level_db(self, start: float, end: float) -> float:
         return float(10 * np.log10(np.mean(np.square(self.piece(start, end), dtype=np.float64)) + 1e-12))
 
@@ -157,7 +165,7 @@ def test_mpe_bends_and_presses_each_note_for_itself(player: Player) -> None:
     press = [(1.5, "aftertouch", {"value": 127, "channel": 1}), *control(0.4, (74, 90), channel=1)]
     player.play([*setup, *bends, *press, *low])
     assert [part["channel"] for part in player.facts["parts"]] == [1]
-    assert player.facts["not_performed"] == {"brightness (the slide of MPE)": 1}
+    assert player.facts["not_performed"] == {}
     first = player.audio
     tuned = reference(player, 60)
     check([player.cents(0.7, 1.4), player.cents(1.8, 2.4)], [100.2 + tuned, 300.2 + tuned])
@@ -203,6 +211,30 @@ def test_pressure_and_master_volume_set_the_level_of_notes_that_sound(player: Pl
     louder = [player.level_db(start + 1.1, start + 1.9) - plain for start in (3.0, 6.0, 9.0)]
     assert louder == pytest.approx([6.0, 6.0, 40 * np.log10((64 << 7) / 16383)], abs=0.2)
     assert player.level_db(3.2, 3.9) == pytest.approx(player.level_db(0.2, 0.9), abs=0.2)
+
+
+def test_slide_and_pressure_make_notes_brighter_and_the_slide_no_louder(player: Player) -> None:
+    """A member's slide before its note and while it sounds; then pressure; then another channel's slide."""
+    zone = rpn(0.0, 6, 2)
+    slides = [*control(2.9, (74, 127), channel=1), *control(5.9, (74, 0), channel=1)]
+    slides += [*control(7.0, (74, 64), channel=1), *control(7.0, (74, 127), channel=2)]
+    press = (9.5, "aftertouch", {"value": 127, "channel": 1})
+    notes = [event for start in (0.0, 3.0, 6.0, 9.0) for event in note(start, 2.0, channel=1)]
+    player.play([*zone, *slides, press, *notes])
+    assert player.facts["not_performed"] == {}
+    stretches = ((0.2, 0.9), (3.2, 3.9), (6.2, 6.9), (7.2, 7.9), (9.1, 9.5), (10.0, 10.9))
+    brightness = [player.brightness_db(*stretch) for stretch in stretches]
+    level = [player.level_db(*stretch) for stretch in stretches]
+    again = player.brightness_db(1.2, 1.9), player.brightness_db(0.1, 0.5), player.brightness_db(1.0, 1.9)
+    print(np.round(brightness, 1), np.round(level, 1), np.round(again, 1))
+    # Of a shelf of twelve decibels the first two partials take a part, too.
+    assert 5.0 < brightness[1] - brightness[0] < 12.0
+    assert -12.0 < brightness[2] - brightness[0] < -5.0
+    assert brightness[3:5] == pytest.approx(again[:2], abs=0.5)
+    assert 2.0 < brightness[5] - again[2] < 6.0
+    assert level[1:3] == pytest.approx([level[0]] * 2, abs=0.3)
+    steps = np.abs(np.diff(player.piece(6.5, 7.5)))
+    assert steps[:-1].max() <= 1.1 * max(np.abs(np.diff(player.piece(7.5, 7.9))).max(), steps[:9000].max())
 
 
 def test_a_portamento_glides_from_the_note_before(player: Player) -> None:

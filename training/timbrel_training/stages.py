@@ -22,7 +22,7 @@ from timbrel_training.loop import pick_device
 from timbrel_training.note_training.train import train_notes
 from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.dataset import NoteDataset
-from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.render import counted, render_dataset
 from timbrel_training.notes.sources import FORMS, open_sources
 from timbrel_training.timbre.train import train_timbre
 from timbrel_training.tokens.store import TokenStore
@@ -106,7 +106,7 @@ class TokensStage:
         store = TokenStore(args.out)
         hours = len(store.codes) / store.header.frame_rate / 3600
         size = args.out.stat().st_size / 1e6
-        print(f"{args.out}: {len(store)} notes, {hours:.2f} hours, {size:.1f} MB")
+        print(f"{args.out}: {counted(len(store), 'note')}, {hours:.2f} hours, {size:.1f} MB")
         return 0
 
 
@@ -129,7 +129,8 @@ class TimbreStage:
         table = TokenTable.from_store(TokenStore(args.tokens))
         notes = NoteDataset(args.notes)
         figures = train_timbre(config, table, notes, args.out, pick_device(args.device))
-        print(f"{args.out}: {len(table.instruments)} instruments, {table.n_notes} notes")
+        n_instruments = len(table.instruments)
+        print(f"{args.out}: {counted(n_instruments, 'instrument')}, {counted(table.n_notes, 'note')}")
         _print_figures(figures, ".3f")
         return 0
 
@@ -175,7 +176,7 @@ class ModelStage:
             name=Path(args.config).stem,
             init=args.init,
         )
-        print(f"{args.out}: {loop.step} of {loop.config.n_steps} steps")
+        print(f"{args.out}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
         _print_figures(loop.history[-1] if loop.history else {}, ".3f")
         return 0
 

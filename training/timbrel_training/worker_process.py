@@ -1,4 +1,4 @@
-"""What every process sets that measures or codes notes beside others: one core each, and memory kept."""
+"""Has each process that measures or codes notes beside others keep to one core, and keep its memory."""
 
 from __future__ import annotations
 

@@ -50,6 +50,11 @@ PART_ROW = np.dtype(
 """A part has names instead of a dataset's numbers, and the digests that tell repeats."""
 
 
+def counted(number: int, noun: str) -> str:
+    """As in "1 instrument" and "2 instruments"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 @dataclass(frozen=True)
 class DatasetSummary:
     """Counts of one finished dataset."""
@@ -66,7 +71,8 @@ class DatasetSummary:
         dropped = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
         splits = ", ".join(f"{count} {name}" for name, count in self.splits.items())
         return [
-            f"{self.n_notes} notes of {self.n_instruments} instruments, {self.seconds / 3600:.2f} hours",
+            f"{counted(self.n_notes, 'note')} of {counted(self.n_instruments, 'instrument')}, "
+            f"{self.seconds / 3600:.2f} hours",
             f"dropped: {dropped}",
             f"split: {splits}",
             f"cut while still sounding: {self.n_cut}",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from timbrel.progress import counted
 from timbrel_export.errors import ExportError
 from timbrel_training.stages import add_config_arguments, add_device_argument, add_folder, config_of
 
@@ -71,15 +71,11 @@ def run(args: argparse.Namespace) -> int:
         device=args.device,
         retune=args.retune,
     )
-    try:
-        manifest = fine_tune_bundle(task)
-    except KeyboardInterrupt:
-        print(f"{task.work}: holds what is done so far; run the same command again to go on", file=sys.stderr)
-        raise
+    manifest = fine_tune_bundle(task)
     if manifest is None:
         print(f"{task.work}: stopped before the last step; run the same command again to go on")
         return 0
     source = manifest.training.sources[-1]
-    print(f"{args.out}: {manifest.name}, {source.n_instruments} new of {source.n_notes} samples")
+    print(f"{args.out}: {manifest.name}, {source.n_instruments} new of {counted(source.n_notes, 'sample')}")
     print(f"  try it: timbrel serve --bundle {args.out}")
     return 0

@@ -131,8 +131,11 @@ def _is_system(security: Security) -> bool:
     return security.ca is None or security.ca == SYSTEM
 
 
+_VARIABLES = {"ca": CA_VARIABLE, "certificate": CERTIFICATE_VARIABLE, "key": KEY_VARIABLE}
+
+
 def _read(field: str, file: str | Path | None) -> bytes | None:
     try:
         return None if file is None else Path(file).read_bytes()
     except OSError as error:
-        raise refusal(field, f"{file}: {error.strerror}") from None
+        raise refusal(field, f"{file}: {error.strerror}; {_VARIABLES[field]} names this file") from None

@@ -20,7 +20,7 @@ from timbrel.demo import (
 )
 from timbrel.pitch import PitchMeter
 from timbrel.private_server import PrivateServer
-from timbrel.progress import bar
+from timbrel.progress import bar, counted
 from timbrel_bundle.files import atomic_write
 
 N_INSTRUMENTS = 4
@@ -98,7 +98,7 @@ class DemoCommand:
         draw(results, picture)
         atomic_write(args.out / "notes.json", notes_json(results).encode())
         print(table(results))
-        print(f"\n{len(results)} notes, {picture} and notes.json are in {args.out}/")
+        print(f"\n{counted(len(results), 'note')}, {picture} and notes.json are in {args.out}/")
         print(f"To go on with: {' and '.join(str(args.out / name) for name in examples)}")
         print(summary(results))
         return 0

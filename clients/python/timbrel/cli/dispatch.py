@@ -68,7 +68,7 @@ TRACEBACK_VARIABLE = "TIMBREL_TRACEBACK"
 
 CONTINUES: Mapping[str, str] = {
     "library": "the same command goes on: no note is rendered twice",
-    "train": "the same command goes on from the last checkpoint",
+    "train": "the same command goes on with what is done so far",
 }
 """Command -> what to do after Ctrl-C, where work is kept."""
 

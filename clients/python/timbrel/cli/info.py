@@ -62,7 +62,10 @@ def _facts(model: Model) -> Iterator[tuple[str, str]]:
         f"{model.codec}, {model.sample_rate} Hz, {model.frame_rate:g} frames/s, "
         f"{model.n_codebooks} codebooks of {model.codebook_size}",
     )
-    yield "engine", f"{model.provider}, {model.precision}, {model.n_slots} slots, {model.decoder_graph}"
+    yield (
+        "engine",
+        f"{model.provider}, {model.precision}, {counted(model.n_slots, 'slot')}, {model.decoder_graph}",
+    )
     yield "server", f"timbrel {model.server_version}"
     yield "pitch", _range(model.pitch_range)
     yield "velocity", _range(model.velocity_range)
@@ -71,7 +74,7 @@ def _facts(model: Model) -> Iterator[tuple[str, str]]:
     drawn = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in sampling)
     yield "sampling", f"{drawn} by default"
     for source in model.sources:
-        yield "trained on", f"{source.name}: {source.n_notes} notes, {source.licence}"
+        yield "trained on", f"{source.name}: {counted(source.n_notes, 'note')}, {source.licence}"
 
 
 def _range(bounds: tuple[float, float]) -> str:

@@ -23,6 +23,7 @@ from timbrel.errors import NotFoundError, OverloadedError
 from timbrel.explore.http_common import FRESH, read_body
 from timbrel.explore.instrument_worker import BuildTask, InstrumentRequest
 from timbrel.explore.upstream import Upstream
+from timbrel.progress import counted
 from timbrel.settings import ClientSettings
 
 MAX_ORDER_BYTES = 2**16
@@ -119,7 +120,9 @@ class Instruments:
     def _check_room(self, request: InstrumentRequest) -> None:
         unfinished = sum(not job.state.is_over for job in self._jobs.values())
         if unfinished >= MAX_UNFINISHED:
-            raise OverloadedError(f"{unfinished} instruments are being built or wait; try again later")
+            raise OverloadedError(
+                f"{counted(unfinished, 'instrument')} being built or waiting already; try again later"
+            )
         n_bytes = round(request.n_notes * (request.seconds + TAIL_SECONDS) * BYTES_PER_SECOND)
         if shutil.disk_usage(self._folder).free < n_bytes + SPARE_BYTES:
             raise OverloadedError(

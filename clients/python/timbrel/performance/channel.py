@@ -9,7 +9,7 @@ from typing import Any
 
 from timbrel.performance import controllers as cc
 from timbrel.performance.controllers import Parameters, Setting
-from timbrel.performance.expression import Steps
+from timbrel.performance.expression import CENTRE, Steps
 from timbrel.performance.score import ChannelState
 
 PORTAMENTO_SECONDS = 2.0
@@ -109,6 +109,7 @@ class Channel:
         self.tuning = Steps()  # cents
         self.vibrato = Steps()  # cents
         self.pressure = Steps()  # 0..127
+        self.slide = Steps(CENTRE)  # 0..127
         self.key_pressures: dict[int, Steps] = {}
         self.tuning_program = (0, 0)
         """Bank and number of what MIDI Tuning messages set."""
@@ -158,6 +159,8 @@ class Channel:
         elif control == cc.MODULATION:
             self._modulation = value
             self._set_vibrato(time)
+        elif control == cc.BRIGHTNESS:
+            self.slide.set(time, value)
         elif control == cc.PEDAL:
             self.keys.pedal(time, value)
         elif control == cc.PORTAMENTO:
@@ -201,6 +204,7 @@ class Channel:
         """All is as it is where a file says nothing: what General MIDI's own message asks for."""
         self._reset(time)
         self._program = 0
+        self.slide.set(time, CENTRE)
         self._change(time, volume=ChannelState.volume, pan=ChannelState.pan)
         for setting in (
             Setting(cc.BEND_RANGE, 2, 0),
@@ -256,5 +260,13 @@ class Channel:
 
 
 PERFORMED = frozenset(
-    {*cc.STATE_FIELDS, cc.MODULATION, cc.PEDAL, cc.PORTAMENTO, cc.PORTAMENTO_TIME, cc.PORTAMENTO_FROM}
+    {
+        *cc.STATE_FIELDS,
+        cc.MODULATION,
+        cc.BRIGHTNESS,
+        cc.PEDAL,
+        cc.PORTAMENTO,
+        cc.PORTAMENTO_TIME,
+        cc.PORTAMENTO_FROM,
+    }
 )

@@ -1,13 +1,15 @@
-"""A note's expression while it sounds: values over time, and the curves of cents and level they make."""
+"""A note's expression while it sounds: values over time, the curves of cents, level and brightness that they
+make, and the sound with the latter two."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from timbrel.library.render.level import Audio
 from timbrel_bundle.request_fields import FIELD, MAX_CENTS_POINTS
 
 Times: TypeAlias = npt.NDArray[np.float64]
@@ -24,11 +26,24 @@ RELEASE_SECONDS = 1.0
 
 VIBRATO_HERTZ = 5.5
 PRESSURE_DB = 6.0
-"""Full pressure makes a note louder by this."""
+"""Full pressure makes a note louder by this, and brighter by this."""
+
+BRIGHTNESS_DB = 12.0
+"""What the controller of brightness, the slide of MPE, adds to high partials or takes from them, at most."""
+CENTRE = 64
+"""Where that controller changes nothing."""
+
+BRIGHT_FROM = 3.0
+"""Times the pitch of a note: partials above are made louder or softer beside those below."""
+BALANCE_SECONDS = 0.04
+"""Over so long a brighter or duller note is as loud as it was."""
 
 SILENT_DB = -120.0
 LEAST_CENTS = 0.01
 LEAST_DB = 0.01
+LEAST_POWER = 1e-12
+FAST_SAMPLES = 4096
+"""A Fourier transform of a multiple of this is fast."""
 
 
 class Steps:
@@ -90,13 +105,61 @@ def as_bend(cents: npt.NDArray[np.float64], times: Times) -> tuple[float | Curve
 
 
 def as_level(decibels: npt.NDArray[np.float64], times: Times) -> Curve:
-    """The curve of a note's level in dB; none where it stays as it is."""
+    """The curve of a note's level, or brightness, in dB; none where it stays as it is."""
     return () if np.abs(decibels).max() < LEAST_DB else _thinned(np.maximum(decibels, SILENT_DB), times)
 
 
 def square_law_db(value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """40 log10 of a share of full volume, as General MIDI has it."""
     return np.asarray(40.0 * np.log10(np.maximum(value, 10.0 ** (SILENT_DB / 40.0))))
+
+
+def brightness_db(slide: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Gives the dB of high partials for values of the controller of brightness."""
+    return np.asarray(BRIGHTNESS_DB * np.clip((slide - CENTRE) / (127 - CENTRE), -1.0, 1.0))
+
+
+def swelled(audio: Audio, seconds: Times, level_db: Curve) -> Audio:
+    """A note's sound [samples] with its own level over time; `seconds` says when each sample is heard."""
+    if not level_db:
+        return audio
+    return np.asarray(audio * _gains(level_db, seconds), dtype=np.float32)
+
+
+def brightened(audio: Audio, rate: int, seconds: Times, brightness: Curve, hertz: float) -> Audio:
+    """A note's sound [samples] of this pitch, brighter or duller over time, and as loud as it is.
+
+    A shelf of the first order, whose gain moves: what lies below its corner stays as it is.
+    """
+    if not brightness:
+        return audio
+    low = _low_pass(audio, rate, BRIGHT_FROM * hertz)
+    changed = low + _gains(brightness, seconds) * (audio - low)
+    n_balance = max(1, round(BALANCE_SECONDS * rate))
+    before, after = (_mean_power(each, n_balance) + LEAST_POWER for each in (audio, changed))
+    return np.asarray(changed * np.sqrt(before / after), dtype=np.float32)
+
+
+def _gains(decibels: Curve, seconds: Times) -> npt.NDArray[np.float64]:
+    return np.asarray(10.0 ** (np.interp(seconds, *np.array(decibels).T) / 20.0))
+
+
+def _low_pass(audio: Audio, rate: int, corner: float) -> Audio:
+    """The sound [samples] through a low-pass of the first order; silence behind it keeps its end from its
+    beginning."""
+    n_padded = len(audio) + round(4.0 * rate / corner)
+    n_padded += -n_padded % FAST_SAMPLES
+    spectrum = np.fft.rfft(audio, n_padded)
+    spectrum /= 1.0 + 1j * np.fft.rfftfreq(n_padded, 1.0 / rate) / corner
+    return np.fft.irfft(spectrum, n_padded)[: len(audio)].astype(np.float32)
+
+
+def _mean_power(audio: npt.NDArray[Any], n_samples: int) -> npt.NDArray[np.float64]:
+    """The mean of the squares of so many samples around each; there are zeros before and behind the sound."""
+    n_before = n_samples // 2
+    squares = np.pad(np.square(audio, dtype=np.float64), (n_before + 1, n_samples - 1 - n_before))
+    sums = np.cumsum(squares)
+    return np.asarray((sums[n_samples:] - sums[:-n_samples]) / n_samples)
 
 
 def _thinned(values: npt.NDArray[np.float64], times: Times) -> Curve:

@@ -17,12 +17,13 @@ from timbrel.errors import InvalidRequestError, refusal
 from timbrel.library.render.level import Audio, decibels
 from timbrel.note import Note
 from timbrel.performance.drums import check_drums, play_drums
-from timbrel.performance.expression import Curve
+from timbrel.performance.expression import Curve, brightened, swelled
 from timbrel.performance.instrumentation import AskedTimbres, Part, assign_parts
 from timbrel.performance.mix import Faders, Levelled, Stereo, StereoMix, levelled
 from timbrel.performance.receiver import DRUM_CHANNEL
 from timbrel.performance.score import Score, ScoreNote
 from timbrel.performance.sustain import Sustain, TrimmedNote
+from timbrel.pitch import frequency
 from timbrel_bundle.request_fields import is_unbent
 
 OCTAVE = 12
@@ -251,7 +252,7 @@ class _Mixdown:
             else:
                 played = trimmed
             start = round(place.start * self._model.sample_rate) - played.attack
-            self.mix.add(_swelled(played, place.level_db), start, self._faders[place.channel])
+            self.mix.add(_expressed(played, note.pitch, place), start, self._faders[place.channel])
 
     def _bent(
         self, note: Note, trimmed: TrimmedNote, sustain: Sustain, points: Curve, longer: float
@@ -275,10 +276,10 @@ class _Mixdown:
         return trimmed
 
 
-def _swelled(note: TrimmedNote, level_db: Curve) -> Audio:
-    """The note's sound with its own level over time."""
-    if not level_db:
-        return note.audio
-    seconds, decibels = np.array(level_db).T
-    gains = 10.0 ** (np.interp(note.seconds(), seconds, decibels) / 20.0)
-    return np.asarray(note.audio * gains, dtype=np.float32)
+def _expressed(played: TrimmedNote, pitch: int, place: ScoreNote) -> Audio:
+    """The note's sound with its own level and brightness over time."""
+    if not (place.level_db or place.brightness_db):
+        return played.audio
+    seconds = played.seconds()
+    audio = brightened(played.audio, played.sample_rate, seconds, place.brightness_db, frequency(pitch))
+    return swelled(audio, seconds, place.level_db)

@@ -18,6 +18,7 @@ from timbrel.performance.expression import (
     Times,
     as_bend,
     as_level,
+    brightness_db,
     curve_times,
     glide,
     square_law_db,
@@ -107,7 +108,8 @@ class Receiver:
                     self._unperformed[UNMAPPED_KEYS] += 1
                 else:
                     note = self._note(channel, press, held)
-                    n_points += len(note.level_db) + (0 if isinstance(note.cents, float) else len(note.cents))
+                    n_points += len(note.level_db) + len(note.brightness_db)
+                    n_points += 0 if isinstance(note.cents, float) else len(note.cents)
                     if len(notes) == MAX_NOTES or n_points > MAX_POINTS:
                         allowed = f"up to {MAX_NOTES}, of {MAX_POINTS} points of bends and levels together"
                         raise ValueError(f"it holds more notes than are performed: {allowed}")
@@ -138,10 +140,14 @@ class Receiver:
         depth = np.maximum.reduce([each.vibrato.at(times) for each in voices])
         bend, beyond = as_bend(tuned - 100.0 * shift + moved + vibrato(depth, times), times)
         self._unperformed[BEYOND_BENDS] += beyond
+        pressure = self._pressure_db(voices, press.key, times)
         return ScoreNote(
             *(press.start, held, heard_on.number, press.program, press.key + shift, press.velocity),
             cents=bend,
-            level_db=as_level(self._pressure_db(voices, press.key, times) + self._volume.at(times), times),
+            level_db=as_level(pressure + self._volume.at(times), times),
+            brightness_db=as_level(
+                pressure + sum(brightness_db(each.slide.at(times)) for each in voices), times
+            ),
         )
 
     def _pressure_db(self, voices: Sequence[Channel], key: int, times: Times) -> npt.NDArray[np.float64]:

@@ -37,6 +37,9 @@ class ScoreNote:
     level_db: Curve = ()
     """How much louder it is than it was struck: points (seconds since its start, dB)."""
 
+    brightness_db: Curve = ()
+    """How much louder its high partials are, beside the low ones: points (seconds since its start, dB)."""
+
 
 @dataclass(frozen=True)
 class ChannelState:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from requirements_gate import require_module
 
-from timbrel.performance.expression import PRESSURE_DB, VIBRATO_HERTZ
+from timbrel.performance.expression import BRIGHTNESS_DB, PRESSURE_DB, VIBRATO_HERTZ
 from timbrel.performance.receiver import BEYOND_BENDS, Receiver
 from timbrel.performance.score import ScoreNote
 
@@ -99,6 +99,15 @@ def test_pressure_of_keys_and_channels_is_the_larger_one() -> None:
     assert piece.note(60).level_db[0] == (0.0, PRESSURE_DB)
     other = Piece().send("aftertouch", value=64).send("polytouch", note=60, value=127).note(61)
     assert other.level_db[0] == (0.0, pytest.approx(PRESSURE_DB * 64 / 127, abs=1e-3))
+
+
+def test_slides_and_pressure_are_brightness() -> None:
+    piece = Piece().rpn(6, 5).control((74, 127), channel=1).control((74, 32)).send("aftertouch", value=127)
+    slide = BRIGHTNESS_DB * (1.0 - 32 / 63)
+    assert piece.note(60, channel=1).brightness_db[0] == (0.0, pytest.approx(slide + PRESSURE_DB, abs=1e-3))
+    assert Piece().control((74, 64)).note().brightness_db == ()
+    reset = Piece().control((74, 0)).send("sysex", data=(0x7E, 0x7F, 9, 1))
+    assert reset.note().brightness_db == ()
 
 
 def test_zones_share_out_the_channels() -> None:

@@ -75,7 +75,7 @@ class VerifyReport:
         lines.extend(self.notices)
         for scale in self.scales:
             keys = (
-                f"{scale.sampler} played {scale.n_played} keys; {scale.n_judged} judged: at most "
+                f"{scale.sampler} played {counted(scale.n_played, 'key')}; {scale.n_judged} judged: at most "
                 f"{scale.worst_cents:.1f} cents from their own samples, {scale.n_within_15} within 15 cents "
                 "of the scale"
                 if scale.n_played
