@@ -27,7 +27,7 @@ CUDA_VENV := .venv-cuda
 CUDA_TESTS := tests/cuda_check tests/integration/test_server.py -k "not finish_last and not one_seed and not lengthens_with and not deadline_that_passes"
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt $(PIP_ARGS)
 TIMBREL := $(BIN)/timbrel
-EXPORT := $(TIMBREL) export --model $(RUN)/model --codec $(RUN)/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
+EXPORT := $(TIMBREL) export --model $(RUN)/headers/model --codec $(RUN)/headers/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -78,6 +78,7 @@ pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander) ## Notes
 	[ -e $(RUN)/tokens.bin ] || $(TIMBREL) train tokens --notes $(RUN)/notes --codec $(RUN)/codec --out $(RUN)/tokens.bin
 	$(TIMBREL) train timbre --config $(CONFIG) --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --out $(RUN)/timbre
 	$(TIMBREL) train model --config $(CONFIG) --tokens $(RUN)/tokens.bin --timbre $(RUN)/timbre --out $(RUN)/model
+	$(TIMBREL) train headers --config $(CONFIG) --notes $(RUN)/notes --tokens $(RUN)/tokens.bin --codec $(RUN)/codec --timbre $(RUN)/timbre --model $(RUN)/model --out $(RUN)/headers
 	$(EXPORT) --timbre $(RUN)/timbre
 	$(TIMBREL) train hearing --config $(CONFIG) --bundle $(RUN)/bundle --notes $(RUN)/notes --timbre $(RUN)/timbre --out $(RUN)/hearing
 	$(EXPORT) --timbre $(RUN)/hearing

@@ -16,7 +16,7 @@ from timbrel_export.sample_note import SampleNote
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
-from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codec_hash
+from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codes_hash
 from timbrel_training.model import NoteTransformer
 from timbrel_training.note_training.train import MODEL, load_model
 from timbrel_training.notes.dataset import NoteDataset
@@ -56,7 +56,7 @@ def load_trained(
     store = TokenStore(tokens)
     if description.get("codec_hash") != store.header.codec_hash:
         raise ExportError(f"{model_dir}: the model was trained on other tokens than {tokens}")
-    if codec_hash(codec_dir) != store.header.codec_hash:
+    if codes_hash(codec_dir) != store.header.codec_hash:
         raise ExportError(f"{codec_dir}: the tokens in {tokens} were made by another codec")
     chart, points = read_map(timbre_dir)
     if len(points) != len(store):

@@ -5,10 +5,12 @@ timbrel train codec --notes runs/notes --out runs/codec
 timbrel train tokens --notes runs/notes --codec runs/codec --out runs/tokens.bin
 timbrel train timbre --tokens runs/tokens.bin --notes runs/notes --out runs/timbre
 timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --out runs/model
-timbrel export --model runs/model --timbre runs/timbre --codec runs/codec \\
+timbrel train headers --notes runs/notes --tokens runs/tokens.bin --codec runs/codec \\
+    --timbre runs/timbre --model runs/model --out runs/headers
+timbrel export --model runs/headers/model --timbre runs/timbre --codec runs/headers/codec \\
     --tokens runs/tokens.bin --out runs/b
 timbrel train hearing --bundle runs/b --notes runs/notes --timbre runs/timbre --out runs/hearing
-timbrel export --model runs/model --timbre runs/hearing --codec runs/codec \\
+timbrel export --model runs/headers/model --timbre runs/hearing --codec runs/headers/codec \\
     --tokens runs/tokens.bin --out runs/b
 timbrel train evaluate --bundle runs/b --notes runs/notes --out runs/evaluation
 timbrel train card --bundle runs/b --evaluation runs/evaluation

@@ -18,6 +18,7 @@ from typing import Any
 from timbrel_training.codec import registry
 from timbrel_training.errors import ConfigError
 from timbrel_training.model.config import ModelConfig
+from timbrel_training.note_training.headers import HeaderTrainingConfig
 from timbrel_training.note_training.train import NoteTrainingConfig
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.posttraining_config import FineTuneConfig, TimbreFinetuneConfig
@@ -45,6 +46,8 @@ class Config:
     """Sizes of the note transformer. Codebooks and their size are the token store's, whatever stands here."""
     note_training: NoteTrainingConfig = field(default_factory=NoteTrainingConfig)
     """Stage 2: training of the note transformer."""
+    headers: HeaderTrainingConfig = field(default_factory=HeaderTrainingConfig)
+    """The training of what says headers and what plays them, together."""
     hearing: TimbreFinetuneConfig = field(default_factory=TimbreFinetuneConfig)
     """The timbre encoder's second training, on what `locate` hears."""
     finetune: FineTuneConfig = field(default_factory=FineTuneConfig)

@@ -19,6 +19,7 @@ from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codec_hash
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import NAMED, Config, load_config
 from timbrel_training.loop import pick_device
+from timbrel_training.note_training.headers import HeaderFolders, train_headers
 from timbrel_training.note_training.train import train_notes
 from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.dataset import NoteDataset
@@ -181,12 +182,42 @@ class ModelStage:
         return 0
 
 
+class HeadersStage:
+    """`timbrel train headers`: a model and a codec become a model and a codec that fit each other."""
+
+    help = "fit what says a note's header and what plays it to each other"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        add_config_arguments(parser)
+        add_device_argument(parser)
+        add_folder(parser, "notes", "the library of notes")
+        add_folder(parser, "tokens", "the token store made of it")
+        add_folder(parser, "codec", "folder of the finished codec, with its measurements of the notes")
+        add_folder(parser, "timbre", "folder of stage 1")
+        add_folder(parser, "model", "folder of stage 2")
+        add_folder(parser, "out", "folder for checkpoint, codec/ and model/; an unfinished one is resumed")
+
+    def run(self, args: argparse.Namespace) -> int:
+        config = config_of(args)
+        folders = HeaderFolders(args.notes, args.tokens, args.codec, args.timbre, args.model)
+        loop = train_headers(
+            config.headers, config.note_training, folders, args.out, pick_device(args.device)
+        )
+        if loop is None:
+            print(f"{args.out}: nothing to fit, no network says headers; codec/ and model/ are as they were")
+            return 0
+        print(f"{args.out}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
+        _print_figures(loop.history[-1] if loop.history else {}, ".3f")
+        return 0
+
+
 STAGES: Mapping[str, Any] = {
     "notes": NotesStage(),
     "codec": CodecStage(),
     "tokens": TokensStage(),
     "timbre": TimbreStage(),
     "model": ModelStage(),
+    "headers": HeadersStage(),
 }
 """The stages by name, in order."""
 

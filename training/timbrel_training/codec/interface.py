@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from timbrel_training.checkpoint import load_description
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 
@@ -222,6 +223,16 @@ def encode_note(
         for hint in (pitch, held_seconds)
     )
     return codec.encode(audio[None], *hints)[0]
+
+
+CODES_OF = "codes_of"
+"""In the description of a codec of which only what decodes was trained on: the hash of the one before."""
+
+
+def codes_hash(folder: Path) -> str:
+    """Returns the hash of the codec whose codes these are: the finished one's own, or that of the one before
+    it. Raises CheckpointError: none is finished there."""
+    return str(load_description(folder, WEIGHTS_NAME).get(CODES_OF) or codec_hash(folder))
 
 
 def codec_hash(folder: Path) -> str:

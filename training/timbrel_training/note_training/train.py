@@ -103,7 +103,7 @@ class NoteTrainer:
         self.conditions = conditions
         self.device = device
         torch.manual_seed(config.loop.seed)
-        self.model = _build(model_config, "the config's section model").to(device)
+        self.model = build_model(model_config, "the config's section model").to(device)
         self.layout = model_config.layout
         self.max_frames, self.release_frames = model_config.max_frames, model_config.release_frames
         kept = np.minimum(table.n_frames, self.max_frames)
@@ -281,7 +281,7 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
     CheckpointError: there are none, they are damaged, or of a model or codes unlike these.
     """
     description = load_description(folder, MODEL)
-    earlier_config = _read_config(folder, description)
+    earlier_config = read_config(folder, description)
     found, wanted = (dataclasses.asdict(each) for each in (earlier_config, model.config))
     gained = {"dropout"}
     if not earlier_config.digit_base:
@@ -296,7 +296,7 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
         )
     if description.get("codec_hash") != codec_hash:
         raise CheckpointError(f"{folder}: its model writes codes of another codec than the tokens are of")
-    earlier = _build(earlier_config, str(folder))
+    earlier = build_model(earlier_config, str(folder))
     load_weights(folder, MODEL, earlier)
     _take_over(earlier, model)
     sha256 = hashlib.sha256((folder / f"{MODEL}.safetensors").read_bytes()).hexdigest()
@@ -321,21 +321,23 @@ def _take_over(earlier: NoteTransformer, model: NoteTransformer) -> None:
 def load_model(folder: Path, name: str = MODEL) -> NoteTransformer:
     """Returns the trained model of a stage-2 folder as it ships, in eval mode; `name` is MODEL or BEST.
     Raises CheckpointError: there is none, or it is damaged."""
-    config = _read_config(folder, load_description(folder, name))
-    model = _build(config, str(folder))
+    config = read_config(folder, load_description(folder, name))
+    model = build_model(config, str(folder))
     load_weights(folder, name, model)
     return model.with_plain_embeddings().eval()
 
 
-def _build(config: ModelConfig, whose: str) -> NoteTransformer:
+def build_model(config: ModelConfig, whose: str) -> NoteTransformer:
+    """Returns an untrained model. Raises CheckpointError: memory is short for the sizes of `whose` config."""
     try:
         return NoteTransformer(config)
     except RuntimeError as error:  # torch's way to say that memory is short
         raise CheckpointError(f"{whose}: a model of these sizes cannot be built ({error})") from None
 
 
-def _read_config(folder: Path, description: Mapping[str, Any]) -> ModelConfig:
-    """Reads a stage-2 folder's ModelConfig; older ones have the lead frames beside it alone."""
+def read_config(folder: Path, description: Mapping[str, Any]) -> ModelConfig:
+    """Reads a stage-2 folder's ModelConfig; older ones have the lead frames beside it alone. Raises
+    CheckpointError: it is none that is known here."""
     try:
         return ModelConfig(**{"lead_frames": description.get("lead_frames", 0), **description["model"]})
     except (KeyError, TypeError, ValueError) as error:

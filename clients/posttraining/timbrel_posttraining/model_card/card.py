@@ -20,8 +20,8 @@ LIMITS = """
 ## What it cannot do
 
 - It plays single notes, each with an attack of its own: chords are several notes, and legato is not learnt.
-{moves}{source}- An instrument is one voice, as its source plays it: it knows the pianos of the table above, not
-  the piano.
+{moves}{source}- An instrument is one voice, as its source plays it: it knows the pianos of the table above,
+  not the piano.
 - Loudness follows the sources' own velocity curves. The lowest velocities are almost silent where theirs are.
 - What lies outside the ranges above was never trained and is refused.
 """

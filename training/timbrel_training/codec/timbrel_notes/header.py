@@ -59,9 +59,13 @@ class HeaderCoder(nn.Module):
         known = (values - self.mean) / UNIT_DB * (weights > 0)
         return torch.tanh(self.encoder(torch.cat([known, weights, pitch_features(midi)], dim=-1)))
 
-    def values(self, numbers: Tensor, midi: Tensor) -> Tensor:
-        """Returns parameters [..., N_VALUES] of quantized numbers [..., n_numbers] at pitches [...]."""
-        return UNIT_DB * self.decoder(torch.cat([numbers, pitch_features(midi)], dim=-1)) + self.mean
+    def values(self, numbers: Tensor, midi: Tensor, decoder: nn.Module | None = None) -> Tensor:
+        """Returns parameters [..., N_VALUES] of quantized numbers [..., n_numbers] at pitches [...], by its own
+        decoder or another."""
+        return (
+            UNIT_DB * (decoder or self.decoder)(torch.cat([numbers, pitch_features(midi)], dim=-1))
+            + self.mean
+        )
 
     def encode(self, values: Tensor, weights: Tensor, midi: Tensor) -> Tensor:
         """Returns codes int64 [B, n_codes]."""

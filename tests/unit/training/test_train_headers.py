@@ -1,0 +1,135 @@
+"""`timbrel train headers`: what says headers and what plays them learn together, the rest stays."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from simple_notes import SyntheticSource
+
+from timbrel_export.errors import ExportError
+from timbrel_export.trained import load_trained
+from timbrel_training.codec.interface import codec_hash, codes_hash
+from timbrel_training.codec.registry import load_codec
+from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
+from timbrel_training.config import load_config
+from timbrel_training.errors import CheckpointError
+from timbrel_training.note_training.headers import HeaderFolders, train_headers
+from timbrel_training.note_training.train import load_model
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.split import SplitRule
+from timbrel_training.stages import STAGES
+
+SMALL = (
+    *("codec.loop.n_steps=40", "codec.codec.n_templates=4", "codec.codec.header.width=24"),
+    *("codec.batch_size=8", "codec.jobs=1", "headers.loop.n_steps=60", "headers.loop.learning_rate=3e-3"),
+)
+
+
+def run(stage: str, *arguments: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    STAGES[stage].configure(parser)
+    sets = (
+        []
+        if stage == "tokens"
+        else ["--config", "tiny", *(part for each in SMALL for part in ("--set", each))]
+    )
+    return STAGES[stage].run(parser.parse_args([*sets, *map(str, arguments)]))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> HeaderFolders:
+    """All stages before, at toy size."""
+    root = tmp_path_factory.mktemp("stages")
+    notes, tokens, codec, timbre, model = (
+        root / name for name in ("notes", "tokens", "codec", "timbre", "model")
+    )
+    source = SyntheticSource(pitches=range(57, 61), n_draws=3, sample_rate=48_000, max_held=0.6)
+    render_dataset(source, notes, jobs=1, rule=SplitRule(cell_fraction=0.25))
+    assert run("codec", "--notes", notes, "--out", codec) == 0
+    assert run("tokens", "--notes", notes, "--codec", codec, "--out", tokens, "--jobs", "1") == 0
+    assert run("timbre", "--tokens", tokens, "--notes", notes, "--out", timbre) == 0
+    assert run("model", "--tokens", tokens, "--timbre", timbre, "--out", model) == 0
+    return HeaderFolders(notes, tokens, codec, timbre, model)
+
+
+def arguments(folders: HeaderFolders, out: Path) -> list[str | Path]:
+    given = [part for name, path in vars(folders).items() for part in (f"--{name}", path)]
+    return [*given, "--out", out]
+
+
+@pytest.fixture(scope="module")
+def fitted(folders: HeaderFolders, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("fitted") / "headers"
+    assert run("headers", *arguments(folders, out)) == 0
+    return out
+
+
+def test_headers_come_nearer_to_the_notes(folders: HeaderFolders, fitted: Path) -> None:
+    config = load_config("tiny", SMALL)
+    loop = train_headers(config.headers, config.note_training, folders, fitted, torch.device("cpu"))
+    assert loop is not None and loop.finished
+    assert loop.history[-1]["written"] < 0.9 * loop.history[0]["written"]
+    assert loop.history[-1]["coded"] < 1.1 * loop.history[0]["coded"]
+
+
+def test_only_what_says_and_plays_headers_has_changed(folders: HeaderFolders, fitted: Path) -> None:
+    before, after = (load_model(each).state_dict() for each in (folders.model, fitted / "model"))
+    assert {name.split(".")[0] for name in before if not before[name].equal(after[name])} == {"header"}
+    codecs = [load_codec(each) for each in (folders.codec, fitted / "codec")]
+    before, after = (each.state_dict() for each in codecs)
+    changed = {".".join(name.split(".")[:2]) for name in before if not before[name].equal(after[name])}
+    assert changed == {"header.decoder"}
+    library = NoteDataset(folders.notes)
+    note = torch.from_numpy(library.audio(0))[None], torch.tensor([float(library.pitch[0])])
+    held = torch.tensor([float(library.held_seconds[0])])
+    first, second = (each.encode(*note, held) for each in codecs if isinstance(each, TimbrelNotes))
+    assert first.equal(second)
+
+
+def test_the_result_is_exported_with_the_same_tokens(
+    folders: HeaderFolders, fitted: Path, tmp_path: Path
+) -> None:
+    codec = fitted / "codec"
+    assert codec_hash(codec) != codec_hash(folders.codec) == codes_hash(codec)
+    trained = load_trained(fitted / "model", folders.timbre, codec, folders.tokens, folders.notes, 2)
+    assert len(trained.sample_notes) == 2
+    other = tmp_path / "codec"
+    shutil.copytree(folders.codec, other)
+    (other / "codec.safetensors").write_bytes((codec / "codec.safetensors").read_bytes())
+    with pytest.raises(ExportError, match="made by another codec"):
+        load_trained(fitted / "model", folders.timbre, other, folders.tokens, folders.notes, 2)
+
+
+def test_a_run_that_ended_is_not_run_again(folders: HeaderFolders, fitted: Path) -> None:
+    before = codec_hash(fitted / "codec")
+    assert run("headers", *arguments(folders, fitted)) == 0
+    assert codec_hash(fitted / "codec") == before
+
+
+def test_folders_that_do_not_belong_together_are_one_clear_line(
+    folders: HeaderFolders, tmp_path: Path
+) -> None:
+    bare = tmp_path / "codec"
+    shutil.copytree(folders.codec, bare, ignore=shutil.ignore_patterns("analysis"))
+    with pytest.raises(CheckpointError, match="holds no measurements of"):
+        run("headers", *arguments(HeaderFolders(**{**vars(folders), "codec": bare}), tmp_path / "out"))
+    with pytest.raises(CheckpointError, match="train it first"):
+        run("headers", *arguments(HeaderFolders(**{**vars(folders), "model": tmp_path}), tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_no_network_says_headers_all_stays(
+    folders: HeaderFolders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, out = tmp_path / "plain", tmp_path / "out"
+    wanted = ["--tokens", folders.tokens, "--timbre", folders.timbre, "--out", plain]
+    assert run("model", *wanted, "--set", "model.header_width=0") == 0
+    assert run("headers", *arguments(HeaderFolders(**{**vars(folders), "model": plain}), out)) == 0
+    assert "nothing to fit" in capsys.readouterr().out
+    before, after = (load_model(each).state_dict() for each in (plain, out / "model"))
+    assert all(before[name].equal(after[name]) for name in before)
