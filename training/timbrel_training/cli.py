@@ -38,7 +38,7 @@ FROM_BUNDLE = "--from-bundle"
 class TrainCommand:
     """The `train` entry of `timbrel.commands`."""
 
-    help = "train on notes of your own: notes, codec, tokens, timbre, model, hearing, evaluate"
+    help = "train on notes of your own: notes, codec, tokens, timbre, model, headers, hearing, evaluate"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds a subparser per stage."""

@@ -60,8 +60,8 @@ class HeaderCoder(nn.Module):
         return torch.tanh(self.encoder(torch.cat([known, weights, pitch_features(midi)], dim=-1)))
 
     def values(self, numbers: Tensor, midi: Tensor, decoder: nn.Module | None = None) -> Tensor:
-        """Returns parameters [..., N_VALUES] of quantized numbers [..., n_numbers] at pitches [...], by its own
-        decoder or another."""
+        """Returns parameters [..., N_VALUES] of quantized numbers [..., n_numbers] at pitches [...], by
+        its own decoder or another."""
         return (
             UNIT_DB * (decoder or self.decoder)(torch.cat([numbers, pitch_features(midi)], dim=-1))
             + self.mean
