@@ -61,6 +61,7 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
     timbrel can build; CheckpointError: nor does its codec or its timbre encoder."""
     from timbrel_bundle.files import write_message
     from timbrel_bundle.layout import CODEC_WEIGHTS, TIMBRE_REFERENCES
+    from timbrel_export.bundle_folder import WRITTEN_SHARE
     from timbrel_posttraining.finetune.base import Base
     from timbrel_training.checkpoint import replace_file, save_weights
     from timbrel_training.codec import registry
@@ -82,6 +83,9 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
         write_message(references, timbre / TIMBRE_REFERENCES)
     ranges, frame_rate = base.ranges, base.header.frame_rate
     lead = manifest.codec.lead_frames
+    # Export writes a share of what was trained on: what it has to be given back for the same bundle.
+    longer = (1.0, 1.0 / WRITTEN_SHARE if manifest.model.hold_frames else 1.0)
+    shortest_and_longest = zip(ranges.held_frames, longer, strict=True)
     description = {
         "kind": "note_transformer",
         "model": asdict(base.model.config),
@@ -91,7 +95,7 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
         "ranges": {
             "pitch": list(ranges.pitch),
             "velocity": list(ranges.velocity),
-            "held_seconds": [(frames - lead) / frame_rate for frames in ranges.held_frames],
+            "held_seconds": [(frames - lead) / frame_rate * times for frames, times in shortest_and_longest],
         },
         "instruments": [point.instrument for point in base.chart.points],
         "steps": manifest.training.n_steps,

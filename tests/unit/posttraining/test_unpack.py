@@ -8,18 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bundle_variants import holding
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import CODEC_WEIGHTS, MODEL_WEIGHTS, TIMBRE_WEIGHTS
 from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_export.bundle_folder import lengthen_holds
 from timbrel_posttraining import unpack
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.checkpoint import load_description
 from timbrel_training.codec.interface import codec_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
-from timbrel_training.note_training.train import load_model, train_notes
+from timbrel_training.note_training.train import MODEL, load_model, train_notes
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.timbre.map import read_chart, read_map
 from timbrel_training.timbre.references import read_references
@@ -58,6 +62,18 @@ def test_the_folders_hold_what_the_bundle_does(
     heard = TimbreEncoder(bundle, n_threads=1).hear(audio, 48_000).heard_at
     point, _ = encoder(torch.from_numpy(audio)[None], torch.tensor([len(audio)]))
     np.testing.assert_allclose(point[0].detach().numpy(), heard, atol=0.02)  # `hear` trims and scales
+
+
+def test_an_export_of_the_folders_writes_holds_as_long_as_the_bundle(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    held = holding(tiny_bundle, tmp_path / "bundle", hold_frames=44)
+    assert run("--bundle", held, "--out", tmp_path / "on") == 0
+    before, again = Bundle.open(held).manifest, pb.Manifest()
+    again.CopyFrom(before)
+    again.ranges.seconds_max = load_description(tmp_path / "on" / "model", MODEL)["ranges"]["held_seconds"][1]
+    lengthen_holds(again)
+    assert again.model.hold_frames == before.model.hold_frames
 
 
 def test_training_goes_on_from_the_folders(tiny_bundle: Path, library_dir: Path, tmp_path: Path) -> None:
