@@ -59,7 +59,17 @@ class Player:
             track.append(mido.Message(kind, time=tick - now, **values))
             now = tick
         file.save("piece.mid")
-        command = ["play", "piece.mid", "--out", "piece.wav", "--json", "--server", self.address]
+        command = [
+            "play",
+            "piece.mid",
+            "--out",
+            "piece.wav",
+            "--json",
+            "--server",
+            self.address,
+            "--seed",
+            "3",
+        ]
         status, out, error = self._run(*command, *(arguments or ("--timbre", "Trumpet")))
         assert (status, error) == (0, "")
         self.facts = json.loads(out)

@@ -85,7 +85,7 @@ def without_offset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.f
     An offset is never heard, but a codec of partials and noise would play it as a rumble. One note in six of
     FluidR3's and MuseScore General's has one less than 30 dB below its sound.
     """
-    return np.asarray(sosfilt(_high_pass(sample_rate), audio), dtype=np.float32)
+    return np.asarray(sosfilt(_high_pass(sample_rate), audio), dtype=np.float32) if len(audio) else audio
 
 
 @functools.cache
