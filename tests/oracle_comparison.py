@@ -49,7 +49,7 @@ class OracleComparison:
         inputs, targets = apply_delay(tokens.astype(np.int64), layout, cut=cut)
         oracle = self._logits(request, player.handle.held_frames, inputs[: len(drawn)])
         self._compare(recorded.logits, oracle, drawn, meant=targets[: len(drawn)] >= 0)
-        self._draw_again(request, oracle, drawn, meant=targets[: len(drawn)] >= 0)
+        self._draw_again(request, player.handle.held_frames, oracle, drawn, meant=targets[: len(drawn)] >= 0)
 
     @torch.no_grad()
     def _logits(
@@ -85,6 +85,7 @@ class OracleComparison:
     def _draw_again(
         self,
         request: NoteRequest,
+        held_frames: int,
         oracle: NDArray[np.float32],
         drawn: NDArray[np.int64],
         meant: NDArray[np.bool_],
@@ -95,6 +96,7 @@ class OracleComparison:
         again = sample(
             torch.from_numpy(oracle),
             torch.from_numpy(uniforms_batch([request.seed] * len(drawn), steps, n_codebooks)),
+            torch.arange(len(drawn)) < max(held_frames, 1),
             torch.full((len(drawn),), sampling.temperature),
             torch.full((len(drawn),), sampling.top_k),
             torch.full((len(drawn),), sampling.top_p),

@@ -59,7 +59,7 @@ class FusedStep(nn.Module):
             written.append(cache)
         if header is not None:
             normed = row_at(header, position, normed)
-        return self._score(normed, position), written
+        return self._score(normed, position, gate), written
 
     def _norms_behind(self) -> list[nn.Module]:
         """The norm behind each block's residual connection: its own, or, in a pre-norm model, the next's."""
@@ -99,12 +99,11 @@ class FusedStep(nn.Module):
         inner = block.activation(self.operators.linear(x, block.up.weight, block.up) + block.up.bias)
         return self.operators.linear(inner, block.down.weight, block.down)
 
-    def _score(self, x: Tensor, position: Tensor) -> Tensor:
+    def _score(self, x: Tensor, position: Tensor, gate: Tensor) -> Tensor:
         heads, embedding = self.model.decoder.heads, self.model.decoder.tokens
         scores = self.operators.linear(x, embedding.weight, embedding).float()
-        forbidden = torch.stack([heads.forbidden, heads.forbidden_at_first])
-        biases = heads.bias.float().masked_fill(forbidden, MASKED_LOGIT)  # [2, K, V]
-        bias = biases.index_select(0, (position <= heads.lead_frames).long())
+        biases = heads.bias.float().masked_fill(heads.forbidden, MASKED_LOGIT)  # [3, K, V]
+        bias = biases.index_select(0, heads.part(position, self.model.is_held(gate)))
         return scores.reshape(bias.shape) + bias
 
 

@@ -228,13 +228,15 @@ def check_draw(decoder: GraphDecoder, notes: Sequence[SampleNote], graph: str) -
     given = [note_tokens(decoder.config, note) for note in notes]
     _begin_notes(decoder, notes)
     n_drawn = n_other = 0
+    held = np.arange(len(notes)) % 2 == 0
+    gate = held * decoder.config.release_frames
     for step, sampling in zip(range(N_DRAW_STEPS), itertools.cycle(DRAWS), strict=False):
         at = np.array([min(step, len(tokens) - 1) for tokens in given])
         read = np.stack([tokens[place] for tokens, place in zip(given, at, strict=True)])
         uniforms = random.random(read.shape, dtype=np.float32)
         drawn, logits = decoder.step(
             read,
-            np.ones(len(notes), dtype=np.int64),
+            gate,
             at.astype(np.int32),
             uniforms=uniforms,
             sampling=sampling,
@@ -242,6 +244,7 @@ def check_draw(decoder: GraphDecoder, notes: Sequence[SampleNote], graph: str) -
         expected = sample(
             torch.from_numpy(logits),
             torch.from_numpy(uniforms),
+            torch.from_numpy(held),
             *sampling.rows(len(notes)),
         )
         n_other += int((expected.numpy() != drawn).sum())

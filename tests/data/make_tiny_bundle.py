@@ -49,6 +49,7 @@ MODEL = ModelConfig(
     code_offset=24 * 12 + 512,
     codebook_delay=0,
     lead_frames=4,
+    held_codes=(0, N_FINE, 0),
     d_model=32,
     n_heads=4,
     n_kv_heads=2,

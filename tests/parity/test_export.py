@@ -211,7 +211,7 @@ def test_an_older_bundle_is_replaced_and_nothing_else(
 def test_parts_that_do_not_belong_together_are_refused(
     export: Export, tiny: Any, recipe: ModuleType, tmp_path: Path
 ) -> None:
-    stranger = NoteTransformer(replace(tiny.model.config, n_codebooks=5))
+    stranger = NoteTransformer(replace(tiny.model.config, n_codebooks=5, held_codes=()))
     with pytest.raises(ExportError, match="n_codebooks = 5"):
         export(model=stranger)
     with pytest.raises(ExportError, match="head_dim is 12"):

@@ -166,6 +166,7 @@ class ModelStage:
             code_offset=table.code_offset,
             codebook_delay=table.codebook_delay,
             lead_frames=table.lead_frames,
+            held_codes=table.held_codes,
         )
         loop = train_notes(
             config.note_training,

@@ -52,6 +52,10 @@ class NoteCoder:
                 f"{error}; codec {codec!r} is read by the timbrel that exported it: revision {revision}"
             ) from None
 
+    def held_frames(self, seconds: float) -> int:
+        """Returns the frames with the key down, of codes of a note that is held for so long."""
+        return self._codec.held_frames(seconds)
+
     def encode(
         self,
         audio: NDArray[np.float32],
@@ -74,8 +78,10 @@ def published_map(bundle: Bundle) -> TimbreMap:
     )
 
 
-def token_header(bundle: Bundle, codes_per_semitone: int = 0, code_offset: int = 0) -> TokenHeader:
-    """Describes the codes that a bundle's codec makes; see `TokenLayout` for the last two arguments."""
+def token_header(
+    bundle: Bundle, codes_per_semitone: int = 0, code_offset: int = 0, held_codes: tuple[int, ...] = ()
+) -> TokenHeader:
+    """Describes the codes that a bundle's codec makes; see `ModelConfig` for the other arguments."""
     codec = bundle.manifest.codec
     return TokenHeader(
         codec_id=codec.id,
@@ -87,5 +93,6 @@ def token_header(bundle: Bundle, codes_per_semitone: int = 0, code_offset: int =
         codes_per_semitone=codes_per_semitone,
         code_offset=code_offset,
         lead_frames=codec.lead_frames,
+        held_codes=held_codes,
         codebook_delay=codebook_delay(bundle.manifest.model),
     )

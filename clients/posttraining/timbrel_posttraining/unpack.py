@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,9 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
     with safe_open(codec_file, framework="pt") as file:
         about_codec = json.loads((file.metadata() or {}).get("config", "{}"))
     codec, timbre, model = out / "codec", out / "timbre", out / "model"
-    save_weights(codec, WEIGHTS_NAME, registry.codec_in_bundle(codec_file), about_codec)
+    made = registry.codec_in_bundle(codec_file)
+    config = replace(base.model.config, held_codes=tuple(made.held_codes))  # older bundles do not say them
+    save_weights(codec, WEIGHTS_NAME, made, about_codec)
     save_weights(timbre, ENCODER, encoder, {"kind": ENCODER, **about_encoder})
     write_chart(timbre, base.chart)
     if (references := bundle.timbre_references) is not None:
@@ -88,7 +90,7 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
     shortest_and_longest = zip(ranges.held_frames, longer, strict=True)
     description = {
         "kind": "note_transformer",
-        "model": asdict(base.model.config),
+        "model": asdict(config),
         "codec_hash": codec_hash(codec),
         "frame_rate": frame_rate,
         "lead_frames": lead,
@@ -104,7 +106,7 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
     }
     for name in (MODEL, BEST):
         save_weights(model, name, base.model, description)
-    fields = {key: value for key, value in asdict(base.model.config).items() if value is not None}
+    fields = {key: value for key, value in asdict(config).items() if value is not None}
     lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
     lines = ['extends = "cpu"', "", "[model]", *lines]
     replace_file(out / "config.toml", lambda path: path.write_text("\n".join(lines) + "\n", encoding="utf-8"))

@@ -286,8 +286,8 @@ class Client:
             ...     rest = list(note)
 
         Args:
-            lead_seconds: how far ahead of real time the server may write a note whose key is down: what is
-                written can no longer be released. 0.02 to 60; None: the server's default, 0.15.
+            lead_seconds: how far ahead of real time the server may write a note whose key is down: what was
+                written and read can no longer be released. 0.02 to 60; None: the server's default, 0.15.
 
         Raises:
             MissingExtraError: no ONNX runtime is installed to decode with.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -56,8 +57,9 @@ class PlayedNote:
         self.seed: int | None = None
         """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
-        """How long the key was held, in seconds; known once the note has ended. `Client.generate` for so many
-        with the same seed gives the same codes."""
+        """How long the key was held, in seconds, as the server wrote the note; known once that has ended.
+        `Client.generate` for so many with the same seed gives the same codes, but for those that `off` left
+        out."""
         self.let_go: bool | None = None
         """Whether the server let go of the key, and not `off`: it had been held for as long as it may be, or
         every slot was taken, and somebody waited. Known once the note has ended."""
@@ -66,10 +68,17 @@ class PlayedNote:
         return self
 
     def __next__(self) -> Audio:
-        return next(self._audio)
+        audio = next(self._audio)
+        self._listener.ahead.heard(time.monotonic())
+        return audio
 
     def off(self) -> None:
-        """The key goes up; the release follows. Harmless where it is up, or where the note has ended."""
+        """The key goes up; the release follows. Harmless where it is up, or where the note has ended.
+
+        What the server had written ahead is left out where it has not been read: who reads a note as it is
+        played hears the release within a twentieth of a second or so.
+        """
+        self._listener.ahead.key_up(time.monotonic())
         loop_thread().call_soon(lambda: self._stream.note_off(self._listener))
 
     def cancel(self) -> None:
@@ -127,6 +136,8 @@ class PlayedNote:
                 self.seed = reply.header.seed
             codes = decoder.take(reply)
             for part in np.split(codes, range(1, len(codes))):
+                if len(part) and self._listener.ahead.leaves_out(part[0]):
+                    continue
                 if len(audio := decoder.decode(part, self._wheel.cents)):
                     yield audio
             if finished := bool(reply.finish_reason):

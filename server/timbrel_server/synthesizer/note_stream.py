@@ -184,9 +184,10 @@ class NoteStream:
                 if is_first:
                     reply.header.CopyFrom(_header(self._handle.request, manifest))
                     is_first = False
-                if reply.finish_reason:
-                    held_frames = self._handle.held_frames + self._n_held_on
+                held_frames = self._handle.held_frames + self._n_held_on
+                if reply.finish_reason or self._n_frames > held_frames:
                     reply.held_seconds = held_seconds(held_frames, manifest)
+                if reply.finish_reason:
                     is_live = self._handle.request.frames_ahead is not None
                     reply.let_go = is_live and not self._is_let_go and self._n_frames > held_frames
                 await write(reply)

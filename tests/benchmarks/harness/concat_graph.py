@@ -51,7 +51,7 @@ class ConcatGraph(nn.Module):
         logits, present = self.model.step(
             tokens, gate, position, _pairs(past), _pairs(memories), self.attention, *header
         )
-        drawn = sample_early(logits, uniforms, *sampling)
+        drawn = sample_early(logits, uniforms, self.model.is_held(gate), *sampling)
         return drawn, *(tensor for cache in present for tensor in cache)
 
 

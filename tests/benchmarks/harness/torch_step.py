@@ -68,7 +68,7 @@ class TorchStep:
         """Tokens [B, K] drawn at this position, from tokens [B, K] and uniforms [B, K]."""
         first: FirstLook = self._run(
             torch.from_numpy(tokens),
-            torch.full((self._n_rows,), int(held)),
+            torch.full((self._n_rows,), int(held) * self._model.config.release_frames),
             position,
             self._caches,
             self._memories,
@@ -118,7 +118,7 @@ class _Step(nn.Module):
 
         positions = torch.full((tokens.shape[0],), position, dtype=torch.int32)
         logits, _ = self.model.step(tokens, gate, positions, caches, memories, attention, header)
-        return look_early(logits, uniforms, *sampling)
+        return look_early(logits, uniforms, self.model.is_held(gate), *sampling)
 
 
 def _attend_plainly(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:

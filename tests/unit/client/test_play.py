@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+import numpy as np
 import pytest
 from google.rpc import code_pb2, status_pb2
 
 import timbrel
 from timbrel.aio.player import PlayStream
-from timbrel.core.play import LiveNotes
+from timbrel.core.play import LiveNotes, WrittenAhead
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 REQUEST = pb.GenerateRequest(pitch=60)
@@ -34,6 +35,47 @@ def test_each_note_has_an_id_of_its_own_and_hears_of_itself() -> None:
     off, cancel = notes.note_off("a"), notes.cancel("b")
     assert off is not None and (off.id, off.WhichOneof("action")) == (first.id, "note_off")
     assert cancel is not None and (cancel.id, cancel.WhichOneof("action")) == (second.id, "cancel")
+
+
+def frames_read(ahead: WrittenAhead, frames: list[list[int]]) -> list[int]:
+    """The numbers of the frames that are not left out."""
+    return [number for number, frame in enumerate(frames) if not ahead.leaves_out(np.array(frame))]
+
+
+def test_behind_a_key_that_went_up_what_would_be_heard_later_is_left_out() -> None:
+    """At ten frames a second, the first two silent: written until frame 12, while the key went up in 9."""
+    codec = pb.CodecSpec(sample_rate=1000, hop_length=100, lead_frames=2, codebook_size=8, hold=[8, 7])
+    frames = [[number % 8, 7] for number in range(15)]
+    ahead = WrittenAhead(pb.Manifest(codec=codec))
+    ahead.heard(5.0)
+    ahead.heard(5.2)
+    ahead.key_up(5.65)
+    ahead.told(pb.GenerateResponse())
+    assert frames_read(ahead, frames[:9]) == list(range(9))  # the release has not come
+    ahead.told(pb.GenerateResponse(held_seconds=1.0))
+    ahead.key_up(6.0)
+    rest = [number + 9 for number in frames_read(ahead, frames[9:])]
+    assert rest == [12, 13, 14]
+
+
+@pytest.mark.parametrize("hold", [[8, 7], []])
+def test_frames_that_say_more_are_heard(hold: list[int]) -> None:
+    codec = pb.CodecSpec(sample_rate=1000, hop_length=100, codebook_size=8, hold=hold)
+    ahead = WrittenAhead(pb.Manifest(codec=codec))
+    ahead.heard(5.0)
+    ahead.key_up(5.0)
+    ahead.told(pb.GenerateResponse(held_seconds=0.3))
+    frames = [[0, 7], [0, 3], [0, 7], [0, 7]]
+    assert frames_read(ahead, frames) == ([1, 3] if hold else [0, 1, 2, 3])
+
+
+def test_of_a_note_that_nobody_has_heard_yet_nothing_is_left_out() -> None:
+    codec = pb.CodecSpec(sample_rate=1000, hop_length=100, codebook_size=8, hold=[8, 7])
+    ahead = WrittenAhead(pb.Manifest(codec=codec))
+    ahead.key_up(5.0)
+    ahead.told(pb.GenerateResponse(held_seconds=0.3))
+    ahead.heard(5.1)
+    assert frames_read(ahead, [[0, 7]] * 5) == [0, 1, 2, 3, 4]
 
 
 def test_of_a_note_that_has_ended_nothing_is_said_or_heard() -> None:

@@ -167,6 +167,15 @@ def test_the_release_begins_when_the_key_is_let_go(held: float) -> None:
     assert level[round((held + 0.1) * RATE)] < before - 40
 
 
+@pytest.mark.parametrize("held", [0.03, 0.21, 0.5, 0.52, 0.599, 1.0])
+def test_codes_say_that_the_key_is_held_while_the_gate_does(held: float) -> None:
+    codec = TimbrelNotes(TimbrelNotesConfig())
+    codes, n_held = codec.encode_analysis(note(held=held)), codec.held_frames(held)
+    said_held = codes[:, 1] < codec.held_codes[1]
+    assert said_held[:n_held].all() and not said_held[n_held:].any()
+    assert 0 <= held - (n_held - codec.lead_frames) / codec.frame_rate < 1 / codec.frame_rate + 0.003
+
+
 def test_a_stream_of_any_chunks_is_the_whole_note() -> None:
     codec = TimbrelNotes(CONFIG).eval()
     codec.templates.set(1, np.random.default_rng(0).normal(size=(100, 64, 2)).astype(np.float16) / 4)

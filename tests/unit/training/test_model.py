@@ -181,13 +181,29 @@ def test_embedding_and_heads_share_their_weights() -> None:
     decoder = build().decoder
     assert [name for name, _ in decoder.heads.named_parameters()] == ["bias"]
     hidden = torch.randn(CONFIG.d_model)
-    position = torch.tensor(9)
-    before = decoder.heads(hidden, decoder.tokens, position)
+    position, held = torch.tensor(9), torch.tensor(True)
+    before = decoder.heads(hidden, decoder.tokens, position, held)
     row = CONFIG.layout.vocabulary_size + 4  # token 4 of codebook 1
     with torch.no_grad():
         decoder.tokens.weight[row] += hidden
-    changed = (decoder.heads(hidden, decoder.tokens, position) != before).nonzero()
+    changed = (decoder.heads(hidden, decoder.tokens, position, held) != before).nonzero()
     assert changed.tolist() == [[1, 4]]
+
+
+def test_codes_of_the_key_say_what_the_gate_says() -> None:
+    config = {"held_codes": (0, 4), "n_codebooks": 2, "lead_frames": 1, "release_frames": 3}
+    model = build(**config)
+    timbre, pitch, velocity = conditions()
+    read, _ = tokens()
+    gate = torch.tensor([3, 3, 3, 2, 1, 0])
+    read = read[:, :1, :2].expand(-1, len(gate), -1)
+    logits = model(timbre, pitch, velocity, read, gate.expand(len(read), -1))
+    allowed = (logits > MASKED_LOGIT / 2).all(dim=0)
+    codes, held = CONFIG.codebook_size, 4
+    assert allowed[:3, 1].nonzero()[:, 1].unique().tolist() == list(range(held))
+    assert allowed[3:, 1].nonzero()[:, 1].unique().tolist() == list(range(held, codes))
+    assert allowed[:, 0, :codes].all()
+    assert allowed[:, 0, CONFIG.layout.eos_id].tolist() == [False, False, True, True, True, True]
 
 
 def test_codes_that_share_a_digit_share_what_is_learnt() -> None:

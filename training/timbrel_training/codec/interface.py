@@ -92,6 +92,9 @@ class Codec(nn.Module):
     """Samples by which a stream's audio lags behind its codes."""
     lead_frames: int = 0
     """Frames at a note's start that hold no sound."""
+    held_codes: Sequence[int] = ()
+    """By codebook, how many of its codes, from 0 on, are said while the key is held and then alone: the rest
+    says that it has gone up. 0, and where there are none: a codebook says nothing of the key."""
     bends: bool = False
     """Whether the cents of an `Expression` do something."""
     moves: bool = False

@@ -83,6 +83,7 @@ def tokenize_dataset(
         codes_per_semitone=codec.codes_per_semitone,
         code_offset=codec.code_offset,
         lead_frames=codec.lead_frames,
+        held_codes=tuple(codec.held_codes),
         codebook_delay=codec.codebook_delay,
     )
     with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:

@@ -33,6 +33,9 @@ class ModelConfig:
     """Frames by which each codebook runs behind the one before it; see CodebookLayout."""
     lead_frames: int = 0
     """Frames at a note's start that hold no sound: no note ends before it has sounded."""
+    held_codes: tuple[int, ...] = ()
+    """By codebook, how many of its codes, from 0 on, are said while the key is held and then alone; the rest
+    are said once it is up. 0, and where there are none: all are said at any time."""
     release_frames: int = 1
     """Frames after a key goes up that the gate counts. A note that has to end long after cannot tell from
     the token of so many frames ago how long it is; 1: the gate says whether the key is down, and no more."""
@@ -79,6 +82,15 @@ class ModelConfig:
     """Added to LayerNorm's variance."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "held_codes", tuple(self.held_codes))  # JSON gives a list
+        if self.held_codes and (
+            len(self.held_codes) != self.n_codebooks
+            or not all(0 <= n_held < self.codebook_size for n_held in self.held_codes)
+        ):
+            raise ModelConfigError(
+                f"held_codes is {list(self.held_codes)}; it must have {self.n_codebooks} numbers, a codebook"
+                f" each, in [0, codebook_size = {self.codebook_size})"
+            )
         sizes = ("codebook_size", "n_codebooks", "d_model", "n_heads", "n_kv_heads", "d_feed_forward")
         for field in (*sizes, "n_decoder_layers", "max_frames", "release_frames"):
             if getattr(self, field) < 1:

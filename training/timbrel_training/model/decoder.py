@@ -39,7 +39,8 @@ class TransformerDecoder(nn.Module, ABC):
         self.norm = (
             nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
         )
-        self.heads = OutputHeads(config.layout, config.lead_frames)
+        self.heads = OutputHeads(config.layout, config.lead_frames, config.held_codes)
+        self.release_frames = config.release_frames
 
     @abstractmethod
     def memories(self, condition: Tensor) -> list[KV]:
@@ -88,7 +89,11 @@ class TransformerDecoder(nn.Module, ABC):
         x = self.norm(x)
         if header is not None:
             x = row_at(header, position, x)
-        return self.heads(x[:, 0], self.tokens, position), written
+        return self.heads(x[:, 0], self.tokens, position, self.is_held(gate)), written
+
+    def is_held(self, gate: Tensor) -> Tensor:
+        """Returns whether the key is held in frames of this gate: bool, of the same shape."""
+        return gate == self.release_frames
 
     def _embed(self, tokens: Tensor, gate: Tensor, position: Tensor) -> Tensor:
         return self.tokens(tokens) + self.gate(gate) + self.positions(position)

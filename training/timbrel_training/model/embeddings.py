@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -130,30 +131,42 @@ class OutputHeads(nn.Module):
     """One head per codebook, its weights those of the codebook's embedding: [..., d] -> logits [..., K, V].
 
     Codebook 0 ends a note: it may say EOS but not BOS, and EOS only behind a frame that sounds: one step in a
-    thousand or so would say it in a header. The others may say neither.
+    thousand or so would say it in a header. The others may say neither. Codes that say whether the key is
+    held say what the gate says.
     """
 
-    forbidden: Tensor  # bool [K, V]
-    forbidden_at_first: Tensor  # bool [K, V], for the steps that predict the lead frames and the first behind
+    never: Tensor  # bool [K, V], what no step may say
+    forbidden: Tensor  # bool [3, K, V], what a step of each part of a note may not say; see `part`
 
-    def __init__(self, layout: CodebookLayout, lead_frames: int = 0) -> None:
+    def __init__(self, layout: CodebookLayout, lead_frames: int = 0, held_codes: Sequence[int] = ()) -> None:
+        """See ModelConfig for `lead_frames` and `held_codes`."""
         super().__init__()
         self.layout = layout
         self.lead_frames = lead_frames
         self.bias = nn.Parameter(torch.zeros(layout.n_codebooks, layout.vocabulary_size))
-        forbidden = torch.zeros(layout.n_codebooks, layout.vocabulary_size, dtype=torch.bool)
-        forbidden[:, layout.bos_id] = True
-        forbidden[1:, layout.eos_id] = True
-        self.register_buffer("forbidden", forbidden, persistent=False)
-        at_first = forbidden.clone()
-        at_first[0, layout.eos_id] = True
-        self.register_buffer("forbidden_at_first", at_first, persistent=False)
+        never = torch.zeros(layout.n_codebooks, layout.vocabulary_size, dtype=torch.bool)
+        never[:, layout.bos_id] = True
+        never[1:, layout.eos_id] = True
+        released, held = never.clone(), never.clone()
+        for codebook, n_held in enumerate(held_codes):
+            if n_held:
+                released[codebook, :n_held] = True
+                held[codebook, n_held : layout.codebook_size] = True
+        first = held.clone()
+        first[0, layout.eos_id] = True
+        self.register_buffer("never", never, persistent=False)
+        self.register_buffer("forbidden", torch.stack([released, held, first]), persistent=False)
 
-    def forward(self, x: Tensor, embedding: TokenEmbedding, position: Tensor) -> Tensor:
-        """Returns the float32 logits [..., K, V] of all codebooks, for the steps at positions [...]."""
+    def part(self, position: Tensor, held: Tensor) -> Tensor:
+        """Returns the part of a note that steps at these positions predict, int64 [...]: 2, a lead frame or
+        the first behind; 1, a frame with the key held, bool [...]; 0, one after it went up."""
+        return torch.where(position <= self.lead_frames, 2, held.long())
+
+    def forward(self, x: Tensor, embedding: TokenEmbedding, position: Tensor, held: Tensor) -> Tensor:
+        """Returns the float32 logits [..., K, V] of all codebooks, for steps at positions [...] with the key
+        held or not, bool [...]."""
         logits = self.project(x, embedding).float()
-        is_first = (position <= self.lead_frames)[..., None, None]
-        return logits.masked_fill(self.forbidden | (is_first & self.forbidden_at_first), MASKED_LOGIT)
+        return logits.masked_fill(self.forbidden[self.part(position, held)], MASKED_LOGIT)
 
     def project(self, x: Tensor, embedding: TokenEmbedding) -> Tensor:
         """Does `forward` without its mask: one matrix product for all codebooks."""
@@ -164,5 +177,5 @@ class OutputHeads(nn.Module):
         """Returns the float32 logits [..., V] of one codebook."""
         size = self.layout.vocabulary_size
         weight = embedding.weight[codebook * size : (codebook + 1) * size]
-        bias = self.bias[codebook].masked_fill(self.forbidden[codebook], MASKED_LOGIT)
+        bias = self.bias[codebook].masked_fill(self.never[codebook], MASKED_LOGIT)
         return nn.functional.linear(x, weight).float() + bias

@@ -15,6 +15,9 @@ SHARPEST = 2.0**30
 """Logits times this differ by so much, if they do, that a softmax gives the largest of them everything."""
 BELOW_ONE = 1.0 - 2.0**-24
 """The largest float32 below 1."""
+RAREST_END = 0.02
+"""While a key is held, a frame's probability of EOS counts from here on. That of a sound that lasts is some
+hundred times smaller, and would still end a note that is held for minutes; one that has died has more."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,14 @@ GREEDY = Sampling(temperature=0.0)
 """The settings that always take the most likely token."""
 
 
-def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+def sample(
+    logits: Tensor, uniforms: Tensor, held: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
+) -> Tensor:
     """Draws one token per codebook: temperature, then top-k and top-p, both of the whole distribution.
 
     Whether codebook 0 says EOS is drawn first, by the very probability that the model gives it: of what is as
     rare in each frame as a note's end, temperature and top-p would leave nothing, and notes would not end.
+    While the key is held, less than RAREST_END is none.
     What remains of the uniform draws one of the other tokens, as the settings ask. Only temperature 0 takes
     the most likely token of all, EOS or not.
 
@@ -54,6 +60,7 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor,
     Args:
         logits: float32 [B, K, V]; the last token is EOS, masked for all codebooks but 0.
         uniforms: float32 [B, K], in [0, 1).
+        held: bool [B], whether the key is; see `NoteTransformer.is_held`.
         temperature: float32 [B]; 0 takes the most likely token.
         top_k: int64 [B], 1 .. MAX_TOP_K: how many of the most likely tokens are kept.
         top_p: float32 [B], in (0, 1]: kept is the smallest set of tokens whose probabilities reach it.
@@ -61,14 +68,14 @@ def sample(logits: Tensor, uniforms: Tensor, temperature: Tensor, top_k: Tensor,
     Returns:
         int64 [B, K].
     """
-    uniform, is_end = past_end(logits, uniforms, temperature)
+    uniform, is_end = past_end(logits, uniforms, held, temperature)
     probability = distribution(logits, temperature)
     last = last_candidate(temperature, top_k)
     tokens, _ = choose(probability, uniform, last, top_p[:, None, None], MAX_TOP_K)
     return torch.where(is_end, logits.shape[2] - 1, tokens)[:, :, 0]
 
 
-def past_end(logits: Tensor, uniforms: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+def past_end(logits: Tensor, uniforms: Tensor, held: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
     """Draws whether to say EOS, whose share is the lowest of codebook 0's [0, 1).
 
     At temperature 0 the share is all of it or nothing.
@@ -76,6 +83,7 @@ def past_end(logits: Tensor, uniforms: Tensor, temperature: Tensor) -> tuple[Ten
     Args:
         logits: [B, K, V].
         uniforms: [B, K].
+        held: bool [B].
         temperature: [B].
 
     Returns:
@@ -84,7 +92,9 @@ def past_end(logits: Tensor, uniforms: Tensor, temperature: Tensor) -> tuple[Ten
     """
     sharpness = torch.where(temperature == 0, SHARPEST, 1.0)[:, None, None]
     is_first = torch.arange(logits.shape[1], device=logits.device)[:, None] == 0
-    share = torch.softmax(logits[:, :1] * sharpness, dim=2)[:, :, -1:] * is_first
+    least = torch.where(held, RAREST_END, 0.0)[:, None, None]
+    share = torch.softmax(logits[:, :1] * sharpness, dim=2)[:, :, -1:]
+    share = torch.where(share < least, 0.0, share) * is_first
     excess = uniforms[:, :, None] - share
     return torch.clamp(excess / (1 - share), 0.0, BELOW_ONE), excess < 0
 

@@ -124,6 +124,10 @@ class NoteTransformer(nn.Module):
         there is no header network: they read the decoder's output in every frame."""
         return None if self.header is None else self.header(timbre, pitch, velocity)
 
+    def is_held(self, gate: Tensor) -> Tensor:
+        """Returns whether the key is held in frames of this gate: bool, of the same shape."""
+        return self.decoder.is_held(gate)
+
     def cross_kv(self, memory: Tensor) -> list[KV]:
         """Returns each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory [B, 3, d].
 
@@ -150,7 +154,7 @@ class NoteTransformer(nn.Module):
         """
         hidden = self.hidden(timbre, pitch, velocity, tokens, gate)
         position = torch.arange(hidden.shape[1], device=hidden.device)
-        return self.decoder.heads(hidden, self.decoder.tokens, position)
+        return self.decoder.heads(hidden, self.decoder.tokens, position, self.is_held(gate))
 
     def step(
         self,

@@ -106,7 +106,8 @@ class HeaderFitting(nn.Module):
         decoder = self._fixed[0].decoder
         rows = self.network(timbre, pitch, velocity)
         position = torch.arange(N_ROWS, device=timbre.device)
-        logits = decoder.heads(rows, decoder.tokens, position)[:, :, N_FREE_BOOKS:]
+        held = torch.ones_like(position, dtype=torch.bool)
+        logits = decoder.heads(rows, decoder.tokens, position, held)[:, :, N_FREE_BOOKS:]
         return logits.flatten(1, 2)[:, : self.n_codes + 2].float()
 
     def values(self, numbers: Tensor, midi: Tensor) -> Tensor:
@@ -116,7 +117,8 @@ class HeaderFitting(nn.Module):
 
     def drawn(self, logits: Tensor, uniforms: Tensor) -> Tensor:
         """Returns codes int64 [B, slots], drawn as the engine draws them."""
-        codes = sample(logits.detach(), uniforms, *DRAWN.rows(len(logits)))
+        held = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+        codes = sample(logits.detach(), uniforms, held, *DRAWN.rows(len(logits)))
         return torch.cat(
             [codes[:, : self.n_codes].clamp(max=len(self.numbers) - 1), codes[:, self.n_codes :]], 1
         )

@@ -117,7 +117,7 @@ def training_loss(
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     heads, weight = model.decoder.heads, model.decoder.tokens.weight
     size, lead = model.config.layout.vocabulary_size, model.config.lead_frames
-    biases = heads.bias.masked_fill(heads.forbidden, MASKED_LOGIT)
+    biases = heads.bias.masked_fill(heads.never, MASKED_LOGIT)
     spans = (slice(lead), slice(lead, None)) if lead else (slice(None),)
     nats, counts = [], []
     for codebook in range(model.config.n_codebooks):
@@ -144,7 +144,7 @@ def header_loss(
         rows = rows.to(torch.get_autocast_dtype(rows.device.type))
     heads, weight = model.decoder.heads, model.decoder.tokens.weight
     size = model.config.layout.vocabulary_size
-    biases = heads.bias.masked_fill(heads.forbidden, MASKED_LOGIT)
+    biases = heads.bias.masked_fill(heads.never, MASKED_LOGIT)
     nats = [
         linear_cross_entropy(
             rows.flatten(0, 1),

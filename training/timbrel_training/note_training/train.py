@@ -276,9 +276,10 @@ def train_notes(
 def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[str, int]:
     """Gives `model` the weights of another stage-2 folder; returns their SHA-256 in hex, and their steps.
 
-    Codes may gain embeddings of their digits, and the gate more frames that it counts: at first the model
-    does what the other did. Lead frames may gain a network of their own, which has to learn them anew. Raises
-    CheckpointError: there are none, they are damaged, or of a model or codes unlike these.
+    Codes may gain embeddings of their digits, the gate more frames that it counts, and what is known of codes
+    and the key: at first the model does what the other did. Lead frames may gain a network of their own,
+    which has to learn them anew. Raises CheckpointError: there are none, they are damaged, or of a model or
+    codes unlike these.
     """
     description = load_description(folder, MODEL)
     earlier_config = read_config(folder, description)
@@ -290,6 +291,8 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
         gained.add("header_width")
     if model.config.release_frames > earlier_config.release_frames:
         gained.add("release_frames")
+    if not earlier_config.held_codes:
+        gained.add("held_codes")
     if unlike := [key for key in wanted if found[key] != wanted[key] and key not in gained]:
         raise CheckpointError(
             f"{folder}: its model differs in {', '.join(unlike)}; choose the config that it was made with"

@@ -61,7 +61,11 @@ class TokenHeader:
     codes_per_semitone: int = 0  # of codebook 0, where it codes the fundamental; see CodebookLayout
     code_offset: int = 0
     lead_frames: int = 0  # at a note's start, without sound
+    held_codes: tuple[int, ...] = ()  # by codebook, said while the key is held alone; see Codec
     codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "held_codes", tuple(self.held_codes))  # JSON gives a list
 
     @property
     def frame_rate(self) -> float:

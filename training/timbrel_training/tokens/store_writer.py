@@ -109,7 +109,7 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
 
     def _begin(self) -> None:
         header_file = self._folder / "header.json"
-        header = asdict(self.header)
+        header = json.loads(json.dumps(asdict(self.header)))  # tuples are lists there
         try:
             found = json.loads(header_file.read_text()) if header_file.exists() else None
         except ValueError:

@@ -32,6 +32,7 @@ class TokenTable:
     codes_per_semitone: int = 0  # of codebook 0; see CodebookLayout
     code_offset: int = 0
     lead_frames: int = 0  # at a note's start, without sound
+    held_codes: tuple[int, ...] = ()  # by codebook, said while the key is held alone; see Codec
     codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
 
     @classmethod
@@ -45,6 +46,7 @@ class TokenTable:
             "codes_per_semitone",
             "code_offset",
             "lead_frames",
+            "held_codes",
             "codebook_delay",
         )
         return cls(

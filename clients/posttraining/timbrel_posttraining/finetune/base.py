@@ -70,7 +70,7 @@ class Base:
     def header(self) -> TokenHeader:
         """Describes the codes that the bundle's codec makes."""
         config = self.model.config
-        return token_header(self.bundle, config.codes_per_semitone, config.code_offset)
+        return token_header(self.bundle, config.codes_per_semitone, config.code_offset, config.held_codes)
 
     @property
     def ranges(self) -> NoteRanges:

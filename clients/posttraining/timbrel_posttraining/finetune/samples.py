@@ -123,10 +123,6 @@ class Variant:
         delay = self.delay * hop_length / library.sample_rate
         return float(library.held_seconds[self.row]) / self.speed + delay
 
-    def held_frames(self, library: NoteDataset, hop_length: int) -> int:
-        """Counts the frames for which its key is held."""
-        return max(1, round(self.held_seconds(library, hop_length) * library.sample_rate / hop_length))
-
 
 def plan_variants(
     library: NoteDataset, rows: Sequence[int], pitches: tuple[int, int], config: FineTuneConfig
@@ -198,7 +194,7 @@ def _write_codes(library: NoteDataset, variants: Sequence[Variant], base: Base, 
                 family=library.instrument_families[instrument],
                 pitch=pitch,
                 velocity=int(library.velocity[row]),
-                held_frames=variant.held_frames(library, header.hop_length) + header.lead_frames,
+                held_frames=coder.held_frames(held),
                 source="samples",
                 split=int(library.split[row]),
                 cut=bool(library.cut[row]),

@@ -198,7 +198,7 @@ def _log_probabilities(model: NoteTransformer, hidden: Tensor, codebook: int) ->
     """Log-probabilities, float32 [N, V], of one codebook's tokens after hidden states [N, d]."""
     heads, size = model.decoder.heads, model.config.layout.vocabulary_size
     weight = model.decoder.tokens.weight[codebook * size : (codebook + 1) * size]
-    bias = heads.bias[codebook].masked_fill(heads.forbidden[codebook], MASKED_LOGIT)
+    bias = heads.bias[codebook].masked_fill(heads.never[codebook], MASKED_LOGIT)
     return (torch.nn.functional.linear(hidden, weight).float() + bias).log_softmax(dim=1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
@@ -11,7 +12,7 @@ import numpy as np
 
 from timbrel.aio.connection import Connection
 from timbrel.aio.transport import Transport
-from timbrel.core.play import LiveNotes
+from timbrel.core.play import LiveNotes, WrittenAhead
 from timbrel.core.reply import Audio, ReplyLimit, StreamDecoder
 from timbrel.core.request import NoteRequest, Path, Timbre, check_bend, check_move
 from timbrel.errors import DeadlineExceededError, ServerError, TimbrelError, UnavailableError, refusal
@@ -206,6 +207,8 @@ class NoteInbox:
 
     def __init__(self, put: Callable[[Heard], None], manifest: pb.Manifest) -> None:
         self.cut_off = put
+        self.ahead = WrittenAhead(manifest)
+        """What is left out of the note once its key goes up."""
         self._is_endless = bool(manifest.model.hold_frames)
         self._limit: ReplyLimit | None = ReplyLimit(manifest)
 
@@ -218,6 +221,7 @@ class NoteInbox:
             self._limit = None
             self.cut_off(error)
         else:
+            self.ahead.told(reply)
             self.cut_off(reply)
 
     async def fail(self, error: TimbrelError) -> None:
@@ -263,7 +267,7 @@ class AsyncPlayedNote:
         self._patience = patience_seconds
         self._listener = listener
         self._replies = replies
-        self._audio = decode_as_it_comes(self._read(), decoder, self._wheel)
+        self._audio = decode_as_it_comes(self._read(), decoder, self._wheel, listener.ahead)
         self.seed: int | None = None
         """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
@@ -276,10 +280,13 @@ class AsyncPlayedNote:
         return self
 
     async def __anext__(self) -> Audio:
-        return await anext(self._audio)
+        audio = await anext(self._audio)
+        self._listener.ahead.heard(time.monotonic())
+        return audio
 
     def off(self) -> None:
-        """The key goes up; the release follows. Harmless where it is up, or where the note has ended."""
+        """The key goes up; see `PlayedNote.off`."""
+        self._listener.ahead.key_up(time.monotonic())
         self._stream.note_off(self._listener)
 
     def cancel(self) -> None:
@@ -421,16 +428,21 @@ class AsyncPlayer:
 
 
 async def decode_as_it_comes(
-    replies: AsyncIterable[pb.GenerateResponse], decoder: StreamDecoder, wheel: Wheel | None = None
+    replies: AsyncIterable[pb.GenerateResponse],
+    decoder: StreamDecoder,
+    wheel: Wheel | None = None,
+    ahead: WrittenAhead | None = None,
 ) -> AsyncGenerator[Audio, None]:
     """Yields the audio of each reply, none of it empty; the codec runs in a thread, so that the loop goes on.
 
-    A wheel bends what is decoded, a frame at a time; without one, a reply is decoded at once. Raises as
-    `StreamDecoder`.
+    A wheel bends what is decoded, a frame at a time; without one, a reply is decoded at once. What was
+    written `ahead` of a key that went up is left out. Raises as `StreamDecoder`.
     """
     async for reply in replies:
         codes = decoder.take(reply)
         for part in [codes] if wheel is None else np.split(codes, range(1, len(codes))):
+            if ahead is not None and len(part) and ahead.leaves_out(part[0]):
+                continue
             bend = 0.0 if wheel is None else wheel.cents
             if len(audio := await asyncio.to_thread(decoder.decode, part, bend)):
                 yield audio

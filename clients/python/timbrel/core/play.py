@@ -6,14 +6,60 @@ Nothing here waits, sends or looks at a clock: whoever drives it sends the messa
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from timbrel.core.faults import error_from_status
+from timbrel.core.reply import Codes
 from timbrel.errors import TimbrelError
+from timbrel_bundle.manifest import held_frames
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 Note = TypeVar("Note")
 """Stands for a note at the caller's; hashable."""
+
+
+class WrittenAhead:
+    """Tells which frames of a live note are left out once its key goes up.
+
+    A server writes ahead of real time; without this, what it had written with the key down would be heard
+    first, and the release after it. Left out is what nobody has read by then, and would be heard only after
+    the key went up. Frames that say more than how high and that the key is held are all read.
+    """
+
+    def __init__(self, manifest: pb.Manifest) -> None:
+        codec = manifest.codec
+        self._codec = codec
+        self._frame_rate = codec.sample_rate / codec.hop_length
+        self._hold = np.array(codec.hold, dtype=np.int64)
+        self._says_nothing = self._hold < codec.codebook_size
+        self._n_frames = 0  # that have been asked about
+        self._began: float | None = None
+        self._up: float | None = None  # the frame that is heard as the key goes up
+        self._release: int | None = None  # the first frame that was written with the key up
+
+    def heard(self, now: float) -> None:
+        """Some of the note is heard, from its first frame on: `now` is in seconds, as of all calls."""
+        self._began = now if self._began is None else self._began
+
+    def key_up(self, now: float) -> None:
+        """The key goes up. Where nothing of the note has been heard, all of it will be."""
+        if self._began is not None and self._up is None:
+            self._up = self._codec.lead_frames + math.ceil((now - self._began) * self._frame_rate)
+
+    def told(self, reply: pb.GenerateResponse) -> None:
+        """The server has sent this: from any thread, before `leaves_out` is asked about its frames."""
+        if self._release is None and reply.held_seconds and math.isfinite(reply.held_seconds):
+            self._release = held_frames(reply.held_seconds, self._codec)
+
+    def leaves_out(self, frame: Codes) -> bool:
+        """Whether the next frame, codes [K], is left out; asked about each, in order."""
+        number, self._n_frames = self._n_frames, self._n_frames + 1
+        if self._up is None or self._release is None or not self._up <= number < self._release:
+            return False
+        return len(self._hold) == len(frame) and bool((frame == self._hold)[self._says_nothing].all())
 
 
 class LiveNotes(Generic[Note]):

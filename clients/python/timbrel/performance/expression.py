@@ -4,7 +4,7 @@ make, and the sound with the latter two."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,8 @@ SILENT_DB = -120.0
 LEAST_CENTS = 0.01
 LEAST_DB = 0.01
 LEAST_POWER = 1e-12
+BLOCK_SAMPLES = 128
+"""Powers are those of blocks of so many samples."""
 FAST_SAMPLES = 4096
 """A Fourier transform of a multiple of this is fast."""
 
@@ -131,13 +133,41 @@ def brightened(audio: Audio, rate: int, seconds: Times, brightness: Curve, hertz
 
     A shelf of the first order, whose gain moves: what lies below its corner stays as it is.
     """
-    if not brightness:
+    if not brightness or not len(audio):
         return audio
     low = _low_pass(audio, rate, BRIGHT_FROM * hertz)
-    changed = low + _gains(brightness, seconds) * (audio - low)
-    n_balance = max(1, round(BALANCE_SECONDS * rate))
-    before, after = (_mean_power(each, n_balance) + LEAST_POWER for each in (audio, changed))
-    return np.asarray(changed * np.sqrt(before / after), dtype=np.float32)
+    high, gain = audio - low, _gains(brightness, seconds).astype(np.float32)
+    balance = _balance(low, high, gain, max(1, round(BALANCE_SECONDS * rate / BLOCK_SAMPLES)))
+    return np.asarray((low + gain * high) * balance, dtype=np.float32)
+
+
+def _balance(low: Audio, high: Audio, gain: Audio, n_blocks: int) -> Audio:
+    """Gives the factor by which low + gain * high is as loud as low + high, over so many blocks around.
+
+    The powers that are averaged are those of the parts: that of what is changed would mix what lies before a
+    jump of the gain with what follows.
+    """
+    lows, both, highs = (
+        _moving_mean(_block_means(*each), n_blocks) for each in ((low, low), (low, high), (high, high))
+    )
+    middles = np.minimum((np.arange(len(lows)) + 0.5) * BLOCK_SAMPLES, len(low) - 1).astype(np.int64)
+    here = gain[middles]
+    before = np.maximum(lows + 2 * both + highs, 0.0) + LEAST_POWER
+    after = np.maximum(lows + 2 * here * both + here**2 * highs, 0.0) + LEAST_POWER
+    return np.asarray(np.interp(np.arange(len(low)), middles, np.sqrt(before / after)), dtype=np.float32)
+
+
+def _block_means(one: Audio, other: Audio) -> npt.NDArray[np.float64]:
+    """The mean product of two sounds in each block of BLOCK_SAMPLES, the last filled up with zeros."""
+    products = np.pad(one * other, (0, -len(one) % BLOCK_SAMPLES))
+    return np.asarray(products.reshape(-1, BLOCK_SAMPLES).mean(axis=1, dtype=np.float64))
+
+
+def _moving_mean(values: npt.NDArray[np.float64], n_around: int) -> npt.NDArray[np.float64]:
+    """The mean of so many values around each; there are zeros before and behind."""
+    n_before = n_around // 2
+    sums = np.cumsum(np.pad(values, (n_before + 1, n_around - 1 - n_before)))
+    return np.asarray((sums[n_around:] - sums[:-n_around]) / n_around)
 
 
 def _gains(decibels: Curve, seconds: Times) -> npt.NDArray[np.float64]:
@@ -152,14 +182,6 @@ def _low_pass(audio: Audio, rate: int, corner: float) -> Audio:
     spectrum = np.fft.rfft(audio, n_padded)
     spectrum /= 1.0 + 1j * np.fft.rfftfreq(n_padded, 1.0 / rate) / corner
     return np.fft.irfft(spectrum, n_padded)[: len(audio)].astype(np.float32)
-
-
-def _mean_power(audio: npt.NDArray[Any], n_samples: int) -> npt.NDArray[np.float64]:
-    """The mean of the squares of so many samples around each; there are zeros before and behind the sound."""
-    n_before = n_samples // 2
-    squares = np.pad(np.square(audio, dtype=np.float64), (n_before + 1, n_samples - 1 - n_before))
-    sums = np.cumsum(squares)
-    return np.asarray((sums[n_samples:] - sums[:-n_samples]) / n_samples)
 
 
 def _thinned(values: npt.NDArray[np.float64], times: Times) -> Curve:

@@ -84,4 +84,5 @@ def test_a_variant_is_faster_and_higher(library: NoteDataset) -> None:
     hertz = np.argmax(spectrum) * RATE / len(audio)
     assert hertz == pytest.approx(440.0 * 2 ** ((67 - 69) / 12), abs=1.5)
     assert (variant.audio(library, 320)[:160] == 0).all()
-    assert variant.held_frames(library, 320) == pytest.approx(50 / 2 ** (2 / 12), abs=1)
+    held = variant.held_seconds(library, 320) * RATE / 320
+    assert held == pytest.approx(50 / 2 ** (2 / 12) + 0.5, abs=1)

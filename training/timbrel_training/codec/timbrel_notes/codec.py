@@ -111,6 +111,7 @@ class TimbrelNotes(Codec):
         self.register_buffer("point", torch.arange(N_SUBFRAMES), persistent=False)
         self.register_buffer("share", (torch.arange(N_SUBFRAMES) + 1) / N_SUBFRAMES, persistent=False)
         self.delay_samples = self.source.delay_samples
+        self.held_codes = [0, N_FINE * (HELD + 1), *[0] * config.n_header_books]
         self.hold = config.codebook_size - 1
         """The code of the header's codebooks that leaves what it would change as it is."""
         own = [LEVELS] * config.header.n_codes + [config.codebook_size, 0]
@@ -119,6 +120,14 @@ class TimbrelNotes(Codec):
             own[begin : begin + config.n_header_books] for begin in range(0, len(own), config.n_header_books)
         ]
         self.code_bases = [base for row in rows for base in (0, 0, *row)]
+
+    def held_frames(self, seconds: float) -> int:
+        """See `Codec.held_frames`: those before the one in which the codes let the key go."""
+        return N_ROWS + max(1, self._let_go(seconds)[0])
+
+    def _let_go(self, held_seconds: float) -> tuple[int, int]:
+        """Returns the frame, since the onset, and the point in it at which a key goes up."""
+        return divmod(round(held_seconds * self.sample_rate / self.sub_hop), N_SUBFRAMES)
 
     # Encoding
 
@@ -155,8 +164,7 @@ class TimbrelNotes(Codec):
         own = self.header.encode(values, weights, self.midi_of_step[[nominal]])[0].tolist()
         header[: len(own) + 2] = [*own, loudness, self.templates.nearest(note.features)]
         steps = np.concatenate([np.full(N_ROWS, nominal), steps])
-        released = round(note.held_seconds * self.sample_rate / self.sub_hop)
-        frame, point = divmod(released, N_SUBFRAMES)
+        frame, point = self._let_go(note.held_seconds)
         phase = np.where(np.arange(len(steps)) < N_ROWS + frame, HELD, point + 1)
         codes = np.zeros((len(steps), self.n_codebooks), dtype=np.int64)
         codes[:, 0], codes[:, 1] = steps // N_FINE, phase * N_FINE + steps % N_FINE
