@@ -82,6 +82,24 @@ def test_a_longer_hold_gives_a_longer_note(client: timbrel.Client) -> None:
         assert long > short + 1.0, f"{instrument}: {short:.2f} s, then {long:.2f} s"
 
 
+def test_no_note_of_what_is_sustained_ends_while_its_key_is_held(client: timbrel.Client) -> None:
+    """A model that may let go of a key by itself does so once in some hundred notes."""
+    held, keys = 1.5, (48, 60, 72)
+    asked = [
+        timbrel.NoteRequest(instrument, key, seconds=held, seed=seed)
+        for instrument in sustained(client)
+        for seed, key in enumerate(keys * 4)
+    ]
+    lengths = [len(note.audio) / note.sample_rate for note in client.generate_many(asked)]
+    early = [
+        f"{note.timbre} {note.pitch} by seed {note.seed}: {seconds:.2f} s"
+        for note, seconds in zip(asked, lengths, strict=True)
+        if seconds < held
+    ]
+    print(f"{len(early)} of {len(asked)} notes end early")
+    assert len(asked) > 500 and not early
+
+
 def sounding_seconds(note: timbrel.Note) -> float:
     """How long a note is heard: faint tails may be longer one time than another."""
     loudness = np.abs(note.audio)

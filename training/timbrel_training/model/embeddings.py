@@ -13,8 +13,9 @@ from timbrel_training.tokens.delay import CodebookLayout
 
 SCALES = (2.0, 6.0, 12.0)
 """Standard deviations of the frequencies, in radians per unit: a third of the waves each, wide to narrow."""
-MASKED_LOGIT = -1e9
-"""Score of a token that a head may not choose: finite, so that differences of logits stay numbers."""
+MASKED_LOGIT = -1e20
+"""Score of a token that a head may not choose: so low that any score added to it is lost, and finite, so that
+differences of logits stay numbers."""
 
 
 class FourierFeatures(nn.Module):

@@ -37,9 +37,11 @@ HIGHEST_DB = 6.0
 """No partial and no bin of the noise is louder beside the note's loudness: whatever a header's codes say."""
 HIGHEST_COMB_DB = 24.0
 """Nor does the noise's fine spectrum stand out by more."""
-STEADY_FALL, PLAIN_FALL = 1.0, 2.0
+STEADY_FALL, PLAIN_FALL = 1.5, 2.5
 """Behind its last anchor a note stays as it is where it fell by less than the first before, dB a second, all
 partials together; it goes on falling where it fell by more than the second."""
+FALL_ANCHORS = 4
+"""The last so many anchors of level tell how it fell: three seconds, of which a swell is no large part."""
 DECIBEL = math.log2(10.0) / 20.0
 """dB to powers of two of an amplitude."""
 
@@ -186,11 +188,10 @@ class NotePlayer(nn.Module):
 
     def _falls(self, parameters: NoteParameters) -> Tensor:
         """Returns [B, T, 1]: 0 where the note is steady at its last anchors, 1 where it falls."""
-        levels = torch.clamp(parameters.level[:, :, -2:], max=HIGHEST_DB)
-        power = torch.exp2(levels * (2 * DECIBEL)).sum(dim=-1) + 1e-12
-        fall = (torch.log2(power[:, :, :1]) - torch.log2(power[:, :, 1:])) / (
-            2 * DECIBEL * self.level.last_gap
-        )
+        levels = torch.clamp(parameters.level[:, :, -FALL_ANCHORS:], max=HIGHEST_DB)
+        power = torch.log2(torch.exp2(levels * (2 * DECIBEL)).sum(dim=-1) + 1e-12)
+        seconds = LEVEL_SECONDS[-1] - LEVEL_SECONDS[-FALL_ANCHORS]
+        fall = (power[:, :, :1] - power[:, :, -1:]) / (2 * DECIBEL * seconds)
         return torch.clamp((fall - STEADY_FALL) / (PLAIN_FALL - STEADY_FALL), 0.0, 1.0)
 
     def _steady_noise(self, parameters: NoteParameters) -> Tensor:
