@@ -18,7 +18,7 @@ from typing import Any
 from timbrel_training.codec import registry
 from timbrel_training.errors import ConfigError
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.note_training.headers import HeaderTrainingConfig
+from timbrel_training.note_training.header_fitting import HeaderTrainingConfig
 from timbrel_training.note_training.train import NoteTrainingConfig
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.posttraining_config import FineTuneConfig, TimbreFinetuneConfig

@@ -1,0 +1,199 @@
+"""The header network and the header decoder as one model that learns, and the batches that it learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes
+from timbrel_training.codec.timbrel_notes.codec import N_ROWS, STEPS_PER_DB, TimbrelNotes
+from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, HeaderCoder, header_error
+from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig, HeaderBatch, HeaderSampler
+from timbrel_training.errors import CheckpointError
+from timbrel_training.loop import LoopConfig, batch_seed
+from timbrel_training.model.sampling import Sampling, sample
+from timbrel_training.model.transformer import HeaderNetwork, NoteTransformer
+from timbrel_training.note_training.batches import TimbreConditions
+from timbrel_training.note_training.train import NoteTrainingConfig
+from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.split import Split
+from timbrel_training.settings import check_at_least
+from timbrel_training.tokens.table import TokenTable
+
+DRAWN = Sampling(temperature=0.6, top_k=256, top_p=0.95)
+"""As servers draw by default."""
+VALIDATION_NOTES = 1024
+N_FREE_BOOKS = 2
+"""Codebooks before those of the header: the fundamental, and what refines it."""
+
+
+@dataclass(frozen=True)
+class HeaderTrainingConfig:
+    """The config section `headers`."""
+
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps and rates."""
+    batch_size: int = 256
+    """Notes per step."""
+    code_weight: float = 0.5
+    """Weight of a nat a code, which keeps headers those of the codec's encoder, beside a dB of parameters."""
+    loudness_weight: float = 0.3
+    """Weight of a dB by which the loudness said is off."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, batch_size=2, code_weight=0, loudness_weight=0)
+
+
+class Batch(NamedTuple):
+    """Notes, what stage 2 is told of them, and random numbers to draw headers with."""
+
+    notes: HeaderBatch
+    timbre: Tensor  # [B, 2]
+    pitch: Tensor  # int64 [B]
+    codes: Tensor  # int64 [B, slots]
+    uniforms: Tensor  # [B, slots]
+
+
+class HeaderFitting(nn.Module):
+    """A header network and a codec's header decoder, which are trained; the heads and the rest stay."""
+
+    numbers: Tensor  # [1000, NUMBERS_PER_CODE], of each code
+
+    def __init__(self, model: NoteTransformer, coder: HeaderCoder, config: HeaderTrainingConfig) -> None:
+        super().__init__()
+        assert model.header is not None
+        self.network: HeaderNetwork = model.header
+        self.decoder = coder.decoder
+        self._fixed = model.requires_grad_(False), coder.requires_grad_(False)  # in a tuple: not trained
+        self.network.requires_grad_(True)
+        self.decoder.requires_grad_(True)
+        self.config = config
+        self.n_codes = coder.config.n_codes
+        self.register_buffer("numbers", coder.dequantized(torch.arange(LEVELS**NUMBERS_PER_CODE)[:, None]))
+
+    def logits(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
+        """Returns [B, slots, V]: the header's codes, the loudness, the movement."""
+        decoder = self._fixed[0].decoder
+        rows = self.network(timbre, pitch, velocity)
+        position = torch.arange(N_ROWS, device=timbre.device)
+        held = torch.ones_like(position, dtype=torch.bool)
+        logits = decoder.heads(rows, decoder.tokens, position, held)[:, :, N_FREE_BOOKS:]
+        return logits.flatten(1, 2)[:, : self.n_codes + 2].float()
+
+    def values(self, numbers: Tensor, midi: Tensor) -> Tensor:
+        """Returns the parameters [B, N_VALUES] of a header's numbers."""
+        coder = self._fixed[1]
+        return coder.values(numbers, midi, self.decoder)
+
+    def drawn(self, logits: Tensor, uniforms: Tensor) -> Tensor:
+        """Returns codes int64 [B, slots], drawn as the engine draws them."""
+        held = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+        codes = sample(logits.detach(), uniforms, held, *DRAWN.rows(len(logits)))
+        return torch.cat(
+            [codes[:, : self.n_codes].clamp(max=len(self.numbers) - 1), codes[:, self.n_codes :]], 1
+        )
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Returns what training minimises, and its parts: dB of the parameters through the codec's own codes
+        and through those drawn, nats a code, dB of the loudness."""
+        notes, half = batch.notes, len(batch.pitch) // 2
+        own = self.numbers[batch.codes[:half, : self.n_codes]].flatten(1)
+        own = torch.clamp(own + notes.noise[:half] * (2 / (LEVELS - 1)), -1.0, 1.0)
+        logits = self.logits(batch.timbre, batch.pitch, notes.velocity)
+        drawn = self.numbers[self.drawn(logits, batch.uniforms)[:, : self.n_codes]].flatten(1)
+        # The numbers drawn, with the gradient of those that are expected.
+        share = torch.softmax(logits[:, : self.n_codes, : len(self.numbers)], dim=2)
+        expected = (share @ self.numbers).flatten(1)
+        said = expected + (drawn - expected).detach()
+        parts = {
+            "coded": header_error(
+                self.values(own, notes.midi[:half]), notes.targets[:half], notes.target_weights[:half]
+            ),
+            "written": header_error(self.values(said, notes.midi), notes.targets, notes.target_weights),
+            "nats": nn.functional.cross_entropy(logits.flatten(0, 1), batch.codes.flatten()),
+            "loudness": self._loudness_error(logits, batch.codes),
+        }
+        both = parts["coded"] + parts["written"]
+        config = self.config
+        return both + config.code_weight * parts["nats"] + config.loudness_weight * parts["loudness"], parts
+
+    def _loudness_error(self, logits: Tensor, codes: Tensor) -> Tensor:
+        share = torch.softmax(logits[:, self.n_codes], dim=1)
+        steps = torch.arange(logits.shape[2], device=logits.device, dtype=share.dtype)
+        return (share @ steps - codes[:, self.n_codes]).abs().mean() / STEPS_PER_DB
+
+
+class HeaderFitter:
+    """Draws batches of measured notes, and judges headers on those of held-out cells."""
+
+    def __init__(
+        self,
+        fitting: HeaderFitting,
+        notes: AnalysedNotes,
+        dataset: NoteDataset,
+        table: TokenTable,
+        conditions: TimbreConditions,
+        training: NoteTrainingConfig,
+        codec: TimbrelNotes,
+        device: torch.device,
+    ) -> None:
+        self.notes, self.conditions, self.training, self.device = notes, conditions, training, device
+        self.config = config = fitting.config
+        split = dataset.split[notes.notes]
+        rows = np.flatnonzero(split == Split.TRAIN)
+        if not len(rows):
+            raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
+        settings = CodecTrainingConfig(codec=codec.config, batch_size=config.batch_size)
+        self.sampler = HeaderSampler(notes, dataset, rows, settings)
+        held_out = np.flatnonzero(split != Split.TRAIN)
+        self.held_out = (held_out if len(held_out) else rows)[:VALIDATION_NOTES]
+        n_slots = fitting.n_codes + 2
+        starts = table.offsets[notes.notes]
+        headers = table.codes[starts[:, None] + np.arange(N_ROWS)]  # [N, N_ROWS, K]
+        self.codes = headers[:, :, N_FREE_BOOKS:].reshape(len(headers), -1)[:, :n_slots].astype(np.int64)
+        self.pitch = table.pitch[notes.notes]
+
+    def batch(self, step: int) -> Batch:
+        """Returns the batch of a step."""
+        seed = batch_seed(self.config.loop.seed, step)
+        generator = np.random.default_rng(seed)
+        rows = generator.choice(self.sampler.rows, self.config.batch_size)
+        where = self.conditions.draw(self.notes.notes[rows], self.training.centroid_share, generator)
+        return self._batch(rows, where, generator, noise=0.5)
+
+    def validate(self, average: nn.Module) -> dict[str, float]:
+        """Measures headers of held-out notes at their instruments' points: the weighted error in dB of the
+        parameters, of codes drawn and of the codec's own, that of loudness, and the share of codes alike."""
+        assert isinstance(average, HeaderFitting)
+        centroids = self.conditions.centroid[self.notes.notes[self.held_out]]
+        batch = self._batch(self.held_out, centroids, np.random.default_rng(0), noise=0.0)
+        notes, n_codes = batch.notes, average.n_codes
+        drawn = average.drawn(average.logits(batch.timbre, batch.pitch, notes.velocity), batch.uniforms)
+        figures = {}
+        for name, codes in (("written", drawn), ("coded", batch.codes)):
+            values = average.values(average.numbers[codes[:, :n_codes]].flatten(1), notes.midi)
+            error = (values - notes.values).abs() * notes.weights
+            figures[name] = float(error.sum() / notes.weights.sum())
+        loudness = (drawn - batch.codes)[:, n_codes].abs().float() / STEPS_PER_DB
+        figures["loudness"] = float(loudness.mean())
+        figures["codes_alike"] = float((drawn == batch.codes)[:, :n_codes].float().mean())
+        return figures
+
+    def _batch(
+        self,
+        rows: NDArray[np.intp],
+        where: NDArray[np.float32],
+        generator: np.random.Generator,
+        noise: float,
+    ) -> Batch:
+        """Returns these rows as heard at points [B, 2]; numbers are moved by up to `noise` of a step."""
+        moved = generator.uniform(-noise, noise, (len(rows), self.sampler.n_numbers)).astype(np.float32)
+        uniforms = generator.uniform(1e-7, 1 - 1e-7, (len(rows), self.codes.shape[1])).astype(np.float32)
+        arrays = where, self.pitch[rows], self.codes[rows], uniforms
+        tensors = (torch.from_numpy(each).to(self.device) for each in arrays)
+        return Batch(self.sampler.batch(rows, moved, self.device), *tensors)
