@@ -340,7 +340,8 @@ def test_an_event_loop_plays_live(tiny_bundle: Path) -> None:
             held = chord[0].held_seconds
             assert held is not None
             alone = await client.generate("Violin", 60, seconds=held, seed=60)
-            assert len(first[0]) + lengths[0] == len(alone.audio)
+            left_out = len(alone.audio) - len(first[0]) - lengths[0]  # what was written ahead of the release
+            assert 0 <= left_out < held * alone.sample_rate and left_out % 1280 == 0
             with pytest.raises(timbrel.UnavailableError, match="player is closed"):
                 await player.note_on("Violin")
             with pytest.raises(ZeroDivisionError):
