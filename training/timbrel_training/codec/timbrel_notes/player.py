@@ -136,9 +136,10 @@ class NotePlayer(nn.Module):
         self.register_buffer("group_at", group_at, persistent=False)
 
     def frequencies(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
-        """Returns Hz [B, T, points, N_PARTIALS] of fundamentals in Hz [B, T, points]."""
+        """Returns Hz, float64 [B, T, points, N_PARTIALS], of fundamentals in Hz [B, T, points]."""
         cents = torch.clamp(parameters.offset * (20.0 / self.number[:N_OFFSETS]), -1200.0, 1200.0)
-        stretch = torch.exp2(cents / 1200.0)
+        # In float64, so that runtimes agree: whatever they differ by, a phase would sum.
+        stretch = torch.exp2(cents.double() / 1200.0)
         rest = torch.ones_like(stretch[..., :1]).expand(*stretch.shape[:-1], N_PARTIALS - N_OFFSETS)
         numbers = self.number * torch.cat([stretch, rest], dim=-1)
         return hertz[..., None] * numbers[:, :, None]
