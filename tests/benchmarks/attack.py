@@ -9,9 +9,9 @@ Examples:
     python tests/benchmarks/attack.py --parts memory --attacks pings "unread files"
 
 Attackers are processes of their own on the same cores as the server and who is attacked. Strangers have no
-token; ann has one and attacks, bob has one and is measured. kept is bob's rate in ann's company over his rate
-alone, in short turns of both, for the machine is not the same from one second to the next; ann's process then
-has the lowest priority, since she would bring a machine of her own. The last line is one JSON object.
+token; ann has one and attacks, bob has one and is measured. Attackers have the lowest priority, since they
+would bring machines of their own. kept is bob's rate in ann's company over his rate alone, in short turns of
+both, for the machine is not the same from one second to the next. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -264,9 +264,17 @@ def bearer(token: str) -> tuple[tuple[str, str]]:
     return (("authorization", f"Bearer {token}"),)
 
 
+def _last_in_line(work: Callable[..., None], *arguments: Any) -> None:
+    os.nice(LOWEST_PRIORITY)
+    work(*arguments)
+
+
 @contextlib.contextmanager
 def in_process(work: Callable[..., None], *arguments: Any) -> Iterator[multiprocessing.process.BaseProcess]:
-    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments, daemon=True)
+    """Runs an attacker."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=_last_in_line, args=(work, *arguments), daemon=True
+    )
     process.start()
     try:
         yield process
@@ -384,11 +392,22 @@ WARMING: dict[str, Ask] = {"long audio": ask_long_audio, "Locate": ask_locate}
 
 
 async def ask_on_and_on(
-    address: str, token: str, kind: str, n_at_once: int, seconds: float, is_on: Any = None
+    address: str,
+    token: str,
+    kind: str,
+    n_at_once: int,
+    seconds: float,
+    is_on: Any = None,
+    n_asked: Any = None,
 ) -> int:
-    """Returns how often it was answered. Where `is_on` is given, asks nothing while this is not set."""
+    """Returns how often it was answered. Where `is_on` is given, asks nothing while this is not set, and
+    `n_asked` counts what is not answered yet."""
     ask, n_answered = (KINDS | WARMING)[kind], 0
     end = time.monotonic() + seconds
+
+    def count(change: int) -> None:
+        if n_asked is not None:
+            n_asked.value += change
 
     async def one(channel: grpc.aio.Channel) -> None:
         nonlocal n_answered
@@ -396,6 +415,7 @@ async def ask_on_and_on(
             if is_on is not None and not is_on.is_set():
                 await asyncio.sleep(SETTLING_SECONDS / 10)
                 continue
+            count(1)
             try:
                 await asyncio.wait_for(ask(channel, token), max(0.01, end - time.monotonic()))
                 n_answered += 1
@@ -406,6 +426,8 @@ async def ask_on_and_on(
                 await asyncio.sleep(0.1)
             except TimeoutError:
                 return
+            finally:
+                count(-1)
 
     async with contextlib.AsyncExitStack() as channels:
         opened = [
@@ -416,15 +438,15 @@ async def ask_on_and_on(
     return n_answered
 
 
-def be_greedy(address: str, kind: str, is_on: Any) -> None:
-    os.nice(LOWEST_PRIORITY)
-    asyncio.run(ask_on_and_on(address, ANN, kind, GREED, 1e6, is_on))
+def be_greedy(address: str, kind: str, is_on: Any, n_asked: Any) -> None:
+    asyncio.run(ask_on_and_on(address, ANN, kind, GREED, 1e6, is_on, n_asked))
 
 
 def measure_fairness(seconds: float) -> list[dict[str, Any]]:
     """Alone and in company in turn, N_ROUNDS times."""
     rows = []
-    is_greedy = multiprocessing.get_context("spawn").Event()
+    spawning = multiprocessing.get_context("spawn")
+    is_greedy, n_asked = spawning.Event(), spawning.Value("i", 0)
     with serving() as server:
 
         def rate_of(kind: str) -> int:
@@ -432,10 +454,13 @@ def measure_fairness(seconds: float) -> list[dict[str, Any]]:
 
         for kind in KINDS:
             rounds = []
-            with in_process(be_greedy, server.address, kind, is_greedy):
+            n_asked.value = 0
+            with in_process(be_greedy, server.address, kind, is_greedy, n_asked):
                 for _ in range(N_ROUNDS):
                     is_greedy.clear()
-                    time.sleep(2 * SETTLING_SECONDS)
+                    time.sleep(SETTLING_SECONDS)
+                    wait_for(lambda: n_asked.value == 0, "ann to be answered")
+                    time.sleep(SETTLING_SECONDS)
                     alone = rate_of(kind)
                     is_greedy.set()
                     time.sleep(SETTLING_SECONDS)
