@@ -65,6 +65,8 @@ AFTER_SECONDS = 10.0
 FAIR_SECONDS = 1.0
 N_ROUNDS = 9
 SETTLING_SECONDS = 0.3
+FORGETTING_SECONDS = 1.2
+"""The server minds company for a second after it has gone."""
 GREED = 100
 N_AT_ONCE = 64
 WARMING_SECONDS = 5.0
@@ -460,7 +462,7 @@ def measure_fairness(seconds: float) -> list[dict[str, Any]]:
                     is_greedy.clear()
                     time.sleep(SETTLING_SECONDS)
                     wait_for(lambda: n_asked.value == 0, "ann to be answered")
-                    time.sleep(SETTLING_SECONDS)
+                    time.sleep(FORGETTING_SECONDS)
                     alone = rate_of(kind)
                     is_greedy.set()
                     time.sleep(SETTLING_SECONDS)

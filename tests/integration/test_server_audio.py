@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from timbrel_server.served_bundles.codec_decoding import (
     LARGEST_CHUNK_FRAMES,
     LARGEST_CHUNK_FRAMES_IN_COMPANY,
     LARGEST_RUN_FRAMES,
+    LARGEST_RUN_IN_COMPANY,
     CodecDecoding,
 )
 from timbrel_server.synthesizer.note_stream import AUDIO_CHUNK_BYTES
@@ -339,6 +342,47 @@ def test_who_has_less_waits_for_one_run_of_others_however_its_chunk_is_cut(
     first = owners.index(1)
     assert first <= 1 and owners[first:][:n_runs] == [1] * n_runs
     assert owners.count(1) == n_runs
+
+
+def test_who_was_there_a_moment_ago_is_company(
+    bundle: Bundle, decoding: CodecDecoding, runs: list[int]
+) -> None:
+    frames = [(0,) * bundle.manifest.codec.n_codebooks] * 4
+
+    async def test() -> None:
+        with decoding.stream("modest") as stream:
+            await stream.decode(frames, last=True)
+        streams = [decoding.stream("greedy") for _ in range(12)]
+        await asyncio.gather(*(stream.decode(frames, last=False) for stream in streams))
+
+    run(test)
+    assert sum(runs) == 13
+    assert max(runs) <= LARGEST_RUN_IN_COMPANY
+
+
+def test_in_light_company_runs_leave_as_much_time_between_them_as_they_take(
+    bundle: Bundle, decoding: CodecDecoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_seconds, n_runs = 0.05, 6
+    begun: list[float] = []
+    plain = CodecDecoder.run
+
+    def slow(self: CodecDecoder, codes: Any, *given: Any) -> Any:
+        begun.append(time.monotonic())
+        time.sleep(run_seconds)
+        return plain(self, codes, *given)
+
+    monkeypatch.setattr(CodecDecoder, "run", slow)
+    frames = [(0,) * bundle.manifest.codec.n_codebooks] * 4
+
+    async def test() -> None:
+        many = [decoding.stream("greedy") for _ in range(n_runs * LARGEST_RUN_IN_COMPANY)]
+        with decoding.stream("modest"):
+            await asyncio.gather(*(stream.decode(frames, last=False) for stream in many))
+
+    run(test)
+    assert len(begun) >= n_runs
+    assert all(later - earlier >= 2 * run_seconds for earlier, later in pairwise(begun))
 
 
 def test_a_closed_decoding_gives_up_what_waits(tiny_bundle: Path) -> None:

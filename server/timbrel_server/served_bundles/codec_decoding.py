@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,9 @@ LARGEST_RUN_FRAMES = 128
 """Frames of all notes in one run. Each takes 0.3 MiB of working memory, which is kept for later runs; more of
 them at once are no faster."""
 
+COMPANY_SECONDS = 1.0
+"""Whoever had a note decoded within this time is company."""
+
 CREDIT_FRAMES = 128
 """A caller who comes has so much less behind it than who has least: a note of its own goes first."""
 
@@ -56,6 +60,7 @@ class CodecDecoding:
         self._jobs: dict[str, deque[_Job]] = {}  # by account
         self._closed = False
         self._streams: Counter[str] = Counter()  # by account
+        self._left: dict[str, float] = {}  # when accounts that have no stream any more had their last
         self._n_decoded: dict[str, int] = {}  # frames of those who have streams: who has least comes next
         self._thread: threading.Thread | None = None
 
@@ -76,6 +81,7 @@ class CodecDecoding:
             if account not in self._n_decoded:
                 self._n_decoded[account] = min(self._n_decoded.values(), default=0) - CREDIT_FRAMES
             self._streams[account] += 1
+            self._left.pop(account, None)
             return AudioStream(self, account, seed, cents)
 
     def close(self) -> None:
@@ -92,6 +98,9 @@ class CodecDecoding:
             self._streams[account] -= 1
             if not self._streams[account]:
                 del self._streams[account], self._n_decoded[account]
+                now = time.monotonic()
+                self._left = {name: at for name, at in self._left.items() if at > now - COMPANY_SECONDS}
+                self._left[account] = now
 
     def _put(self, job: _Job) -> None:
         with self._changed:
@@ -106,6 +115,7 @@ class CodecDecoding:
     def _main(self) -> None:
         while run := self._take():
             jobs = [job for job, _ in run]
+            began = time.monotonic()
             try:
                 for job, audio in zip(jobs, self._decode(run), strict=True):
                     job.pieces.append(audio)
@@ -114,6 +124,7 @@ class CodecDecoding:
             except Exception as error:
                 _log.exception("decoding has failed")
                 _settle_soon(jobs, error)
+            self._rest(jobs[0].stream.account, time.monotonic() - began)
         given_up = [job for jobs in self._jobs.values() for job in jobs]
         _settle_soon(given_up, UnavailableError("the server is shutting down"))
 
@@ -124,7 +135,7 @@ class CodecDecoding:
             if self._closed:
                 return []
             account = min(self._jobs, key=lambda each: self._n_decoded.get(each, 0))
-            jobs, in_company = self._jobs[account], len(self._streams) > 1
+            jobs, in_company = self._jobs[account], bool(self._company(account))
             most = LARGEST_RUN_IN_COMPANY if in_company else LARGEST_RUN
             most_frames = LARGEST_CHUNK_FRAMES_IN_COMPANY if in_company else LARGEST_CHUNK_FRAMES
             run: list[tuple[_Job, Sequence[Frame]]] = []
@@ -138,6 +149,21 @@ class CodecDecoding:
             if account in self._n_decoded:
                 self._n_decoded[account] += n_frames
             return run
+
+    def _rest(self, account: str, seconds: float) -> None:
+        """Waits so long after a run of this account, or until company that has less than half as many notes
+        in hand wants some decoded; not at all where there is no such company."""
+        with self._changed:
+            n_notes = self._streams[account]
+            lighter = [name for name in self._company(account) if 2 * self._streams[name] < n_notes]
+            if lighter:
+                self._changed.wait_for(lambda: self._closed or any(n in self._jobs for n in lighter), seconds)
+
+    def _company(self, account: str) -> set[str]:
+        """Returns the other accounts that have notes in hand, or had some lately."""
+        since = time.monotonic() - COMPANY_SECONDS
+        lately = {name for name, left in self._left.items() if left > since}
+        return (self._streams.keys() | lately) - {account}
 
     def _go_on(self, jobs: Sequence[_Job]) -> None:
         """The rest of them comes before what its caller asked for later."""
