@@ -60,16 +60,20 @@ class Shelf {
     this.low = 0; // what a low-pass of the first order leaves
     this.keep = Math.exp((-2 * Math.PI * corner) / sampleRate);
     this.forget = 1 / (BALANCE_SECONDS * sampleRate);
-    this.before = this.after = 0; // mean powers
+    this.lows = this.both = this.highs = 0; // mean products of its two parts, whatever the gain was
   }
 
   take(value) {
     this.gain += (this.wantedGain - this.gain) * 0.002;
     this.low += (value - this.low) * (1 - this.keep);
-    const changed = this.low + this.gain * (value - this.low);
-    this.before += (value * value - this.before) * this.forget;
-    this.after += (changed * changed - this.after) * this.forget;
-    return changed * Math.sqrt((this.before + LEAST_POWER) / (this.after + LEAST_POWER));
+    const { low, gain, forget } = this;
+    const high = value - low;
+    this.lows += (low * low - this.lows) * forget;
+    this.both += (low * high - this.both) * forget;
+    this.highs += (high * high - this.highs) * forget;
+    const before = Math.max(0, this.lows + 2 * this.both + this.highs) + LEAST_POWER;
+    const after = Math.max(0, this.lows + 2 * gain * this.both + gain * gain * this.highs) + LEAST_POWER;
+    return (low + gain * high) * Math.sqrt(before / after);
   }
 }
 

@@ -1,4 +1,4 @@
-"""A stream of sound that comes late: what the page's mixer makes of it, sample by sample, in no real time."""
+"""The page's mixer, sample by sample, in no real time: late sound, and brightness that jumps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 if TYPE_CHECKING:
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
 
 WORKLET = Path(__file__).resolve().parents[2] / "clients" / "web" / "worklet.js"
 
-SIMULATION = """
-({ arrivals, seconds }) => {
+MIXER = """
   let now = 0, Made;
   const sampleRate = 48000;
   class AudioWorkletProcessor { port = { postMessage: (message) => told.push({ now, ...message }) }; }
@@ -23,6 +23,11 @@ SIMULATION = """
   %s
   const mixer = new Made();
   mixer.start({ id: 1, rate: sampleRate, gain: 1, prebuffer: 0.015 });
+"""
+
+LATE_SOUND = """
+({ arrivals, seconds }) => {
+  %s
   const coming = [...arrivals];
   for (; now < seconds; now += 128 / sampleRate) {
     while (coming.length && coming[0][0] <= now) {
@@ -32,6 +37,21 @@ SIMULATION = """
     mixer.process([], [[new Float32Array(128)]]);
   }
   return told.filter(({ type }) => type === "starved").map(({ now }) => now);
+}
+"""
+
+BRIGHTNESS = """
+({ samples, corner, gains, every }) => {
+  %s
+  mixer.push({ id: 1, samples: new Float32Array(samples) });
+  const heard = [];
+  for (let n = 0; n < samples.length / 128 - 8; n++) {
+    if (n % every === 0 && gains.length) mixer.setBrightness({ id: 1, value: gains.shift(), corner });
+    const out = new Float32Array(128);
+    mixer.process([], [[out]]);
+    heard.push(...out);
+  }
+  return heard;
 }
 """
 
@@ -46,11 +66,16 @@ def blank(browser: Browser) -> Iterator[Any]:
     page.close()
 
 
+def simulate(page: Any, script: str, **given: Any) -> list[float]:
+    """What the script returns of a mixer with one voice."""
+    mixer = MIXER.replace("%s", WORKLET.read_text().replace("currentTime", "now"))
+    found: list[float] = page.evaluate(script.replace("%s", mixer), given)
+    return found
+
+
 def gaps(page: Any, arrivals: Arrivals, seconds: float) -> list[float]:
     """When the voice ran dry."""
-    script = SIMULATION.replace("%s", WORKLET.read_text().replace("currentTime", "now"))
-    found: list[float] = page.evaluate(script, {"arrivals": arrivals, "seconds": seconds})
-    return found
+    return simulate(page, LATE_SOUND, arrivals=arrivals, seconds=seconds)
 
 
 def late(*moments: tuple[float, float], lead: float = 0.15, seconds: float = 12.0) -> Arrivals:
@@ -81,3 +106,20 @@ def test_a_stream_that_lost_its_lead_is_given_one(blank: Any) -> None:
     """From a stream that only keeps up, with nothing in hand, pieces come now early and now late."""
     arrivals = [(0.0, 0.1), *((0.1 + 0.1 * n + 0.08 * (n % 3), 0.1) for n in range(1, 100))]
     assert len(gaps(blank, sorted(arrivals), 9.0)) == 1
+
+
+@pytest.mark.parametrize("gains", [(0.25, 4.0), (4.0, 0.25), (1.0, 4.0, 1.0, 0.25)])
+def test_a_jump_of_the_brightness_moves_no_level(blank: Any, gains: Sequence[float]) -> None:
+    """The brightness changes, in each hundredth of a second the level does not."""
+    rate, hertz, every = 48_000, 400.0, 150
+    time = np.arange(128 * every * len(gains)) / rate
+    sound = np.sum([np.sin(2 * np.pi * n * hertz * time + n * n) / n for n in range(1, 21)], axis=0) / 10
+    given = {"samples": sound.tolist(), "corner": 3 * hertz, "gains": [*gains], "every": every}
+    heard = simulate(blank, BRIGHTNESS, **given)
+    late = rate // 1000  # the limiter looks so far ahead
+    pairs = list(zip(sound[: len(heard) - late], heard[late:], strict=True))
+    hundredths = np.square(pairs[: len(pairs) // 480 * 480]).reshape(-1, 480, 2).mean(axis=1)[5:]
+    assert np.abs(10 * np.log10(hundredths[:, 1] / hundredths[:, 0])).max() <= 0.5
+    middles = [np.array(heard)[(2 * n + 1) * 64 * every :][:4800] for n in range(len(gains))]
+    edge = [np.square(np.diff(each)).mean() / np.square(each).mean() for each in middles]
+    assert np.all(np.sign(np.diff(edge)) == np.sign(np.diff(gains)))
