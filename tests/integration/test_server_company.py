@@ -128,8 +128,11 @@ def test_a_full_queue_refuses_before_it_is_read_what_is_asked(
         async with serving(tiny_bundle, n_slots=1, queue_capacity=2) as (app, stub, channel):
             monkeypatch.setattr(Runner, "step", held_up)
             calls = [stub.Generate(request(seed)) for seed in range(3)]
-            assert app.engine is not None
-            await wait_for_async(lambda: app.engine.n_waiting == 2, "the queue to be full")
+            engine = app.engine
+            assert engine is not None
+            await wait_for_async(
+                lambda: (engine.n_occupied, engine.n_waiting) == (1, 2), "the queue to be full"
+            )
             silent: Any = channel.stream_stream("/timbrel.v1.Synthesizer/Generate")
             assert await silent().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             going_on.set()

@@ -85,6 +85,10 @@ class DeliveryCoalescer:
         self._held[handle] = delivery
         self._is_urgent |= urgent
 
+    def hasten(self) -> None:
+        """Has all that waits go out now."""
+        self._is_urgent = True
+
     def take(self, *, again_in_seconds: float = math.inf) -> Deliveries:
         """Returns the deliveries that are to go out now: all or nothing.
 

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
@@ -76,6 +77,7 @@ class Engine:
         """
         self._observer = observer or EngineObserver()
         self._runner = runner
+        self._queue = queue
         self._clock = frame_clock or FrameClock(UNTIMED_FRAME_RATE)
         self._scheduler = Scheduler(layout, runner.buckets, queue, compacts=runner.can_move)
         self._slots = self._scheduler.slots
@@ -215,8 +217,12 @@ class Engine:
 
     def _deliver(self, rows: Sequence[int], now: float) -> None:
         """Looks at the notes in these rows: delivers the frames that are to go out, ends the notes that are
-        complete, and says when to look at the others again."""
+        complete, and says when to look at the others again.
+
+        Where nothing else of a caller is in hand, the end of a note is all that the caller waits for.
+        """
         slots, notes = self._slots, self._slots.notes
+        n_ended: Counter[str] = Counter()
         for row in rows:
             handle, finish = slots.handle(row), notes.finish(row)
             chunker = self._chunkers[handle]
@@ -228,8 +234,11 @@ class Engine:
             if finish is not None:
                 slots.end(handle)
                 del self._chunkers[handle]
+                n_ended[handle.client.caller] += 1
             else:
                 notes.wake(row, *chunker.next_look)
+        if any(self._queue.n_in_hand(caller) == n for caller, n in n_ended.items()):
+            self._deliveries.hasten()
 
     def _main(self) -> None:
         try:

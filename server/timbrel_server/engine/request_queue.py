@@ -112,6 +112,11 @@ class RequestQueue:
         if self._n_free == 0:
             self._check(name, 1)
 
+    def n_in_hand(self, name: str) -> int:
+        """Counts what a caller has in slots and waiting."""
+        waiting = self._callers.get(name)
+        return self._n_running.get(name, 0) + (waiting.all.n if waiting is not None else 0)
+
     @property
     def mean_frames(self) -> float:
         """Frames of a request that waits, on average; 0 where none does."""
@@ -243,12 +248,9 @@ class RequestQueue:
         if not 2 <= len(self._asked) <= LARGEST_COMPANY:
             return False
         since = time.monotonic() - COMPANY_SECONDS
-        return any(asked > since and self._wanted(name) <= self._share for name, asked in self._asked.items())
-
-    def _wanted(self, name: str) -> int:
-        """Counts what a caller has in slots and waiting."""
-        waiting = self._callers.get(name)
-        return self._n_running.get(name, 0) + (waiting.all.n if waiting is not None else 0)
+        return any(
+            asked > since and self.n_in_hand(name) <= self._share for name, asked in self._asked.items()
+        )
 
     def _note_company(self, name: str) -> None:
         now = time.monotonic()

@@ -14,7 +14,7 @@ from waiting import wait_for
 from timbrel_server.engine import delivery as engine_delivery
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.progress import TokenLayout
-from timbrel_server.engine.request import Delivery, Finish, Frame, NoteRequest, RequestHandle
+from timbrel_server.engine.request import ClientKey, Delivery, Finish, Frame, NoteRequest, RequestHandle
 from timbrel_server.engine.scheduler import FrameClock
 from timbrel_server.engine.slots import StepInput
 from timbrel_server.errors import OverloadedError, UnavailableError
@@ -375,6 +375,31 @@ def test_after_the_first_frame_replies_wait_for_each_other_and_none_is_left(
     for _ in range(40):
         engine.step()
     assert posts == [[(1, 1, None)], [(2, 1, None)], [(1, 9, Finish.EOS), (2, 19, Finish.EOS)]]
+
+
+def test_the_end_of_all_that_a_caller_has_in_hand_waits_for_nobody(
+    runner: CountingRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_delivery, "LONGEST_HOLD_SECONDS", 3600.0)
+    ended: list[list[int]] = []
+
+    def post(deliveries: Sequence[tuple[RequestHandle, Delivery]]) -> None:
+        if seeds := [t.request.seed for t, each in deliveries if each.finish is not None]:
+            ended.append(seeds)
+
+    engine = Engine(runner, 8, post)
+    for seed, caller, held_frames in ((1, "ann", 3), (2, "bob", 6), (3, "bob", 9), (4, "ann", 40)):
+        key = ClientKey(caller)
+        engine.accept(RequestHandle(request(seed, held_frames), lambda _: None, key))
+    for _ in range(5):
+        engine.step()
+    assert ended == []  # ann's next note is being written
+    for _ in range(15):
+        engine.step()
+    assert ended == [[1, 2, 3]]  # with bob's last
+    for _ in range(30):
+        engine.step()
+    assert ended == [[1, 2, 3], [4]]
 
 
 def test_what_waits_when_the_engine_dies_goes_out_before_the_error(
