@@ -21,10 +21,8 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
-import random
 import signal
 import statistics
-import struct
 import sys
 import tempfile
 import threading
@@ -38,11 +36,11 @@ sys.path.pop(0)  # this folder, whose profile.py would stand before Python's own
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import grpc
+from benchmarks.harness.floods import ATTACK_SECONDS, ATTACKS, MIB, Target, inference, note, recording
 from benchmarks.harness.report import Bar, Report
 from envoy import Balancer, find_envoy
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from hostile_floods import FloodPeer, ServerMemory, gzip_bomb
-from hostile_peer import PING, frame, message
+from hostile_floods import ServerMemory
 from server_process import ServerProcess
 from waiting import wait_for
 
@@ -52,15 +50,10 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
 
 TINY_BUNDLE = Path(__file__).resolve().parents[1] / "data" / "tiny_bundle"
-MIB = 1 << 20
 ANN, BOB = "token-of-ann", "token-of-bob"
-SYNTHESIZER = "/timbrel.v1.Synthesizer"
-STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
-HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 FRESH = (("grpc.use_local_subchannel_pool", 1),)
 PATIENCE_SECONDS = 30.0
 
-ATTACK_SECONDS = 8.0
 AFTER_SECONDS = 10.0
 FAIR_SECONDS = 1.0
 N_ROUNDS = 9
@@ -82,141 +75,6 @@ MOST_LEFT_MIB = 50.0
 LONGEST_NOTE_SECONDS = 1.0
 LONGEST_HEALTH_SECONDS = 0.1
 LEAST_KEPT = 0.4
-
-
-def note(seconds: float = 0.5, audio: int = pb.AUDIO_FORMAT_UNSPECIFIED) -> pb.GenerateRequest:
-    chosen: Any = audio
-    return pb.GenerateRequest(
-        timbre=pb.Timbre(x=0.1, y=0.2),
-        pitch=60,
-        seconds=seconds,
-        seed=random.getrandbits(32),
-        audio=chosen,
-    )
-
-
-def inference(n_notes: int, seconds: float) -> oip.ModelInferRequest:
-    request = oip.ModelInferRequest(model_name="tiny")
-    for name, datatype, width, number in (
-        *(("TIMBRE", "FP32", 2, b"\0\0\0\0"), ("PITCH", "INT32", 1, b"\x3c\0\0\0")),
-        *(("VELOCITY", "INT32", 1, b"\x64\0\0\0"), ("SECONDS", "FP32", 1, struct.pack("<f", seconds))),
-        ("SEED", "UINT64", 1, bytes(8)),
-    ):
-        request.inputs.add(name=name, datatype=datatype, shape=(n_notes, width))
-        request.raw_input_contents.append(n_notes * width * number)
-    return request
-
-
-def recording(seconds: float) -> pb.LocateRequest:
-    n_samples = int(16_000 * seconds)
-    samples = b"".join(struct.pack("<f", 0.3 * ((n % 73) / 36.5 - 1)) for n in range(73))
-    audio = (samples * (n_samples // 73 + 1))[: 4 * n_samples]
-    return pb.LocateRequest(audio=audio, sample_rate=16_000, pitch=60)
-
-
-# Attacks: each runs in a process of its own, for ATTACK_SECONDS or until it is done.
-
-
-def fill(address: str, path: str, token: str, body: bytes, n_streams: int, own_window: int = 65_535) -> None:
-    """Opens so many streams, 200 on each connection, and sends on them for as long as it lasts."""
-    with contextlib.ExitStack() as peers:
-        crowd = [
-            peers.enter_context(FloodPeer(address, own_window=own_window)) for _ in range(0, n_streams, 200)
-        ]
-        for number in range(n_streams):
-            crowd[number // 200].open(path, token, body)
-        end = time.monotonic() + ATTACK_SECONDS
-        while time.monotonic() < end:
-            for peer in crowd:
-                peer.pump(seconds=0.05)
-
-
-def nothing(address: str, times: float) -> None:
-    time.sleep(ATTACK_SECONDS)
-
-
-def work(address: str, times: float) -> None:
-    """Keeps a core busy as an attacker does, and lets the server be."""
-    end = time.monotonic() + ATTACK_SECONDS
-    while time.monotonic() < end:
-        pass
-
-
-def bombs(address: str, times: float) -> None:
-    bomb = gzip_bomb(int(256 * MIB))
-    for path in (f"{SYNTHESIZER}/Locate", HEALTH_CHECK):
-        for _ in range(max(1, round(2 * times))):
-            with FloodPeer(address) as peer:
-                stream = peer.open(path, "", bomb, encoding="gzip", end=True)
-                peer.pump(lambda peer=peer, stream=stream: stream in peer.ended, 2.0)  # type: ignore[misc]
-
-
-def pings(address: str, times: float) -> None:
-    with FloodPeer(address) as one, FloodPeer(address) as other:
-        for peer in (one, other):
-            peer.write(frame(PING, 0, 0, b"8 bytes.") * int(11 * MIB * times / 17))
-        while (one.unsent and not one.is_closed) or (other.unsent and not other.is_closed):
-            one.pump(seconds=0.05)
-            other.pump(seconds=0.05)
-
-
-def unfinished(address: str, times: float) -> None:
-    body = message(bytes(4 * MIB - 100), announced=4 * MIB - 10)
-    fill(address, f"{SYNTHESIZER}/Generate", "", body, int(300 * times))
-
-
-def unfinished_health(address: str, times: float) -> None:
-    body = message(bytes(4 * MIB - 100), announced=4 * MIB - 10)
-    fill(address, HEALTH_CHECK, "", body, int(300 * times))
-
-
-def infer_streams(address: str, times: float) -> None:
-    items = message(inference(32, 2.0).SerializeToString()) * 60
-    fill(address, STREAM_INFER, ANN, items, max(1, int(12 * times)))
-
-
-def batch_streams(address: str, times: float) -> None:
-    items = message(pb.GenerateBatchRequest(id=1, note=note(2.0)).SerializeToString())
-    items = b"".join(
-        message(pb.GenerateBatchRequest(id=number, note=note(2.0)).SerializeToString())
-        for number in range(60)
-    )
-    fill(address, f"{SYNTHESIZER}/GenerateBatch", ANN, items, int(300 * times))
-
-
-def unread_files(address: str, times: float) -> None:
-    asked = message(pb.GetFileRequest(name="codec.safetensors").SerializeToString())
-    fill(address, f"{SYNTHESIZER}/GetFile", ANN, asked, int(1000 * times), own_window=0)
-
-
-def unread_audio(address: str, times: float) -> None:
-    items = b"".join(
-        message(
-            pb.GenerateBatchRequest(id=number, note=note(2.4, pb.AUDIO_FORMAT_FLOAT32)).SerializeToString()
-        )
-        for number in range(60)
-    )
-    fill(address, f"{SYNTHESIZER}/GenerateBatch", ANN, items, int(110 * times), own_window=0)
-
-
-def large_recordings(address: str, times: float) -> None:
-    body = message(recording(46.0).SerializeToString())
-    fill(address, f"{SYNTHESIZER}/Locate", ANN, body, int(40 * times))
-
-
-ATTACKS: dict[str, Callable[[str, float], None]] = {
-    "nothing": nothing,
-    "a busy process": work,
-    "gzip bombs": bombs,
-    "pings": pings,
-    "unfinished, no token": unfinished,
-    "unfinished health": unfinished_health,
-    "inference streams": infer_streams,
-    "batch streams": batch_streams,
-    "unread files": unread_files,
-    "unread audio": unread_audio,
-    "large recordings": large_recordings,
-}
 
 
 class Probe:
@@ -307,7 +165,7 @@ def measure_memory(times: float, names: Sequence[str]) -> list[dict[str, Any]]:
             memory = ServerMemory(server.process.pid)
             memory.hold_to(MOST_VIRTUAL_BYTES)
             memory.forget_peak()
-            with in_process(ATTACKS[name], server.address, times) as process:
+            with in_process(ATTACKS[name], Target(server.address, times, ANN)) as process:
                 notes, health = Probe(server.address, ask_for_note), Probe(server.address, ask_for_health)
                 process.join(ATTACK_SECONDS * max(1.0, times) + 30)
                 slowest_note, slowest_health = notes.stop(), health.stop()

@@ -3,13 +3,15 @@
 Examples:
     python tests/benchmarks/soak.py --minutes 10          the bundle that ships
     python tests/benchmarks/soak.py --minutes 1 --bundle tests/data/tiny_bundle
+    python tests/benchmarks/soak.py --floods              and attacked all the while
 
 The server (`timbrel serve`, one thread a step) runs on one core, everything else on another. First it is
 measured what it writes when it is never without a note to write; then, for a tenth of the time, notes come at
 random at 95 % of that, and fewer than 0.1 % may be refused: the sustainable load. Then they come twice as
 often, while some callers cancel, have short deadlines or read slowly; one asks for batches of 10,000 notes
 and sleeps for ten seconds at a time; others send noise on every method or bytes that are no HTTP/2, or are
-killed; once in a while the bundle is replaced by a broken one and SIGHUP sent.
+killed; once in a while the bundle is replaced by a broken one and SIGHUP sent. With --floods each attack of
+attack.py is made in turn all the while, at its full size, by strangers of another network.
 With --clock-jumps (and Debian's libfaketime) the server's time of day is set a day on and back as well: to
 look at the clock then takes far longer, so that such a run says nothing of how fast it is.
 The last line is one JSON object.
@@ -27,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +78,7 @@ class Soak:
         options += ["--metrics-port", "0"]
         self._clock = WallClock(folder)
         self._clock_jumps = args.clock_jumps
+        self._floods = args.floods
         changes = self._clock.environment if args.clock_jumps else {}
         self.server = SoakedServer(self._link, {cores[0]}, *options, environment=changes)
         self._slots = args.slots
@@ -118,6 +122,8 @@ class Soak:
         batches = SlowBatches(pb_grpc.SynthesizerStub(channel), self._tally, traffic.any_note)
         watcher = ["-m", "benchmarks.soaking.callers", "watch_health", self.server.address]
         watch = start_pinned(watcher, self._load_core)
+        flooding = ["-m", "benchmarks.soaking.callers", "flood", self.server.address]
+        attackers = start_pinned(flooding, self._load_core) if self._floods else None
         async with (
             _aside(memory.run()),
             _aside(Abuse(self.server.address, channel, self._tally).run(HOSTILE_CALLS_PER_SECOND)),
@@ -131,9 +137,11 @@ class Soak:
             await traffic.poisson(OVERLOAD * sustainable["rate"], self._seconds - lead_in, mixed=True)
             written = (self.server.n_frames() - frames) / (time.monotonic() - began)
         health = _end_watch(watch)
+        floods = _end_attackers(attackers) if attackers is not None else {}
         await traffic.finish()
         return {
             **self._counts(memory),
+            "floods": floods,
             "health_ms": _quantiles(health["ms"]),
             "health_failed": health["failed"],
             "throughput_over_sustainable": round(written / sustainable["frames"], 3),
@@ -209,6 +217,14 @@ def _end_watch(watch: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
+def _end_attackers(attackers: subprocess.Popen[str]) -> dict[str, int]:
+    """Counts the attacks that were made. Raises SystemExit where they ended by themselves."""
+    if attackers.poll() is not None:
+        raise SystemExit("the attackers have ended; what they had to say of that is on the standard error")
+    attackers.terminate()
+    return dict(Counter(attackers.communicate(timeout=60)[0].splitlines()))
+
+
 def _quantiles(milliseconds: list[float]) -> dict[str, float]:
     if not milliseconds:
         return {}
@@ -242,6 +258,7 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=None, help="default: the one that ships")
     parser.add_argument("--slots", type=int, default=16, help="default %(default)s")
     parser.add_argument("--clock-jumps", action="store_true", help="set the server's time of day on and back")
+    parser.add_argument("--floods", action="store_true", help="make the attacks of attack.py meanwhile, too")
     parser.add_argument("--queue", type=int, default=64, help="default %(default)s")
     args = parser.parse_args()
     args.bundle = args.bundle or default_bundle_path()

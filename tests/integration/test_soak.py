@@ -16,7 +16,8 @@ PATIENCE_SECONDS = 300.0
 @pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_few_seconds_of_it(tiny_bundle: Path) -> None:
-    command = [sys.executable, "tests/benchmarks/soak.py", "--minutes", "0.1", "--bundle", str(tiny_bundle)]
+    command = [sys.executable, "tests/benchmarks/soak.py", "--minutes", "0.2", "--floods"]
+    command += ["--bundle", str(tiny_bundle)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd=ROOT, check=False
     )
@@ -27,7 +28,7 @@ def test_a_few_seconds_of_it(tiny_bundle: Path) -> None:
         "examples"
     ]
     assert found["accepted"] == found["answered"] + found["given_up"] > 0
-    assert found["hostile_calls"] > 0
+    assert found["hostile_calls"] > 0 and found["killed_clients"] > 0 and found["floods"]["gzip bombs"] > 0
     assert found["batch_items"] > 0
     assert found["stuck_batches"] == 0
     assert found["health_failed"] == 0

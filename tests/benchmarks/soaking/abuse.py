@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import sys
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,6 +17,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 KILLED_EVERY_SECONDS = 6.0
 TIMEOUT_SECONDS = 20.0
+TESTS = Path(__file__).resolve().parents[2]
 
 METHODS = [
     (method.full_name.rpartition(".")[2], method.client_streaming, method.server_streaming)
@@ -98,10 +100,12 @@ class Abuse:
         """A process that asks for notes and is killed while they sound."""
         self._tally.killed_clients += 1
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "benchmarks.soaking.callers", "ask_on", self._address
+            *(sys.executable, "-m", "benchmarks.soaking.callers", "ask_on", self._address), cwd=TESTS
         )
         try:
             await asyncio.sleep(self._random.uniform(1.0, 3.0))
+            if process.returncode is not None:
+                raise RuntimeError("a client that was to be killed has ended by itself")
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

@@ -1,20 +1,24 @@
-"""Callers in processes of their own: `python -m benchmarks.soaking.callers watch_health|ask_on HOST:PORT`.
+"""Callers in processes of their own: `python -m benchmarks.soaking.callers KIND HOST:PORT`.
 
 `watch_health` asks a server how it is until its input ends: apart, so that a busy load generator is not taken
 for a slow server. It ends with one line of JSON: milliseconds of every answer, and how many calls failed.
-`ask_on` asks for notes until it is killed.
+`ask_on` asks for notes until it is killed. `flood` makes one attack after another, from another network and
+with the lowest priority, until it is killed; it says each one's name when it is over.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
 import sys
 import threading
 import time
 from typing import Any
 
 import grpc
+from benchmarks.harness.floods import ATTACKS, PEACEFUL, Target
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -25,6 +29,11 @@ TIMEOUT_SECONDS = 10.0
 
 N_CALLS = 4
 LIFE_SECONDS = 30.0
+
+ATTACKERS_ADDRESS = "127.66.6.6"
+"""Callers without tokens are told apart by network."""
+
+LOWEST_PRIORITY = 19
 
 
 def watch_health(address: str) -> None:
@@ -53,6 +62,18 @@ def ask_on(address: str) -> None:
             time.sleep(0.2)
 
 
+def flood(address: str) -> None:
+    """Makes all attacks in turn."""
+    os.nice(LOWEST_PRIORITY)
+    with grpc.insecure_channel(address) as channel:
+        model: Any = pb_grpc.SynthesizerStub(channel)
+        bundle = model.GetModel(pb.GetModelRequest()).manifest.name
+    target = Target(address, source=ATTACKERS_ADDRESS, bundle=bundle)
+    for name in itertools.cycle(name for name in ATTACKS if name not in PEACEFUL):
+        ATTACKS[name](target)
+        print(name, flush=True)
+
+
 def _time_checks(address: str, over: threading.Event) -> dict[str, Any]:
     """Asks until `over`."""
     milliseconds: list[float] = []
@@ -72,4 +93,4 @@ def _time_checks(address: str, over: threading.Event) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    {"watch_health": watch_health, "ask_on": ask_on}[sys.argv[1]](sys.argv[2])
+    {"watch_health": watch_health, "ask_on": ask_on, "flood": flood}[sys.argv[1]](sys.argv[2])
