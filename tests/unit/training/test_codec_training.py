@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from timbrel_training.codec.interface import codec_hash, encode_note
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotesConfig
-from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderConfig, header_error
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
+from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES, SHAPES
 from timbrel_training.codec.timbrel_notes.train import ANALYSIS_FOLDER, CodecTrainingConfig, train_codec
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import LoopConfig
@@ -102,6 +104,43 @@ def test_an_interrupted_training_ends_as_one_that_was_not(
         part = replace(CONFIG, loop=replace(CONFIG.loop, max_minutes=0.01))
     whole = load_codec(trained).state_dict()
     assert all(torch.equal(value, whole[name]) for name, value in codec.state_dict().items())
+
+
+def test_a_training_begins_from_another_codec(dataset: NoteDataset, trained: Path, tmp_path: Path) -> None:
+    start = load_codec(trained).header.state_dict()
+    further = replace(
+        CONFIG, init=str(trained), loop=replace(CONFIG.loop, n_steps=1, n_warmup=0, learning_rate=1e-9)
+    )
+    shutil.copytree(trained / ANALYSIS_FOLDER, tmp_path / "further" / ANALYSIS_FOLDER)
+    codec = train_codec(further, dataset, tmp_path / "further")
+    assert codec is not None
+    for name, value in codec.header.state_dict().items():
+        assert torch.allclose(value, start[name], atol=1e-6)
+
+
+def test_a_training_begins_from_no_codec_of_other_sizes(
+    dataset: NoteDataset, trained: Path, tmp_path: Path
+) -> None:
+    wider = replace(CONFIG.codec, header=replace(CONFIG.codec.header, width=32))
+    shutil.copytree(trained / ANALYSIS_FOLDER, tmp_path / "further" / ANALYSIS_FOLDER)
+    with pytest.raises(CheckpointError, match="no timbrel-notes of these sizes"):
+        train_codec(replace(CONFIG, codec=wider, init=str(trained)), dataset, tmp_path / "further")
+    with pytest.raises(CheckpointError, match="nowhere"):
+        train_codec(replace(CONFIG, init=str(tmp_path / "nowhere")), dataset, tmp_path / "further")
+
+
+def test_levels_count_for_more_than_what_is_hardly_heard() -> None:
+    values, weights = torch.zeros(1, N_VALUES), torch.ones(1, N_VALUES)
+    errors = {}
+    begin = 0
+    for name, shape in SHAPES.items():
+        off = values.clone()
+        off[:, begin : begin + math.prod(shape)] = 3.0
+        errors[name] = float(
+            header_error(off, values, weights) - header_error(values, values, weights)
+        ) / math.prod(shape)
+        begin += math.prod(shape)
+    assert errors["level"] > errors["release"] > errors["offset"] > errors["fine"]
 
 
 def test_notes_are_measured_once_and_a_stopped_analysis_goes_on(dataset: NoteDataset, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_headers_come_nearer_to_the_notes(folders: HeaderFolders, fitted: Path) 
     assert loop is not None and loop.finished
     assert loop.history[-1]["written"] < 0.9 * loop.history[0]["written"]
     assert loop.history[-1]["coded"] < 1.1 * loop.history[0]["coded"]
+    assert loop.history[-1]["movement"] < loop.history[0]["movement"]
 
 
 def test_only_what_says_and_plays_headers_has_changed(folders: HeaderFolders, fitted: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes
 from timbrel_training.codec.timbrel_notes.codec import N_ROWS, STEPS_PER_DB, TimbrelNotes
-from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, HeaderCoder, header_error
+from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, header_error
 from timbrel_training.codec.timbrel_notes.train import CodecTrainingConfig, HeaderBatch, HeaderSampler
 from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import LoopConfig, batch_seed
@@ -28,6 +28,8 @@ from timbrel_training.tokens.table import TokenTable
 DRAWN = Sampling(temperature=0.6, top_k=256, top_p=0.95)
 """As servers draw by default."""
 VALIDATION_NOTES = 1024
+FARTHEST = 20.0
+"""Movements further from one another than this are all the same."""
 N_FREE_BOOKS = 2
 """Codebooks before those of the header: the fundamental, and what refines it."""
 
@@ -44,9 +46,11 @@ class HeaderTrainingConfig:
     """Weight of a nat a code, which keeps headers those of the codec's encoder, beside a dB of parameters."""
     loudness_weight: float = 0.3
     """Weight of a dB by which the loudness said is off."""
+    movement_weight: float = 0.1
+    """Weight of how much further from the note's own movement the one said is than the nearest there is."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, batch_size=2, code_weight=0, loudness_weight=0)
+        check_at_least(self, batch_size=2, code_weight=0, loudness_weight=0, movement_weight=0)
 
 
 class Batch(NamedTuple):
@@ -56,6 +60,7 @@ class Batch(NamedTuple):
     timbre: Tensor  # [B, 2]
     pitch: Tensor  # int64 [B]
     codes: Tensor  # int64 [B, slots]
+    movement: Tensor  # [B, N_FEATURES], NaN of notes too short to say
     uniforms: Tensor  # [B, slots]
 
 
@@ -63,10 +68,12 @@ class HeaderFitting(nn.Module):
     """A header network and a codec's header decoder, which are trained; the heads and the rest stay."""
 
     numbers: Tensor  # [1000, NUMBERS_PER_CODE], of each code
+    movements: Tensor  # [n_templates, N_FEATURES]
 
-    def __init__(self, model: NoteTransformer, coder: HeaderCoder, config: HeaderTrainingConfig) -> None:
+    def __init__(self, model: NoteTransformer, codec: TimbrelNotes, config: HeaderTrainingConfig) -> None:
         super().__init__()
         assert model.header is not None
+        coder = codec.header
         self.network: HeaderNetwork = model.header
         self.decoder = coder.decoder
         self._fixed = model.requires_grad_(False), coder.requires_grad_(False)  # in a tuple: not trained
@@ -74,6 +81,7 @@ class HeaderFitting(nn.Module):
         self.decoder.requires_grad_(True)
         self.config = config
         self.n_codes = coder.config.n_codes
+        self.register_buffer("movements", codec.templates.features.clone())
         self.register_buffer("numbers", coder.dequantized(torch.arange(LEVELS**NUMBERS_PER_CODE)[:, None]))
 
     def logits(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
@@ -117,15 +125,30 @@ class HeaderFitting(nn.Module):
             "written": header_error(self.values(said, notes.midi), notes.targets, notes.target_weights),
             "nats": nn.functional.cross_entropy(logits.flatten(0, 1), batch.codes.flatten()),
             "loudness": self._loudness_error(logits, batch.codes),
+            "movement": self.movement_error(logits, batch.movement),
         }
-        both = parts["coded"] + parts["written"]
         config = self.config
-        return both + config.code_weight * parts["nats"] + config.loudness_weight * parts["loudness"], parts
+        weights = {
+            "nats": config.code_weight,
+            "loudness": config.loudness_weight,
+            "movement": config.movement_weight,
+        }
+        return sum((weights.get(name, 1.0) * part for name, part in parts.items()), torch.zeros(())), parts
 
     def _loudness_error(self, logits: Tensor, codes: Tensor) -> Tensor:
         share = torch.softmax(logits[:, self.n_codes], dim=1)
         steps = torch.arange(logits.shape[2], device=logits.device, dtype=share.dtype)
         return (share @ steps - codes[:, self.n_codes]).abs().mean() / STEPS_PER_DB
+
+    def movement_error(self, logits: Tensor, movement: Tensor) -> Tensor:
+        """Returns how much further the movements said are expected to be from those of the notes [B,
+        N_FEATURES] than the nearest ones, of the notes that are long enough to say."""
+        known = ~movement.isnan().any(dim=1)
+        share = torch.softmax(logits[:, self.n_codes + 1, : len(self.movements)], dim=1)
+        away = torch.cdist(torch.nan_to_num(movement), self.movements.nan_to_num(posinf=FARTHEST))
+        away = away.clamp(max=FARTHEST)
+        further = (share * (away - away[:, 1:].amin(dim=1, keepdim=True)).clamp(min=0.0)).sum(dim=1)
+        return (further * known).sum() / known.sum().clamp(min=1)
 
 
 class HeaderFitter:
@@ -173,12 +196,14 @@ class HeaderFitter:
         centroids = self.conditions.centroid[self.notes.notes[self.held_out]]
         batch = self._batch(self.held_out, centroids, np.random.default_rng(0), noise=0.0)
         notes, n_codes = batch.notes, average.n_codes
-        drawn = average.drawn(average.logits(batch.timbre, batch.pitch, notes.velocity), batch.uniforms)
+        logits = average.logits(batch.timbre, batch.pitch, notes.velocity)
+        drawn = average.drawn(logits, batch.uniforms)
         figures = {}
         for name, codes in (("written", drawn), ("coded", batch.codes)):
             values = average.values(average.numbers[codes[:, :n_codes]].flatten(1), notes.midi)
             error = (values - notes.values).abs() * notes.weights
             figures[name] = float(error.sum() / notes.weights.sum())
+        figures["movement"] = float(average.movement_error(logits, batch.movement))
         loudness = (drawn - batch.codes)[:, n_codes].abs().float() / STEPS_PER_DB
         figures["loudness"] = float(loudness.mean())
         figures["codes_alike"] = float((drawn == batch.codes)[:, :n_codes].float().mean())
@@ -194,6 +219,6 @@ class HeaderFitter:
         """Returns these rows as heard at points [B, 2]; numbers are moved by up to `noise` of a step."""
         moved = generator.uniform(-noise, noise, (len(rows), self.sampler.n_numbers)).astype(np.float32)
         uniforms = generator.uniform(1e-7, 1 - 1e-7, (len(rows), self.codes.shape[1])).astype(np.float32)
-        arrays = where, self.pitch[rows], self.codes[rows], uniforms
+        arrays = where, self.pitch[rows], self.codes[rows], self.notes.features[rows], uniforms
         tensors = (torch.from_numpy(each).to(self.device) for each in arrays)
         return Batch(self.sampler.batch(rows, moved, self.device), *tensors)

@@ -81,7 +81,7 @@ def train_headers(
         conditions = TimbreConditions.from_map(chart, points, table, training.noise_fraction)
         plain = model.with_plain_embeddings().eval()
         plain.header = model.header  # the very same, so that it is the model's that learns
-        fitting = HeaderFitting(plain.to(device), codec.header.to(device), config).to(device)
+        fitting = HeaderFitting(plain.to(device), codec.to(device), config).to(device)
         fitter = HeaderFitter(fitting, notes, dataset, table, conditions, training, codec, device)
         loop = Loop(
             config.loop,

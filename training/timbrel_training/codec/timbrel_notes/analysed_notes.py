@@ -100,6 +100,8 @@ class AnalysedNotes:
         """[M], numbers in the dataset of the notes whose movement is kept."""
         self.movements: list[Movement] = np.split(whole["movement"], np.cumsum(whole["points"])[:-1])
         self._tracks = np.split(whole["track"], np.cumsum(whole["frames"])[:-1])
+        self.features: NDArray[np.float32] = whole["features"]
+        """[N, N_FEATURES], of the movements; NaN of notes too short to say."""
         self._rest = {name: whole[name] for name in ("loudest_db", "held_seconds", "features")}
 
     def __len__(self) -> int:

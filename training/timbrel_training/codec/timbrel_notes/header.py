@@ -6,13 +6,19 @@ An autoencoder that knows the pitch squeezes the parameters into numbers, which 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from timbrel_training.codec.timbrel_notes.analysis import N_PITCH_FEATURES, pitch_features
-from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES, NoteParameters
+from timbrel_training.codec.timbrel_notes.note_parameters import (
+    LEVEL_SECONDS,
+    N_VALUES,
+    SHAPES,
+    NoteParameters,
+)
 
 LEVELS = 10
 """Values that each number is rounded to, evenly from -1 to 1."""
@@ -22,6 +28,13 @@ UNIT_DB = 20.0
 UNMEASURED_WEIGHT, TOO_LOUD_WEIGHT = 0.02, 0.15
 """The least that a value counts for in training, also where it could not be measured, and where it comes out
 too loud: a partial that has died away must not ring on."""
+IMPORTANCE = {
+    "level": 4.0, "release": 1.5, "noise": 0.7, "noise_release": 0.5, "comb": 0.7, "fine": 0.4, "burst": 0.7,
+}  # fmt: skip
+"""How much a part's values count in training, those of other parts 1: what a note is told from its source by
+are the levels of its partials, and hardly anything else (see COMPARISONS.md)."""
+ATTACK_IMPORTANCE, ATTACK_SECONDS = 2.0, 0.1
+"""Of the levels' anchors, those up to here count for less: they are as many as all behind them."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +113,20 @@ class HeaderCoder(nn.Module):
 
 def header_error(decoded: Tensor, values: Tensor, weights: Tensor) -> Tensor:
     """Returns the weighted error of decoded parameters [B, N_VALUES], dB: like a Huber loss, but that large
-    errors count for somewhat more, and that what should not be heard must not come out too loud."""
+    errors count for somewhat more, that what should not be heard must not come out too loud, and that parts
+    count by their `importance`."""
     error = (decoded - values).float()
     least = torch.where(error > 0, TOO_LOUD_WEIGHT, UNMEASURED_WEIGHT)
-    weights = torch.maximum(weights, least)
+    weights = torch.maximum(weights, least) * importance(error.device)
     return (weights * (torch.sqrt(error**2 + 1.0) + 0.03 * error**2)).sum() / weights.sum()
+
+
+@functools.cache
+def importance(device: torch.device) -> Tensor:
+    """Returns how much each parameter counts in training, [N_VALUES]."""
+    parts = {name: torch.full(shape, IMPORTANCE.get(name, 1.0)) for name, shape in SHAPES.items()}
+    parts["level"][torch.tensor(LEVEL_SECONDS) <= ATTACK_SECONDS] = ATTACK_IMPORTANCE
+    return torch.cat([part.flatten() for part in parts.values()]).to(device)
 
 
 class ResidualBlock(nn.Module):

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import save_weights
-from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate
+from timbrel_training.checkpoint import load_description, load_weights, save_weights
+from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate, codec_hash
 from timbrel_training.codec.timbrel_notes.analysed_notes import (
     ANALYSIS_FOLDER,
     WEIGHT_STEPS,
@@ -52,6 +52,9 @@ class CodecTrainingConfig:
     """Notes per step."""
     rate_weight: float = 0.002
     """How many dB of error it is worth to say a note in one nat less, given what a model knows of it."""
+    init: str = ""
+    """Folder of a codec of the same sizes to begin from: codes then go on meaning about the same; empty: from
+    nothing."""
     jobs: int = 0
     """Processes that measure notes; 0: one per core."""
     device: str = "auto"
@@ -169,7 +172,11 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     held_out = np.flatnonzero(~trains if not trains.all() else trains)[:VALIDATION_NOTES]
     torch.manual_seed(config.loop.seed)
     trained = HeaderTraining(config, len(dataset.instruments)).to(device)
-    trained.coder.mean.copy_(train.mean())
+    start: dict[str, str] = {}
+    if config.init:
+        start["init"] = _begin_from(Path(config.init), trained.coder, config.codec)
+    else:
+        trained.coder.mean.copy_(train.mean())
 
     def validate(model: nn.Module) -> dict[str, float]:
         assert isinstance(model, HeaderTraining)
@@ -187,6 +194,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
             "codec": asdict(config.codec),
             "batch_size": config.batch_size,
             "rate_weight": config.rate_weight,
+            **start,
         },
         name="codec",
     )
@@ -204,6 +212,20 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         out_dir, WEIGHTS_NAME, codec, {"id": codec.id, "config": asdict(config.codec), "figures": figures}
     )
     return codec.eval()
+
+
+def _begin_from(folder: Path, coder: HeaderCoder, sizes: TimbrelNotesConfig) -> str:
+    """Gives a header's coder the weights of a finished codec, and returns that one's hash. Raises
+    CheckpointError: none is finished there, or it has other sizes."""
+    about = load_description(folder, WEIGHTS_NAME)
+    if about.get("config") != asdict(sizes):
+        raise CheckpointError(
+            f"{folder}: holds no timbrel-notes of these sizes; choose the config it was made with"
+        )
+    codec = TimbrelNotes(sizes)
+    load_weights(folder, WEIGHTS_NAME, codec)
+    coder.load_state_dict(codec.header.state_dict())
+    return codec_hash(folder)
 
 
 def build_codec(sizes: dict[str, Any]) -> TimbrelNotes:

@@ -21,6 +21,9 @@ from timbrel_training.notes.split import Split
 MOST_NOTES = 400
 """Notes are at most so many: enough for intervals of 0.03."""
 
+FEWEST_NOTES = 6
+"""An instrument with fewer notes is not looked at for the worst: its AUC is chance."""
+
 CANDIDATES = {
     "draw": "another draw of the source",
     "sampler": "repitching sampler",
@@ -118,8 +121,9 @@ class TwoSample(Realism):
             "codec, and the note that the bundle writes. Boosted trees are trained to tell each kind from "
             "source notes by statistics of 10 ms log-mel levels, in which what is 60 dB below the peak or "
             "masked is floored, and asked about the cells that they were not trained on. Loudness and "
-            "single bands' noise floors do not count: see `measure/note_statistics.py`. The worst of many "
-            "instruments with few notes each is also the unluckiest."
+            "single bands' noise floors do not count: see `measure/note_statistics.py`. The worst "
+            f"instrument is one with at least {FEWEST_NOTES} notes; of many with few notes each it is also "
+            "the unluckiest."
         )
         return SectionReport(
             self.name, "Told from source notes", method, tuple(figures), (Table("AUC", columns, rows),)
@@ -149,7 +153,8 @@ class TwoSample(Realism):
                 ("instrument", groups[len(KINDS_OF_SOUND) :]),
             ):
                 found = [_auc(test, flags) for _, flags in some]
-                worst = max((each for each in found if each.n), key=lambda each: each.value, default=NOTHING)
+                judged = [each for each in found if each.n >= FEWEST_NOTES]
+                worst = max(judged, key=lambda each: each.value, default=NOTHING)
                 yield Figure(f"two_sample.{name}.worst_{what}", f"AUC, worst {what}: {label}", worst)
 
 
