@@ -161,6 +161,11 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     resume)."""
     check_sample_rate(dataset, config.codec.sample_rate)
     device = pick_device(config.device)
+    torch.manual_seed(config.loop.seed)
+    trained = HeaderTraining(config, len(dataset.instruments)).to(device)
+    start: dict[str, str] = {}
+    if config.init:
+        start["init"] = _begin_from(Path(config.init), trained.coder, config.codec)
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
     chosen = np.random.default_rng(config.loop.seed).permutation(split)
     jobs = config.jobs or os.cpu_count() or 1
@@ -170,12 +175,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
     train = HeaderSampler(notes, dataset, np.flatnonzero(trains), config)
     held_out = np.flatnonzero(~trains if not trains.all() else trains)[:VALIDATION_NOTES]
-    torch.manual_seed(config.loop.seed)
-    trained = HeaderTraining(config, len(dataset.instruments)).to(device)
-    start: dict[str, str] = {}
-    if config.init:
-        start["init"] = _begin_from(Path(config.init), trained.coder, config.codec)
-    else:
+    if not config.init:
         trained.coder.mean.copy_(train.mean())
 
     def validate(model: nn.Module) -> dict[str, float]:
