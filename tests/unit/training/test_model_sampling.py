@@ -96,7 +96,7 @@ def test_notes_of_a_constant_hazard_are_as_long_as_it_says(
     assert np.abs(share - (1 - (1 - hazard) ** (frames + 1))).max() < 1.95 / np.sqrt(n_notes)
 
 
-@pytest.mark.parametrize(("hazard", "share"), [(0.09, 0.0), (0.11, 0.11), (0.5, 0.5)])
+@pytest.mark.parametrize(("hazard", "share"), [(0.24, 0.0), (0.26, 0.26), (0.5, 0.5)])
 def test_while_the_key_is_held_a_rare_end_is_none(hazard: float, share: float) -> None:
     n = 20_000
     logits = np.log(np.array([[[0.7 * (1 - hazard), 0.3 * (1 - hazard), hazard]]], dtype=np.float32))
