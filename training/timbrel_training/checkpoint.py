@@ -58,8 +58,8 @@ def load_description(folder: Path, name: str) -> dict[str, Any]:
         description = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read; train it first ({error.strerror})") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: damaged JSON ({error})") from error
+    except (ValueError, RecursionError) as error:  # the latter: nested thousands deep
+        raise CheckpointError(f"{path}: damaged JSON ({error})") from None
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: expected a JSON object")
     return description

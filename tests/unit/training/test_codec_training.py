@@ -126,6 +126,10 @@ def test_a_training_begins_from_no_codec_of_other_sizes(
         train_codec(replace(CONFIG, codec=wider, init=str(trained)), dataset, tmp_path / "further")
     with pytest.raises(CheckpointError, match="nowhere"):
         train_codec(replace(CONFIG, init=str(tmp_path / "nowhere")), dataset, tmp_path / "further")
+    (tmp_path / "nested").mkdir()
+    (tmp_path / "nested" / "codec.json").write_text("[" * 100_000)
+    with pytest.raises(CheckpointError, match=r"codec\.json: damaged JSON"):
+        train_codec(replace(CONFIG, init=str(tmp_path / "nested")), dataset, tmp_path / "further")
     assert not (tmp_path / "further").exists()  # before notes are measured, which takes long
 
 
