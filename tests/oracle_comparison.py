@@ -61,10 +61,13 @@ class OracleComparison:
             torch.tensor([request.pitch]),
             torch.tensor([float(request.velocity)]),
             torch.from_numpy(inputs)[None],
-            torch.from_numpy(gate_steps(held_frames, len(inputs), self.model.config.release_frames))[None],
+            self._gate(held_frames, len(inputs))[None],
         )
         found: NDArray[np.float32] = logits[0].numpy()
         return found
+
+    def _gate(self, held_frames: int, n_steps: int) -> torch.Tensor:
+        return torch.from_numpy(gate_steps(held_frames, n_steps, self.model.config.release_frames))
 
     def _compare(
         self,
@@ -96,7 +99,7 @@ class OracleComparison:
         again = sample(
             torch.from_numpy(oracle),
             torch.from_numpy(uniforms_batch([request.seed] * len(drawn), steps, n_codebooks)),
-            torch.arange(len(drawn)) < max(held_frames, 1),
+            self.model.rarely_ends(self._gate(held_frames, len(drawn))),
             torch.full((len(drawn),), sampling.temperature),
             torch.full((len(drawn),), sampling.top_k),
             torch.full((len(drawn),), sampling.top_p),

@@ -30,23 +30,23 @@ class FirstLook(NamedTuple):
     """[B, 1, 1]."""
 
 
-def sample_early(logits: Tensor, uniforms: Tensor, held: Tensor, *sampling: Tensor) -> Tensor:
+def sample_early(logits: Tensor, uniforms: Tensor, lasts: Tensor, *sampling: Tensor) -> Tensor:
     """Draws what `timbrel_training.model.sampling.sample` draws, and takes the same.
 
     It looks for each token among the likeliest few, and among MAX_TOP_K where that does not settle it. What a
     row draws does not depend on how many others have to be looked for again.
     """
-    first = look_early(logits, uniforms, held, *sampling)
+    first = look_early(logits, uniforms, lasts, *sampling)
     if torch.compiler.is_exporting():
         return torch.cond(first.settled.all(), _keep, look_again, tuple(first))[:, :, 0]
     return (first.tokens if bool(first.settled.all()) else look_again(*first))[:, :, 0]
 
 
 def look_early(
-    logits: Tensor, uniforms: Tensor, held: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
+    logits: Tensor, uniforms: Tensor, lasts: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
 ) -> FirstLook:
     """Draws EOS, or among the likeliest few; the arguments are those of `sample`."""
-    uniform, is_end = past_end(logits, uniforms, held, temperature)
+    uniform, is_end = past_end(logits, uniforms, lasts, temperature)
     probability = distribution(logits, temperature)
     given = (uniform, last_candidate(temperature, top_k), top_p[:, None, None])
     tokens, settled = choose(probability, *given, N_EARLY)

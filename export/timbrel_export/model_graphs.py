@@ -75,8 +75,8 @@ class DecoderStepGraph(nn.Module):
         memories, header = memories[: len(memories) - n_header], memories[len(memories) - n_header :]
         remembered = to_absorbed(memories, self.config) if cross else _pairs(memories)
         logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), remembered, *header)
-        held = self.step.model.is_held(gate)
-        next_tokens = self.operators.sample(logits, uniforms, held, temperature, top_k, top_p)
+        lasts = self.step.model.rarely_ends(gate)
+        next_tokens = self.operators.sample(logits, uniforms, lasts, temperature, top_k, top_p)
         return next_tokens, logits, *(tensor for cache in written for tensor in cache)
 
 

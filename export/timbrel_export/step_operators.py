@@ -53,7 +53,7 @@ class StepOperators(Protocol):
     def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
         """[..., n_in] times the layer's weight [n_out, n_in], without a bias."""
 
-    def sample(self, logits: Tensor, uniforms: Tensor, held: Tensor, *sampling: Tensor) -> Tensor:
+    def sample(self, logits: Tensor, uniforms: Tensor, lasts: Tensor, *sampling: Tensor) -> Tensor:
         """The next tokens [B, K], as `timbrel_training.model.sampling.sample` draws them."""
 
 
@@ -78,15 +78,15 @@ class StandardOperators:
     def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
         return nn.functional.linear(x, weight)
 
-    def sample(self, logits: Tensor, uniforms: Tensor, held: Tensor, *sampling: Tensor) -> Tensor:
-        return sample(logits, uniforms, held, *sampling)
+    def sample(self, logits: Tensor, uniforms: Tensor, lasts: Tensor, *sampling: Tensor) -> Tensor:
+        return sample(logits, uniforms, lasts, *sampling)
 
 
 class EarlyDraw:
     """A draw that seldom sorts: for the CPU. CUDA graphs know no branches."""
 
-    def sample(self, logits: Tensor, uniforms: Tensor, held: Tensor, *sampling: Tensor) -> Tensor:
-        return sample_early(logits, uniforms, held, *sampling)
+    def sample(self, logits: Tensor, uniforms: Tensor, lasts: Tensor, *sampling: Tensor) -> Tensor:
+        return sample_early(logits, uniforms, lasts, *sampling)
 
 
 class RuntimeOperators(StandardOperators):

@@ -45,7 +45,7 @@ def write_notes(
     for step in range(config.max_frames + layout.last_delay):
         position = torch.full((n_notes,), step, dtype=torch.int32)
         logits, caches = model.step(tokens, gate[:, step], position, caches, memories, header=header)
-        tokens = _draw(logits, model.is_held(gate[:, step]), sampling, generator)
+        tokens = _draw(logits, model.rarely_ends(gate[:, step]), sampling, generator)
         drawn.append(tokens)
         ended = (tokens[:, 0] == layout.eos_id) & (n_frames > step)
         n_frames = torch.where(ended, step, n_frames)
@@ -63,9 +63,9 @@ def write_notes(
     ]
 
 
-def _draw(logits: Tensor, held: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """Draws tokens int64 [B, K] of logits [B, K, V], with the key held or not, bool [B]."""
+def _draw(logits: Tensor, lasts: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
+    """Draws tokens int64 [B, K] of logits [B, K, V], of notes that rarely end here or not, bool [B]."""
     if sampling.temperature == 0.0:
         return logits.argmax(dim=2)
     uniforms = torch.rand(logits.shape[:2], generator=generator).clamp(1e-7, 1.0 - 1e-7)
-    return sample(logits, uniforms, held, *sampling.rows(len(logits)))
+    return sample(logits, uniforms, lasts, *sampling.rows(len(logits)))

@@ -63,8 +63,8 @@ def generate(
         logits = model(
             *condition, torch.from_numpy(np.stack(inputs))[None], torch.from_numpy(gate[None, : step + 1])
         )
-        held = model.is_held(torch.from_numpy(gate[step : step + 1]))
-        tokens = _draw(logits[:, -1], held, uniforms, step, sampling)
+        lasts = model.rarely_ends(torch.from_numpy(gate[step : step + 1]))
+        tokens = _draw(logits[:, -1], lasts, uniforms, step, sampling)
         drawn.append(tokens)
         if n_frames is None and tokens[0] == layout.eos_id:
             n_frames = step
@@ -94,10 +94,10 @@ def generate(
 
 
 def _draw(
-    logits: Tensor, held: Tensor, uniforms: NDArray[np.float32] | None, step: int, sampling: Sampling
+    logits: Tensor, lasts: Tensor, uniforms: NDArray[np.float32] | None, step: int, sampling: Sampling
 ) -> NDArray[np.int64]:
-    """Draws tokens int64 [K] from logits [1, K, V], with the key held or not, bool [1]."""
+    """Draws tokens int64 [K] from logits [1, K, V], of a note that rarely ends here or not, bool [1]."""
     if uniforms is None:
         return logits[0].argmax(dim=1).numpy()
     uniform = torch.from_numpy(uniforms[step : step + 1])
-    return sample(logits, uniform, held, *sampling.rows(1))[0].numpy()
+    return sample(logits, uniform, lasts, *sampling.rows(1))[0].numpy()

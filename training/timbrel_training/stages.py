@@ -167,6 +167,7 @@ class ModelStage:
             codebook_delay=table.codebook_delay,
             lead_frames=table.lead_frames,
             held_codes=table.held_codes,
+            released_codes=table.released_codes,
         )
         loop = train_notes(
             config.note_training,

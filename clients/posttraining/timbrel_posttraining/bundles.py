@@ -17,6 +17,7 @@ from timbrel_export.errors import ExportError
 from timbrel_training.codec import registry
 from timbrel_training.codec.interface import encode_note
 from timbrel_training.errors import CheckpointError
+from timbrel_training.model.config import ModelConfig
 from timbrel_training.timbre.map import MapPoint, TimbreMap
 from timbrel_training.tokens.store import TokenHeader
 
@@ -78,10 +79,8 @@ def published_map(bundle: Bundle) -> TimbreMap:
     )
 
 
-def token_header(
-    bundle: Bundle, codes_per_semitone: int = 0, code_offset: int = 0, held_codes: tuple[int, ...] = ()
-) -> TokenHeader:
-    """Describes the codes that a bundle's codec makes; see `ModelConfig` for the other arguments."""
+def token_header(bundle: Bundle, config: ModelConfig) -> TokenHeader:
+    """Describes the codes that a bundle's codec makes, with what the config of its model knows of them."""
     codec = bundle.manifest.codec
     return TokenHeader(
         codec_id=codec.id,
@@ -90,9 +89,10 @@ def token_header(
         hop_length=codec.hop_length,
         n_codebooks=codec.n_codebooks,
         codebook_size=codec.codebook_size,
-        codes_per_semitone=codes_per_semitone,
-        code_offset=code_offset,
+        codes_per_semitone=config.codes_per_semitone,
+        code_offset=config.code_offset,
         lead_frames=codec.lead_frames,
-        held_codes=held_codes,
+        held_codes=config.held_codes,
+        released_codes=config.released_codes,
         codebook_delay=codebook_delay(bundle.manifest.model),
     )

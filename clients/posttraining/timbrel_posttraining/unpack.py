@@ -77,7 +77,8 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
         about_codec = json.loads((file.metadata() or {}).get("config", "{}"))
     codec, timbre, model = out / "codec", out / "timbre", out / "model"
     made = registry.codec_in_bundle(codec_file)
-    config = replace(base.model.config, held_codes=tuple(made.held_codes))  # older bundles do not say them
+    held, released = tuple(made.held_codes), tuple(made.released_codes)  # older bundles do not say them
+    config = replace(base.model.config, held_codes=held, released_codes=released)
     save_weights(codec, WEIGHTS_NAME, made, about_codec)
     save_weights(timbre, ENCODER, encoder, {"kind": ENCODER, **about_encoder})
     write_chart(timbre, base.chart)

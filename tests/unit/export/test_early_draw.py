@@ -45,8 +45,8 @@ def test_it_draws_the_same(vocabulary: int, certainty: float, temperature: float
     top_k[:40] = torch.arange(1, 41)
     top_p = torch.rand(200, generator=generator).clamp(min=1e-3)
     top_p[::3] = 1.0
-    held = torch.arange(200) % 2 == 0
-    given = (logits, uniforms, held, torch.full((200,), temperature), top_k, top_p)
+    lasts = torch.arange(200) % 2 == 0
+    given = (logits, uniforms, lasts, torch.full((200,), temperature), top_k, top_p)
     drawn = sample(*given)
     assert torch.equal(sample_early(*given), drawn)
     assert 10 < (drawn[::4, 0] == vocabulary - 1).sum() <= 50

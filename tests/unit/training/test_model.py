@@ -206,6 +206,27 @@ def test_codes_of_the_key_say_what_the_gate_says() -> None:
     assert allowed[:, 0, CONFIG.layout.eos_id].tolist() == [False, False, True, True, True, True]
 
 
+def test_a_written_note_is_let_go_at_the_beginning_of_a_frame() -> None:
+    config = {"n_codebooks": 2, "release_frames": 3, "held_codes": (0, 4), "released_codes": (0, 6)}
+    model = build(**config)
+    timbre, pitch, velocity = conditions()
+    read, _ = tokens()
+    gate = torch.tensor([3, 2, 0])
+    logits = model(timbre, pitch, velocity, read[:, :1, :2].expand(-1, 3, -1), gate.expand(len(read), -1))
+    allowed = (logits > MASKED_LOGIT / 2).all(dim=0)
+    assert [allowed[step, 1].nonzero()[:, 0].tolist() for step in range(3)] == [[0, 1, 2, 3], [4, 5], [4, 5]]
+    hidden = model.hidden(timbre, pitch, velocity, read[:, :1, :2], gate[1:2].expand(len(read), -1))
+    learnt = model.decoder.heads.one_codebook(hidden, model.decoder.tokens, 1)
+    assert (learnt[..., : CONFIG.codebook_size] > MASKED_LOGIT / 2).all()
+
+
+def test_notes_rarely_end_until_their_release_is_heard() -> None:
+    gate = torch.tensor([20, 19, 12, 11, 0])
+    assert build(release_frames=20).rarely_ends(gate).tolist() == [True, True, True, False, False]
+    assert build(release_frames=1).rarely_ends(torch.tensor([1, 0])).tolist() == [True, False]
+    assert build(release_frames=4).rarely_ends(torch.tensor([4, 1, 0])).tolist() == [True, True, False]
+
+
 def test_codes_that_share_a_digit_share_what_is_learnt() -> None:
     model = build(digit_base=4)
     timbre, pitch, velocity = conditions()
@@ -236,6 +257,8 @@ def test_codes_that_share_a_digit_share_what_is_learnt() -> None:
         ({"dropout": 1.0}, "dropout"),
         ({"digit_base": 1}, "digit_base is 1; it must be 0 or at least 2"),
         ({"release_frames": 0}, "release_frames is 0; it must be at least 1"),
+        ({"held_codes": (0, 4)}, "held_codes is .0, 4.; it must have 3 numbers"),
+        ({"n_codebooks": 1, "held_codes": (4,), "released_codes": (4,)}, "must be above that of held_codes"),
         (
             {"header_width": 8, "conditioning": "prefix"},
             "header_width is 8; with conditioning = prefix it must be 0",

@@ -24,13 +24,13 @@ def draw(
     temperature: Any,
     top_k: Any,
     top_p: Any,
-    held: bool = False,
+    lasts: bool = False,
 ) -> NDArray[Any]:
     rows = len(logits)
     return sample(
         torch.from_numpy(logits),
         torch.from_numpy(uniforms),
-        torch.full((rows,), held),
+        torch.full((rows,), lasts),
         torch.tensor(np.broadcast_to(temperature, rows), dtype=torch.float32),
         torch.tensor(np.broadcast_to(top_k, rows), dtype=torch.int64),
         torch.tensor(np.broadcast_to(top_p, rows), dtype=torch.float32),
@@ -97,11 +97,11 @@ def test_notes_of_a_constant_hazard_are_as_long_as_it_says(
 
 
 @pytest.mark.parametrize(("hazard", "share"), [(0.24, 0.0), (0.26, 0.26), (0.5, 0.5)])
-def test_while_the_key_is_held_a_rare_end_is_none(hazard: float, share: float) -> None:
+def test_where_a_note_lasts_a_rare_end_is_none(hazard: float, share: float) -> None:
     n = 20_000
     logits = np.log(np.array([[[0.7 * (1 - hazard), 0.3 * (1 - hazard), hazard]]], dtype=np.float32))
     uniforms = ((np.arange(n) + 0.5) / n).astype(np.float32)[:, None]
-    found = draw(np.tile(logits, (n, 1, 1)), uniforms, 1.0, 256, 1.0, held=True)
+    found = draw(np.tile(logits, (n, 1, 1)), uniforms, 1.0, 256, 1.0, lasts=True)
     shares = np.bincount(found[:, 0], minlength=3) / n
     assert shares == pytest.approx([0.7 * (1 - share), 0.3 * (1 - share), share], abs=1e-3)
     released = draw(np.tile(logits, (n, 1, 1)), uniforms, 1.0, 256, 1.0)

@@ -62,3 +62,20 @@ def test_a_family_is_held_out_with_all_its_instruments() -> None:
     rule = SplitRule(families=("Reed",))
     assert {rule.split_of("Oboe", pitch, "Reed") for pitch in PITCHES} == {Split.HELD_OUT_INSTRUMENT}
     assert Split.HELD_OUT_INSTRUMENT not in {rule.split_of("Oboe", pitch, "Pipe") for pitch in PITCHES}
+
+
+def test_instruments_are_trained_at_pitches_as_far_apart_as_a_samplers() -> None:
+    rule = SplitRule(0.0, spacings=(2, 12))
+    table = splits(rule, PROGRAM_NAMES)
+    for name in PROGRAM_NAMES:
+        trained = [pitch for pitch in PITCHES if table[name, pitch] is Split.TRAIN]
+        assert rule.spacing(name) in (2, 12)
+        assert trained == [pitch for pitch in PITCHES if pitch % rule.spacing(name) == 0]
+        assert rule.spacing(f"{name} of MuseScore") == rule.spacing(name)
+    assert {rule.spacing(name) for name in PROGRAM_NAMES} == {2, 12}
+    assert SplitRule().spacing("Oboe") == 1
+
+
+def test_spacings_are_checked() -> None:
+    with pytest.raises(ValueError, match="spacings must be at least 1 semitone, got 0"):
+        SplitRule(spacings=(0,))

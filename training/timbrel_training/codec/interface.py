@@ -95,6 +95,9 @@ class Codec(nn.Module):
     held_codes: Sequence[int] = ()
     """By codebook, how many of its codes, from 0 on, are said while the key is held and then alone: the rest
     says that it has gone up. 0, and where there are none: a codebook says nothing of the key."""
+    released_codes: Sequence[int] = ()
+    """By codebook, the code behind the last that a model writes once the key is up; codes of a real note may
+    say more exactly than a gate when it went up. 0, and where there are none: all behind `held_codes`."""
     bends: bool = False
     """Whether the cents of an `Expression` do something."""
     moves: bool = False

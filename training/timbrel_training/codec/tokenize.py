@@ -84,6 +84,7 @@ def tokenize_dataset(
         code_offset=codec.code_offset,
         lead_frames=codec.lead_frames,
         held_codes=tuple(codec.held_codes),
+        released_codes=tuple(codec.released_codes),
         codebook_delay=codec.codebook_delay,
     )
     with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:

@@ -36,6 +36,9 @@ class ModelConfig:
     held_codes: tuple[int, ...] = ()
     """By codebook, how many of its codes, from 0 on, are said while the key is held and then alone; the rest
     are said once it is up. 0, and where there are none: all are said at any time."""
+    released_codes: tuple[int, ...] = ()
+    """By codebook, the code behind the last that is written once the key is up: codes may tell points in a
+    frame, which the gate does not say. All are learnt. 0, and where there are none: all are written, too."""
     release_frames: int = 1
     """Frames after a key goes up that the gate counts. A note that has to end long after cannot tell from
     the token of so many frames ago how long it is; 1: the gate says whether the key is down, and no more."""
@@ -82,14 +85,23 @@ class ModelConfig:
     """Added to LayerNorm's variance."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "held_codes", tuple(self.held_codes))  # JSON gives a list
-        if self.held_codes and (
-            len(self.held_codes) != self.n_codebooks
-            or not all(0 <= n_held < self.codebook_size for n_held in self.held_codes)
+        for field in ("held_codes", "released_codes"):
+            numbers = tuple(getattr(self, field))
+            object.__setattr__(self, field, numbers)  # JSON gives a list
+            if numbers and (
+                len(numbers) != self.n_codebooks
+                or not all(0 <= number < self.codebook_size for number in numbers)
+            ):
+                raise ModelConfigError(
+                    f"{field} is {list(numbers)}; it must have {self.n_codebooks} numbers, a codebook"
+                    f" each, in [0, codebook_size = {self.codebook_size})"
+                )
+        if any(
+            end and end <= n_held for n_held, end in zip(self.held_codes, self.released_codes, strict=False)
         ):
             raise ModelConfigError(
-                f"held_codes is {list(self.held_codes)}; it must have {self.n_codebooks} numbers, a codebook"
-                f" each, in [0, codebook_size = {self.codebook_size})"
+                f"released_codes is {list(self.released_codes)}; each number that is not 0 must be above that"
+                f" of held_codes, {list(self.held_codes)}"
             )
         sizes = ("codebook_size", "n_codebooks", "d_model", "n_heads", "n_kv_heads", "d_feed_forward")
         for field in (*sizes, "n_decoder_layers", "max_frames", "release_frames"):

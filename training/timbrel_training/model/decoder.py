@@ -21,6 +21,7 @@ from timbrel_training.model.embeddings import (
     TokenEmbedding,
 )
 from timbrel_training.model.layers import CrossLayer, DecoderLayer, PrefixLayer
+from timbrel_training.model.sampling import SOON_FRAMES
 
 
 class TransformerDecoder(nn.Module, ABC):
@@ -39,7 +40,7 @@ class TransformerDecoder(nn.Module, ABC):
         self.norm = (
             nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
         )
-        self.heads = OutputHeads(config.layout, config.lead_frames, config.held_codes)
+        self.heads = OutputHeads(config.layout, config.lead_frames, config.held_codes, config.released_codes)
         self.release_frames = config.release_frames
 
     @abstractmethod
@@ -94,6 +95,11 @@ class TransformerDecoder(nn.Module, ABC):
     def is_held(self, gate: Tensor) -> Tensor:
         """Returns whether the key is held in frames of this gate: bool, of the same shape."""
         return gate == self.release_frames
+
+    def rarely_ends(self, gate: Tensor) -> Tensor:
+        """Returns whether a note ends only where that is likely: with the key held, and for SOON_FRAMES
+        behind as far as the gate counts them. bool, of the gate's shape."""
+        return gate >= max(1, self.release_frames - SOON_FRAMES)
 
     def _embed(self, tokens: Tensor, gate: Tensor, position: Tensor) -> Tensor:
         return self.tokens(tokens) + self.gate(gate) + self.positions(position)

@@ -139,8 +139,14 @@ class OutputHeads(nn.Module):
     never: Tensor  # bool [K, V], what no step may say
     forbidden: Tensor  # bool [3, K, V], what a step of each part of a note may not say; see `part`
 
-    def __init__(self, layout: CodebookLayout, lead_frames: int = 0, held_codes: Sequence[int] = ()) -> None:
-        """See ModelConfig for `lead_frames` and `held_codes`."""
+    def __init__(
+        self,
+        layout: CodebookLayout,
+        lead_frames: int = 0,
+        held_codes: Sequence[int] = (),
+        released_codes: Sequence[int] = (),
+    ) -> None:
+        """See ModelConfig for the arguments."""
         super().__init__()
         self.layout = layout
         self.lead_frames = lead_frames
@@ -153,6 +159,9 @@ class OutputHeads(nn.Module):
             if n_held:
                 released[codebook, :n_held] = True
                 held[codebook, n_held : layout.codebook_size] = True
+        for codebook, end in enumerate(released_codes):
+            if end:
+                released[codebook, end : layout.codebook_size] = True
         first = held.clone()
         first[0, layout.eos_id] = True
         self.register_buffer("never", never, persistent=False)

@@ -16,9 +16,13 @@ SHARPEST = 2.0**30
 BELOW_ONE = 1.0 - 2.0**-24
 """The largest float32 below 1."""
 RAREST_END = 0.25
-"""While a key is held, a frame's probability of EOS counts from here on. That of a sound that lasts is mostly
-below 0.01, but came to 0.11 in audible frames of struck notes, and would end a note that is held for minutes.
-A sound that has died may go on: nobody hears it."""
+"""Where a note rarely ends, a frame's probability of EOS counts from here on. With the key held, that of a
+sound that lasts is mostly below 0.01, but came to 0.11 in audible frames of struck notes, and would end a
+note that is held for minutes. Soon after the release one note in 25 broke off before it had faded. A sound
+that has died may go on: nobody hears it."""
+SOON_FRAMES = 8
+"""A note rarely ends while its key is held and for so many frames, 0.2 s, behind. Later ends are spread over
+more frames, none of which may come to RAREST_END."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,13 @@ GREEDY = Sampling(temperature=0.0)
 
 
 def sample(
-    logits: Tensor, uniforms: Tensor, held: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
+    logits: Tensor, uniforms: Tensor, lasts: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor
 ) -> Tensor:
     """Draws one token per codebook: temperature, then top-k and top-p, both of the whole distribution.
 
     Whether codebook 0 says EOS is drawn first, by the very probability that the model gives it: of what is as
     rare in each frame as a note's end, temperature and top-p would leave nothing, and notes would not end.
-    While the key is held, less than RAREST_END is none.
+    Where the note rarely ends, less than RAREST_END is none.
     What remains of the uniform draws one of the other tokens, as the settings ask. Only temperature 0 takes
     the most likely token of all, EOS or not.
 
@@ -61,7 +65,7 @@ def sample(
     Args:
         logits: float32 [B, K, V]; the last token is EOS, masked for all codebooks but 0.
         uniforms: float32 [B, K], in [0, 1).
-        held: bool [B], whether the key is; see `NoteTransformer.is_held`.
+        lasts: bool [B], whether the note rarely ends here; see `NoteTransformer.rarely_ends`.
         temperature: float32 [B]; 0 takes the most likely token.
         top_k: int64 [B], 1 .. MAX_TOP_K: how many of the most likely tokens are kept.
         top_p: float32 [B], in (0, 1]: kept is the smallest set of tokens whose probabilities reach it.
@@ -69,14 +73,14 @@ def sample(
     Returns:
         int64 [B, K].
     """
-    uniform, is_end = past_end(logits, uniforms, held, temperature)
+    uniform, is_end = past_end(logits, uniforms, lasts, temperature)
     probability = distribution(logits, temperature)
     last = last_candidate(temperature, top_k)
     tokens, _ = choose(probability, uniform, last, top_p[:, None, None], MAX_TOP_K)
     return torch.where(is_end, logits.shape[2] - 1, tokens)[:, :, 0]
 
 
-def past_end(logits: Tensor, uniforms: Tensor, held: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+def past_end(logits: Tensor, uniforms: Tensor, lasts: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
     """Draws whether to say EOS, whose share is the lowest of codebook 0's [0, 1).
 
     At temperature 0 the share is all of it or nothing.
@@ -84,7 +88,7 @@ def past_end(logits: Tensor, uniforms: Tensor, held: Tensor, temperature: Tensor
     Args:
         logits: [B, K, V].
         uniforms: [B, K].
-        held: bool [B].
+        lasts: bool [B].
         temperature: [B].
 
     Returns:
@@ -93,7 +97,7 @@ def past_end(logits: Tensor, uniforms: Tensor, held: Tensor, temperature: Tensor
     """
     sharpness = torch.where(temperature == 0, SHARPEST, 1.0)[:, None, None]
     is_first = torch.arange(logits.shape[1], device=logits.device)[:, None] == 0
-    least = torch.where(held, RAREST_END, 0.0)[:, None, None]
+    least = torch.where(lasts, RAREST_END, 0.0)[:, None, None]
     share = torch.softmax(logits[:, :1] * sharpness, dim=2)[:, :, -1:]
     share = torch.where(share < least, 0.0, share) * is_first
     excess = uniforms[:, :, None] - share

@@ -128,6 +128,10 @@ class NoteTransformer(nn.Module):
         """Returns whether the key is held in frames of this gate: bool, of the same shape."""
         return self.decoder.is_held(gate)
 
+    def rarely_ends(self, gate: Tensor) -> Tensor:
+        """Returns whether a note ends only where that is likely: of a gate, bool of its shape."""
+        return self.decoder.rarely_ends(gate)
+
     def cross_kv(self, memory: Tensor) -> list[KV]:
         """Returns each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory [B, 3, d].
 

@@ -291,8 +291,7 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
         gained.add("header_width")
     if model.config.release_frames > earlier_config.release_frames:
         gained.add("release_frames")
-    if not earlier_config.held_codes:
-        gained.add("held_codes")
+    gained |= {name for name in ("held_codes", "released_codes") if not getattr(earlier_config, name)}
     if unlike := [key for key in wanted if found[key] != wanted[key] and key not in gained]:
         raise CheckpointError(
             f"{folder}: its model differs in {', '.join(unlike)}; choose the config that it was made with"

@@ -64,6 +64,9 @@ class NotesConfig:
     """Instruments held out whole, by name."""
     held_out_families: tuple[str, ...] = ()
     """Families held out with all their instruments, whatever the source."""
+    spacings: tuple[int, ...] = ()
+    """Semitones between the trained pitches of an instrument, which gets one of these: so many as a sampler
+    would have. What lies between is held out. Every pitch is trained where none is named."""
     check_pitch: bool = False
     """Whether notes that do not sound at the pitch asked are dropped."""
 
@@ -94,4 +97,5 @@ class NotesConfig:
             self.instrument_fraction,
             self.held_out_instruments,
             self.held_out_families,
+            self.spacings,
         )

@@ -36,6 +36,9 @@ class SplitRule:
     """Instruments held out by name, on top of `instrument_fraction`."""
     families: tuple[str, ...] = ()
     """Families held out by name, with all their instruments."""
+    spacings: tuple[int, ...] = ()
+    """Semitones from one trained pitch to the next, as in sampled instruments: each instrument gets one of
+    these, by its name. All other pitches are held out. Without any, every pitch is trained."""
     salt: str = "timbrel"
     """Another salt gives another split."""
 
@@ -44,6 +47,8 @@ class SplitRule:
             value = getattr(self, name)
             if not 0.0 <= value < 1.0:
                 raise ConfigError(f"{name} must be at least 0 and below 1, got {value}")
+        if wrong := [spacing for spacing in self.spacings if spacing < 1]:
+            raise ConfigError(f"spacings must be at least 1 semitone, got {wrong[0]}")
 
     def split_of(self, instrument: str, pitch: int, family: str = "") -> Split:
         """Returns the part that every note of this cell belongs to."""
@@ -54,8 +59,17 @@ class SplitRule:
             return Split.HELD_OUT_INSTRUMENT
         if unit_interval(self.salt, "cell", instrument, pitch) < self.cell_fraction:
             return Split.HELD_OUT_CELL
-        return Split.TRAIN
+        return Split.HELD_OUT_CELL if pitch % self.spacing(instrument) else Split.TRAIN
+
+    def spacing(self, instrument: str) -> int:
+        """Returns the semitones from one trained pitch of an instrument to the next; variants share it."""
+        if not self.spacings:
+            return 1
+        name = instrument.partition(VARIANT)[0]
+        return self.spacings[int(unit_interval(self.salt, "spacing", name) * len(self.spacings))]
 
     def to_json(self) -> dict[str, object]:
         """Returns the rule as JSON values."""
-        return {**asdict(self), "instruments": list(self.instruments), "families": list(self.families)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
+        }

@@ -62,10 +62,12 @@ class TokenHeader:
     code_offset: int = 0
     lead_frames: int = 0  # at a note's start, without sound
     held_codes: tuple[int, ...] = ()  # by codebook, said while the key is held alone; see Codec
+    released_codes: tuple[int, ...] = ()  # by codebook, of notes that are written; see Codec
     codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "held_codes", tuple(self.held_codes))  # JSON gives a list
+        for name in ("held_codes", "released_codes"):  # JSON gives lists
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @property
     def frame_rate(self) -> float:

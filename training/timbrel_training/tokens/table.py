@@ -33,6 +33,7 @@ class TokenTable:
     code_offset: int = 0
     lead_frames: int = 0  # at a note's start, without sound
     held_codes: tuple[int, ...] = ()  # by codebook, said while the key is held alone; see Codec
+    released_codes: tuple[int, ...] = ()  # by codebook, of notes that are written; see Codec
     codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
 
     @classmethod
@@ -47,6 +48,7 @@ class TokenTable:
             "code_offset",
             "lead_frames",
             "held_codes",
+            "released_codes",
             "codebook_delay",
         )
         return cls(

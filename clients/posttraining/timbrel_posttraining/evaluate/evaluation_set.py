@@ -16,7 +16,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.manifest import written_ranges
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
-from timbrel_training.notes.split import Split
+from timbrel_training.notes.split import Split, SplitRule
 
 LOWEST, HIGHEST = 36, 94
 """Pitches judged: what both pitch trackers can hear."""
@@ -109,6 +109,7 @@ class EvaluationSet:
         """Per note of the library, the number of its instrument on the map; -1 where it is not there."""
         self.voice_of: NDArray[np.int64] = self.instrument_of * len(library.sources) + library.source
         """Per note of the library, its instrument as one of the sources has it: a number for each."""
+        self._rule = SplitRule(**library.header["split"])
         self.usable: NDArray[np.bool_] = self._usable()
         """Per note of the library, whether it is judged."""
         if not self.usable.any():
@@ -178,22 +179,35 @@ class EvaluationSet:
         )
         return None if other is None else self.source(other)
 
-    def sampler(self, row: int) -> Take | None:
+    def semitones_apart(self, row: int) -> int:
+        """Returns the semitones between the pitches at which the instrument of a note was trained."""
+        return self._rule.spacing(self.name(row))
+
+    def sampler(self, row: int, spacing: int = 1) -> Take | None:
         """Resamples to the pitch of this note the one that a sampler would play: the nearest trained note.
 
-        It is of the same instrument and source, at the nearest other pitch, and there the most alike.
+        It is of the same instrument and source, at the nearest other pitch, and there the most alike. A
+        sampler with a `spacing` above 1 has the pitches that are multiples of it alone, two velocities of
+        each, and plays up to half of it away: None for what lies farther.
         """
-        trained = self.rows_of(Split.TRAIN)
-        away = np.abs(self.library.pitch[trained].astype(int) - int(self.library.pitch[row]))
-        others = (self.voice_of[trained] == self.voice_of[row]) & (away > 0)
-        if not others.any():
-            return None
-        nearest = self.most_alike(row, trained[others & (away == away[others].min())], LOOSE_HOLD_SCALE)
-        assert nearest is not None
         library, pitch = self.library, int(self.library.pitch[row])
+        trained = self.rows_of(Split.TRAIN)
+        trained = trained[self.voice_of[trained] == self.voice_of[row]]
+        away = np.abs(library.pitch[trained].astype(int) - pitch)
+        others = (away > 0) & (library.pitch[trained] % spacing == 0)
+        if not others.any() or 1 < spacing < 2 * away[others].min():
+            return None
+        rows = trained[others & (away == away[others].min())]
+        nearest = self.most_alike(row, rows if spacing == 1 else self._layers(rows), LOOSE_HOLD_SCALE)
+        assert nearest is not None
         faster = 2.0 ** ((pitch - int(library.pitch[nearest])) / 12.0)
         held = float(library.held_seconds[nearest]) / faster
         return Take(Kind.SAMPLER, pitch, int(library.velocity[nearest]), held, row=nearest)
+
+    def _layers(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Picks a sampler's two layers of these notes: the loudest, and the loudest of the lower half."""
+        rows = rows[np.argsort(self.library.velocity[rows], kind="stable")]
+        return rows[np.unique([(len(rows) - 1) // 2, len(rows) - 1])]
 
     def source(self, row: int) -> Take:
         """Makes the take of the note itself."""

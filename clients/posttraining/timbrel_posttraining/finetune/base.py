@@ -69,8 +69,7 @@ class Base:
     @property
     def header(self) -> TokenHeader:
         """Describes the codes that the bundle's codec makes."""
-        config = self.model.config
-        return token_header(self.bundle, config.codes_per_semitone, config.code_offset, config.held_codes)
+        return token_header(self.bundle, self.model.config)
 
     @property
     def ranges(self) -> NoteRanges:

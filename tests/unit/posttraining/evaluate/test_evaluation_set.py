@@ -82,6 +82,28 @@ def test_a_sampler_plays_the_nearest_trained_note_at_the_pitch_asked(
         assert take.seconds == pytest.approx(library.held_seconds[take.row] * longer)
 
 
+@pytest.mark.parametrize("spacing", [2, 4, 6, 12])
+def test_a_sampler_with_gaps_has_two_velocities_of_every_so_many_semitones(
+    notes: EvaluationSet, spacing: int
+) -> None:
+    library, played = notes.library, 0
+    for row in map(int, notes.rows_of(Split.HELD_OUT_CELL)):
+        trained = notes.rows_of(Split.TRAIN)
+        same = trained[
+            (notes.voice_of[trained] == notes.voice_of[row]) & (library.pitch[trained] % spacing == 0)
+        ]
+        away = np.abs(library.pitch[same].astype(int) - int(library.pitch[row]))
+        take = notes.sampler(row, spacing)
+        if take is None:
+            assert not len(away) or 2 * away.min() > spacing
+            continue
+        played += 1
+        assert take.row in same and 0 < abs(int(library.pitch[take.row]) - take.pitch) == away.min()
+        louder = (library.pitch[same] == library.pitch[take.row]) & (library.velocity[same] > take.velocity)
+        assert louder.sum() in (0, library.pitch[same].tolist().count(library.pitch[take.row]) // 2)
+    assert played
+
+
 def test_another_draw_is_another_note_of_the_cell(notes: EvaluationSet) -> None:
     library = notes.library
     for row in map(int, notes.rows_of(Split.HELD_OUT_CELL)):

@@ -14,6 +14,7 @@ from timbrel_posttraining.evaluate.measure.features import NoteFeatures
 from timbrel_posttraining.evaluate.measure.likeness import Likeness
 from timbrel_posttraining.evaluate.report import Figure, SectionReport
 from timbrel_posttraining.evaluate.sections.fidelity import Between, TrainedCells
+from timbrel_posttraining.evaluate.sections.gaps import Gaps
 from timbrel_posttraining.evaluate.sections.identity import Identity
 from timbrel_posttraining.evaluate.sections.map import Locate, MapQuality, ranks
 from timbrel_posttraining.evaluate.sections.realism import Truth, TwoSample
@@ -320,3 +321,33 @@ def test_the_two_sample_test_tells_what_differs(notes: EvaluationSet, measure: M
     assert values["two_sample.generated_from_reconstruction"] > 0.9
     (table,) = report.tables
     assert [row[0] for row in table.rows][-4:] == sorted(notes.instruments)
+
+
+def test_the_sampler_falls_behind_where_its_samples_lie_far_apart(
+    notes: EvaluationSet, cache: TakeCache
+) -> None:
+    """Written notes are 2 dB from their sources, the sampler's a dB for each semitone to its sample."""
+    section = Gaps(notes)
+    away = np.abs(
+        [int(notes.library.pitch[take.row]) - take.pitch for take in section.takes["sampler"] if take]
+    )
+    rng = np.random.default_rng(3)
+    for source, take in section.compared():
+        distance = 2.0
+        if take.kind is Kind.SAMPLER:
+            distance = float(abs(int(notes.library.pitch[take.row]) - take.pitch))
+        cache.save_likeness(source, take, replace(PERFECT, log_mel_db=distance, partial_db=(distance,) * 16))
+        for each in (source, take):
+            cache.save_statistics(each, rng.normal(size=12).astype(np.float32))
+    report = section.judge(Measurements(cache))
+    values, spacings = Values(report), np.array(section.spacings)
+    assert set(section.spacings) <= {2, 4, 6, 12} and max(spacings) >= 6
+    for gap in set(section.spacings):
+        here = away[spacings == gap]
+        assert values[f"gaps.log_mel.generated.{gap}"] == values[f"gaps.all_partials.generated.{gap}"] == 2.0
+        assert values[f"gaps.log_mel.sampler.{gap}"] == np.median(here) <= gap / 2
+        assert values[f"gaps.log_mel.nearer.{gap}"] == np.mean(here > 2)
+        assert 0.0 <= values[f"gaps.auc.sampler.{gap}"] <= 1.0
+    (table,) = report.tables
+    assert {row[0] for row in table.rows} >= {"sustained", *section.sources_of, *section.instruments}
+    assert "learnt from pitches 1 semitones apart" in report.method

@@ -112,6 +112,8 @@ class TimbrelNotes(Codec):
         self.register_buffer("share", (torch.arange(N_SUBFRAMES) + 1) / N_SUBFRAMES, persistent=False)
         self.delay_samples = self.source.delay_samples
         self.held_codes = [0, N_FINE * (HELD + 1), *[0] * config.n_header_books]
+        # A gate counts whole frames: in the first of them without the key, it was let go at its beginning.
+        self.released_codes = [0, N_FINE * (HELD + 2), *[0] * config.n_header_books]
         self.hold = config.codebook_size - 1
         """The code of the header's codebooks that leaves what it would change as it is."""
         own = [LEVELS] * config.header.n_codes + [config.codebook_size, 0]

@@ -43,6 +43,8 @@ RANGES = ("to 0.5 kHz", "to 1.2 kHz", "to 2.4 kHz", "to 4.4 kHz", "to 7.8 kHz", 
 """The ranges of frequency of `Likeness`."""
 
 Columns = Sequence[Likeness]
+Places = tuple[Scores, NDArray[np.intp]]
+"""The scores of a test, and the places in the section's rows that they are of."""
 Numbers = NDArray[np.float64]
 
 
@@ -50,20 +52,27 @@ class Realism(Section):
     """Holds candidates against source notes of held-out cells."""
 
     def __init__(self, notes: EvaluationSet) -> None:
-        self.rows = [int(row) for row in notes.pick(Split.HELD_OUT_CELL, min(notes.count, MOST_NOTES))]
+        self.rows = self.chosen(notes)
         self.sources = [notes.source(row) for row in self.rows]
-        self.takes: dict[str, list[Take | None]] = {
-            "draw": [notes.another_draw(row) for row in self.rows],
-            "sampler": [notes.sampler(row) for row in self.rows],
-            "reconstruction": [notes.take(Kind.RECONSTRUCTION, row) for row in self.rows],
-            "generated": [notes.generated(row) for row in self.rows],
-        }
-        """The candidates of each row; None where the library has none."""
+        self.takes = self.candidates(notes)
         self.instruments = np.array([notes.name(row) for row in self.rows], dtype=object)
         self.kinds = np.array([notes.kind_of_sound(row) for row in self.rows], dtype=object)
         cells = notes.instrument_of[self.rows] * 128 + notes.library.pitch[self.rows]
         self.cells = np.asarray(cells, dtype=np.int64)
         """[n], a number for the instrument and pitch."""
+
+    def chosen(self, notes: EvaluationSet) -> list[int]:
+        """Chooses the rows of the library that are judged: notes of held-out cells."""
+        return [int(row) for row in notes.pick(Split.HELD_OUT_CELL, min(notes.count, MOST_NOTES))]
+
+    def candidates(self, notes: EvaluationSet) -> dict[str, list[Take | None]]:
+        """Makes the candidates of each row; None where the library has none."""
+        return {
+            "draw": [notes.another_draw(row) for row in self.rows],
+            "sampler": [notes.sampler(row) for row in self.rows],
+            "reconstruction": [notes.take(Kind.RECONSTRUCTION, row) for row in self.rows],
+            "generated": [notes.generated(row) for row in self.rows],
+        }
 
     def requested(self) -> Iterable[Take]:
         return ()
@@ -95,6 +104,27 @@ class Realism(Section):
         for name in sorted(set(self.instruments)):
             yield name, self.instruments == name
 
+    def told(self, measured: Measurements, name: str, against: str | None = None) -> Places | None:
+        """Tests whether a candidate is told from the source notes, or from another candidate."""
+        places = self.known(name, *([against] if against else []))
+        if not len(places):
+            return None
+        of_source = self.sources if against is None else self.takes[against]
+        first, second = (
+            measured.statistics([take for n in places if (take := takes[n]) is not None])
+            for takes in (of_source, self.takes[name])
+        )
+        scores = two_sample(first, second, self.cells[places])
+        return None if scores is None else (scores, places)
+
+    def found(self, measured: Measurements, name: str) -> tuple[NDArray[np.intp], list[Likeness]]:
+        """The places in `rows` that have this candidate, and how like their sources these are."""
+        places = self.known(name)
+        takes = self.takes[name]
+        return places, [
+            measured.likeness(self.sources[n], take) for n in places if (take := takes[n]) is not None
+        ]
+
 
 class TwoSample(Realism):
     """Asks a classifier that was trained on other cells which notes are source notes."""
@@ -102,15 +132,15 @@ class TwoSample(Realism):
     name: ClassVar[str] = "two_sample"
 
     def judge(self, measured: Measurements) -> SectionReport:
-        tests = {name: self._test(measured, name) for name in CANDIDATES}
+        tests = {name: self.told(measured, name) for name in CANDIDATES}
         figures = [
             figure for name, label in CANDIDATES.items() for figure in self._figures(name, label, tests[name])
         ]
-        written = self._test(measured, "generated", "reconstruction")
+        written = self.told(measured, "generated", "reconstruction")
         label = "AUC, 0.5 is chance: written notes from the codec's passages"
-        figures.append(Figure("two_sample.generated_from_reconstruction", label, _auc(written)))
+        figures.append(Figure("two_sample.generated_from_reconstruction", label, auc_of(written)))
         rows: tuple[tuple[CellValue, ...], ...] = tuple(
-            (group, int(flags.sum()), *(_auc(test, flags).value for test in tests.values()))
+            (group, int(flags.sum()), *(auc_of(test, flags).value for test in tests.values()))
             for group, flags in self.groups
             if flags.any()
         )
@@ -129,40 +159,23 @@ class TwoSample(Realism):
             self.name, "Told from source notes", method, tuple(figures), (Table("AUC", columns, rows),)
         )
 
-    def _test(self, measured: Measurements, name: str, against: str | None = None) -> Places | None:
-        """Tests a candidate against the source notes, or against another candidate."""
-        places = self.known(name, *([against] if against else []))
-        if not len(places):
-            return None
-        of_source = self.sources if against is None else self.takes[against]
-        first, second = (
-            measured.statistics([take for n in places if (take := takes[n]) is not None])
-            for takes in (of_source, self.takes[name])
-        )
-        scores = two_sample(first, second, self.cells[places])
-        return None if scores is None else (scores, places)
-
     def _figures(self, name: str, label: str, test: Places | None) -> Iterator[Figure]:
-        yield Figure(f"two_sample.{name}", f"AUC, 0.5 is chance: {label}", _auc(test))
+        yield Figure(f"two_sample.{name}", f"AUC, 0.5 is chance: {label}", auc_of(test))
         groups = list(self.groups)
         for kind, flags in groups[: len(KINDS_OF_SOUND)]:
-            yield Figure(f"two_sample.{name}.{kind.split()[0]}", f"AUC, {kind}: {label}", _auc(test, flags))
+            yield Figure(f"two_sample.{name}.{kind.split()[0]}", f"AUC, {kind}: {label}", auc_of(test, flags))
         if name in MADE:
             for what, some in (
                 ("kind", groups[: len(KINDS_OF_SOUND)]),
                 ("instrument", groups[len(KINDS_OF_SOUND) :]),
             ):
-                found = [_auc(test, flags) for _, flags in some]
+                found = [auc_of(test, flags) for _, flags in some]
                 judged = [each for each in found if each.n >= FEWEST_NOTES]
                 worst = max(judged, key=lambda each: each.value, default=NOTHING)
                 yield Figure(f"two_sample.{name}.worst_{what}", f"AUC, worst {what}: {label}", worst)
 
 
-Places = tuple[Scores, NDArray[np.intp]]
-"""The scores of a test, and the places in the section's rows that they are of."""
-
-
-def _auc(test: Places | None, flags: NDArray[np.bool_] | None = None) -> Estimate:
+def auc_of(test: Places | None, flags: NDArray[np.bool_] | None = None) -> Estimate:
     """The AUC of a test, of the rows flagged alone."""
     if test is None:
         return NOTHING
@@ -209,7 +222,7 @@ class Truth(Realism):
     name: ClassVar[str] = "truth"
 
     def judge(self, measured: Measurements) -> SectionReport:
-        found = {name: self._found(measured, name) for name in CANDIDATES}
+        found = {name: self.found(measured, name) for name in CANDIDATES}
         everything = np.ones(len(self.rows), dtype=bool)
         figures = [figure for name in CANDIDATES for figure in self._figures(name, *found[name])]
         groups = [("all", everything), *self.groups]
@@ -237,14 +250,6 @@ class Truth(Realism):
             "drawing cells anew."
         )
         return SectionReport(self.name, "Likeness to the very note", method, tuple(figures), tables)
-
-    def _found(self, measured: Measurements, name: str) -> tuple[NDArray[np.intp], list[Likeness]]:
-        """The places in `rows` that have this candidate, and how like their sources these are."""
-        places = self.known(name)
-        takes = self.takes[name]
-        return places, [
-            measured.likeness(self.sources[n], take) for n in places if (take := takes[n]) is not None
-        ]
 
     def _figures(self, name: str, places: NDArray[np.intp], found: Columns) -> Iterator[Figure]:
         label, cells = CANDIDATES[name], self.cells[places]
