@@ -25,6 +25,12 @@ SHARE_IN_TUNE = 0.85
 """Of the notes that `timbrel demo` renders, within 50 cents of the pitch asked."""
 
 FAINT_DB = -40.0
+ABRUPT_DB = -20.0
+"""A note that is as loud just before its end, beside its loudest, is heard to break off."""
+SHARE_ABRUPT = 0.0025
+"""Of notes: the shortest releases take no longer than the last frame."""
+HELD = 1.5
+"""Seconds."""
 LOGIT_TOLERANCE = 1e-3
 MAX_BUNDLE_BYTES = 60_000_000
 
@@ -82,22 +88,40 @@ def test_a_longer_hold_gives_a_longer_note(client: timbrel.Client) -> None:
         assert long > short + 1.0, f"{instrument}: {short:.2f} s, then {long:.2f} s"
 
 
-def test_no_note_of_what_is_sustained_ends_while_its_key_is_held(client: timbrel.Client) -> None:
-    """A model that may let go of a key by itself does so once in some hundred notes."""
-    held, keys = 1.5, (48, 60, 72)
+@pytest.fixture(scope="module")
+def held_notes(client: timbrel.Client) -> dict[str, timbrel.Note]:
+    """What is sustained, held for HELD: some hundred notes, by what was asked."""
     asked = [
-        timbrel.NoteRequest(instrument, key, seconds=held, seed=seed)
+        timbrel.NoteRequest(instrument, key, seconds=HELD, seed=seed)
         for instrument in sustained(client)
-        for seed, key in enumerate(keys * 4)
+        for seed, key in enumerate((48, 60, 72) * 4)
     ]
-    lengths = [len(note.audio) / note.sample_rate for note in client.generate_many(asked)]
-    early = [
-        f"{note.timbre} {note.pitch} by seed {note.seed}: {seconds:.2f} s"
-        for note, seconds in zip(asked, lengths, strict=True)
-        if seconds < held
-    ]
-    print(f"{len(early)} of {len(asked)} notes end early")
-    assert len(asked) > 500 and not early
+    assert len(asked) > 500
+    names = [f"{note.timbre} {note.pitch} by seed {note.seed}" for note in asked]
+    return dict(zip(names, client.generate_many(asked), strict=True))
+
+
+def test_no_note_of_what_is_sustained_ends_while_its_key_is_held(
+    held_notes: dict[str, timbrel.Note],
+) -> None:
+    """A model that may let go of a key by itself does so once in some hundred notes."""
+    lengths = {name: len(note.audio) / note.sample_rate for name, note in held_notes.items()}
+    early = {name: f"{seconds:.2f} s" for name, seconds in lengths.items() if seconds < HELD}
+    print(f"{len(early)} of {len(lengths)} notes end early")
+    assert not early
+
+
+def test_notes_fade_before_they_end(held_notes: dict[str, timbrel.Note]) -> None:
+    """A release that is drawn late, or an end that is drawn early, breaks a note off."""
+    abrupt = {}
+    for name, note in held_notes.items():
+        seconds = len(note.audio) / note.sample_rate
+        end = level(note.audio, note.sample_rate, seconds - 0.012, seconds - 0.004)
+        loudest = max(level(note.audio, note.sample_rate, at, at + 0.03) for at in np.arange(0.0, HELD, 0.03))
+        if end > loudest + ABRUPT_DB:
+            abrupt[name] = f"{end - loudest:.0f} dB"
+    print(f"{len(abrupt)} of {len(held_notes)} notes break off: {abrupt}")
+    assert len(abrupt) <= SHARE_ABRUPT * len(held_notes)
 
 
 def sounding_seconds(note: timbrel.Note) -> float:

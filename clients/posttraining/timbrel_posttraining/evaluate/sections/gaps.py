@@ -92,26 +92,28 @@ class Gaps(Realism):
             if (flags := of_group & (spacings == spacing)).any()
         ]
         labels = (f"{MEASURES[measure][0]} {CANDIDATES[name]}" for measure, name in values)
-        learnt = ", ".join(map(str, self.learnt))
+        learnt = ", ".join("all" if each == 1 else f"one in {each}" for each in self.learnt)
         method = (
             "The sampler has every 2nd, 4th, 6th or 12th semitone of each instrument at two velocities, and "
             "plays the nearest one faster or slower. The bundle writes the same notes, none of which either "
-            f"has had; it learnt from pitches {learnt} semitones apart. Where that is 1, it has had more "
-            "than the sampler; a bundle that learnt from as few is trained with `notes.spacings`. Fonts are "
-            "samplers themselves: between their samples a source note is made as this sampler makes its."
+            f"has had. Of an instrument's semitones it learnt from {learnt}: where that is all, from more "
+            "than the sampler has; `notes.spacings` trains a bundle on as few. Fonts are samplers, too: "
+            "between their samples a source note is made as this sampler makes its. Instruments are listed "
+            "for the widest gap."
         )
         table = Table("Medians in dB", ("", "semitones", "notes", *labels), tuple(rows))
         return SectionReport(self.name, "Against a sampler with gaps", method, tuple(figures), (table,))
 
     @property
     def groups(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-        """Yields kinds of sound, then sources, then instruments, with flags [n] of their rows."""
-        kinds = list(super().groups)
-        yield from kinds[: len(KINDS_OF_SOUND)]
+        """Yields kinds of sound, sources, and instruments at the widest gap, with flags [n] of their rows."""
+        groups = list(super().groups)
+        yield from groups[: len(KINDS_OF_SOUND)]
         sources = np.array(self.sources_of, dtype=object)
         for source in sorted(set(self.sources_of)):
             yield source, sources == source
-        yield from kinds[len(KINDS_OF_SOUND) :]
+        widest = np.array(self.spacings) == max(self.spacings, default=0)
+        yield from ((name, flags & widest) for name, flags in groups[len(KINDS_OF_SOUND) :])
 
 
 def _share_nearer(sampler: NDArray[np.float64], written: NDArray[np.float64]) -> float:
