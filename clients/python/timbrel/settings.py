@@ -163,7 +163,7 @@ class ClientSettings:
             raise refusal("bundle", f"the server {server} serves its own")
         return cls(
             None if bundle is not None else find_server(server, environment),
-            token if token is not None else environment.get(TOKEN_VARIABLE),
+            _checked_token(token if token is not None else environment.get(TOKEN_VARIABLE)),
             timeout,
             security if security is not None else Security.from_environment(environment),
             bundle,
@@ -171,4 +171,13 @@ class ClientSettings:
 
     def at(self, address: str, token: str | None, security: Security) -> ClientSettings:
         """The same for a server at another address."""
-        return replace(self, address=parse_address(address), token=token, security=security)
+        return replace(self, address=parse_address(address), token=_checked_token(token), security=security)
+
+
+def _checked_token(token: str | None) -> str | None:
+    """The token without the line end that a file or a copy may bring. Raises InvalidRequestError: gRPC cannot
+    send it; the message does not say it."""
+    stripped = token.strip() if token is not None else None
+    if stripped and not re.fullmatch("[ -~]+", stripped):
+        raise refusal("token", f"may hold ASCII letters, digits and signs only; see {TOKEN_VARIABLE}")
+    return stripped

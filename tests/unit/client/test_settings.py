@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from timbrel.errors import InvalidRequestError
-from timbrel.settings import Address, find_server, parse_address
+from timbrel.settings import Address, ClientSettings, find_server, parse_address
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,17 @@ def test_the_argument_comes_before_the_environment() -> None:
     assert find_server(None, environment) == Address("there", 2)
     assert find_server(None, {}) is None
     assert find_server(None, {"TIMBREL_SERVER": ""}) is None
+
+
+@pytest.mark.parametrize("token", ["s3cret", "s3cret\r", " s3cret\n"])
+def test_a_token_may_end_a_line(token: str) -> None:
+    resolved = ClientSettings.resolve(None, None, None, None, None, {"TIMBREL_TOKEN": token})
+    assert resolved.token == resolved.at("here:1", token, resolved.security).token == "s3cret"
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "grüße", "bell\a"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(token: str) -> None:
+    for argument, environment in ((token, {}), (None, {"TIMBREL_TOKEN": token})):
+        with pytest.raises(InvalidRequestError, match="ASCII letters, digits and signs only") as caught:
+            ClientSettings.resolve("here:1", argument, None, None, None, environment)
+        assert caught.value.fields[0].field == "token" and token not in str(caught.value)

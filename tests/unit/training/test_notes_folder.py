@@ -52,6 +52,17 @@ def described(notes: FolderSource) -> list[tuple[str, int, int]]:
         ("Horn Es3.wav", ("Horn", 51, 100)),
         ("piano_060_mf_rr1.wav", ("piano", 60, 80)),
         ("bass_electronic_018-022-100.wav", ("bass_electronic_018", 22, 100)),
+        ("trumpet_As3_05_mezzo-forte_normal.wav", ("trumpet", 58, 80)),
+        ("Horn C3 mezzo piano.wav", ("Horn", 48, 64)),
+        ("Cello_C#4_-35.wav", ("Cello", 61, 100)),
+        ("PianoC4.wav", ("Piano", 60, 100)),
+        ("Upright PianoBb2v90.wav", ("Upright Piano", 46, 90)),
+        ("Flute C 4.wav", ("Flute", 60, 100)),
+        ("Flute_F#_5_mf.wav", ("Flute", 78, 80)),
+        ("Oboe-G-4.wav", ("Oboe", 67, 100)),
+        ("Pad A 2 060.wav", ("Pad A 2", 60, 100)),
+        ("VcSus_G4_vl64_rr1.wav", ("VcSus", 67, 64)),
+        ("60_piano.wav", ("piano", 60, 100)),
     ],
 )
 def test_names_say_pitch_velocity_and_instrument(
@@ -145,9 +156,11 @@ def test_what_is_no_folder_of_notes_is_one_clear_line(tmp_path: Path) -> None:
         FolderSource(tmp_path / "missing")
     with pytest.raises(SourceError, match=r"no notes; expected \.wav, \.flac.* files named by MIDI number"):
         FolderSource(tmp_path)
+    record(tmp_path / "violin.wav")
     record(tmp_path / "piano.wav")
-    with pytest.raises(SourceError, match=r"piano\.wav: no note in its name"):
+    with pytest.raises(SourceError, match=r"piano\.wav \(1 more are named so\): no note in its name"):
         FolderSource(tmp_path)
+    (tmp_path / "violin.wav").unlink()
     (tmp_path / "piano.wav").rename(tmp_path / "piano_200.wav")
     with pytest.raises(SourceError, match="MIDI number must be 0 to 127, got '200'"):
         FolderSource(tmp_path)

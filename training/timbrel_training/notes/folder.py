@@ -82,15 +82,16 @@ def _with_layers(entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
 
 def _from_names(folder: Path) -> list[FolderEntry]:
     files = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
-    return [_named(path, name) for path, name in zip(files, read_names([p.stem for p in files]), strict=True)]
+    names = read_names([path.stem for path in files])
+    if nameless := [path for path, name in zip(files, names, strict=True) if name is None]:
+        more = f" ({len(nameless) - 1} more are named so)" if len(nameless) > 1 else ""
+        raise _no_note(f"{min(nameless)}{more}")
+    return [_named(path, name) for path, name in zip(files, names, strict=True)]
 
 
 def _named(path: Path, name: SampleName | None) -> FolderEntry:
     if name is None:
-        raise SourceError(
-            f"{path}: no note in its name; expected a MIDI number or a note's name, and perhaps velocity or"
-            " dynamics: 060.wav, piano_060_v100.wav, Violin_C#4_mf.wav"
-        )
+        raise _no_note(str(path))
     stated = name.velocity if name.layer is None else name.layer
     velocity = DEFAULT_VELOCITY if stated is None else stated
     return FolderEntry(
@@ -101,6 +102,13 @@ def _named(path: Path, name: SampleName | None) -> FolderEntry:
         velocity=_number(str(velocity), 1, 127, f"{path}: velocity"),
         held_seconds=None,
         layer=name.layer,
+    )
+
+
+def _no_note(where: str) -> SourceError:
+    return SourceError(
+        f"{where}: no note in its name; expected a MIDI number or a note's name, and perhaps velocity or"
+        " dynamics: 060.wav, piano_060_v100.wav, Violin_C#4_mf.wav"
     )
 
 

@@ -1,7 +1,8 @@
 """File names of samples say pitch, velocity and instrument, after the patterns of sample packs.
 
 `reed_060_v100`, `Violin_C4_mf`, `Rhodes-G#3-v2-rr1`, `violin_As3_05_forte_arco`, `Bb2 ff`, `marimba-036-c2`,
-`bass_electronic_018-022-100`: words apart, note names or MIDI numbers, dynamics or velocities.
+`bass_electronic_018-022-100`, `PianoC4`, `Flute C 4 mf`: words apart, note names or MIDI numbers, dynamics or
+velocities.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ MOST_LAYERS = 20
 
 _WORDS = re.compile(r"[^\s_.,()\[\]-]+")
 _NOTE = re.compile(r"([a-g])(#|♯|s|is|b|♭|es)?(\d)(?:v(\d{1,3}))?", re.IGNORECASE)
-_VELOCITY = re.compile(r"(?:v|vel|velocity)(\d{1,3})", re.IGNORECASE)
+_VELOCITY = re.compile(r"(?:v|vl|vel|velocity|layer|dyn)(\d{1,3})", re.IGNORECASE)
+_RUN_TOGETHER = re.compile(r"(?<=[a-z])(?=[A-G][#♯b♭]?\d(?:v\d+)?(?![^\s_.,()\[\]-]))")
+"""Where a note's name follows a word without a gap: PianoC4."""
+_TORN_NOTE = re.compile(r"(?<![^\s_.-])([A-G][#♯b♭]?)[\s_-](\d)(?![^\s_.,-])")
+"""A note's name with a gap before its octave: C 4."""
+_TORN_DYNAMIC = re.compile(r"(?<![a-z])mezzo[\s_-](?=forte|piano)", re.IGNORECASE)
+_SIGN = re.compile(r".*[\s_.]-")
+"""A number behind this is one of cents or decibels, not a velocity."""
 _NUMBER = re.compile(r"(.*?\D)??(\d{1,3})")
 _ROUND_ROBIN = re.compile(r"(?:rr|take|rep)\d*", re.IGNORECASE)
 _NUMBERED = re.compile(r".*[\s_.-]\d{2,3}(?:[\s_-]v\d{1,3})?", re.IGNORECASE)
@@ -68,10 +76,14 @@ def read_name(stem: str) -> SampleName | None:
     """Reads one name by itself."""
     if match := _NSYNTH.fullmatch(stem):
         return SampleName(_trimmed(match["instrument"]), int(match["pitch"]), int(match["velocity"]))
-    words = list(_WORDS.finditer(stem))
-    notes = [(index, found) for index, word in enumerate(words) if (found := _NOTE.fullmatch(word[0]))]
+    stem = _TORN_DYNAMIC.sub("mezzo", stem)
+    notes = _notes(stem)
+    if not notes and not _NUMBERED.fullmatch(f" {stem}"):
+        stem = _RUN_TOGETHER.sub(" ", _TORN_NOTE.sub(r"\1\2", stem))
+        notes = _notes(stem)
     if not notes:
         return _by_number(stem)
+    words = list(_WORDS.finditer(stem))
     place, note = notes[-1]
     pitch, layer = note_number(note), int(note[4]) if note[4] else None
     dynamic = bare = None
@@ -87,9 +99,15 @@ def read_name(stem: str) -> SampleName | None:
         elif text.isdecimal() and index == place - 1 and _is_same_note(int(text), pitch):
             pitch, first = int(text), min(first, index)  # marimba-036-c1: the number is beyond doubt
         elif text.isdecimal() and index == place + 1 and LEAST_BARE_VELOCITY <= int(text) <= 127:
-            bare = int(text)
+            bare = None if _SIGN.fullmatch(stem, 0, word.start()) else int(text)
     velocity = None if layer is not None else dynamic or bare
     return SampleName(_trimmed(stem[: words[first].start()]), pitch, velocity, layer)
+
+
+def _notes(stem: str) -> list[tuple[int, re.Match[str]]]:
+    """The words that are a note's name, with their places among all words."""
+    words = enumerate(_WORDS.finditer(stem))
+    return [(index, found) for index, word in words if (found := _NOTE.fullmatch(word[0]))]
 
 
 def note_number(note: re.Match[str]) -> int:
@@ -101,7 +119,8 @@ def note_number(note: re.Match[str]) -> int:
 
 
 def _by_number(stem: str) -> SampleName | None:
-    """A name without a note's: its last number is the pitch, but for what counts velocities and takes."""
+    """A name without a note's: its last number is the pitch, but for what counts velocities and takes; or,
+    where words follow, the number that it begins with."""
     velocity: int | None = None
     layer: int | None = None
     for word in reversed(list(_WORDS.finditer(stem))):
@@ -116,7 +135,9 @@ def _by_number(stem: str) -> SampleName | None:
             before = stem[: word.start()] + (found[1] or "")
             return SampleName(_trimmed(before), int(found[2]), None if layer is not None else velocity, layer)
         else:
-            return None
+            break
+    if first := re.fullmatch(r"(\d{2,3})[\s_-]+(\D+)", stem):
+        return SampleName(_trimmed(first[2]), int(first[1]), velocity=None)
     return None
 
 

@@ -1,4 +1,4 @@
-"""The pitch of samples beside the pitch that their names say: measured, named, mended."""
+"""The pitch of samples beside the pitch that their names say: measured, named, mended. Too short ones go."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import numpy as np
 from timbrel.errors import MissingExtraError
 from timbrel.library.render.yin import Yin
 from timbrel.pitch import PitchMeter
+from timbrel_bundle.timbre_encoder import MIN_SECONDS
 from timbrel_training.notes.folder import FolderEntry, FolderSource
-from timbrel_training.notes.recording import read_recording, trim_onset
+from timbrel_training.notes.note import SourceError
+from timbrel_training.notes.recording import read_recording, sounding_samples, trim_onset
 
 TOLERANCE_CENTS = 20.0
 """Samples that are further off are named."""
@@ -24,32 +26,41 @@ MOST_LINES = 20
 
 
 def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], object]) -> FolderSource:
-    """Measures each sample, and tells of those that are not in tune with their names.
+    """Measures each sample, and tells of those that are too short and of those not in tune with their names.
 
-    With `retune` they are given back in tune: resampled where they are off by a semitone or less, else at the
-    note that they sound at, whatever they are called. Raises SourceError: a file cannot be read.
+    The first are left out. With `retune` the others are given back in tune: resampled where they are off by
+    a semitone or less, else at the note that they sound at, whatever they are called. Raises SourceError: a
+    file cannot be read, or none is long enough.
     """
     mended, lines = [], []
-    for entry, cents in _measured(source):
+    for entry, seconds, cents in _measured(source):
+        if seconds < MIN_SECONDS:
+            name = entry.path.relative_to(source.folder)
+            tell(f"left out: {name} holds {seconds:.3f} s of sound, {MIN_SECONDS:g} s at least are needed")
+            continue
         is_off = cents is not None and abs(cents) > TOLERANCE_CENTS
         right = _in_tune(entry, cents) if is_off and cents is not None else entry
         mended.append(right if retune else entry)
         if is_off and cents is not None:
             name = entry.path.relative_to(source.folder)
             lines.append(f"  {name}: {cents:+.0f} cents from note {entry.pitch}{_hint(entry, right, retune)}")
+    if not mended:
+        raise SourceError(f"{source.folder}: no sample holds {MIN_SECONDS:g} s of sound")
+    kept = source if mended == source.entries else source.corrected(mended)
     if not lines:
-        return source
+        return kept
     counted = f"{len(lines)} of {len(mended)} samples are more than {TOLERANCE_CENTS:.0f} cents off"
     tell(f"{counted}, {'and were retuned' if retune else 'and are learnt so: --retune mends them'}:")
     for line in lines[:MOST_LINES]:
         tell(line)
     if len(lines) > MOST_LINES:
         tell(f"  and {len(lines) - MOST_LINES} more")
-    return source.corrected(mended) if retune else source
+    return kept
 
 
-def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float | None]]:
-    """Each sample, and how many cents it is above its pitch; None where no pitch is heard."""
+def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float, float | None]]:
+    """Each sample, for how many seconds it sounds, and how many cents it is above its pitch; None where no
+    pitch is heard."""
     yin = Yin()
     try:
         second: PitchMeter | None = PitchMeter()
@@ -63,7 +74,7 @@ def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float | None]
             other = _cents(second.measure(audio, sample_rate), entry.pitch)
             # What only one of two hears is no reason to complain.
             cents = None if other is None else min(cents if cents is not None else other, other, key=abs)
-        yield entry, cents
+        yield entry, sounding_samples(audio, sample_rate) / sample_rate, cents
 
 
 def _cents(measured: float | None, pitch: int) -> float | None:

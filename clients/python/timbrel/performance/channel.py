@@ -71,6 +71,11 @@ class HeldKeys:
         if not self._pedal:
             self._end_pedalled(time)
 
+    @property
+    def n_down(self) -> int:
+        """How many keys are down, each as often as it was struck and not let go."""
+        return sum(map(len, self._held.values()))
+
     def release_all(self, time: float) -> None:
         """All keys come up; the pedal still holds what it holds."""
         for key, presses in self._held.items():

@@ -95,6 +95,11 @@ def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMEN
         raise refusal("file", f"{path}: {error}") from None
     notes = sorted(played, key=lambda note: (note.start, note.channel, note.pitch))
     remarks = _remarks(file)
+    if n_down := receiver.n_never_let_go:
+        who = (
+            "a note is never let go: it ends" if n_down == 1 else f"{n_down} notes are never let go: they end"
+        )
+        remarks = (*remarks, f"{who} with the piece")
     if not notes:
         raise refusal("file", "; ".join([f"{path} holds no notes", *remarks]))
     return Score(

@@ -219,8 +219,9 @@ def perform(
 def _nothing_to_play(plan: Plan, model: Model) -> InvalidRequestError:
     lowest, highest = model.pitch_range
     description = (
-        f"none of its notes can be played: {plan.n_drums} are drums, which want a timbre for channel "
-        f"{DRUM_CHANNEL}; {plan.n_out_of_range} lie outside of {lowest}..{highest}, and want to be folded"
+        f"none of its notes can be played: {plan.n_drums} are drums, which want a font (--drums) or a "
+        f"timbre for channel {DRUM_CHANNEL}; {plan.n_out_of_range} lie outside of {lowest}..{highest}, and "
+        "want to be folded"
     )
     return refusal("file", description)
 

@@ -62,6 +62,8 @@ class Receiver:
         self._unperformed: Counter[str] = Counter()
         self.drums: list[tuple[float, Any]] = []
         """(seconds, message) of the drum channel."""
+        self.n_never_let_go = 0
+        """Notes that sounded when the piece was over, their keys down; drums are left aside."""
 
     @property
     def states(self) -> Mapping[int, tuple[ChannelState, ...]]:
@@ -102,6 +104,7 @@ class Receiver:
         notes: list[ScoreNote] = []
         n_points = 0
         for channel in self._channels:
+            self.n_never_let_go += channel.keys.n_down if channel.number != DRUM_CHANNEL else 0
             channel.keys.silence(time)
             for press, held in channel.keys.notes:
                 if (press.zone or channel).number != DRUM_CHANNEL and self._retunings.is_silent(press.key):

@@ -66,7 +66,10 @@ def test_alien_chunks_and_wrappings_are_passed_over_and_named(tmp_path: Path) ->
 def test_what_is_cut_short_or_damaged_is_played_up_to_there_and_named(tmp_path: Path) -> None:
     score = read(tmp_path, file_of(NOTE + NOTE + END)[:-6])
     assert len(score.notes) == 2  # the second one ends with the piece
-    assert score.remarks == ("track 1 is damaged (an event is cut short): it is played up to there",)
+    assert score.remarks == (
+        "track 1 is damaged (an event is cut short): it is played up to there",
+        "a note is never let go: it ends with the piece",
+    )
     score = read(tmp_path, file_of(NOTE + bytes([0, 0xF9]) + NOTE + END, NOTE + END, n_tracks=3))
     assert len(score.notes) == 2
     assert score.remarks == (

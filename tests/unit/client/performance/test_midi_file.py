@@ -125,7 +125,9 @@ def test_a_note_without_an_end_lasts_until_the_piece_does(write_midi: WriteMidi)
         (0, message("note_on", note=60, velocity=90)),
         (960, mido.MetaMessage("text", text="the end")),
     ]
-    assert read_score(write_midi(events)).notes[0].held == pytest.approx(1.0)
+    score = read_score(write_midi(events))
+    assert score.notes[0].held == pytest.approx(1.0)
+    assert score.remarks == ("a note is never let go: it ends with the piece",)
 
 
 def test_controllers_become_states_and_the_pedal_lengthens(write_midi: WriteMidi) -> None:

@@ -12,6 +12,7 @@ from timbrel.library.render.yin import Yin
 from timbrel.pitch import frequency
 from timbrel_posttraining.finetune.tuning import check_tuning
 from timbrel_training.notes.folder import FolderSource
+from timbrel_training.notes.note import SourceError
 
 RATE = 24_000
 
@@ -43,3 +44,16 @@ def test_retuned_samples_sound_at_their_notes(samples: FolderSource) -> None:
         heard = yin.measure(note.audio, note.sample_rate)
         assert heard is not None and abs(heard - note.pitch) < 0.05
     assert sorted(note.pitch for note in retuned) == [60, 64, 67]
+
+
+def test_what_is_too_short_is_named_and_left_out(samples: FolderSource, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "reed_C5_mf.wav", np.full(240, 0.5), RATE)
+    told: list[str] = []
+    kept = check_tuning(FolderSource(tmp_path), False, told.append)
+    assert told[0] == "left out: reed_C5_mf.wav holds 0.010 s of sound, 0.05 s at least are needed"
+    assert [entry.pitch for entry in kept.entries] == [entry.pitch for entry in samples.entries]
+    for path in tmp_path.glob("reed_[EG]*.wav"):
+        path.unlink()
+    (tmp_path / "reed_C4_mf.wav").unlink()
+    with pytest.raises(SourceError, match=r"no sample holds 0\.05 s of sound"):
+        check_tuning(FolderSource(tmp_path), False, told.append)
