@@ -20,6 +20,7 @@ from timbrel_bundle.manifest import heard_seconds
 from timbrel_bundle.runtime import session_options
 from timbrel_bundle.timbre_map import by_distance
 from timbrel_bundle.timbre_references import Recogniser
+from timbrel_bundle.yin import wanders
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MAX_CHANNELS = 32
@@ -59,7 +60,7 @@ class Heard:
     shares: npt.NDArray[np.float64] | None = None
     """Of each instrument, in the map's order."""
     near: bool | None = None
-    """Whether the recording is like any of them."""
+    """Whether the recording is like any of them, and its pitch does not wander, as speech's does."""
 
 
 class TimbreEncoder:
@@ -103,7 +104,8 @@ class TimbreEncoder:
         if self._recogniser is None:
             return Heard((x, y), (x, y))
         embedding = np.asarray(rest[0][0], np.float32)
-        shares, near = self._recogniser.shares(embedding)
+        shares, is_near = self._recogniser.shares(embedding)
+        near = is_near and not wanders(sound, self._spec.sample_rate)
         likeliest = self._map.points[int(shares.argmax())]
         nearest = by_distance(self._map, x, y)[0][1]
         found = (likeliest.x, likeliest.y) if near and nearest.instrument != likeliest.instrument else (x, y)

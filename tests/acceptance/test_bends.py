@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import timbrel
-from timbrel.library.render.yin import Yin, track_pitch
 from timbrel.pitch import frequency
 from timbrel_bundle.layout import CODEC_WEIGHTS
+from timbrel_bundle.yin import Yin, track_pitch
 from timbrel_server.config import default_bundle_path
 from timbrel_training.codec import registry
 from timbrel_training.codec.timbrel_notes import TimbrelNotes

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import timbrel
-from timbrel.library.render.yin import Yin
+from timbrel_bundle.yin import Yin
 from timbrel_server.config import default_bundle_path
 
 pytestmark = pytest.mark.acceptance

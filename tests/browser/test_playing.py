@@ -12,7 +12,7 @@ import pytest
 from browser.explorer_page import SAMPLE_RATE, ExplorerPage, opened
 from requirements_gate import require_module
 
-from timbrel.library.render.yin import Yin, track_pitch
+from timbrel_bundle.yin import Yin, track_pitch
 
 Measure = Callable[[npt.NDArray[np.float32]], float]
 SILENCE = 1e-3

@@ -41,11 +41,11 @@ from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.voice import NamedPoint, name_voices
 from timbrel.library.render.source import ClientSource
 from timbrel.library.render.worker_pool import Urgency, WorkerPool
-from timbrel.library.render.yin import Yin
 from timbrel.library.verify.samplers import FluidSynth, Sfizz
 from timbrel.library.verify.scale_check import level
 from timbrel.pitch import frequency
 from timbrel_bundle.files import sha256_file
+from timbrel_bundle.yin import Yin
 
 PITCHES = "69-96:9"
 SMALL = [

@@ -16,7 +16,7 @@ import soundfile
 from requirements_gate import require_module
 from server_process import ServerProcess
 
-from timbrel.library.render.yin import Yin, track_pitch
+from timbrel_bundle.yin import Yin, track_pitch
 
 DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "default"
 

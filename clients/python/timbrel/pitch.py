@@ -10,9 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.errors import MissingExtraError, refusal
-
-ONSET_SECONDS = 0.05
-"""The attack, in which few instruments have a pitch yet, is left out."""
+from timbrel_bundle.yin import ONSET_SECONDS, midi_pitch
 
 VOICED_CONFIDENCE = 0.5
 """swift-f0's own limit: a frame is voiced from here on."""
@@ -60,11 +58,6 @@ def parse_pitch(text: str) -> int:
         return int(text)
     except ValueError:
         raise refusal("pitch", f"must be a MIDI note number or a note such as C4, got {text!r}") from None
-
-
-def midi_pitch(hertz: float) -> float:
-    """The fractional MIDI note number of a frequency: 440 Hz is 69."""
-    return 69.0 + 12.0 * math.log2(hertz / 440.0)
 
 
 def frequency(pitch: float) -> float:

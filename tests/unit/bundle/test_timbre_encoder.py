@@ -20,6 +20,7 @@ from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.errors import AudioError, BundleError
 from timbrel_bundle.layout import TIMBRE_ENCODER
 from timbrel_bundle.timbre_encoder import PEAK, TimbreEncoder, fold, prepare_recording
+from timbrel_bundle.yin import wanders
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 RATE = 48_000
@@ -173,3 +174,39 @@ def test_what_holds_no_note_is_refused_in_one_line(audio: Any, message: str) -> 
         warnings.simplefilter("error")
         prepare(audio)
     assert "\n" not in str(caught.value)
+
+
+def gliding(semitones: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
+    """A sound of harmonics whose pitch follows a curve [samples], in semitones above 220 Hz."""
+    turns = np.cumsum(220.0 * 2.0 ** (semitones / 12)) / RATE
+    return sum(0.3 / n * np.sin(2 * np.pi * n * turns) for n in range(1, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("curve", "expected"),
+    [
+        (lambda time: 0.0 * time, False),
+        (lambda time: 0.5 * np.sin(12 * np.pi * time), False),  # vibrato
+        (lambda time: np.clip(20.0 * (time - 0.5), 0.0, 2.0), False),  # a bend
+        (lambda time: 12.0 * (time > 1.0), False),  # another octave is found
+        (lambda time: 3.0 * np.sin(4 * np.pi * time), True),
+        (lambda time: np.interp(time, np.arange(11) / 5, [0, 4, -3, 2, 5, -4, 0, 4, -2, 3, 0]), True),
+    ],
+)
+def test_the_pitch_of_speech_wanders_and_that_of_a_note_does_not(
+    curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]], expected: bool
+) -> None:
+    time = np.arange(2 * RATE) / RATE
+    for noise in (0.0, 0.02):
+        sound = gliding(curve(time)) + noise * np.random.default_rng(0).standard_normal(len(time))
+        assert wanders(sound.astype(np.float32), RATE) is expected
+    assert wanders(np.zeros(RATE, np.float32), RATE) is False
+
+
+def test_what_wanders_is_like_nothing_on_the_map(bundle: Bundle) -> None:
+    """A glide of a sound that is near while it is steady."""
+    time = np.arange(RATE) / RATE
+    encoder = TimbreEncoder(bundle, n_threads=1)
+    sounds = [gliding(depth * np.sin(4 * np.pi * time)) for depth in (0.0, 4.0)]
+    heard = [encoder.hear(sound, RATE) for sound in sounds]
+    assert [each.near for each in heard] == [True, False] and heard[1].shares is not None

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from timbrel.errors import MissingExtraError
-from timbrel.library.render.yin import Yin
 from timbrel.pitch import PitchMeter
 from timbrel_bundle.timbre_encoder import MIN_SECONDS
+from timbrel_bundle.yin import Yin
 from timbrel_training.notes.folder import FolderEntry, FolderSource
 from timbrel_training.notes.note import SourceError
 from timbrel_training.notes.recording import read_recording, sounding_samples, trim_onset

@@ -19,7 +19,7 @@ from timbrel.library.render.pitch import (
     is_in_tune,
     judge,
 )
-from timbrel.library.render.yin import Yin
+from timbrel_bundle.yin import Yin
 
 SAMPLE_RATE = 48_000
 

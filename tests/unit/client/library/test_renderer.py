@@ -19,7 +19,7 @@ from timbrel.library.render.renderer import Attempt, Progress, Renderer, choose,
 from timbrel.library.render.source import NoteSource
 from timbrel.library.render.store import NoteStore, RawNote
 from timbrel.library.render.worker_pool import Urgency, WorkerPool
-from timbrel.library.render.yin import Yin
+from timbrel_bundle.yin import Yin
 
 SAMPLE_RATE = 48_000
 Name = TypeVar("Name")

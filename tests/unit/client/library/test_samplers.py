@@ -15,8 +15,8 @@ from timbrel.library.finish.dynamics import Dynamics, SampleLevel
 from timbrel.library.finish.instrument_files import Region, Release, SamplerInstrument, sfz_text
 from timbrel.library.finish.sample_files import wav_bytes
 from timbrel.library.render.level import Audio, rms_db
-from timbrel.library.render.yin import Yin
 from timbrel.library.verify.samplers import Sfizz
+from timbrel_bundle.yin import Yin
 
 RATE = 48_000
 DYNAMICS = Dynamics.fit([SampleLevel(60, 100, -20.0, -12.0)])

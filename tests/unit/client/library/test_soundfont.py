@@ -17,9 +17,9 @@ from timbrel.library.finish.dynamics import Dynamics, SampleLevel
 from timbrel.library.finish.instrument_files import Region, SamplerInstrument
 from timbrel.library.finish.soundfont import sf2_bytes
 from timbrel.library.render.level import Audio, rms_db
-from timbrel.library.render.yin import Yin
 from timbrel.library.verify.samplers import FluidSynth
 from timbrel.library.verify.scale_check import level
+from timbrel_bundle.yin import Yin
 
 RATE = 48_000
 VELOCITIES = {40: 0.02, 80: 0.08, 120: 0.15}

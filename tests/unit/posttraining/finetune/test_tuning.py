@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from timbrel.library.render.yin import Yin
 from timbrel.pitch import frequency
+from timbrel_bundle.yin import Yin
 from timbrel_posttraining.finetune.tuning import check_tuning
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.note import SourceError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timbrel.library.render.yin import track_pitch
+from timbrel_bundle.yin import track_pitch
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter, tuning_of
 
 RATE = 48_000

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from timbrel.library.render.yin import PitchTrack, track_pitch
-from timbrel.pitch import IN_TUNE_CENTS, ONSET_SECONDS, PitchMeter, midi_pitch
+from timbrel.pitch import IN_TUNE_CENTS, PitchMeter
+from timbrel_bundle.yin import ONSET_SECONDS, PitchTrack, midi_pitch, track_pitch
 
 WELL_IN_TUNE_CENTS = 15.0
 """A listener begins to hear a held note as out of tune about here."""

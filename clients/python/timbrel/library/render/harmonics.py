@@ -13,8 +13,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.library.render.yin import SAMPLE_RATE, Values, at_measuring_rate
-from timbrel.pitch import ONSET_SECONDS, midi_pitch
+from timbrel_bundle.yin import ONSET_SECONDS, SAMPLE_RATE, Values, at_measuring_rate, midi_pitch
 
 FRAME = 3072
 """Samples: 128 ms, six periods of the lowest fundamental."""

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from timbrel.errors import MissingExtraError
 from timbrel.library.render.harmonics import HarmonicSum
-from timbrel.library.render.yin import QUIET_DB, Yin
 from timbrel.pitch import PitchMeter
 from timbrel_bundle.audio import resample
+from timbrel_bundle.yin import QUIET_DB, Yin
 
 FINE_CENTS = 5.0
 """Nobody hears less than this, and no tracker is surer."""

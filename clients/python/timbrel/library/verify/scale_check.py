@@ -10,12 +10,11 @@ import numpy as np
 
 from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.render.level import Audio, loudness, rms_db
-from timbrel.library.render.yin import Yin, track_pitch
 from timbrel.library.verify.file_checks import Opcodes, is_chord, layer_of, parse_sfz, region_cents
 from timbrel.library.verify.report import LibraryFault, ScaleResult
 from timbrel.library.verify.samplers import FluidSynth, Sampler, Sfizz
-from timbrel.pitch import ONSET_SECONDS
 from timbrel_bundle.audio import read_audio
+from timbrel_bundle.yin import ONSET_SECONDS, Yin, track_pitch
 
 MAX_KEYS = 13
 HELD_SECONDS = 1.0

@@ -5,12 +5,12 @@ After de Cheveigné and Kawahara 2002, "YIN, a fundamental frequency estimator f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from timbrel.pitch import ONSET_SECONDS, midi_pitch
 from timbrel_bundle.audio import resample
 
 Values = npt.NDArray[np.float64]
@@ -41,12 +41,28 @@ through three samples is 5 cents off at the highest notes otherwise."""
 VOICED_BELOW = 0.4
 """A frame is voiced where the power that does not repeat is at most this share."""
 
+ONSET_SECONDS = 0.05
+"""The attack, in which few instruments have a pitch yet, is left out."""
+
 QUIET_DB = 40.0
 """Frames this far below the loudest one are left out: the last of a release, and silence."""
 
 MOST_FRAMES = 32
 """A note's pitch is the median of so many frames at most, evenly spread over it. Of 500 notes of soundfonts
 the median of all differs by 0.6 cents at the 95th percentile, and by nothing at the 50th."""
+
+WANDERING_DB = 25.0
+"""Whether a pitch wanders is asked of frames that are at most this far below the loudest one."""
+
+WANDERING_SEMITONES = 2.5
+"""A pitch that wanders covers so many semitones, its lowest and highest tenth left out. Vibrato of a semitone
+up and down covers 2.0, a bend of a whole tone too."""
+
+GLIDE_SEMITONES = (0.15, 1.5)
+"""A pitch glides where it moves so far in a frame: less is steady, more is another period that was found."""
+
+GLIDING_SHARE = 0.3
+"""A pitch that wanders glides in so many of its frames: 0.33 to 0.84 in speech, in notes seldom in 0.19."""
 
 FRAME = WINDOW + LONGEST_PERIOD
 """Samples. No lag reaches beyond, so that a transform of this size has nothing wrapped around in it."""
@@ -78,6 +94,24 @@ def track_pitch(audio: npt.NDArray[np.float32], sample_rate: int) -> PitchTrack:
     """Tracks the fundamental, 47 to 2400 Hz, every 20 ms. Silence follows a note below a frame of 64 ms."""
     frames = _Frames(at_measuring_rate(audio, sample_rate))
     return frames.track(np.ones(len(frames.power), dtype=np.bool_))
+
+
+def wanders(audio: npt.NDArray[np.float32], sample_rate: int) -> bool:
+    """Tells whether the pitch of audio [samples] glides far up and down, as that of speech does.
+
+    Of 1,000 notes of soundfonts and rules, 300 of them as recordings have them, none's does.
+    """
+    frames = _Frames(at_measuring_rate(audio, sample_rate))
+    loud = frames.power > frames.power.max() * 10.0 ** (-WANDERING_DB / 10.0)
+    track = frames.track(loud)
+    if not track.voiced.any():
+        return False
+    semitones = 12.0 * np.log2(track.hertz)
+    low, high = np.percentile(semitones[track.voiced], (10.0, 90.0))
+    joined = track.voiced[1:] & track.voiced[:-1] & (np.diff(np.flatnonzero(loud)) == 1)
+    steps = np.abs(np.diff(semitones))[joined]
+    glides = (steps > GLIDE_SEMITONES[0]) & (steps < GLIDE_SEMITONES[1])
+    return bool(high - low > WANDERING_SEMITONES and glides.sum() > GLIDING_SHARE * len(steps))
 
 
 class Yin:
@@ -135,6 +169,11 @@ class _Frames:
         product *= 2.0
         difference -= product
         return np.maximum(difference, 0.0, out=difference)
+
+
+def midi_pitch(hertz: float) -> float:
+    """The fractional MIDI note number of a frequency: 440 Hz is 69."""
+    return 69.0 + 12.0 * math.log2(hertz / 440.0)
 
 
 def _spread(marked: npt.NDArray[np.bool_], most: int) -> npt.NDArray[np.bool_]:
