@@ -107,6 +107,17 @@ def test_levels_after_the_release_are_relative_to_what_sounded() -> None:
     assert torch.allclose(one.release[:6, :8], two.release[:6, :8], atol=1.5)
 
 
+def test_a_soft_note_is_the_loud_one_at_another_level() -> None:
+    """Partials that it does not have lie as far below its loudest, and are as silent behind the release."""
+    audio, _ = string(noise=1e-4)
+    loud, soft = (measured(gain * audio, 196.0, 1.2) for gain in (1.0, 1e-3))
+    assert soft.loudest_db == pytest.approx(loud.loudest_db - 60.0, abs=0.01)
+    one, other = parameters(loud), parameters(soft)
+    for name, tolerance in {"level": 0.1, "release": 0.1, "noise": 1.0, "noise_release": 1.0}.items():
+        assert torch.allclose(getattr(one, name), getattr(other, name), atol=tolerance, rtol=0.0), name
+    assert np.abs(soft.weights - loud.weights).max() < 0.05
+
+
 def test_a_note_that_was_held_briefly_says_what_it_does_not_know() -> None:
     audio, _ = string(seconds=0.6, held=0.3)
     note = measured(audio, 196.0, 0.3)

@@ -39,6 +39,8 @@ AUDIBLE_DB, RANGE_DB = -75.0, 35.0
 """From the first on levels count, fully when they are so far above it."""
 NOISE_AUDIBLE_DB = -105.0
 LEAST_WEIGHT = 0.02
+NOTHING = 1e-30
+"""Power added where it may be none: far below the floors of the softest notes."""
 LONG_WINDOW, SHORT_WINDOW = 2048, 512
 """Samples of the windows that noise is measured by, and of those in the attack."""
 N_SHORT_BANDS = 64
@@ -106,7 +108,7 @@ def _levels(partials: Partials, held_seconds: float) -> tuple[Array, Array, floa
     last = (partials.seconds <= end) & (partials.seconds >= end - BASE_SECONDS)
     both = np.concatenate([before, after, power[last].mean(axis=0)[None]])
     known = ~np.isnan(both[:, 0])
-    loudest = 10 * math.log10(both[known].sum(axis=1).max() + 1e-12)
+    loudest = 10 * math.log10(both[known].sum(axis=1).max() + NOTHING)
     levels = np.full((len(both), len(partial_groups())), FLOOR_DB)
     sizes = np.zeros(levels.shape[1])
     for group, numbers in enumerate(partial_groups()):
@@ -114,7 +116,7 @@ def _levels(partials: Partials, held_seconds: float) -> tuple[Array, Array, floa
         if columns:
             sizes[group] = len(columns)
             mean = np.nan_to_num(both[:, columns].mean(axis=1))
-            levels[:, group] = np.maximum(10 * np.log10(mean + 1e-12) - loudest, FLOOR_DB)
+            levels[:, group] = np.maximum(10 * np.log10(mean + NOTHING) - loudest, FLOOR_DB)
     # A group of several partials counts for more than one.
     weights = _audible(levels, AUDIBLE_DB) * known[:, None] * np.minimum(np.sqrt(sizes), 3.0)
     n, base = len(LEVEL_SECONDS), levels[-1]
@@ -146,14 +148,14 @@ def _noise(
     both = np.clip(at_anchors(whole) - at_anchors(sound), NOISE_RANGE[0] * rest, NOISE_RANGE[1] * rest)
     known = ~np.isnan(both[:, 0])
     bands = np.nan_to_num(both) @ _coarser(N_FINE_BANDS, N_NOISE_BANDS)
-    levels = np.maximum(10 * np.log10(bands + 1e-16) - loudest, NOISE_FLOOR_DB)
+    levels = np.maximum(10 * np.log10(bands + NOTHING) - loudest, NOISE_FLOOR_DB)
     weights = _audible(levels, NOISE_AUDIBLE_DB) * known[:, None]
     n, base = len(NOISE_SECONDS), levels[-1]
     fall_weights = weights[n:-1] * np.clip((base - NOISE_FLOOR_DB - 10) / 20, 0, 1)
     steady = both[:n][known[:n]].mean(axis=0) if known[:n].any() else np.zeros(N_FINE_BANDS)
     finer = _finer(N_NOISE_BANDS, N_FINE_BANDS)
-    smooth = 10 * np.log10(steady @ _coarser(N_FINE_BANDS, N_NOISE_BANDS) + 1e-16) @ finer
-    fine = np.clip(10 * np.log10(steady + 1e-16) - smooth, -30, 12)
+    smooth = 10 * np.log10(steady @ _coarser(N_FINE_BANDS, N_NOISE_BANDS) + NOTHING) @ finer
+    fine = np.clip(10 * np.log10(steady + NOTHING) - smooth, -30, 12)
     heard = levels[:n][known[:n]].mean(axis=0) if known[:n].any() else np.full(N_NOISE_BANDS, NOISE_FLOOR_DB)
     fine_weights = _audible(heard @ finer, NOISE_AUDIBLE_DB)
     basis = _comb_basis(partials.fundamental, sample_rate)
@@ -211,7 +213,7 @@ def _burst(audio: NDArray[np.float32], sound: Array, sample_rate: int) -> Array:
     power = np.minimum(rest, np.maximum(whole - partials, 0.02 * rest))
     seconds = np.arange(len(power)) / rate - SHORT_WINDOW / 2 / sample_rate
     chosen = power[[np.abs(seconds - anchor).argmin() for anchor in BURST_SECONDS]]
-    return np.asarray(10 * np.log10(chosen @ _coarser(N_SHORT_BANDS, N_BURST_BANDS) + 1e-16))
+    return np.asarray(10 * np.log10(chosen @ _coarser(N_SHORT_BANDS, N_BURST_BANDS) + NOTHING))
 
 
 def _offset(partials: Partials, levels: Array, weights: Array) -> tuple[Array, Array]:
