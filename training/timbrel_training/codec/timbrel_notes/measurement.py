@@ -39,6 +39,8 @@ AUDIBLE_DB, RANGE_DB = -75.0, 35.0
 """From the first on levels count, fully when they are so far above it."""
 NOISE_AUDIBLE_DB = -105.0
 LEAST_WEIGHT = 0.02
+FAINTEST = 1e-12
+"""Power that a note's loudest moment has at least: -120 dB of full scale."""
 NOTHING = 1e-30
 """Power added where it may be none: far below the floors of the softest notes."""
 LONG_WINDOW, SHORT_WINDOW = 2048, 512
@@ -108,7 +110,7 @@ def _levels(partials: Partials, held_seconds: float) -> tuple[Array, Array, floa
     last = (partials.seconds <= end) & (partials.seconds >= end - BASE_SECONDS)
     both = np.concatenate([before, after, power[last].mean(axis=0)[None]])
     known = ~np.isnan(both[:, 0])
-    loudest = 10 * math.log10(both[known].sum(axis=1).max() + NOTHING)
+    loudest = 10 * math.log10(max(both[known].sum(axis=1).max(), FAINTEST))
     levels = np.full((len(both), len(partial_groups())), FLOOR_DB)
     sizes = np.zeros(levels.shape[1])
     for group, numbers in enumerate(partial_groups()):
