@@ -8,7 +8,7 @@ import numpy.typing as npt
 Audio = npt.NDArray[np.float32]
 
 LEAST_VARIATION_DB = 1.4
-"""Below this no two seconds of a steady sound are told apart: of six flute notes of the bundle that ships they
+"""Below this no two seconds of a steady sound are told apart: those of six flute notes of the shipped bundle
 differ by 0.36 to 1.28 dB, whether they are half a second or seven apart."""
 WINDOW = 2048
 RELEASE_DB = 3.0
