@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,3 +180,16 @@ def test_a_damaged_library_is_one_clear_line(path: Path, tmp_path: Path) -> None
     (tmp_path / "library.json").write_text(json.dumps(header))
     with pytest.raises(DatasetError, match="library version 9, this timbrel reads 2"):
         NoteDataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "split", ["8 %", 3, {"fraction": 0.1}, {"cell_fraction": "a"}, {"spacings": ["a"]}, None]
+)
+def test_a_library_that_does_not_say_what_was_held_out_is_one_clear_line(
+    path: Path, tmp_path: Path, split: object
+) -> None:
+    shutil.copytree(path, tmp_path / "notes")
+    file = tmp_path / "notes" / "library.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"split": split}))
+    with pytest.raises(DatasetError, match=r"library\.json: damaged; render the library again"):
+        _ = NoteDataset(tmp_path / "notes").rule

@@ -158,7 +158,7 @@ def test_what_is_no_folder_of_notes_is_one_clear_line(tmp_path: Path) -> None:
         FolderSource(tmp_path)
     record(tmp_path / "violin.wav")
     record(tmp_path / "piano.wav")
-    with pytest.raises(SourceError, match=r"piano\.wav \(1 more are named so\): no note in its name"):
+    with pytest.raises(SourceError, match=r"piano\.wav \(and 1 more\): no note in its name"):
         FolderSource(tmp_path)
     (tmp_path / "violin.wav").unlink()
     (tmp_path / "piano.wav").rename(tmp_path / "piano_200.wav")

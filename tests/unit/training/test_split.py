@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from timbrel_training.notes.general_midi import PROGRAM_NAMES
@@ -74,6 +76,15 @@ def test_instruments_are_trained_at_pitches_as_far_apart_as_a_samplers() -> None
         assert rule.spacing(f"{name} of MuseScore") == rule.spacing(name)
     assert {rule.spacing(name) for name in PROGRAM_NAMES} == {2, 12}
     assert SplitRule().spacing("Oboe") == 1
+
+
+def test_a_rule_is_read_as_it_was_written_and_an_older_one_as_it_was_meant() -> None:
+    rule = SplitRule(0.1, instruments=("Oboe",), spacings=(2, 12))
+    written = rule.to_json()
+    assert SplitRule.from_json(json.loads(json.dumps(written))) == rule
+    assert SplitRule.from_json({name: written[name] for name in written if name != "spacings"}) == SplitRule(
+        0.1, instruments=("Oboe",)
+    )
 
 
 def test_spacings_are_checked() -> None:

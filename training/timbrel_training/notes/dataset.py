@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.errors import TrainingError
-from timbrel_training.notes.split import Split
+from timbrel_training.notes.split import Split, SplitRule
 
 FORMAT = "timbrel-notes-library"
 VERSION = 2
@@ -78,6 +78,14 @@ class NoteDataset:
         """Names these very notes, in this order: the SHA-256 of their index and of its names, in hex."""
         names = json.dumps([self.sources, self.instruments, self.families])
         return hashlib.sha256(self.index.tobytes() + names.encode()).hexdigest()
+
+    @property
+    def rule(self) -> SplitRule:
+        """The rule by which notes of it were held out. Raises DatasetError: the header does not say it."""
+        try:
+            return SplitRule.from_json(self.header["split"])
+        except (KeyError, TypeError, ValueError):
+            raise DatasetError(f"{self.path / HEADER_FILE}: damaged; render the library again") from None
 
     def __len__(self) -> int:
         return len(self.index)

@@ -84,7 +84,7 @@ def _from_names(folder: Path) -> list[FolderEntry]:
     files = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
     names = read_names([path.stem for path in files])
     if nameless := [path for path, name in zip(files, names, strict=True) if name is None]:
-        more = f" ({len(nameless) - 1} more are named so)" if len(nameless) > 1 else ""
+        more = f" (and {len(nameless) - 1} more)" if len(nameless) > 1 else ""
         raise _no_note(f"{min(nameless)}{more}")
     return [_named(path, name) for path, name in zip(files, names, strict=True)]
 

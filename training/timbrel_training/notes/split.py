@@ -6,8 +6,10 @@ name counts and its source does not, so two fonts that derive from each other ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from typing import Any
 
 from timbrel_training.errors import ConfigError
 from timbrel_training.notes.note import unit_interval
@@ -67,6 +69,15 @@ class SplitRule:
             return 1
         name = instrument.partition(VARIANT)[0]
         return self.spacings[int(unit_interval(self.salt, "spacing", name) * len(self.spacings))]
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> SplitRule:
+        """Returns the rule that `to_json` wrote; what an older one does not say is as by default. Raises
+        TypeError, ValueError: it is none."""
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in dict(values).items()
+        }
+        return cls(**fields)
 
     def to_json(self) -> dict[str, object]:
         """Returns the rule as JSON values."""

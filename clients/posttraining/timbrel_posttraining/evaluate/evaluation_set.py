@@ -16,7 +16,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.manifest import written_ranges
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
-from timbrel_training.notes.split import Split, SplitRule
+from timbrel_training.notes.split import Split
 
 LOWEST, HIGHEST = 36, 94
 """Pitches judged: what both pitch trackers can hear."""
@@ -109,7 +109,7 @@ class EvaluationSet:
         """Per note of the library, the number of its instrument on the map; -1 where it is not there."""
         self.voice_of: NDArray[np.int64] = self.instrument_of * len(library.sources) + library.source
         """Per note of the library, its instrument as one of the sources has it: a number for each."""
-        self._rule = SplitRule(**library.header["split"])
+        self._rule = library.rule
         self.usable: NDArray[np.bool_] = self._usable()
         """Per note of the library, whether it is judged."""
         if not self.usable.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -35,14 +36,14 @@ def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], objec
     mended, lines = [], []
     for entry, seconds, cents in _measured(source):
         if seconds < MIN_SECONDS:
-            name = entry.path.relative_to(source.folder)
+            name = os.path.relpath(entry.path, source.folder)
             tell(f"left out: {name} holds {seconds:.3f} s of sound, {MIN_SECONDS:g} s at least are needed")
             continue
         is_off = cents is not None and abs(cents) > TOLERANCE_CENTS
         right = _in_tune(entry, cents) if is_off and cents is not None else entry
         mended.append(right if retune else entry)
         if is_off and cents is not None:
-            name = entry.path.relative_to(source.folder)
+            name = os.path.relpath(entry.path, source.folder)
             lines.append(f"  {name}: {cents:+.0f} cents from note {entry.pitch}{_hint(entry, right, retune)}")
     if not mended:
         raise SourceError(f"{source.folder}: no sample holds {MIN_SECONDS:g} s of sound")

@@ -57,3 +57,13 @@ def test_what_is_too_short_is_named_and_left_out(samples: FolderSource, tmp_path
     (tmp_path / "reed_C4_mf.wav").unlink()
     with pytest.raises(SourceError, match=r"no sample holds 0\.05 s of sound"):
         check_tuning(FolderSource(tmp_path), False, told.append)
+
+
+def test_samples_that_a_table_names_may_lie_anywhere(samples: FolderSource, tmp_path: Path) -> None:
+    """Those that are off are named, though they are not in the folder of the table."""
+    folder = tmp_path / "table"
+    folder.mkdir()
+    (folder / "notes.csv").write_text(f"file,pitch\n{tmp_path}/reed_E4_mf.wav,64\n../reed_C4_mf.wav,60\n")
+    told: list[str] = []
+    check_tuning(FolderSource(folder), False, told.append)
+    assert told[1].strip().startswith("../reed_E4_mf.wav: +35 cents")
