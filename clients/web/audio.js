@@ -4,7 +4,6 @@ import { Emitter } from "./browser.js";
 
 const LEAST_PREBUFFER = 0.015; // seconds a voice waits for before it sounds
 const MOST_PREBUFFER = 0.3;
-const RELEASE_LEAD = 0.02; // seconds that are left to sound of a key that is let go, and by as many more
 const LEAD = 0.15; // seconds that a held note is written ahead of time; and by as many more as a voice waits for
 
 /**
@@ -54,9 +53,9 @@ export class AudioOutput extends Emitter {
     this.#send({ type: "finish", id });
   }
 
-  /** The key of a voice is up: its release is soon to be heard, not as late as it was written ahead. */
-  letGo(id) {
-    this.#send({ type: "letGo", id, seconds: RELEASE_LEAD + this.prebuffer - LEAST_PREBUFFER });
+  /** Leaves out what comes before this second of a voice and has not sounded; what follows is about to be pushed. */
+  skipTo(id, seconds) {
+    this.#send({ type: "skipTo", id, seconds });
   }
 
   /** Fades a voice out and forgets it. */

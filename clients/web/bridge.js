@@ -11,7 +11,7 @@ const ADDRESS = new URL("/api/play", location.href.replace(/^http/, "ws")).href;
 
 /**
  * Events: `open`, `closed`, `server` {state, message}.
- * A note's own messages go to the handlers it was sent with: {start, audio, end, error}.
+ * A note's own messages go to the handlers it was sent with: {start, audio, release, end, error}.
  */
 export class Bridge extends Emitter {
   #socket = null;

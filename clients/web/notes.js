@@ -91,7 +91,6 @@ export class Notes extends Emitter {
   off(note) {
     note.isOff = true;
     this.bridge.off(note.id);
-    if (note.held && !note.complete) this.audio.letGo(note.id);
   }
 
   /** A held note sounds so many cents from where it was asked for from now on. */
@@ -139,6 +138,7 @@ export class Notes extends Emitter {
     const wanted = held ? { ...note.request, seconds: undefined, lead: this.audio.lead } : note.request;
     const asked = this.bridge.on(note.id, { ...wanted, live: held }, {
       start: ({ sample_rate }) => (note.sampleRate = sample_rate ?? note.sampleRate),
+      release: ({ held_seconds }) => note.isOff && this.audio.skipTo(note.id, held_seconds),
       audio: (samples) => this.#append(note, samples),
       end: (end) => this.#ended(note, end),
       error: (error) => this.#failed(note, error),

@@ -1,7 +1,7 @@
 // The mixer: runs on the audio thread, holds one voice for each note and adds them up.
 //
 // In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | setGain {id, value}
-//      | setBrightness {id, value, corner} | setVolume {value} | tap {on} | letGo {id, seconds}
+//      | setBrightness {id, value, corner} | setVolume {value} | tap {on} | skipTo {id, seconds}
 // Out: sound {id, time, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
 //      | tapped {samples} for whoever listens in
 
@@ -10,7 +10,7 @@ const JOIN_SECONDS = 0.003; // fades at the edges of a gap
 const MORE_SECONDS = 0.06; // a voice that ran dry goes on so much further behind than would have been enough ...
 const MOST_WAITED_FOR_SECONDS = 0.5; // ... but waits for no more than this
 const LEVEL_SECONDS = 1 / 30;
-const SKIP_SECONDS = 0.012; // what is skipped is faded over in so long, and aligned within as much
+const SKIP_SECONDS = 0.012; // what is skipped is faded over in so long, and ends within half as much of where it is to
 const BALANCE_SECONDS = 0.02; // over so long a brighter or duller voice is as loud as it was
 const LEAST_POWER = 1e-12;
 const MOST_VOICES = 48;
@@ -87,6 +87,8 @@ class Voice {
     this.wantedGain = gain;
     this.shelf = null; // of a voice that was made brighter or duller
     this.fifo = new Fifo();
+    this.pushed = 0; // source samples that have come, in all
+    this.target = Infinity; // the one that is skipped to
     this.fraction = 0; // between two source samples
     this.needed = prebuffer * rate; // source samples to wait for before sounding
     this.most = 0; // source samples that it has had at once
@@ -100,16 +102,32 @@ class Voice {
     this.before = 0; // the sample before the Fifo's first, for interpolation
   }
 
-  /** The key is up: of what was written ahead with the key down, all but the last so many seconds is skipped. */
-  letGo(seconds) {
-    const { data, start, length } = this.fifo;
+  push(samples) {
+    this.fifo.push(samples);
+    this.pushed += samples.length;
     const width = Math.round(SKIP_SECONDS * this.rate);
-    const most = length - Math.max(width, Math.round(seconds * this.rate));
-    if (this.waiting || this.finished || most < width) return;
-    let [best, skipped] = [-Infinity, most];
-    for (let count = most; count > most - width; count--) {
-      let likeness = 0; // where the sound goes on most as it was
-      for (let i = 0; i < width; i += 4) likeness += data[start + i] * data[start + count + i];
+    if (this.pushed >= this.target + 1.5 * width) this.#skip(width);
+  }
+
+  /** What comes before this second of the note, and has not sounded, is left out as soon as what follows is there. */
+  skipTo(seconds) {
+    this.target = Math.round(seconds * this.rate);
+  }
+
+  #skip(width) {
+    const { data, start, length } = this.fifo;
+    const wanted = this.target - (this.pushed - length);
+    this.target = Infinity;
+    if (this.waiting || wanted < 1.5 * width) return;
+    let [best, skipped] = [-Infinity, wanted];
+    for (let count = Math.ceil(wanted - width / 2); count <= wanted + width / 2; count++) {
+      let [product, power] = [0, LEAST_POWER];
+      for (let i = 0; i < width; i += 4) {
+        const next = data[start + count + i];
+        product += data[start + i] * next;
+        power += next * next;
+      }
+      const likeness = product / Math.sqrt(power); // where the sound goes on most as it was, however loud
       if (likeness > best) [best, skipped] = [likeness, count];
     }
     for (let i = 0; i < width; i++) {
@@ -241,7 +259,7 @@ class Mixer extends AudioWorkletProcessor {
   }
 
   push({ id, samples }) {
-    this.voices.get(id)?.fifo.push(samples);
+    this.voices.get(id)?.push(samples);
   }
 
   finish({ id }) {
@@ -253,8 +271,8 @@ class Mixer extends AudioWorkletProcessor {
     this.voices.get(id)?.stop(fade);
   }
 
-  letGo({ id, seconds }) {
-    this.voices.get(id)?.letGo(seconds);
+  skipTo({ id, seconds }) {
+    this.voices.get(id)?.skipTo(seconds);
   }
 
   setGain({ id, value }) {

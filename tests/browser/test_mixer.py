@@ -55,6 +55,22 @@ BRIGHTNESS = """
 }
 """
 
+SKIPPING = """
+({ samples, ahead, release, asked, comes }) => {
+  %s
+  mixer.push({ id: 1, samples: new Float32Array(samples.slice(0, ahead)) });
+  const heard = [];
+  for (let n = 0; n < samples.length / 128; n++) {
+    if (n === asked) mixer.skipTo({ id: 1, seconds: release / sampleRate });
+    if (n === comes) mixer.push({ id: 1, samples: new Float32Array(samples.slice(ahead)) });
+    const out = new Float32Array(128);
+    mixer.process([], [[out]]);
+    heard.push(...out);
+  }
+  return heard;
+}
+"""
+
 Arrivals = Sequence[tuple[float, float]]
 """When sound comes, and how much, in seconds."""
 
@@ -123,3 +139,18 @@ def test_a_jump_of_the_brightness_moves_no_level(blank: Any, gains: Sequence[flo
     middles = [np.array(heard)[(2 * n + 1) * 64 * every :][:4800] for n in range(len(gains))]
     edge = [np.square(np.diff(each)).mean() / np.square(each).mean() for each in middles]
     assert np.all(np.sign(np.diff(edge)) == np.sign(np.diff(gains)))
+
+
+@pytest.mark.parametrize("hertz", [55.0, 220.0, 1567.0])
+def test_what_was_written_ahead_is_left_out_once_what_follows_is_there(blank: Any, hertz: float) -> None:
+    """A sound 0.3 s long, softer by 12 dB from there on, of which a quarter has been heard: it is softer within
+    two hundredths of a second of the block with which the softer part came, without a click."""
+    release, asked, comes, rate = 14_400, 28, 31, 48_000
+    time = np.arange(2 * release) / rate
+    sound = 0.2 * np.sin(2 * np.pi * hertz * time) * np.where(time * rate < release, 1.0, 0.25)
+    given = {"ahead": release - 640, "release": release, "asked": asked, "comes": comes}
+    heard = np.array(simulate(blank, SKIPPING, samples=sound.tolist(), **given))
+    late = rate // 1000  # the limiter looks so far ahead
+    loud = np.flatnonzero(np.abs(heard) > 0.051)
+    assert 128 * comes - rate / hertz <= loud[-1] - late <= 128 * comes + rate / 50
+    assert np.abs(np.diff(heard)).max() <= 1.05 * np.abs(np.diff(sound[:release])).max()

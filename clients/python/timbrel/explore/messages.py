@@ -140,6 +140,11 @@ def audio(note_id: int, samples: bytes) -> bytes:
     return _ID.pack(note_id) + samples
 
 
+def release(note_id: int, held_seconds: float) -> str:
+    """Says where in the note its release begins, before the sound of it comes."""
+    return _text(type="release", id=note_id, held_seconds=held_seconds)
+
+
 def end(note_id: int, held_seconds: float, truncated: bool, let_go: bool) -> str:
     said = {"let_go": True} if let_go else {}
     return _text(type="end", id=note_id, held_seconds=held_seconds, truncated=truncated, **said)

@@ -222,6 +222,7 @@ class PageNote:
         self._buffer = buffer
         self._on_over = on_over
         self._on_error = on_error
+        self._release_said = False
         self.is_over = False
         """Whether all has been said."""
 
@@ -230,6 +231,9 @@ class PageNote:
         if reply.HasField("header") and not self.is_over:
             header = reply.header
             await self._buffer.put(messages.start(self.note_id, header.seed, header.sample_rate))
+        if reply.held_seconds and not self._release_said and not self.is_over:
+            self._release_said = True
+            await self._buffer.put(messages.release(self.note_id, reply.held_seconds))
         if reply.audio and not self.is_over:
             await self._buffer.put(messages.audio(self.note_id, reply.audio))
         if reply.finish_reason and not self.is_over:
