@@ -143,8 +143,8 @@ def test_a_jump_of_the_brightness_moves_no_level(blank: Any, gains: Sequence[flo
 
 @pytest.mark.parametrize("hertz", [55.0, 220.0, 1567.0])
 def test_what_was_written_ahead_is_left_out_once_what_follows_is_there(blank: Any, hertz: float) -> None:
-    """A sound 0.3 s long, softer by 12 dB from there on, of which a quarter has been heard: it is softer within
-    two hundredths of a second of the block with which the softer part came, without a click."""
+    """A sound 0.3 s long, softer by 12 dB from there on, of which a quarter has been heard. It is softer
+    within two hundredths of a second of the block with which the softer part came, without a click."""
     release, asked, comes, rate = 14_400, 28, 31, 48_000
     time = np.arange(2 * release) / rate
     sound = 0.2 * np.sin(2 * np.pi * hertz * time) * np.where(time * rate < release, 1.0, 0.25)
