@@ -122,6 +122,7 @@ def test_a_held_note_ends_with_its_key_and_is_the_note_of_that_length(tiny_bundl
         await page.say("off", id=1)
         held = (await page.told("end", id=1))["held_seconds"]
         assert 0.1 < held <= 2.4
+        assert (await page.told("release", id=1))["held_seconds"] == held
         await page.on(2, seconds=held, live=False)
         await page.told("end", id=2)
         again, heard = (np.frombuffer(page.sound[note_id], "<f4") for note_id in (2, 1))
@@ -189,7 +190,7 @@ def test_an_ended_hover_is_cancelled_at_the_server(tiny_bundle: Path) -> None:
         await wait_until_idle(app)
         await page.on(2, live=False, seconds=0.2)  # ids may be used again
         await page.told("end", id=2)
-        assert [each["type"] for each in page.said] == ["hello", "start", "start", "end"]
+        assert [each["type"] for each in page.said] == ["hello", "start", "start", "release", "end"]
 
     playing(tiny_bundle, test, n_slots=1)
 
