@@ -10,7 +10,7 @@ const JOIN_SECONDS = 0.003; // fades at the edges of a gap
 const MORE_SECONDS = 0.06; // a voice that ran dry goes on so much further behind than would have been enough ...
 const MOST_WAITED_FOR_SECONDS = 0.5; // ... but waits for no more than this
 const LEVEL_SECONDS = 1 / 30;
-const SKIP_SECONDS = 0.012; // what is skipped is faded over in so long, and ends within half as much of where it is to
+const SKIP_SECONDS = 0.012; // a skip is faded over in so long, and leads to within half as much of its target
 const BALANCE_SECONDS = 0.02; // over so long a brighter or duller voice is as loud as it was
 const LEAST_POWER = 1e-12;
 const MOST_VOICES = 48;
@@ -105,8 +105,15 @@ class Voice {
   push(samples) {
     this.fifo.push(samples);
     this.pushed += samples.length;
-    const width = Math.round(SKIP_SECONDS * this.rate);
-    if (this.pushed >= this.target + 1.5 * width) this.#skip(width);
+    if (this.pushed >= this.target + this.#skipNeeds) this.#skip();
+  }
+
+  /** Nothing more will come. */
+  finish() {
+    this.finished = true;
+    if (this.target === Infinity) return;
+    this.target = Math.min(this.target, this.pushed - this.#skipNeeds); // where hardly anything follows it
+    this.#skip();
   }
 
   /** What comes before this second of the note, and has not sounded, is left out as soon as what follows is there. */
@@ -114,11 +121,21 @@ class Voice {
     this.target = Math.round(seconds * this.rate);
   }
 
-  #skip(width) {
+  get #skipWidth() {
+    return Math.round(SKIP_SECONDS * this.rate);
+  }
+
+  /** Samples around a skip's target that it reads and writes, to either side. */
+  get #skipNeeds() {
+    return Math.ceil(1.5 * this.#skipWidth);
+  }
+
+  #skip() {
     const { data, start, length } = this.fifo;
+    const width = this.#skipWidth;
     const wanted = this.target - (this.pushed - length);
     this.target = Infinity;
-    if (this.waiting || wanted < 1.5 * width) return;
+    if (this.waiting || wanted < this.#skipNeeds) return;
     let [best, skipped] = [-Infinity, wanted];
     for (let count = Math.ceil(wanted - width / 2); count <= wanted + width / 2; count++) {
       let [product, power] = [0, LEAST_POWER];
@@ -263,8 +280,7 @@ class Mixer extends AudioWorkletProcessor {
   }
 
   finish({ id }) {
-    const voice = this.voices.get(id);
-    if (voice) voice.finished = true;
+    this.voices.get(id)?.finish();
   }
 
   stop({ id, fade }) {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from typing import Any
 
 import numpy as np
@@ -25,18 +24,9 @@ def test_a_key_sounds_for_as_long_as_it_is_held(page: Any, seconds: float, busy:
     """`busy`: seconds that a machine with other work may take longer to let the note go."""
     x, y = page.instrument("Flute")
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
-    with page.recording() as heard:
-        page.page.keyboard.down("d")
-        page.until("timbrel.player.current?.soundedAt")
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            page.page.wait_for_timeout(200)
-        up = page.evaluate("(dispatchEvent(new KeyboardEvent('keyup', { code: 'KeyD' })), recorded.length)")
-        page.page.keyboard.up("d")
-        page.wait_for_silence()
-    audio = heard[0]
+    audio, up = press(page, seconds)
     first = int((abs(audio) > QUIET).argmax())
-    audio, held = audio[first:], (128 * up - first) / SAMPLE_RATE
+    audio, held = audio[first:], (up - first) / SAMPLE_RATE
     assert held >= seconds - 0.5
     late = distance(audio, SAMPLE_RATE, 3.0, held - 1.1)
     assert late <= max(1.5 * own_variation(audio, SAMPLE_RATE), LEAST_VARIATION_DB)
@@ -52,7 +42,7 @@ def test_a_release_is_heard_when_the_key_goes_up(page: Any, instrument: str) -> 
     went up; on a machine that has no other work. The page's first note, which warms it up, is not judged."""
     x, y = page.instrument(instrument)
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
-    held(page, 1.0)
+    press(page, 1.0)
     late = [release_delay(page, 1.5 + 0.037 * n) for n in range(10)]
     print(f"{instrument}: releases begin so many ms after the key goes up:", np.round(1000 * np.array(late)))
     assert np.median(late) <= RELEASE_SECONDS and max(late) <= RELEASE_SECONDS + FRAME_SECONDS
@@ -60,18 +50,12 @@ def test_a_release_is_heard_when_the_key_goes_up(page: Any, instrument: str) -> 
 
 def release_delay(page: Any, seconds: float) -> float:
     """How long after its key goes up the release of a note begins that is held for so long, in seconds."""
-    with page.recording() as heard:
-        page.page.keyboard.down("d")
-        page.until("timbrel.player.current?.soundedAt")
-        page.page.wait_for_timeout(1000 * seconds)
-        up = page.evaluate("(dispatchEvent(new KeyboardEvent('keyup', { code: 'KeyD' })), recorded.length)")
-        page.page.keyboard.up("d")
-        page.wait_for_silence()
+    audio, up = press(page, seconds)
     written = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
     release = round(page.evaluate("timbrel.player.current.request.seconds") * SAMPLE_RATE)
     skipped = round(0.02 * SAMPLE_RATE)  # what the page may have faded over
     tail = written[release + skipped :][: round(0.08 * SAMPLE_RATE)]
-    windows = np.lib.stride_tricks.sliding_window_view(heard[0], len(tail))[128 * up - SAMPLE_RATE // 10 :]
+    windows = np.lib.stride_tricks.sliding_window_view(audio, len(tail))[up - SAMPLE_RATE // 10 :]
     likeness = windows @ tail / np.sqrt(np.square(windows).sum(axis=1) + 1e-12)
     assert likeness.max() > 0.98 * np.linalg.norm(tail)
     return float((likeness.argmax() - SAMPLE_RATE // 10 - skipped) / SAMPLE_RATE)
@@ -85,8 +69,8 @@ def test_a_process_that_hogs_a_core_costs_no_gap(page: Any) -> None:
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as hog:
         try:
-            held(page, 1.0)
-            audio = held(page, 10.0)
+            press(page, 1.0)
+            audio, _ = press(page, 10.0)
         finally:
             hog.kill()
     first = int((abs(audio) > QUIET).argmax())
@@ -96,12 +80,14 @@ def test_a_process_that_hogs_a_core_costs_no_gap(page: Any) -> None:
     assert silent == 0
 
 
-def held(page: Any, seconds: float) -> npt.NDArray[np.float32]:
-    """What a key sounds like that is held for so many seconds, until it has died away."""
+def press(page: Any, seconds: float) -> tuple[npt.NDArray[np.float32], int]:
+    """What a key sounds like that is held for so many seconds, until it has died away; and how many samples
+    of it had been put out when the key went up."""
     with page.recording() as heard:
         page.page.keyboard.down("d")
         page.until("timbrel.player.current?.soundedAt")
         page.page.wait_for_timeout(1000 * seconds)
+        up = page.evaluate("(dispatchEvent(new KeyboardEvent('keyup', { code: 'KeyD' })), recorded.length)")
         page.page.keyboard.up("d")
         page.wait_for_silence()
-    return np.asarray(heard[0])
+    return heard[0], 128 * up

@@ -56,13 +56,14 @@ BRIGHTNESS = """
 """
 
 SKIPPING = """
-({ samples, ahead, release, asked, comes }) => {
+({ samples, ahead, release, asked, comes, ends }) => {
   %s
   mixer.push({ id: 1, samples: new Float32Array(samples.slice(0, ahead)) });
   const heard = [];
   for (let n = 0; n < samples.length / 128; n++) {
     if (n === asked) mixer.skipTo({ id: 1, seconds: release / sampleRate });
     if (n === comes) mixer.push({ id: 1, samples: new Float32Array(samples.slice(ahead)) });
+    if (n === ends) mixer.finish({ id: 1 });
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
     heard.push(...out);
@@ -149,8 +150,33 @@ def test_what_was_written_ahead_is_left_out_once_what_follows_is_there(blank: An
     time = np.arange(2 * release) / rate
     sound = 0.2 * np.sin(2 * np.pi * hertz * time) * np.where(time * rate < release, 1.0, 0.25)
     given = {"ahead": release - 640, "release": release, "asked": asked, "comes": comes}
-    heard = np.array(simulate(blank, SKIPPING, samples=sound.tolist(), **given))
+    heard = np.array(simulate(blank, SKIPPING, samples=sound.tolist(), ends=-1, **given))
     late = rate // 1000  # the limiter looks so far ahead
     loud = np.flatnonzero(np.abs(heard) > 0.051)
     assert 128 * comes - rate / hertz <= loud[-1] - late <= 128 * comes + rate / 50
     assert np.abs(np.diff(heard)).max() <= 1.05 * np.abs(np.diff(sound[:release])).max()
+
+
+def test_a_skip_leads_to_where_the_wave_goes_on(blank: Any) -> None:
+    """Straight to its target it would lead from a wave's crest to a trough, and both would cancel out."""
+    release, comes, rate, hertz = 14_400, 35, 48_000, 220.0
+    sound = 0.2 * np.sin(2 * np.pi * hertz * np.arange(2 * release) / rate)
+    assert 0.4 < (release - 128 * comes) * hertz / rate % 1 < 0.6
+    given = {"ahead": release - 640, "release": release, "asked": 28, "comes": comes, "ends": -1}
+    heard = np.array(simulate(blank, SKIPPING, samples=sound.tolist(), **given))
+    waves = heard[1000 : 128 * comes + 2000]
+    waves = waves[: len(waves) // 240 * 240].reshape(-1, 240)
+    assert np.abs(waves).max(axis=1).min() > 0.18
+
+
+@pytest.mark.parametrize("follows", [0, 300])
+def test_what_was_written_ahead_is_left_out_where_hardly_anything_follows(blank: Any, follows: int) -> None:
+    """Of a note that ends within hundredths of a second of its release, and one whose release is in what was
+    there already: it is over a few hundredths after its end was told."""
+    release, ends, rate = 14_400, 31, 48_000
+    sound = 0.2 * np.sin(2 * np.pi * 220.0 * np.arange(release + follows) / rate)
+    given = {"ahead": release, "release": release, "asked": 28, "comes": 29, "ends": ends}
+    heard = np.array(simulate(blank, SKIPPING, samples=sound.tolist(), **given))
+    last = int(np.flatnonzero(np.abs(heard) > 0.02)[-1])
+    assert 128 * ends < last <= 128 * ends + rate * 0.03
+    assert np.abs(np.diff(heard)).max() <= 1.2 * np.abs(np.diff(sound)).max()

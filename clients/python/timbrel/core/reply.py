@@ -42,6 +42,12 @@ class WrittenNote:
     """Whether the note was cut at the bundle's cap."""
 
 
+def check_held_seconds(reply: pb.GenerateResponse) -> None:
+    """Raises ServerError where a reply says that the key was held for no finite number of seconds."""
+    if not math.isfinite(reply.held_seconds):
+        raise ServerError(f"the server says that the key was held for {reply.held_seconds} seconds")
+
+
 class ReplyLimit:
     """Bounds what the replies of one note take in memory: as much as the longest does, a frame a reply."""
 
@@ -84,8 +90,7 @@ class NoteAssembler:
             self._limit.take(reply)
         if self._finish != pb.FINISH_REASON_UNSPECIFIED:
             raise ServerError("the server sent more after the end of the note")
-        if not math.isfinite(reply.held_seconds):
-            raise ServerError(f"the server says that the key was held for {reply.held_seconds} seconds")
+        check_held_seconds(reply)
         if self._header is None:
             self._accept_header(reply)
         codes = self._read(reply.codes)

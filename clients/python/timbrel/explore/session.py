@@ -9,6 +9,7 @@ from collections.abc import Callable
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from timbrel.aio.player import PlayStream
+from timbrel.core.reply import check_held_seconds
 from timbrel.errors import OverloadedError, ServerError, TimbrelError, UnavailableError
 from timbrel.explore import messages
 from timbrel.explore.messages import BadMessageError, NoteOn, SendBuffer, StalledError
@@ -228,10 +229,17 @@ class PageNote:
 
     async def take(self, reply: pb.GenerateResponse) -> None:
         """Passes one reply on; raises StalledError where the page does not take it."""
-        if reply.HasField("header") and not self.is_over:
+        if self.is_over:
+            return
+        try:
+            check_held_seconds(reply)
+        except ServerError as error:
+            await self.fail(error)
+            return
+        if reply.HasField("header"):
             header = reply.header
             await self._buffer.put(messages.start(self.note_id, header.seed, header.sample_rate))
-        if reply.held_seconds and not self._release_said and not self.is_over:
+        if not self._release_said and reply.held_seconds and not self.is_over:
             self._release_said = True
             await self._buffer.put(messages.release(self.note_id, reply.held_seconds))
         if reply.audio and not self.is_over:

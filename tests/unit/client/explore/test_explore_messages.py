@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import struct
 
 import pytest
@@ -21,6 +22,8 @@ from timbrel.explore.messages import (
     StalledError,
     parse_message,
 )
+from timbrel.explore.session import PageNote
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 
 def test_what_a_page_may_say() -> None:
@@ -79,12 +82,30 @@ def test_what_a_page_is_told() -> None:
         **{"type": "start", "id": 1, "seed": 2**64 - 1, "sample_rate": 48000}
     }
     assert messages.audio(258, b"abcd") == struct.pack("<I", 258) + b"abcd"
+    assert json.loads(messages.release(1, 1.2)) == {"type": "release", "id": 1, "held_seconds": 1.2}
     assert json.loads(messages.server(True, "")) == {"type": "server", "state": "back"}
     assert json.loads(messages.server(False, "gone")) == {
         "type": "server",
         "state": "away",
         "message": "gone",
     }
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf])
+def test_a_note_held_for_no_number_of_seconds_ends_in_one_line_of_json(seconds: float) -> None:
+    """JSON has no such numbers: a page could not read what the server has said."""
+
+    async def told() -> tuple[str | bytes, int]:
+        buffer = SendBuffer()
+        note = PageNote(1, buffer, lambda: None, errors.append)
+        await note.take(pb.GenerateResponse(held_seconds=seconds, audio=bytes(4)))
+        await note.take(pb.GenerateResponse(held_seconds=seconds, finish_reason=pb.FINISH_REASON_EOS))
+        return await buffer.take(), buffer.n_bytes
+
+    errors: list[Exception] = []
+    said, n_bytes_left = asyncio.run(told())
+    assert json.loads(said)["type"] == "error" and "the key was held for" in json.loads(said)["message"]
+    assert n_bytes_left == 0 and len(errors) == 1
 
 
 @pytest.mark.parametrize(
