@@ -135,7 +135,7 @@ class Voice {
     const width = this.#skipWidth;
     const wanted = this.target - (this.pushed - length);
     this.target = Infinity;
-    if (this.waiting || wanted < this.#skipNeeds) return;
+    if (this.waiting || !(wanted >= this.#skipNeeds)) return;
     let [best, skipped] = [-Infinity, wanted];
     for (let count = Math.ceil(wanted - width / 2); count <= wanted + width / 2; count++) {
       let [product, power] = [0, LEAST_POWER];
