@@ -138,7 +138,7 @@ export class Notes extends Emitter {
     const wanted = held ? { ...note.request, seconds: undefined, lead: this.audio.lead } : note.request;
     const asked = this.bridge.on(note.id, { ...wanted, live: held }, {
       start: ({ sample_rate }) => (note.sampleRate = sample_rate ?? note.sampleRate),
-      release: ({ held_seconds }) => note.isOff && this.audio.skipTo(note.id, held_seconds),
+      release: ({ held_seconds }) => held && note.isOff && this.audio.skipTo(note.id, held_seconds),
       audio: (samples) => this.#append(note, samples),
       end: (end) => this.#ended(note, end),
       error: (error) => this.#failed(note, error),
