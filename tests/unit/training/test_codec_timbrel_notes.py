@@ -16,8 +16,14 @@ from timbrel_training.codec.timbrel_notes.analysed_notes import NoteAnalysis
 from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.codec import N_FINE, N_ROWS, TimbrelNotes, TimbrelNotesConfig
 from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig
-from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES, SHAPES, NoteParameters
+from timbrel_training.codec.timbrel_notes.note_parameters import (
+    N_VALUES,
+    SHAPES,
+    NoteParameters,
+    stiffness_steps,
+)
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
+from timbrel_training.codec.timbrel_notes.stiffness import stretched
 
 RATE, HOP = 48_000, 1280
 CONFIG = TimbrelNotesConfig(n_templates=4, header=HeaderConfig(n_codes=6, width=16, n_blocks=1))
@@ -128,6 +134,39 @@ def test_what_could_not_be_measured_does_not_matter() -> None:
     other = torch.where(weights == 0, values + 30, values)
     midi = torch.tensor([60.0, 61.0])
     assert torch.equal(coder.encode(values, weights, midi), coder.encode(other, weights, midi))
+
+
+def test_weights_of_before_stiffness_was_a_parameter_say_that_there_is_none() -> None:
+    coder, older = (HeaderCoder(HeaderConfig(n_codes=7, width=16)) for _ in range(2))
+    values, weights = 20 * torch.randn(2, N_VALUES), torch.rand(2, N_VALUES)
+    midi = torch.tensor([60.0, 61.0])
+    state = {name: tensor.clone() for name, tensor in coder.state_dict().items()}
+    inputs, last = state["encoder.0.weight"], max(n for n in state if n.startswith("decoder."))
+    state["mean"], last = state["mean"][:-1], last.rsplit(".", 1)[0]
+    state[last + ".weight"], state[last + ".bias"] = state[last + ".weight"][:-1], state[last + ".bias"][:-1]
+    kept = [n for n in range(inputs.shape[1]) if n not in (N_VALUES - 1, 2 * N_VALUES - 1)]
+    state["encoder.0.weight"] = inputs[:, kept]
+    older.load_state_dict(state)
+    codes = older.encode(values, weights, midi)
+    values[:, -1] += 30
+    assert torch.equal(older.encode(values, weights, midi), codes)
+    found, whole = older.decode(codes, midi), coder.decode(codes, midi)
+    assert torch.equal(found.stiffness, torch.zeros(2, 1))
+    assert torch.equal(found.level, whole.level) and torch.equal(found.burst, whole.burst)
+
+
+@pytest.mark.parametrize("stiffness", [0.0, 1e-4, 3e-3])
+def test_the_partials_of_a_stiff_string_sound_where_they_should(stiffness: float) -> None:
+    values = plain_parameters()
+    values[-1] = stiffness_steps(stiffness)
+    audio = play(codec_of(values), note())[:24_000]
+    hertz = 440.0 * 2 ** ((57.0 - 69.0) / 12)
+    level = np.abs(np.fft.rfft(audio * np.hanning(len(audio)), 1 << 19))
+    for number in (1, 2, 5, 10):
+        expected = hertz * float(stretched(np.array(float(number)), stiffness))
+        low, high = (int(expected * 2 ** (side / 24) * (1 << 19) / RATE) for side in (-1, 1))
+        found = (low + int(level[low:high].argmax())) * RATE / (1 << 19)
+        assert abs(cents(found, expected)) < 1.0, number
 
 
 @pytest.mark.parametrize("midi", [36.03, 57.0, 80.47])

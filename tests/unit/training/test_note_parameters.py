@@ -24,9 +24,17 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     N_VALUES,
     NoteParameters,
     partial_groups,
+    stiffness_of,
+    stiffness_steps,
     valley_groups,
 )
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
+from timbrel_training.codec.timbrel_notes.stiffness import (
+    LARGEST,
+    measure_stiffness,
+    number_at,
+    stretched,
+)
 from timbrel_training.codec.timbrel_notes.templates import STILL, Templates
 
 RATE = 48_000
@@ -72,18 +80,55 @@ def test_every_partial_belongs_to_one_group() -> None:
 def test_partials_of_a_stiff_string_are_found_where_they_are() -> None:
     audio, frequency = string()
     partials = measure_partials(audio, np.full(len(audio), 196.0), RATE, 1.2)
-    found = partials.offset + 196.0 * np.arange(1, len(partials.offset) + 1)
-    nearest = np.abs(found - frequency[:, None]).argmin(axis=1)
-    assert len(set(nearest)) == 20 and nearest[-1] == 20  # the last lies nearer to the next multiple
-    assert np.abs(1200 * np.log2(found[nearest] / frequency)).max() < 1.0
+    assert frequency[19] > 20.5 * 196.0  # the last lies nearer to the next multiple
+    number = np.arange(1.0, 21.0)
+    found = partials.offset[:20] + partials.fundamental * stretched(number, partials.stiffness.value)
+    assert np.abs(1200 * np.log2(found / frequency)).max() < 1.0
     half_second = round(0.5 * RATE / 64)
-    number = np.arange(1, 21)
     expected = 20 * np.log10(0.2 / number) - 20 * 0.5 * (0.3 + 0.1 * number)
-    level = 20 * np.log10(np.abs(partials.amplitude[half_second, nearest]))
+    level = 20 * np.log10(np.abs(partials.amplitude[half_second, :20]))
     assert np.abs(level - expected).max() < 1.0
     held = slice(RATE // 4, RATE)
     assert np.square(partials.rest[held]).sum() < 1e-3 * np.square(audio[held]).sum()
     assert np.allclose(partials.sound + partials.rest, audio, atol=1e-6)
+
+
+@pytest.mark.parametrize(("hertz", "stiffness"), [(65.0, 6e-5), (196.0, 3e-4), (523.0, 9e-4), (1047.0, 3e-3)])
+def test_the_stiffness_of_a_string_is_measured(hertz: float, stiffness: float) -> None:
+    audio, _ = string(hertz, stiffness=stiffness, n_partials=min(40, int(12_000 / hertz)), noise=1e-4)
+    found = measure_stiffness(audio, 1.004 * hertz, RATE, 1.2)  # a tracker of harmonics hears it too high
+    assert found.value == pytest.approx(stiffness, rel=0.05) and found.certainty == 1.0
+    assert found.scale == pytest.approx(1 / 1.004, abs=1e-3)
+    steps = stiffness_steps(found.value)
+    assert float(stiffness_of(torch.tensor(steps))) == pytest.approx(found.value, rel=1e-6)
+
+
+def test_what_is_harmonic_has_no_stiffness_and_what_has_few_partials_says_nothing() -> None:
+    harmonic, few, noise = (
+        string(stiffness=0.0)[0],
+        string(n_partials=3)[0],
+        np.random.default_rng(0).normal(size=RATE).astype(np.float32),
+    )
+    assert measure_stiffness(harmonic, 196.0, RATE, 1.2) == (0.0, 1.0, 1.0)
+    for audio in (few, noise, 0 * noise, harmonic[:3000], noise[:0]):
+        assert measure_stiffness(audio, 196.0, RATE, 1.2) == (0.0, 1.0, 0.0)
+
+
+def test_numbers_of_partials_and_their_places_are_inverse() -> None:
+    number = np.linspace(0.0, 200.0, 401)
+    for stiffness in (0.0, 1e-6, LARGEST):
+        assert np.allclose(number_at(stretched(number, stiffness), stiffness), number, rtol=1e-9)
+
+
+def test_partials_far_from_their_multiples_are_measured_as_strong_as_they_are() -> None:
+    """A bell's, which are at no multiples of a high fundamental."""
+    hertz, ratio = 880.0, np.array([1.0, 2.2, 2.8, 4.3])
+    time = np.arange(RATE) / RATE
+    audio = (0.1 * np.cos(2 * np.pi * hertz * ratio * time[:, None])).sum(axis=1).astype(np.float32)
+    partials = measure_partials(audio, np.full(RATE, hertz), RATE, 0.9)
+    level = 20 * np.log10(np.abs(partials.amplitude[RATE // 128, [0, 1, 2, 3]]) / 0.1)
+    assert np.abs(level).max() < 0.3
+    assert np.square(partials.rest[RATE // 4 : RATE // 2]).sum() < 1e-3 * np.square(audio[: RATE // 4]).sum()
 
 
 def test_noise_is_what_the_partials_leave() -> None:
@@ -113,7 +158,7 @@ def test_a_soft_note_is_the_loud_one_at_another_level() -> None:
     loud, soft = (measured(gain * audio, 196.0, 1.2) for gain in (1.0, 1e-3))
     assert soft.loudest_db == pytest.approx(loud.loudest_db - 60.0, abs=0.01)
     one, other = parameters(loud), parameters(soft)
-    for name, tolerance in {"level": 0.1, "release": 0.1, "noise": 1.0, "noise_release": 1.0}.items():
+    for name, tolerance in {"level": 0.5, "release": 0.5, "noise": 1.0, "noise_release": 1.0}.items():
         assert torch.allclose(getattr(one, name), getattr(other, name), atol=tolerance, rtol=0.0), name
     assert np.abs(soft.weights - loud.weights).max() < 0.05
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import zipfile
@@ -76,6 +77,7 @@ def analyse_note(
     centres = (np.arange(len(track)) + 0.5) * HOP_LENGTH
     hertz = np.interp(np.arange(len(audio)), centres, midi_to_hertz(track).double().numpy())
     partials = measure_partials(audio, hertz, sample_rate, held_seconds)
+    track = track + 12 * math.log2(partials.stiffness.scale)
     found = measure_note(audio, partials, sample_rate, held_seconds)
     movement = measure_movement(partials, held_seconds)
     features = movement_features(movement)

@@ -30,6 +30,7 @@ UNMEASURED_WEIGHT, TOO_LOUD_WEIGHT = 0.02, 0.15
 too loud: a partial that has died away must not ring on."""
 IMPORTANCE = {
     "level": 4.0, "release": 1.5, "noise": 0.7, "noise_release": 0.5, "comb": 0.7, "fine": 0.4, "burst": 0.7,
+    "stiffness": 60.0,
 }  # fmt: skip
 """How much a part's values count in training, those of other parts 1: what a note is told from its source by
 are the levels of its partials, and hardly anything else (see COMPARISONS.md)."""
@@ -63,6 +64,7 @@ class HeaderCoder(nn.Module):
         self.register_buffer("mean", torch.zeros(N_VALUES))
         digits = LEVELS ** torch.arange(NUMBERS_PER_CODE)
         self.register_buffer("digits", digits, persistent=False)
+        self.register_load_state_dict_pre_hook(_without_stiffness)
 
     def numbers(self, values: Tensor, weights: Tensor, midi: Tensor) -> Tensor:
         """Returns what is quantized [B, n_numbers], -1 to 1, of values and their weights [B, N_VALUES].
@@ -146,6 +148,21 @@ def _network(n_inputs: int, n_outputs: int, config: HeaderConfig) -> nn.Sequenti
     blocks = [ResidualBlock(config.width) for _ in range(config.n_blocks)]
     ends = nn.LayerNorm(config.width), nn.Linear(config.width, n_outputs)
     return nn.Sequential(nn.Linear(n_inputs, config.width), *blocks, *ends)
+
+
+def _without_stiffness(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Makes weights of before the stiffness was a parameter, the last one, say that there is none."""
+    mean = state.get(prefix + "mean")
+    if mean is None or len(mean) != N_VALUES - 1:
+        return
+    state[prefix + "mean"] = nn.functional.pad(mean, (0, 1))
+    last = max(name for name in state if name.startswith(prefix + "decoder.")).rsplit(".", 1)[0]
+    state[last + ".weight"] = nn.functional.pad(state[last + ".weight"], (0, 0, 0, 1))
+    state[last + ".bias"] = nn.functional.pad(state[last + ".bias"], (0, 1))
+    first = prefix + "encoder.0.weight"
+    values, weights, pitch = state[first].split([N_VALUES - 1, N_VALUES - 1, N_PITCH_FEATURES], dim=1)
+    none = torch.zeros_like(values[:, :1])
+    state[first] = torch.cat([values, none, weights, none, pitch], dim=1)
 
 
 def _to_steps(numbers: Tensor) -> Tensor:

@@ -27,9 +27,11 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     ONSET_SECONDS,
     RELEASE_SECONDS,
     partial_groups,
+    stiffness_steps,
     valley_groups,
 )
 from timbrel_training.codec.timbrel_notes.partials import Partials
+from timbrel_training.codec.timbrel_notes.stiffness import number_at, stretched
 
 FLOOR_DB = -95.0
 """Levels are floored so far below the note's loudest moment."""
@@ -82,7 +84,9 @@ def measure_note(
     burst = _burst(audio, partials.sound * _gain_curve(onset, len(audio), sample_rate), sample_rate) - loudest
     burst = np.maximum(burst, NOISE_FLOOR_DB)
     offset, offset_weights = _offset(partials, levels, level_weights)
-    parts = [levels, release, *noise[0], offset, np.maximum(20 * np.log10(onset + 1e-4), -40.0), burst]
+    steps = np.array([stiffness_steps(partials.stiffness.value)])
+    gains = np.maximum(20 * np.log10(onset + 1e-4), -40.0)
+    parts = [levels, release, *noise[0], offset, gains, burst, steps]
     weights = [
         level_weights,
         release_weights,
@@ -90,6 +94,7 @@ def measure_note(
         offset_weights,
         np.ones(ONSET_GAINS),
         _audible(burst, NOISE_AUDIBLE_DB),
+        np.array([max(LEAST_WEIGHT, partials.stiffness.certainty)]),
     ]
     return Measurement(
         np.concatenate([np.ravel(part) for part in parts]).astype(np.float32),
@@ -154,13 +159,16 @@ def _noise(
     weights = _audible(levels, NOISE_AUDIBLE_DB) * known[:, None]
     n, base = len(NOISE_SECONDS), levels[-1]
     fall_weights = weights[n:-1] * np.clip((base - NOISE_FLOOR_DB - 10) / 20, 0, 1)
-    steady = both[:n][known[:n]].mean(axis=0) if known[:n].any() else np.zeros(N_FINE_BANDS)
     finer = _finer(N_NOISE_BANDS, N_FINE_BANDS)
-    smooth = 10 * np.log10(steady @ _coarser(N_FINE_BANDS, N_NOISE_BANDS) + NOTHING) @ finer
-    fine = np.clip(10 * np.log10(steady + NOTHING) - smooth, -30, 12)
+    # Each moment behind the burst counts alike: the loudest would hide how deep the valleys are later.
+    behind = known[:n] & (np.array(NOISE_SECONDS) > BURST_SECONDS[-1])
+    steady = np.nan_to_num(both[:n][behind if behind.any() else known[:n]]) + NOTHING
+    smooth = 10 * np.log10(steady @ _coarser(N_FINE_BANDS, N_NOISE_BANDS)) @ finer
+    apart = np.clip(10 * np.log10(steady) - smooth, -30, 12)
+    fine = apart.mean(axis=0) if len(apart) else np.zeros(N_FINE_BANDS)
     heard = levels[:n][known[:n]].mean(axis=0) if known[:n].any() else np.full(N_NOISE_BANDS, NOISE_FLOOR_DB)
     fine_weights = _audible(heard @ finer, NOISE_AUDIBLE_DB)
-    basis = _comb_basis(partials.fundamental, sample_rate)
+    basis = _comb_basis(partials, sample_rate)
     weighted = basis * fine_weights[:, None]
     comb = np.linalg.solve(weighted.T @ basis + 0.01 * np.eye(basis.shape[1]), weighted.T @ fine)
     comb_weights = np.minimum(weighted.sum(axis=0), 1.5)
@@ -222,7 +230,8 @@ def _offset(partials: Partials, levels: Array, weights: Array) -> tuple[Array, A
     """Returns offsets [64], and weights by how loud the partials are."""
     n = min(N_OFFSETS, len(partials.offset))
     numbers = np.arange(1, n + 1)
-    ratio = np.maximum(1 + partials.offset[:n] / (numbers * partials.fundamental), 0.3)
+    place = stretched(numbers.astype(np.float64), partials.stiffness.value)
+    ratio = np.maximum(1 + partials.offset[:n] / (place * partials.fundamental), 0.3)
     offset, heard = np.zeros(N_OFFSETS), np.zeros(N_OFFSETS)
     offset[:n] = np.clip(1200 * np.log2(ratio), -300, 300) * numbers / 20
     group_of = {number: group for group, numbers in enumerate(partial_groups()) for number in numbers}
@@ -298,10 +307,11 @@ def _coarser(n_fine: int, n_coarse: int) -> Array:
     return np.asarray((weights / weights.sum(axis=1, keepdims=True)).T)
 
 
-def _comb_basis(fundamental: float, sample_rate: int) -> Array:
+def _comb_basis(partials: Partials, sample_rate: int) -> Array:
     """Returns [N_FINE_BANDS, 2 * valleys]: how much of each value of the comb lies in each fine band."""
     top = float(mel(torch.tensor(sample_rate / 2)))
-    place = hertz_of_mel(torch.linspace(0, top, N_FINE_BANDS)).double().numpy() / fundamental
+    centres = hertz_of_mel(torch.linspace(0, top, N_FINE_BANDS)).double().numpy()
+    place = number_at(centres / partials.fundamental, partials.stiffness.value)
     groups = valley_groups()
     group_at = np.zeros(groups[-1][-1] + 1, dtype=int)
     for group, numbers in enumerate(groups):

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from timbrel_training.codec.timbrel_notes.stiffness import LARGEST
+
 LEVEL_SECONDS = (
     0.0, 0.004, 0.008, 0.013, 0.02, 0.03, 0.045, 0.065, 0.09, 0.125, 0.18, 0.26, 0.4, 0.6, 0.9, 1.4, 2.1,
     3.2, 4.5,
@@ -37,7 +39,9 @@ N_NOISE_BANDS = 32
 N_BURST_BANDS = 16
 N_FINE_BANDS = 256
 N_OFFSETS = 64
-"""Lowest partials that may lie beside their multiple of the fundamental."""
+"""Lowest partials that may lie beside where the stiffness says."""
+STIFFNESS_UNIT, STIFFNESS_STEPS = 1e-5, 40.0
+"""A stiffness is in steps of 6 %, 40 a decade; below the first of these steps are even: nobody hears it."""
 
 
 def partial_groups() -> list[list[int]]:
@@ -63,6 +67,17 @@ N_GROUPS = len(partial_groups())
 N_VALLEYS = len(valley_groups())
 
 
+def stiffness_steps(stiffness: float) -> float:
+    """Returns a stiffness as the parameters have it."""
+    return STIFFNESS_STEPS * math.log10(1.0 + stiffness / STIFFNESS_UNIT)
+
+
+def stiffness_of(steps: Tensor) -> Tensor:
+    """Returns the stiffness, float64, that the parameters say in steps."""
+    within = torch.clamp(steps, 0.0, stiffness_steps(LARGEST)).double()
+    return STIFFNESS_UNIT * (torch.exp2(within * (math.log2(10.0) / STIFFNESS_STEPS)) - 1.0)
+
+
 @dataclass
 class NoteParameters:
     """The parts of the vector, in its order and units, behind any leading axes; arrays or tensors alike."""
@@ -80,11 +95,13 @@ class NoteParameters:
     fine: Tensor
     """[256]: dB that the noise is above bands and comb, in finer bands."""
     offset: Tensor
-    """[64]: how far each partial lies from its multiple of the fundamental, cents / 20 x its number."""
+    """[64]: how far each partial lies from where the stiffness says, cents / 20 x its number."""
     onset: Tensor
     """[12]: dB of all partials in the first moments."""
     burst: Tensor
     """[7, 16]: dB of the noise that a note begins with."""
+    stiffness: Tensor
+    """[1]: how far apart the partials lie, in steps of a logarithm: see `stiffness_of`."""
 
     @classmethod
     def unpack(cls, values: Tensor) -> NoteParameters:
@@ -108,6 +125,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "offset": (N_OFFSETS,),
     "onset": (ONSET_GAINS,),
     "burst": (len(BURST_SECONDS), N_BURST_BANDS),
+    "stiffness": (1,),
 }
 """The parts of `NoteParameters`, in order."""
 N_VALUES = sum(math.prod(shape) for shape in SHAPES.values())

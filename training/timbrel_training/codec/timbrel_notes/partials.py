@@ -1,8 +1,9 @@
 """The partials of a note, measured in closed form: each one's complex amplitude over time, and what is left.
 
-Each partial is shifted to 0 Hz by multiples of the fundamental's phase (heterodyne analysis, after Beauchamp,
-2007) and low-passed: by two periods of the fundamental first, so that its neighbours cancel, then by as much
-as it may truly move. What these partials do not explain is the noise.
+Each partial is shifted to 0 Hz from where the fundamental's phase and the string's stiffness say that it is
+(heterodyne analysis, after Beauchamp, 2007), or from where it was found if that is far off, and low-passed:
+by two periods of the fundamental first, so that its neighbours cancel, then by as much as it may truly move.
+What these partials do not explain is the noise.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from scipy.signal import fftconvolve
 from torch import Tensor
+
+from timbrel_training.codec.timbrel_notes.stiffness import (
+    Stiffness,
+    measure_stiffness,
+    number_at,
+    stretched,
+)
 
 BLOCK = 64
 """Samples between two measurements."""
@@ -34,8 +42,9 @@ ATTACK_SECONDS = (0.06, 0.12)
 RELEASE_SECONDS = 0.02
 """Around the release partials are not low-passed either."""
 OFFSET_REACH = 0.5
-"""Partials are looked for this far from the multiples of the fundamental, as a share of it. So those of stiff
-strings are found under the number of the multiple that they are nearest to."""
+"""Partials are looked for this far from where they should be, as a share of the fundamental."""
+FAR_HERTZ = 40.0
+"""What lies further from there is shifted to 0 Hz from where it was found: it would be measured too weak."""
 PEAK_BINS = 6
 """Bins on either side that belong to a peak."""
 TONAL_SHARE = 0.35
@@ -52,6 +61,7 @@ MOST_KEPT = 25_000_000
 
 Complex = NDArray[np.complex64]
 Real = NDArray[np.float32]
+Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -61,11 +71,13 @@ class Partials:
     amplitude: Complex
     """[J, H]: amplitude and phase of each partial, beside its offset's steady turning."""
     offset: Real
-    """[H], Hz: how far each partial lies from its multiple of the fundamental."""
-    seconds: NDArray[np.float64]
+    """[H], Hz: how far each partial lies from where the stiffness says."""
+    seconds: Numbers
     """[J], times of the measurements."""
     fundamental: float
     """Hz, the mean over the note."""
+    stiffness: Stiffness
+    """How far apart the partials lie, and what the fundamental was corrected by."""
     sound: Real
     """[S], the partials played."""
     rest: Real
@@ -76,24 +88,33 @@ def measure_partials(
     audio: Real, hertz: NDArray[np.floating], sample_rate: int, held_seconds: float
 ) -> Partials:
     """Measures the partials of a note, float32 [S] from its onset on, whose fundamental at each sample is
-    `hertz` [S]."""
+    `hertz` [S], but for the stiffness of its string."""
     n_samples = len(audio)
+    stiffness = measure_stiffness(audio, float(hertz.mean()), sample_rate, held_seconds)
+    hertz = hertz * stiffness.scale
     phase = np.concatenate([[0.0], np.cumsum(hertz)[:-1]]) / sample_rate
     fundamental = float(hertz.mean())
-    n_partials = max(1, min(MAX_PARTIALS, int(HIGHEST_HZ / hertz.max())))
-    n_heard = min(n_partials, int(_highest_hertz(audio, sample_rate) / hertz.min()) + 1)
-    rotation = _Rotation(phase, n_heard)
-    baseband = rotation.to_baseband(audio)
+    n_partials = max(1, min(MAX_PARTIALS, int(number_at(HIGHEST_HZ / hertz.max(), stiffness.value))))
+    highest = _highest_hertz(audio, sample_rate) / hertz.min()
+    n_heard = min(n_partials, int(number_at(highest, stiffness.value)) + 1)
+    place = stretched(np.arange(1.0, n_heard + 1), stiffness.value)
     rate = sample_rate / BLOCK
-    seconds = np.arange(len(baseband)) / rate
-    amplitude, window = _isolate(baseband, fundamental, rate)
+    rotation = _Rotation(phase, place, np.zeros(n_heard), sample_rate)
+    amplitude, window = _isolate(rotation.to_baseband(audio), fundamental, rate)
+    seconds = np.arange(len(amplitude)) / rate
     offset = _offsets(amplitude, seconds, held_seconds, fundamental, rate)
-    twice = _found_twice(offset, fundamental)
-    amplitude[:, twice], offset[twice] = 0, 0
+    twice = _found_twice(offset + fundamental * place, offset, fundamental)
+    offset[twice] = 0
+    turned = np.where(np.abs(offset) > FAR_HERTZ, offset, 0.0)
+    if turned.any():
+        rotation = _Rotation(phase, place, turned, sample_rate)
+        amplitude, window = _isolate(rotation.to_baseband(audio), fundamental, rate)
+    amplitude[:, twice] = 0
     # The window weakened what was off its middle.
+    beside = offset - turned
     lag = (np.arange(len(window)) - len(window) // 2) / rate
-    amplitude /= np.maximum(np.cos(2 * np.pi * offset[:, None] * lag) @ window, 0.3)
-    turning = np.exp(2j * np.pi * offset * seconds[:, None])
+    amplitude /= np.maximum(np.cos(2 * np.pi * beside[:, None] * lag) @ window, 0.3)
+    turning = np.exp(2j * np.pi * beside * seconds[:, None])
     steady = (amplitude / turning).astype(np.complex64)
     quick = _quick(seconds, held_seconds)[:, None]
     smoothed = _smoothed(steady, fundamental, rate)
@@ -102,7 +123,13 @@ def measure_partials(
     silent = ((0, 0), (0, n_partials - n_heard))
     steady, offset = np.pad(steady, silent), np.pad(offset, silent[1])
     return Partials(
-        steady, offset.astype(np.float32), seconds, fundamental, sound, (audio - sound).astype(np.float32)
+        steady,
+        offset.astype(np.float32),
+        seconds,
+        fundamental,
+        stiffness,
+        sound,
+        (audio - sound).astype(np.float32),
     )
 
 
@@ -118,14 +145,26 @@ def _highest_hertz(audio: Real, sample_rate: int) -> float:
 class _Rotation:
     """The partials' rotations at every sample, made in chunks; kept where they are not too many."""
 
-    def __init__(self, phase: NDArray[np.float64], n_partials: int) -> None:
-        """`phase` is the fundamental's, in cycles [S]."""
-        self._n_partials = n_partials
+    def __init__(self, phase: Numbers, place: Numbers, beside: Numbers, sample_rate: int) -> None:
+        """`phase` [S] is the fundamental's, in cycles; partials lie at multiples `place` [H] of it, and so
+        many Hz `beside` [H]."""
+        number = np.arange(1, len(place) + 1)
+        self._n_partials = len(place)
         self._n_blocks = -(-len(phase) // BLOCK)
         padded = np.pad(phase, (0, self._n_blocks * BLOCK - len(phase)), mode="edge")
         turned = torch.from_numpy(2 * np.pi * (padded % 1.0)).float().reshape(-1, BLOCK)
         self._kept: dict[int, Tensor] = {}
         self._first = torch.polar(torch.ones_like(turned), turned)  # [blocks, BLOCK]
+        # Beside whole multiples partials turn evenly within a block, and further from block to block.
+        self._inside: Tensor | None = None
+        self._blocks: Tensor | None = None
+        if (place != number).any() or beside.any():
+            begin = padded[::BLOCK, None] * (place - number) + np.arange(self._n_blocks)[:, None] * (
+                beside * BLOCK / sample_rate
+            )
+            a_sample = (place - number) * (phase[-1] / max(1, len(phase) - 1)) + beside / sample_rate
+            self._inside = _unit(np.arange(BLOCK)[:, None] * a_sample)  # [BLOCK, H]
+            self._blocks = _unit(begin)  # [blocks, H]
 
     def to_baseband(self, audio: Real) -> Complex:
         """Returns each partial around 0 Hz [blocks + 1, H], low-passed by a cubic B-spline of 4 blocks."""
@@ -145,6 +184,8 @@ class _Rotation:
             end = begin + len(rotation)
             weighted = blocks[begin:end, None] * (spline / 6)  # [blocks, 4, BLOCK]
             parts = torch.view_as_complex((weighted @ rotation.flatten(2)).unflatten(2, (-1, 2)))
+            if self._blocks is not None:
+                parts = parts * self._blocks[begin:end, None]
             for k in range(4):
                 found[begin + k : end + k] += parts[:, k].conj()
         return np.asarray(found[1:-1].numpy())
@@ -152,12 +193,16 @@ class _Rotation:
     def to_sound(self, amplitude: Complex) -> Real:
         """Returns the sum [blocks * BLOCK] of partials with these amplitudes [blocks + 1, H]."""
         share = torch.arange(BLOCK) / BLOCK
-        coefficients = torch.view_as_real(torch.from_numpy(amplitude).conj().resolve_conj()).flatten(1)
+        coefficients = torch.from_numpy(amplitude)
         sound = torch.empty(self._n_blocks, BLOCK)
         for begin, rotation in self._chunks():
             end = begin + len(rotation)
             ends = torch.stack([coefficients[begin:end], coefficients[begin + 1 : end + 1]], dim=2)
-            parts = rotation.flatten(2) @ ends  # [blocks, BLOCK, 2]
+            if self._blocks is not None:
+                ends = ends * self._blocks[begin:end, :, None]
+            # The real part of a product is that of one number with the other's conjugate as rows.
+            rows = torch.view_as_real(ends.conj().resolve_conj()).transpose(2, 3).flatten(1, 2)
+            parts = rotation.flatten(2) @ rows  # [blocks, BLOCK, 2]
             sound[begin:end] = parts[..., 0] * (1 - share) + parts[..., 1] * share
         return np.asarray(sound.flatten().numpy())
 
@@ -181,10 +226,18 @@ class _Rotation:
             more = min(n, self._n_partials - n)
             torch.mul(powers[:, :, :more], powers[:, :, n - 1 : n], out=powers[:, :, n : n + more])
             n += more
+        if self._inside is not None:
+            powers *= self._inside
         return torch.view_as_real(powers)
 
 
-def _isolate(baseband: Complex, fundamental: float, rate: float) -> tuple[Complex, NDArray[np.float64]]:
+def _unit(cycles: Numbers) -> Tensor:
+    """Returns complex numbers of length 1 that have turned by so many cycles."""
+    turned = torch.from_numpy(2 * np.pi * (cycles % 1.0)).float()
+    return torch.polar(torch.ones_like(turned), turned)
+
+
+def _isolate(baseband: Complex, fundamental: float, rate: float) -> tuple[Complex, Numbers]:
     """Returns amplitudes without the neighbours, as they are inside the note, and the window that did it."""
     length = max(2 / fundamental, SHORTEST_WINDOW) * rate
     reach = int(np.ceil(length / 2))
@@ -202,8 +255,8 @@ def _isolate(baseband: Complex, fundamental: float, rate: float) -> tuple[Comple
 
 
 def _offsets(
-    amplitude: Complex, seconds: NDArray[np.float64], held_seconds: float, fundamental: float, rate: float
-) -> NDArray[np.float64]:
+    amplitude: Complex, seconds: Numbers, held_seconds: float, fundamental: float, rate: float
+) -> Numbers:
     """Returns Hz [H]: where each partial's spectrum peaks, by a parabola through the highest bin."""
     held = (seconds > 0.03) & (seconds < min(max(0.2, held_seconds) - 0.01, 2.5))
     part = amplitude[held] if held.sum() > 16 else amplitude
@@ -222,9 +275,8 @@ def _offsets(
     return np.where(near > TONAL_SHARE * power.sum(axis=0), found, 0.0)
 
 
-def _found_twice(offset: NDArray[np.float64], fundamental: float) -> NDArray[np.bool_]:
-    """Returns [H]: which partials are their neighbour once more, seen from further off."""
-    frequency = offset + fundamental * np.arange(1, len(offset) + 1)
+def _found_twice(frequency: Numbers, offset: Numbers, fundamental: float) -> NDArray[np.bool_]:
+    """Returns [H]: which partials of these Hz are their neighbour once more, seen from further off."""
     close = np.diff(frequency) < CLOSEST * fundamental
     farther = np.abs(offset)
     twice = np.zeros(len(offset), dtype=bool)
@@ -233,7 +285,7 @@ def _found_twice(offset: NDArray[np.float64], fundamental: float) -> NDArray[np.
     return twice
 
 
-def _quick(seconds: NDArray[np.float64], held_seconds: float) -> NDArray[np.float64]:
+def _quick(seconds: Numbers, held_seconds: float) -> Numbers:
     """Returns [J]: 1 in the attack and around the release, where partials may move at once."""
     begin, end = ATTACK_SECONDS
     steady = np.clip((seconds - begin) / (end - begin), 0, 1)

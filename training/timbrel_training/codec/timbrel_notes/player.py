@@ -25,6 +25,7 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     RELEASE_SECONDS,
     NoteParameters,
     partial_groups,
+    stiffness_of,
     valley_groups,
 )
 from timbrel_training.codec.timbrel_notes.seeded_noise import N_BINS
@@ -139,10 +140,12 @@ class NotePlayer(nn.Module):
         """Returns Hz, float64 [B, T, points, N_PARTIALS], of fundamentals in Hz [B, T, points]."""
         cents = torch.clamp(parameters.offset * (20.0 / self.number[:N_OFFSETS]), -1200.0, 1200.0)
         # In float64, so that runtimes agree: whatever they differ by, a phase would sum.
-        stretch = torch.exp2(cents.double() / 1200.0)
-        rest = torch.ones_like(stretch[..., :1]).expand(*stretch.shape[:-1], N_PARTIALS - N_OFFSETS)
-        numbers = self.number * torch.cat([stretch, rest], dim=-1)
-        return hertz[..., None] * numbers[:, :, None]
+        beside = torch.exp2(cents.double() / 1200.0)
+        rest = torch.ones_like(beside[..., :1]).expand(*beside.shape[:-1], N_PARTIALS - N_OFFSETS)
+        stiffness = stiffness_of(parameters.stiffness)
+        number = self.number.double()
+        place = number * torch.sqrt((1.0 + stiffness * number**2) / (1.0 + stiffness))
+        return hertz[..., None] * (place * torch.cat([beside, rest], dim=-1))[:, :, None]
 
     def amplitudes(self, parameters: NoteParameters, time: NoteTime, share: Tensor) -> Tensor:
         """Returns log2 of the amplitudes [B, T, points, N_PARTIALS], of the parameters of the frame before
@@ -174,7 +177,10 @@ class NotePlayer(nn.Module):
 
     def noise_spectrum(self, parameters: NoteParameters, hertz: Tensor) -> Tensor:
         """Returns log2 of the noise's gains in its bins [B, T, N_BINS], of fundamentals in Hz [B, T]."""
-        place = self.bins / hertz[..., None]
+        stiffness = stiffness_of(parameters.stiffness).float()
+        square = (self.bins / hertz[..., None]) ** 2 * (1.0 + stiffness)
+        # The number, fractions too, of a partial that would lie there.
+        place = torch.sqrt(2.0 * square / (1.0 + torch.sqrt(1.0 + 4.0 * stiffness * square)))
         nearest = torch.round(place)
         away = 2.0 * torch.abs(place - nearest)
         last = self.group_at.shape[0] - 1

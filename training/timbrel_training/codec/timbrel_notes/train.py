@@ -164,8 +164,10 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     torch.manual_seed(config.loop.seed)
     trained = HeaderTraining(config, len(dataset.instruments)).to(device)
     start: dict[str, str] = {}
-    if config.init:
-        start["init"] = _begin_from(Path(config.init), trained.coder, config.codec)
+    earlier = _finished(Path(config.init), config.codec) if config.init else None
+    if earlier is not None:
+        trained.coder.load_state_dict(earlier.header.state_dict())
+        start["init"] = codec_hash(Path(config.init))
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
     chosen = np.random.default_rng(config.loop.seed).permutation(split)
     jobs = config.jobs or os.cpu_count() or 1
@@ -175,7 +177,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
     train = HeaderSampler(notes, dataset, np.flatnonzero(trains), config)
     held_out = np.flatnonzero(~trains if not trains.all() else trains)[:VALIDATION_NOTES]
-    if not config.init:
+    if earlier is None:
         trained.coder.mean.copy_(train.mean())
 
     def validate(model: nn.Module) -> dict[str, float]:
@@ -205,8 +207,11 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     averaged = loop.ema.model
     assert isinstance(averaged, HeaderTraining)
     codec.header.load_state_dict(averaged.coder.state_dict())
-    moving = dataset.split[notes.moving] == Split.TRAIN
-    codec.templates.learn([each for each, known in zip(notes.movements, moving, strict=True) if known])
+    if earlier is None:
+        moving = dataset.split[notes.moving] == Split.TRAIN
+        codec.templates.learn([each for each, known in zip(notes.movements, moving, strict=True) if known])
+    else:
+        codec.templates.load_state_dict(earlier.templates.state_dict())
     figures = loop.history[-1] if loop.history else {}
     save_weights(
         out_dir, WEIGHTS_NAME, codec, {"id": codec.id, "config": asdict(config.codec), "figures": figures}
@@ -214,9 +219,8 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     return codec.eval()
 
 
-def _begin_from(folder: Path, coder: HeaderCoder, sizes: TimbrelNotesConfig) -> str:
-    """Gives a header's coder the weights of a finished codec, and returns that one's hash. Raises
-    CheckpointError: none is finished there, or it has other sizes."""
+def _finished(folder: Path, sizes: TimbrelNotesConfig) -> TimbrelNotes:
+    """Returns the finished codec of a folder. Raises CheckpointError: there is none, or of other sizes."""
     about = load_description(folder, WEIGHTS_NAME)
     if about.get("config") != asdict(sizes):
         raise CheckpointError(
@@ -224,8 +228,7 @@ def _begin_from(folder: Path, coder: HeaderCoder, sizes: TimbrelNotesConfig) -> 
         )
     codec = TimbrelNotes(sizes)
     load_weights(folder, WEIGHTS_NAME, codec)
-    coder.load_state_dict(codec.header.state_dict())
-    return codec_hash(folder)
+    return codec
 
 
 def build_codec(sizes: dict[str, Any]) -> TimbrelNotes:
