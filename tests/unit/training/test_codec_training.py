@@ -184,6 +184,16 @@ def test_a_damaged_measurement_is_one_clear_line(dataset: NoteDataset, tmp_path:
         analyse_dataset(dataset, np.arange(4), tmp_path, 1)
 
 
+def test_measurements_of_another_version_are_one_clear_line(dataset: NoteDataset, tmp_path: Path) -> None:
+    analyse_dataset(dataset, np.arange(4), tmp_path, 1)
+    (file,) = tmp_path.glob("*.npz")
+    with np.load(file) as kept:
+        fewer = {name: each[:, 1:] if name in ("values", "weights") else each for name, each in kept.items()}
+    np.savez(file, **fewer)
+    with pytest.raises(DatasetError, match=r"00000\.npz: measured by another version of timbrel; delete"):
+        analyse_dataset(dataset, np.arange(4), tmp_path, 1)
+
+
 def test_measurements_of_another_library_are_not_taken_for_this_ones(
     dataset: NoteDataset, trained: Path, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ from timbrel_training.codec.timbrel_notes.movement import (
     measure_movement,
     movement_features,
 )
+from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
@@ -153,9 +154,14 @@ def kept_analysis(dataset: NoteDataset, folder: Path) -> AnalysedNotes | None:
 def _read(file: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(file) as arrays:
-            return dict(arrays)
+            found = dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DatasetError(f"{file}: damaged ({error}); delete it, and it is measured again") from None
+    if found["values"].shape[1] != N_VALUES:
+        raise DatasetError(
+            f"{file}: measured by another version of timbrel; delete {file.parent}, and it is made anew"
+        )
+    return found
 
 
 def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
