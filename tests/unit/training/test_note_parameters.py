@@ -114,6 +114,19 @@ def test_what_is_harmonic_has_no_stiffness_and_what_has_few_partials_says_nothin
         assert measure_stiffness(audio, 196.0, RATE, 1.2) == (0.0, 1.0, 0.0)
 
 
+def test_sounds_of_all_kinds_have_a_stiffness_that_is_a_number() -> None:
+    rng = np.random.default_rng(3)
+    for trial in range(60):
+        hertz = np.sort(rng.uniform(30, 12_000, rng.integers(1, 40)))
+        audio = (
+            np.sin(2 * np.pi * hertz * np.arange(RATE // 2)[:, None] / RATE).sum(axis=1).astype(np.float32)
+        )
+        found = measure_stiffness(audio, float(rng.uniform(8, 4000)), RATE, 0.5)
+        assert 0 <= found.value <= LARGEST and abs(found.scale - 1) < 0.04 and 0 <= found.certainty <= 1, (
+            trial
+        )
+
+
 def test_numbers_of_partials_and_their_places_are_inverse() -> None:
     number = np.linspace(0.0, 200.0, 401)
     for stiffness in (0.0, 1e-6, LARGEST):

@@ -150,13 +150,14 @@ def _network(n_inputs: int, n_outputs: int, config: HeaderConfig) -> nn.Sequenti
     return nn.Sequential(nn.Linear(n_inputs, config.width), *blocks, *ends)
 
 
-def _without_stiffness(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+def _without_stiffness(coder: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
     """Makes weights of before the stiffness was a parameter, the last one, say that there is none."""
     mean = state.get(prefix + "mean")
     if mean is None or len(mean) != N_VALUES - 1:
         return
     state[prefix + "mean"] = nn.functional.pad(mean, (0, 1))
-    last = max(name for name in state if name.startswith(prefix + "decoder.")).rsplit(".", 1)[0]
+    assert isinstance(coder, HeaderCoder)
+    last = f"{prefix}decoder.{len(coder.decoder) - 1}"
     state[last + ".weight"] = nn.functional.pad(state[last + ".weight"], (0, 0, 0, 1))
     state[last + ".bias"] = nn.functional.pad(state[last + ".bias"], (0, 1))
     first = prefix + "encoder.0.weight"

@@ -139,6 +139,6 @@ def _line(numbers: Array, found: Array) -> tuple[float, float]:
     s, sx, sxx = numbers.sum(), (numbers * square).sum(), (numbers * square**2).sum() + DOUBT
     sy, sxy = (numbers * ratio).sum(), (numbers * square * ratio).sum()
     slope = max(0.0, (s * sxy - sx * sy) / (s * sxx - sx**2))
-    level = (sy - slope * sx) / s
+    level = max((sy - slope * sx) / s, 1e-12)  # 0 or less: these are no partials of one string
     value = min(slope / level, LARGEST)
     return float(np.sqrt(level * (1 + value))), float(value)
