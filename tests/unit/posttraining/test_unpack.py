@@ -49,10 +49,18 @@ def test_the_folders_hold_what_the_bundle_does(
         load_encoder(tmp_path / "timbre"),
     )
     for module, file in ((model, MODEL_WEIGHTS), (codec, CODEC_WEIGHTS), (encoder, TIMBRE_WEIGHTS)):
-        shipped, state = load_file(tiny_bundle / file), module.state_dict()
-        assert shipped and all(
-            np.array_equal(state[name].half().numpy(), each) for name, each in shipped.items()
-        )
+        shipped = load_file(tiny_bundle / file)
+        state = {name: value.half().numpy() for name, value in module.state_dict().items()}
+        if module is codec:
+            # The bundle is of before stiffness was a parameter: the last row of these weights is new, and 0.
+            last = f"header.decoder.{len(codec.header.decoder) - 1}"
+            for name in ("header.mean", f"{last}.weight", f"{last}.bias"):
+                assert not state[name][-1:].any()
+                state[name] = state[name][:-1]
+            first, n = "header.encoder.0.weight", len(state["header.mean"])
+            state[first] = np.delete(state[first], [n, 2 * n + 1], axis=1)
+        for name, each in shipped.items():
+            assert np.array_equal(state[name].astype(each.dtype), each), name
     bundle = Bundle.open(tiny_bundle)
     assert [p.instrument for p in read_chart(tmp_path / "timbre").points] == [
         p.instrument for p in bundle.timbre_map.points
