@@ -73,7 +73,7 @@ class HeldKeys:
 
     @property
     def n_down(self) -> int:
-        """How many keys are down, each as often as it was struck and not let go."""
+        """The number of keys that are down, each as often as it was struck and not let go."""
         return sum(map(len, self._held.values()))
 
     def release_all(self, time: float) -> None:
