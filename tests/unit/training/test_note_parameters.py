@@ -155,6 +155,20 @@ def test_noise_is_what_the_partials_leave() -> None:
     assert 0.2 * noise < min(parts) and abs(10 * np.log10(sum(parts) / noise)) < 2.0
 
 
+def test_a_gap_in_the_noise_is_seen_behind_an_attack_that_has_none() -> None:
+    """The attack's noise is 30 dB louder."""
+    noise = np.random.default_rng(0).normal(size=round(1.6 * RATE))
+    spectrum = np.fft.rfft(noise)
+    hertz = np.fft.rfftfreq(len(noise), 1 / RATE)
+    spectrum[(hertz > 5000) & (hertz < 5400)] *= 1e-2
+    held = np.fft.irfft(spectrum, len(noise))
+    attack = np.where(np.arange(len(noise)) < 0.05 * RATE, noise, 0.0)
+    audio = string()[0] + (1e-3 * held + 3e-2 * attack).astype(np.float32)
+    comb = parameters(measured(audio, 196.0, 1.2)).comb
+    assert (comb[:, 24] < -15.0).all()  # around the 24th partial, which lies in the gap
+    assert (comb[:, [20, 21]] > -10.0).all()
+
+
 def test_levels_after_the_release_are_relative_to_what_sounded() -> None:
     short, long = (string(seconds=held + 0.3, held=held)[0] for held in (0.6, 1.2))
     one, two = (parameters(measured(audio, 196.0, held)) for audio, held in ((short, 0.6), (long, 1.2)))
