@@ -153,6 +153,9 @@ def test_weights_of_before_stiffness_was_a_parameter_say_that_there_is_none() ->
     found, whole = older.decode(codes, midi), coder.decode(codes, midi)
     assert torch.equal(found.stiffness, torch.zeros(2, 1))
     assert torch.equal(found.level, whole.level) and torch.equal(found.burst, whole.burst)
+    for name in ("mean", "encoder.0.weight", last + ".bias"):  # damaged ones are still told as such
+        with pytest.raises(RuntimeError, match="Missing key"):
+            older.load_state_dict({each: value for each, value in state.items() if each != name})
 
 
 @pytest.mark.parametrize("stiffness", [0.0, 1e-4, 3e-3])

@@ -152,15 +152,16 @@ def _network(n_inputs: int, n_outputs: int, config: HeaderConfig) -> nn.Sequenti
 
 def _without_stiffness(coder: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
     """Makes weights of before the stiffness was a parameter, the last one, say that there is none."""
-    mean = state.get(prefix + "mean")
-    if mean is None or len(mean) != N_VALUES - 1:
-        return
-    state[prefix + "mean"] = nn.functional.pad(mean, (0, 1))
     assert isinstance(coder, HeaderCoder)
-    last = f"{prefix}decoder.{len(coder.decoder) - 1}"
-    state[last + ".weight"] = nn.functional.pad(state[last + ".weight"], (0, 0, 0, 1))
-    state[last + ".bias"] = nn.functional.pad(state[last + ".bias"], (0, 1))
-    first = prefix + "encoder.0.weight"
+    last = f"decoder.{len(coder.decoder) - 1}"
+    mean, first, weight, bias = (
+        prefix + name for name in ("mean", "encoder.0.weight", f"{last}.weight", f"{last}.bias")
+    )
+    if not {mean, first, weight, bias} <= state.keys() or state[mean].shape != (N_VALUES - 1,):
+        return
+    state[mean] = nn.functional.pad(state[mean], (0, 1))
+    state[weight] = nn.functional.pad(state[weight], (0, 0, 0, 1))
+    state[bias] = nn.functional.pad(state[bias], (0, 1))
     values, weights, pitch = state[first].split([N_VALUES - 1, N_VALUES - 1, N_PITCH_FEATURES], dim=1)
     none = torch.zeros_like(values[:, :1])
     state[first] = torch.cat([values, none, weights, none, pitch], dim=1)

@@ -1,7 +1,8 @@
 """The stiffness of strings: how much further apart their partials lie the higher they are.
 
 Partial n of a stiff string lies at n * sqrt((1 + B n^2) / (1 + B)) times its first (Fletcher, 1964): of a
-piano the 20th may be where the 24th of a flute would be. B is the stiffness here, 0 of what is harmonic.
+piano the 20th may be where the 24th of a flute would be. B, the inharmonicity coefficient, is the stiffness
+here; it is 0 where partials are multiples of the first.
 """
 
 from __future__ import annotations
