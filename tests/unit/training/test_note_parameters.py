@@ -20,8 +20,10 @@ from timbrel_training.codec.timbrel_notes.movement import (
     movement_features,
 )
 from timbrel_training.codec.timbrel_notes.note_parameters import (
+    LEVEL_SECONDS,
     N_PARTIALS,
     N_VALUES,
+    NOISE_SECONDS,
     NoteParameters,
     partial_groups,
     stiffness_of,
@@ -169,6 +171,37 @@ def test_a_gap_in_the_noise_is_seen_behind_an_attack_that_has_none() -> None:
     assert (comb[:, [20, 21]] > -10.0).all()
 
 
+@pytest.mark.parametrize("fall", [6.0, 40.0, 80.0])
+def test_levels_at_anchors_are_those_of_a_decay_however_steep(fall: float) -> None:
+    """In dB a second. The mean around an anchor would be that of its beginning."""
+    time = np.arange(3 * RATE) / RATE
+    audio = (0.5 * 10 ** (-fall * time / 20) * np.sin(2 * np.pi * 440.0 * time)).astype(np.float32)
+    found = parameters(measured(audio, 440.0, 1.3)).level[:, 0].numpy()
+    expected = found[4] - fall * (np.array(LEVEL_SECONDS) - LEVEL_SECONDS[4])
+    heard = (np.arange(len(found)) > 4) & (np.array(LEVEL_SECONDS) < 1.5) & (expected > -85.0)
+    assert heard.sum() >= 10 and np.abs(found - expected)[heard].max() < 0.5
+
+
+def test_noise_at_anchors_is_that_of_a_decay() -> None:
+    time = np.arange(3 * RATE) / RATE
+    hiss = 0.1 * 10 ** (-1.5 * time) * np.random.default_rng(0).normal(size=len(time))
+    found = parameters(measured(hiss.astype(np.float32), 440.0, 2.9)).noise[:, 16:28].mean(dim=1).numpy()
+    expected = found[3] - 30.0 * (np.array(NOISE_SECONDS) - NOISE_SECONDS[3])
+    assert np.abs(found - expected)[3:].max() < 2.5
+
+
+def test_a_tone_that_begins_at_once_is_no_noise() -> None:
+    """A few per cent of a partial would be a loud click in all of a wide band."""
+    time = np.arange(RATE) / RATE
+    tone = np.sin(2 * np.pi * 830.0 * time) + 0.3 * np.sin(2 * np.pi * 1660.0 * time)
+    audio = 0.3 * np.clip(time / 0.002, 0.0, 1.0) * 10 ** (-time) * tone
+    burst = parameters(measured(audio.astype(np.float32), 830.0, 0.8)).burst
+    click = np.where(time < 0.02, np.random.default_rng(0).normal(size=RATE), 0.0)
+    clicked = parameters(measured((audio + 0.03 * click).astype(np.float32), 830.0, 0.8)).burst
+    assert (burst[:, :3] < -29.0).all() and (burst[2] < -40.0).all()
+    assert (clicked[2] > -36.0).all() and (clicked[:3, 8:] > -30.0).all()
+
+
 def test_levels_after_the_release_are_relative_to_what_sounded() -> None:
     short, long = (string(seconds=held + 0.3, held=held)[0] for held in (0.6, 1.2))
     one, two = (parameters(measured(audio, 196.0, held)) for audio, held in ((short, 0.6), (long, 1.2)))
@@ -238,6 +271,27 @@ def test_templates_are_movements_of_the_notes_and_each_is_its_own_nearest() -> N
     chosen = [templates.nearest(movement_features(movement)) for movement in movements]
     assert len(set(chosen)) == 4 and STILL not in chosen
     assert templates.nearest(np.full(20, np.nan, dtype=np.float32)) == STILL
+
+
+def test_what_nobody_hears_does_not_move_and_a_steady_tone_has_the_still_template() -> None:
+    time = np.arange(round(1.5 * RATE)) / RATE
+    steady = 0.2 * sum(np.sin(2 * np.pi * 220 * n * time) / n for n in range(1, 9))
+    steady = steady + 1e-6 * np.random.default_rng(0).normal(size=len(time))
+    partials = measure_partials(steady.astype(np.float32), np.full(len(time), 220.0), RATE, 1.4)
+    movement = measure_movement(partials, 1.4)
+    assert np.abs(partials.amplitude[:, 20]).max() > 0  # noise alone
+    assert not movement[:, 12:].any() and np.abs(movement[:, :8, 0]).max() < 0.2
+    templates = Templates(8)
+    templates.learn([beating(hertz) for hertz in (1.5, 3.0, 6.0)])
+    assert templates.nearest(movement_features(movement)) == STILL
+
+
+def test_a_decay_that_goes_on_behind_the_last_anchor_is_no_movement() -> None:
+    time = np.arange(RATE * 3 // 2) / RATE
+    audio = (0.5 * 10 ** (-2 * time) * np.sin(2 * np.pi * 440.0 * time)).astype(np.float32)
+    held = 1.23  # the last anchor that is known lies at 0.9 s
+    partials = measure_partials(audio, np.full(len(audio), 440.0), RATE, held)
+    assert np.abs(measure_movement(partials, held)[:, 0, 0]).max() < 0.3
 
 
 def moved(templates: Templates, number: int, seed: int, point: Tensor) -> Tensor:

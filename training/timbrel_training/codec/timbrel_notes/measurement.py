@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,11 +52,22 @@ NOISE_REACH = (0.011, 0.016, 0.03, 0.06, 0.15, 0.3, 1.0)
 """Seconds around each of the noise's anchors that it is averaged over ..."""
 NOISE_RELEASE_REACH = (0.016, 0.03, 0.06, 0.15)
 """... and those after the release."""
+COURSE_STEPS, MOST_STEP = 8, 6.0
+"""Steps in which a course of levels is found, and how many dB each goes at most; ..."""
+MOST_ABOVE = 3.0
+"""... none is so many dB more above the mean power around it."""
+REACHED = 0.25
+"""An anchor is known, too, where the sound ends this share of the way from the one before it too early."""
+SHORT_SECONDS = 0.03
+"""What decays hardly does over so long: the mean will do."""
 BASE_SECONDS, NOISE_BASE_SECONDS = 0.05, 0.15
 """What follows a release is relative to as much before it."""
 NOISE_RANGE = (0.25, 2.0)
 """What the recording leaves room for is believed within these factors of the partials' rest."""
 BURST_SMOOTHING_HZ = 120.0
+BURST_ABOVE, BURST_LEAST = 1.2, 0.002
+"""The recording is louder than the partials where it has more than so many times their power: a few per cent
+of a strong partial would be a click in all of its band. So much of the rest is noise at least."""
 BURST_MEASURED_SECONDS = 0.09
 
 Array = NDArray[np.float64]
@@ -107,23 +118,19 @@ def _levels(partials: Partials, held_seconds: float) -> tuple[Array, Array, floa
     """Returns levels, those after the release, the loudest moment's, and weights of both."""
     power = np.abs(partials.amplitude.astype(np.complex128)) ** 2
     n_partials = power.shape[1]
+    groups = [[number - 1 for number in numbers if number <= n_partials] for numbers in partial_groups()]
+    sizes = np.array([len(columns) for columns in groups])
+    power = np.stack([power[:, columns].sum(axis=1) / max(1, len(columns)) for columns in groups], axis=1)
     held = partials.seconds < held_seconds
     since = partials.seconds - held_seconds
-    before = _anchor_means(power[held], partials.seconds[held], LEVEL_SECONDS)
-    after = _anchor_means(power[~held], since[~held], RELEASE_SECONDS)
+    before = anchor_powers(power[held], partials.seconds[held], LEVEL_SECONDS)
+    after = anchor_powers(power[~held], since[~held], RELEASE_SECONDS)
     end = min(held_seconds, partials.seconds[-1])
     last = (partials.seconds <= end) & (partials.seconds >= end - BASE_SECONDS)
     both = np.concatenate([before, after, power[last].mean(axis=0)[None]])
     known = ~np.isnan(both[:, 0])
-    loudest = 10 * math.log10(max(both[known].sum(axis=1).max(), FAINTEST))
-    levels = np.full((len(both), len(partial_groups())), FLOOR_DB)
-    sizes = np.zeros(levels.shape[1])
-    for group, numbers in enumerate(partial_groups()):
-        columns = [number - 1 for number in numbers if number <= n_partials]
-        if columns:
-            sizes[group] = len(columns)
-            mean = np.nan_to_num(both[:, columns].mean(axis=1))
-            levels[:, group] = np.maximum(10 * np.log10(mean + NOTHING) - loudest, FLOOR_DB)
+    loudest = 10 * math.log10(max((both[known] @ sizes).max(), FAINTEST))
+    levels = np.maximum(10 * np.log10(np.nan_to_num(both) + NOTHING) - loudest, FLOOR_DB)
     # A group of several partials counts for more than one.
     weights = _audible(levels, AUDIBLE_DB) * known[:, None] * np.minimum(np.sqrt(sizes), 3.0)
     n, base = len(LEVEL_SECONDS), levels[-1]
@@ -145,14 +152,15 @@ def _noise(
     end = min(max(held_seconds, seconds[0]), seconds[-1])
     last = (seconds <= end) & (seconds >= end - NOISE_BASE_SECONDS)
 
-    def at_anchors(power: Array) -> Array:
-        before = _window_means(power[held], seconds[held], NOISE_SECONDS, NOISE_REACH)
-        after = _window_means(power[~held], since[~held], NOISE_RELEASE_SECONDS, NOISE_RELEASE_REACH)
+    def at_anchors(power: Array, around: Callable[..., Array]) -> Array:
+        before = around(power[held], seconds[held], NOISE_SECONDS, NOISE_REACH)
+        after = around(power[~held], since[~held], NOISE_RELEASE_SECONDS, NOISE_RELEASE_REACH)
         return np.concatenate([before, after, power[last].mean(axis=0)[None]])
 
     # With the partials' own noise, all of it is as strong as in the recording, as far as that can be told.
-    rest = at_anchors(rest)
-    both = np.clip(at_anchors(whole) - at_anchors(sound), NOISE_RANGE[0] * rest, NOISE_RANGE[1] * rest)
+    mean_whole, mean_sound, mean_rest = (at_anchors(power, _anchor_means) for power in (whole, sound, rest))
+    both = np.clip(mean_whole - mean_sound, NOISE_RANGE[0] * mean_rest, NOISE_RANGE[1] * mean_rest)
+    both *= at_anchors(rest, anchor_powers) / (mean_rest + NOTHING)
     known = ~np.isnan(both[:, 0])
     bands = np.nan_to_num(both) @ _coarser(N_FINE_BANDS, N_NOISE_BANDS)
     levels = np.maximum(10 * np.log10(bands + NOTHING) - loudest, NOISE_FLOOR_DB)
@@ -220,7 +228,7 @@ def _burst(audio: NDArray[np.float32], sound: Array, sample_rate: int) -> Array:
         )
         for signal in (audio, sound, audio - sound)
     )
-    power = np.minimum(rest, np.maximum(whole - partials, 0.02 * rest))
+    power = np.minimum(rest, np.maximum(whole - BURST_ABOVE * partials, BURST_LEAST * rest))
     seconds = np.arange(len(power)) / rate - SHORT_WINDOW / 2 / sample_rate
     chosen = power[[np.abs(seconds - anchor).argmin() for anchor in BURST_SECONDS]]
     return np.asarray(10 * np.log10(chosen @ _coarser(N_SHORT_BANDS, N_BURST_BANDS) + NOTHING))
@@ -241,28 +249,67 @@ def _offset(partials: Partials, levels: Array, weights: Array) -> tuple[Array, A
     return offset, 2 * heard
 
 
-def _anchor_means(power: Array, seconds: Array, anchors: Sequence[float]) -> Array:
-    """Returns mean powers [anchors, H] around anchors, half way to their neighbours; NaN of unknown ones."""
+def anchor_powers(
+    power: Array, seconds: Array, anchors: Sequence[float], reach: Sequence[float] | None = None
+) -> Array:
+    """Returns powers [anchors, N] at anchors in time, of powers [J, N] at these seconds; NaN of unknown ones.
+
+    Linear in dB between the anchors, they have the mean power of the sound around each: within its reach, or
+    half way to its neighbours. That mean itself is of the beginning alone where the sound decays.
+    """
     times = np.array(anchors)
-    middle = (times[1:] + times[:-1]) / 2
-    edges = np.concatenate([[-1.0], middle, [2 * times[-1] - times[-2]]])
+    begin, end = _windows(seconds, anchors, reach)
+    found = _anchor_means(power, seconds, anchors, reach)
+    known = np.flatnonzero(~np.isnan(found[:, 0]))
+    wide = [row for row, k in enumerate(known) if (seconds[end[k] - 1] - seconds[begin[k]]) > SHORT_SECONDS]
+    if len(known) < 2 or not wide:
+        return found
+    wanted = 10 * np.log10(found[known] + NOTHING)
+    level = wanted.copy()
+    for _ in range(COURSE_STEPS):
+        course = np.power(10, course_at(level, times[known], seconds) / 10)
+        for row in wide:
+            given = course[begin[known[row]] : end[known[row]]].mean(axis=0)
+            level[row] += np.clip(wanted[row] - 10 * np.log10(given + NOTHING), -MOST_STEP, MOST_STEP)
+    found[known] = np.power(10, np.minimum(level, wanted + MOST_ABOVE) / 10)
+    return found
+
+
+def course_at(level: Array, times: Array, seconds: Array) -> Array:
+    """Returns levels [J, N] at these seconds, of those [anchors, N] at two anchors in time or more: linear in
+    between, and going on as they last did."""
+    before = np.clip(np.searchsorted(times, seconds, "right") - 1, 0, len(times) - 2)
+    share = (seconds - times[before]) / (times[before + 1] - times[before])
+    return np.asarray(level[before] + (level[before + 1] - level[before]) * share[:, None])
+
+
+def _anchor_means(
+    power: Array, seconds: Array, anchors: Sequence[float], reach: Sequence[float] | None = None
+) -> Array:
+    """Returns mean powers [anchors, N] around anchors in time; NaN of unknown ones."""
+    times = np.array(anchors)
+    # An anchor may lie a little behind the end.
+    reached = times - REACHED * np.diff(times, prepend=times[0])
     means = np.full((len(times), power.shape[1]), np.nan)
-    for k, time in enumerate(times):
-        near = (seconds >= edges[k]) & (seconds < edges[k + 1])
-        if near.any() and time <= seconds[-1]:
-            means[k] = power[near].mean(axis=0)
-        elif len(seconds) and edges[k] >= seconds[0] and time <= seconds[-1]:
-            means[k] = power[np.abs(seconds - time).argmin()]
+    for k, (begin, end) in enumerate(zip(*_windows(seconds, anchors, reach), strict=True)):
+        if begin < end and reached[k] <= seconds[-1]:
+            means[k] = power[begin:end].mean(axis=0)
     return means
 
 
-def _window_means(power: Array, seconds: Array, anchors: Sequence[float], reach: Sequence[float]) -> Array:
-    means = np.full((len(anchors), power.shape[1]), np.nan)
-    for k, (time, width) in enumerate(zip(anchors, reach, strict=True)):
-        near = np.abs(seconds - time) <= width
-        if near.any():
-            means[k] = power[near].mean(axis=0)
-    return means
+def _windows(
+    seconds: Array, anchors: Sequence[float], reach: Sequence[float] | None
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Returns where what is around each anchor begins and ends, [anchors]; the nearest moment at least."""
+    times = np.array(anchors)
+    if reach is None:
+        middle = (times[1:] + times[:-1]) / 2
+        low, high = np.append(-1.0, middle), np.append(middle, 2 * times[-1] - times[-2])
+    else:
+        low, high = times - np.array(reach), times + np.array(reach)
+    begin, end = np.searchsorted(seconds, low), np.searchsorted(seconds, high)
+    alone = (begin == end) & (begin < len(seconds))
+    return begin, np.where(alone, end + 1, end)
 
 
 def _filled(levels: Array, known: NDArray[np.bool_]) -> Array:

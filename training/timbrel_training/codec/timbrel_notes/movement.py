@@ -10,6 +10,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
+from timbrel_training.codec.timbrel_notes.measurement import anchor_powers, course_at
 from timbrel_training.codec.timbrel_notes.note_parameters import LEVEL_SECONDS
 from timbrel_training.codec.timbrel_notes.partials import BLOCK, Partials
 
@@ -30,6 +31,8 @@ MODULATION_HZ = (1.0, 8.0, 25.0, 94.0)
 N_FEATURES = (len(GROUPS) - 1) * len(MODULATION_HZ)
 RATE = 48_000 / POINT
 """Points a second."""
+AUDIBLE_DB = -75.0
+"""Partials further below the loudest moment do not count."""
 LEAST_DB, MOST_DB = -32.0, 12.0
 """Levels of a movement are held within."""
 
@@ -43,28 +46,23 @@ def measure_movement(partials: Partials, held_seconds: float) -> Movement:
     every = POINT // BLOCK
     held = partials.seconds < held_seconds
     n = min(N_MOVING, power.shape[1])
-    anchors = np.array(LEVEL_SECONDS)
-    middle = np.concatenate([[-1.0], (anchors[1:] + anchors[:-1]) / 2, [np.inf]])
-    known, levels = [], []
-    for k, anchor in enumerate(anchors):
-        near = held & (partials.seconds >= middle[k]) & (partials.seconds < middle[k + 1])
-        if near.any():
-            known.append(anchor)
-            levels.append(10 * np.log10(power[near, :n].mean(axis=0) + 1e-14))
     chosen = np.flatnonzero((partials.seconds >= BEGIN_SECONDS) & (partials.seconds < held_seconds - 0.02))
     chosen = chosen[chosen % every == 0][:N_POINTS]
     if len(chosen) < FEWEST_POINTS:
         return np.zeros((0, N_MOVING, 2), dtype=np.float16)
-    place = np.interp(partials.seconds[chosen], known, np.arange(len(known)))
-    index = np.minimum(place.astype(int), max(len(known) - 2, 0))
-    share = (place - index)[:, None]
-    table = np.array(levels)
-    course = table[index] * (1 - share) + table[np.minimum(index + 1, len(known) - 1)] * share
+    anchors = anchor_powers(power[held, :n], partials.seconds[held], LEVEL_SECONDS)
+    known = ~np.isnan(anchors[:, 0])
+    levels = 10 * np.log10(anchors[known] + 1e-14)
+    course = course_at(levels, np.array(LEVEL_SECONDS)[known], partials.seconds[chosen])
     amplitude = partials.amplitude[chosen, :n]
     level = np.zeros((len(chosen), N_MOVING))
     phase = np.zeros((len(chosen), N_MOVING))
     level[:, :n] = 20 * np.log10(np.abs(amplitude) + 1e-7) - course
     phase[:, :n] = np.angle(amplitude) / (2 * np.pi)
+    # What nobody hears does not move.
+    loudest = 10 * np.log10(power[held].sum(axis=1).max() + 1e-14)
+    silent = np.flatnonzero(course.max(axis=0) < loudest + AUDIBLE_DB)
+    level[:, silent], phase[:, silent] = 0.0, 0.0
     return np.stack([np.clip(level, LEAST_DB, MOST_DB), phase], axis=2).astype(np.float16)
 
 

@@ -119,6 +119,9 @@ def measure_partials(
     quick = _quick(seconds, held_seconds)[:, None]
     smoothed = _smoothed(steady, fundamental, rate)
     steady = (smoothed + (steady - smoothed) * quick).astype(np.complex64)
+    # At first neighbours come through windows of which a part lies before the note.
+    begin = min(round(SHORTEST_WINDOW / 2 * rate), len(steady) - 1)
+    steady[:begin] = steady[begin]
     sound = rotation.to_sound((steady * turning).astype(np.complex64))[:n_samples]
     silent = ((0, 0), (0, n_partials - n_heard))
     steady, offset = np.pad(steady, silent), np.pad(offset, silent[1])

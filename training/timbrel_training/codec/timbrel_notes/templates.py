@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -89,8 +90,8 @@ class Templates(nn.Module):
         """Returns the template that a movement of these features is most like; `STILL` of unknown ones."""
         if np.isnan(features).any():
             return STILL
-        distance = torch.square(self.features[1:] - torch.from_numpy(features)).sum(dim=1)
-        return 1 + int(distance.argmin())
+        known = torch.cat([torch.from_numpy(_of_stillness())[None], self.features[1:]])
+        return int(torch.square(known - torch.from_numpy(features)).sum(dim=1).argmin())
 
     def forward(self, template: Tensor, seed: Tensor, point: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Returns log2 of the amplitudes' factors, and phases in cycles, [B, T, points, N_PARTIALS].
@@ -114,3 +115,9 @@ class Templates(nn.Module):
         place = torch.remainder(torch.remainder(start, period) + point, period)
         place = torch.minimum(place, period - place)
         return self.table[number[..., None] * N_POINTS + place].float() * self.unit[number][:, :, None]
+
+
+@functools.cache
+def _of_stillness() -> NDArray[np.float32]:
+    """Returns the features of what does not move."""
+    return movement_features(np.zeros((N_POINTS, N_MOVING, 2), dtype=np.float16))

@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from timbrel_posttraining.evaluate import estimates
 from timbrel_posttraining.evaluate.evaluation_set import KINDS_OF_SOUND, EvaluationSet, Kind, Take, pick_some
 from timbrel_posttraining.evaluate.report import CellValue, Figure, SectionReport, Table
-from timbrel_posttraining.evaluate.sections.realism import MEASURES, MOST_NOTES, Realism, auc_of
+from timbrel_posttraining.evaluate.sections.realism import MEASURES, Realism, auc_of
 from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.notes.split import Split
 
+MOST_NOTES = 400
+"""Notes are at most so many, and half as many for each of ..."""
 SPACINGS = (2, 4, 6, 12)
 """Semitones from one sample of the sampler to the next."""
 

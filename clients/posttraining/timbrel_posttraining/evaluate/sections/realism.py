@@ -18,8 +18,9 @@ from timbrel_posttraining.evaluate.sections.section import Section
 from timbrel_posttraining.evaluate.takes import Measurements
 from timbrel_training.notes.split import Split
 
-MOST_NOTES = 400
-"""Notes are at most so many: enough for intervals of 0.03."""
+MOST_NOTES = 2000
+"""Notes are at most so many. The more, the more a judge learns: by 400 it told the passages of one codec with
+an AUC of 0.69, by 1,745 with 0.77."""
 
 FEWEST_NOTES = 6
 """An instrument with fewer notes is not looked at for the worst: its AUC is chance."""
