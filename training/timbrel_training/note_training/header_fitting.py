@@ -81,7 +81,7 @@ class HeaderFitting(nn.Module):
         self.decoder.requires_grad_(True)
         self.config = config
         self.n_codes = coder.config.n_codes
-        self.register_buffer("movements", codec.templates.features.clone())
+        self.register_buffer("movements", codec.templates.described())
         self.register_buffer("numbers", coder.dequantized(torch.arange(LEVELS**NUMBERS_PER_CODE)[:, None]))
 
     def logits(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class HeaderFitting(nn.Module):
         share = torch.softmax(logits[:, self.n_codes + 1, : len(self.movements)], dim=1)
         away = torch.cdist(torch.nan_to_num(movement), self.movements.nan_to_num(posinf=FARTHEST))
         away = away.clamp(max=FARTHEST)
-        further = (share * (away - away[:, 1:].amin(dim=1, keepdim=True)).clamp(min=0.0)).sum(dim=1)
+        further = (share * (away - away.amin(dim=1, keepdim=True))).sum(dim=1)
         return (further * known).sum() / known.sum().clamp(min=1)
 
 

@@ -90,8 +90,13 @@ class Templates(nn.Module):
         """Returns the template that a movement of these features is most like; `STILL` of unknown ones."""
         if np.isnan(features).any():
             return STILL
-        known = torch.cat([torch.from_numpy(_of_stillness())[None], self.features[1:]])
-        return int(torch.square(known - torch.from_numpy(features)).sum(dim=1).argmin())
+        return int(torch.square(self.described() - torch.from_numpy(features)).sum(dim=1).argmin())
+
+    def described(self) -> Tensor:
+        """Returns the features [n_templates, N_FEATURES] of all templates, `STILL` among them; infinite ones
+        of those that there are not."""
+        still = torch.from_numpy(_of_stillness()).to(self.features.device)
+        return torch.cat([still[None], self.features[1:]])
 
     def forward(self, template: Tensor, seed: Tensor, point: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Returns log2 of the amplitudes' factors, and phases in cycles, [B, T, points, N_PARTIALS].
