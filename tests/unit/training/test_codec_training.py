@@ -14,7 +14,7 @@ import torch
 from simple_notes import SyntheticSource
 
 from timbrel_training.checkpoint import load_description, save_weights
-from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash, encode_note
+from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash, codes_like, encode_note
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotesConfig
@@ -22,6 +22,7 @@ from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderConfig, he
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES, SHAPES
 from timbrel_training.codec.timbrel_notes.train import ANALYSIS_FOLDER, CodecTrainingConfig, train_codec
+from timbrel_training.codec.tokenize import tokenize_dataset
 from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import LoopConfig
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
@@ -29,6 +30,7 @@ from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.stages import STAGES
 from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.table import TokenTable
 
 CONFIG = CodecTrainingConfig(
     codec=TimbrelNotesConfig(n_templates=4, header=HeaderConfig(n_codes=6, width=24, n_blocks=1)),
@@ -121,6 +123,14 @@ def test_a_training_begins_from_another_codec(dataset: NoteDataset, trained: Pat
     start = earlier.state_dict()
     for name, value in codec.state_dict().items():
         assert torch.allclose(value.double(), start[name].double(), atol=1e-6), name
+    # Its codes mean about the same, and so do those of the next one.
+    assert codes_like(tmp_path / "further") == (codec_hash(begin),)
+    next_one = replace(further, init=str(tmp_path / "further"))
+    shutil.copytree(trained / ANALYSIS_FOLDER, tmp_path / "next" / ANALYSIS_FOLDER)
+    assert train_codec(next_one, dataset, tmp_path / "next") is not None
+    assert codes_like(tmp_path / "next") == (codec_hash(tmp_path / "further"), codec_hash(begin))
+    tokenize_dataset(dataset, codec, "of further", tmp_path / "tokens.bin", folder=tmp_path / "further")
+    assert TokenTable.from_store(TokenStore(tmp_path / "tokens.bin")).codes_like == (codec_hash(begin),)
 
 
 def test_a_training_begins_from_no_codec_of_other_sizes(

@@ -315,13 +315,36 @@ def test_a_run_can_begin_from_the_weights_of_another(
         train("further", "fresh")
 
 
+def test_a_model_of_an_earlier_codec_begins_a_run_where_codes_mean_the_same(
+    config: Config, table: TokenTable, tmp_path: Path
+) -> None:
+    timbre = stage_1(tmp_path / "timbre", table)
+    train_notes(config.note_training, config.model, table, timbre, tmp_path / "earlier", CPU)
+    later = dataclasses.replace(table, codec_hash="of a later codec")
+    with pytest.raises(CheckpointError, match="codes of another codec"):
+        train_notes(
+            config.note_training,
+            config.model,
+            later,
+            timbre,
+            tmp_path / "later",
+            CPU,
+            init=tmp_path / "earlier",
+        )
+    like = dataclasses.replace(later, codes_like=("of none", table.codec_hash))
+    train_notes(
+        config.note_training, config.model, like, timbre, tmp_path / "later", CPU, init=tmp_path / "earlier"
+    )
+    assert load_description(tmp_path / "later", MODEL)["codec_hash"] == "of a later codec"
+
+
 def test_a_run_goes_on_from_a_model_that_counts_and_reads_less(
     config: Config, table: TokenTable, tmp_path: Path
 ) -> None:
     folder, smaller = tmp_path / "smaller", dataclasses.replace(config.model, dropout=0.0)
     train_notes(config.note_training, smaller, table, stage_1(tmp_path / "timbre", table), folder, CPU)
     larger = NoteTransformer(dataclasses.replace(smaller, digit_base=4, release_frames=9, dropout=0.1))
-    start_from(folder, larger, table.codec_hash)
+    start_from(folder, larger, (table.codec_hash,))
     request = ((0.3, 0.2), int(table.pitch[0]), 80.0, 3)
     assert np.array_equal(
         generate(load_model(folder), *request).codes, generate(larger.eval(), *request).codes
@@ -330,11 +353,11 @@ def test_a_run_goes_on_from_a_model_that_counts_and_reads_less(
     huge = {**described, "model": {**described["model"], "d_model": 2**40}}
     save_weights(tmp_path / "huge", MODEL, larger, huge)
     with pytest.raises(CheckpointError, match="differs in"):
-        start_from(tmp_path / "huge", larger, table.codec_hash)
+        start_from(tmp_path / "huge", larger, (table.codec_hash,))
     description = {**described, "model": dataclasses.asdict(larger.config)}
     save_weights(tmp_path / "larger", MODEL, larger, description)
     with pytest.raises(CheckpointError, match="differs in release_frames, digit_base"):
-        start_from(tmp_path / "larger", NoteTransformer(smaller), table.codec_hash)
+        start_from(tmp_path / "larger", NoteTransformer(smaller), (table.codec_hash,))
 
 
 def test_headers_are_learnt_by_a_network_of_their_own(config: Config, table: TokenTable) -> None:

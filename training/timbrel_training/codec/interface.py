@@ -241,6 +241,16 @@ def codes_hash(folder: Path) -> str:
     return str(load_description(folder, WEIGHTS_NAME).get(CODES_OF) or codec_hash(folder))
 
 
+CODES_LIKE = "codes_like"
+"""In the description of a codec that began from another: the hashes of all before it."""
+
+
+def codes_like(folder: Path) -> tuple[str, ...]:
+    """Returns the hashes of the codecs that a finished one began from, the last first: its codes mean about
+    the same. Raises CheckpointError: none is finished there."""
+    return tuple(load_description(folder, WEIGHTS_NAME).get(CODES_LIKE, ()))
+
+
 def codec_hash(folder: Path) -> str:
     """Returns the finished codec's weights' SHA-256, in hex: codes of another training are other codes.
     Raises CheckpointError: none is finished there."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from timbrel_training import worker_process
-from timbrel_training.codec.interface import Codec, check_sample_rate, encode_note
+from timbrel_training.codec.interface import Codec, check_sample_rate, codes_like, encode_note
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
@@ -86,6 +86,7 @@ def tokenize_dataset(
         held_codes=tuple(codec.held_codes),
         released_codes=tuple(codec.released_codes),
         codebook_delay=codec.codebook_delay,
+        codes_like=codes_like(folder) if folder is not None else (),
     )
     with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:
         done = len(writer)

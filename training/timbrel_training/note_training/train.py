@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -234,7 +234,7 @@ def train_notes(
     trainer = NoteTrainer(config, model_config, table, conditions, device)
     start, earlier_steps = {}, 0
     if init is not None:
-        start["init"], earlier_steps = start_from(init, trainer.model, table.codec_hash)
+        start["init"], earlier_steps = start_from(init, trainer.model, (table.codec_hash, *table.codes_like))
     about = {**_about(model_config, table), "config": name, **start}
 
     def validate(average: nn.Module) -> dict[str, float]:
@@ -273,13 +273,15 @@ def train_notes(
     return loop
 
 
-def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[str, int]:
+def start_from(folder: Path, model: NoteTransformer, codec_hashes: Collection[str]) -> tuple[str, int]:
     """Gives `model` the weights of another stage-2 folder; returns their SHA-256 in hex, and their steps.
 
     Codes may gain embeddings of their digits, the gate more frames that it counts, and what is known of codes
     and the key: at first the model does what the other did. Lead frames may gain a network of their own,
-    which has to learn them anew. Raises CheckpointError: there are none, they are damaged, or of a model or
-    codes unlike these.
+    which has to learn them anew.
+
+    Raises:
+        CheckpointError: there are none, they are damaged, of a model unlike this, or of none of these codecs.
     """
     description = load_description(folder, MODEL)
     earlier_config = read_config(folder, description)
@@ -296,7 +298,7 @@ def start_from(folder: Path, model: NoteTransformer, codec_hash: str) -> tuple[s
         raise CheckpointError(
             f"{folder}: its model differs in {', '.join(unlike)}; choose the config that it was made with"
         )
-    if description.get("codec_hash") != codec_hash:
+    if description.get("codec_hash") not in codec_hashes:
         raise CheckpointError(f"{folder}: its model writes codes of another codec than the tokens are of")
     earlier = build_model(earlier_config, str(folder))
     load_weights(folder, MODEL, earlier)

@@ -64,9 +64,10 @@ class TokenHeader:
     held_codes: tuple[int, ...] = ()  # by codebook, said while the key is held alone; see Codec
     released_codes: tuple[int, ...] = ()  # by codebook, of notes that are written; see Codec
     codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
+    codes_like: tuple[str, ...] = ()  # hashes of codecs whose codes mean about the same; see codes_like
 
     def __post_init__(self) -> None:
-        for name in ("held_codes", "released_codes"):  # JSON gives lists
+        for name in ("held_codes", "released_codes", "codes_like"):  # JSON gives lists
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @property

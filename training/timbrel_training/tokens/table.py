@@ -35,6 +35,7 @@ class TokenTable:
     held_codes: tuple[int, ...] = ()  # by codebook, said while the key is held alone; see Codec
     released_codes: tuple[int, ...] = ()  # by codebook, of notes that are written; see Codec
     codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
+    codes_like: tuple[str, ...] = ()  # hashes of codecs whose codes mean about the same; see codes_like
 
     @classmethod
     def from_store(cls, store: TokenStore) -> TokenTable:
@@ -50,6 +51,7 @@ class TokenTable:
             "held_codes",
             "released_codes",
             "codebook_delay",
+            "codes_like",
         )
         return cls(
             codes=np.array(store.codes),

@@ -14,6 +14,7 @@ from timbrel_bundle.manifest import heard_seconds, written_ranges
 from timbrel_posttraining.evaluate import evaluation
 from timbrel_posttraining.evaluate.report import show_number
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
+from timbrel_training.config import NAMED
 from timbrel_training.errors import TrainingError
 
 LIMITS = """
@@ -235,13 +236,23 @@ def _cell(cell: object) -> str:
 
 
 def _reproduction(manifest: pb.Manifest) -> list[str]:
-    return [
-        "## Make it again",
-        "",
-        "    apt-get install fluidsynth fluid-soundfont-gm musescore-general-soundfont",
-        f"    make pretrain CONFIG={manifest.training.config or 'cpu'}",
-        "",
-        "renders the notes, trains the codec, the map and the model, exports the bundle, judges it and "
-        f"writes this card. It was exported from revision `{manifest.git_revision[:12]}`. "
-        "Training on a CPU repeats bit for bit only on a like CPU.",
-    ]
+    """Returns how to come to such a bundle: from nothing by a configuration of ours, else from the bundle."""
+    config, revision = manifest.training.config or "cpu", manifest.git_revision[:12]
+    if config in NAMED:
+        how = [
+            "    apt-get install fluidsynth fluid-soundfont-gm musescore-general-soundfont",
+            f"    make pretrain CONFIG={config}",
+            "",
+            "renders the notes, trains the codec, the map and the model, exports the bundle, judges it and "
+            "writes this card.",
+        ]
+    else:
+        how = [
+            "    timbrel train unpack --bundle BUNDLE --out runs/on",
+            "",
+            "makes the folders of all its stages, to go on from. It was trained so itself, or by a "
+            f"configuration of its own ({config}); `make pretrain` trains one from nothing.",
+        ]
+    exported = f"It was exported from revision `{revision}`."
+    repeats = "Training on a CPU repeats bit for bit only on a like CPU."
+    return ["## Make it again", "", *how[:-1], f"{how[-1]} {exported} {repeats}"]

@@ -16,6 +16,8 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate import command
 from timbrel_posttraining.evaluate.report import BARS
 from timbrel_posttraining.model_card import command as card_command
+from timbrel_posttraining.model_card.card import model_card
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.errors import TrainingError
 
 COUNT = 12
@@ -77,6 +79,17 @@ def test_a_card_tells_what_was_measured(judged: Path, tiny_bundle: Path, tmp_pat
     assert ElementTree.parse(bundle / "timbre_map.svg").getroot().tag.endswith("svg")
     # The card is no part of the bundle's name, and the bundle still opens.
     assert Bundle.open(bundle).manifest.bundle_hash == report["bundle_hash"]
+
+
+def test_a_card_says_how_to_come_to_such_a_bundle(judged: Path, tiny_bundle: Path) -> None:
+    bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
+    manifest = pb.Manifest()
+    manifest.CopyFrom(bundle.manifest)
+    manifest.training.config = "cpu"
+    assert "make pretrain CONFIG=cpu\n" in model_card(manifest, bundle.timbre_map, report)
+    manifest.training.config = "cpu, fine-tuned from timbrel-band 0123456789ab on mine"
+    card = model_card(manifest, bundle.timbre_map, report)
+    assert "CONFIG=" not in card and "timbrel train unpack --bundle BUNDLE" in card
 
 
 def test_a_card_is_refused_for_another_bundle(judged: Path, tiny_bundle: Path, tmp_path: Path) -> None:

@@ -29,12 +29,12 @@ UNMEASURED_WEIGHT, TOO_LOUD_WEIGHT = 0.02, 0.15
 """The least that a value counts for in training, also where it could not be measured, and where it comes out
 too loud: a partial that has died away must not ring on."""
 IMPORTANCE = {
-    "level": 4.0, "release": 1.5, "noise": 0.7, "noise_release": 0.5, "comb": 0.7, "fine": 0.4, "burst": 0.7,
+    "level": 8.0, "release": 1.5, "noise": 0.7, "noise_release": 0.5, "comb": 0.7, "fine": 0.4, "burst": 0.7,
     "stiffness": 60.0,
 }  # fmt: skip
 """How much a part's values count in training, those of other parts 1: what a note is told from its source by
 are the levels of its partials, and hardly anything else (see COMPARISONS.md)."""
-ATTACK_IMPORTANCE, ATTACK_SECONDS = 2.0, 0.1
+ATTACK_IMPORTANCE, ATTACK_SECONDS = 6.0, 0.1
 """Of the levels' anchors, those up to here count for less: they are as many as all behind them."""
 
 

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
-from timbrel_training.codec.interface import WEIGHTS_NAME, check_sample_rate, codec_hash
+from timbrel_training.codec.interface import (
+    CODES_LIKE,
+    WEIGHTS_NAME,
+    check_sample_rate,
+    codec_hash,
+    codes_hash,
+    codes_like,
+)
 from timbrel_training.codec.timbrel_notes.analysed_notes import (
     ANALYSIS_FOLDER,
     WEIGHT_STEPS,
@@ -213,9 +220,11 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     else:
         codec.templates.load_state_dict(earlier.templates.state_dict())
     figures = loop.history[-1] if loop.history else {}
-    save_weights(
-        out_dir, WEIGHTS_NAME, codec, {"id": codec.id, "config": asdict(config.codec), "figures": figures}
-    )
+    about = {"id": codec.id, "config": asdict(config.codec), "figures": figures}
+    if earlier is not None:
+        init = Path(config.init)
+        about[CODES_LIKE] = list(dict.fromkeys((codec_hash(init), codes_hash(init), *codes_like(init))))
+    save_weights(out_dir, WEIGHTS_NAME, codec, about)
     return codec.eval()
 
 
