@@ -59,8 +59,8 @@ def bent(client: timbrel.Client, note: timbrel.Note, cents: object) -> Audio:
     return client.decode(note.codes, note.seed, cents)  # type: ignore[arg-type]
 
 
-def vibrato_depth(audio: Audio, rate: int) -> float:
-    """Cents of the vibrato in the tracked pitch, from 0.2 s on while it sounds."""
+def vibrato_of(audio: Audio, rate: int) -> complex:
+    """The vibrato in the tracked pitch, cents and phase, from 0.2 s on while it sounds."""
     track = track_pitch(audio, rate)
     loud = track.voiced & (track.seconds > 0.2) & (track.power > track.power.max() * 1e-3)
     seconds, cents = track.seconds[loud], 1200 * np.log2(track.hertz[loud])
@@ -68,7 +68,7 @@ def vibrato_depth(audio: Audio, rate: int) -> float:
     turn = 2 * np.pi * VIBRATO_HERTZ * seconds[near]
     terms = np.stack([np.cos(turn), np.sin(turn), np.ones_like(turn), seconds[near]], axis=1)
     (cosine, sine, *_), *_ = np.linalg.lstsq(terms, cents[near], rcond=None)
-    return float(np.hypot(cosine, sine))
+    return complex(cosine, sine)
 
 
 def level_steps(audio: Audio, hop: int) -> npt.NDArray[np.float64]:
@@ -101,17 +101,24 @@ def test_notes_are_bent_as_far_as_asked(
 
 
 def test_vibrato_is_as_deep_as_asked(client: timbrel.Client, notes: list[timbrel.Note]) -> None:
-    """The tracker flattens a vibrato: what it finds is held against what it finds in one of known depth."""
+    """The tracker flattens a vibrato: what it finds is held against what it finds in one of known depth.
+
+    Notes that beat waver by themselves, a dulcimer by 4 cents: what it finds in the unbent note is left out.
+    """
     rate = notes[0].sample_rate
     time = np.arange(2 * rate) / rate
     hertz = frequency(PITCH)
     hertz = hertz * 2 ** (VIBRATO_CENTS * np.sin(2 * np.pi * VIBRATO_HERTZ * time) / 1200)
     turns = 2 * np.pi * np.cumsum(hertz) / rate
     reference = sum(np.sin(number * turns) / number for number in range(1, 20))
-    share = vibrato_depth(np.asarray(reference, np.float32), rate) / VIBRATO_CENTS
-    found = [vibrato_depth(bent(client, note, VIBRATO), rate) / share for note in notes]
+    share = abs(vibrato_of(np.asarray(reference, np.float32), rate)) / VIBRATO_CENTS
+    added = [
+        vibrato_of(bent(client, note, VIBRATO), rate) - vibrato_of(bent(client, note, 0.0), rate)
+        for note in notes
+    ]
+    found = np.abs(added) / share
     print(f"the tracker finds {share:.3f} of a vibrato; depths in cents {np.round(found, 1)}")
-    assert np.abs(np.array(found) - VIBRATO_CENTS).max() <= TOLERANCE_CENTS
+    assert np.abs(found - VIBRATO_CENTS).max() <= TOLERANCE_CENTS
 
 
 @pytest.mark.parametrize("cents", [-1200, -200, -50, 50, 200, 1200, "vibrato"])
