@@ -315,6 +315,8 @@ def _points(cents: Cents) -> npt.NDArray[np.float64]:
     points = np.array(list(cents) if isinstance(cents, Iterable) else cents, dtype=np.float64)
     if points.ndim and points.shape != (len(points), 2) and points.size:
         raise ValueError(f"cents of shape {list(points.shape)}: a number, or points [N, 2], is needed")
+    if not np.isfinite(points).all():
+        raise ValueError("cents that are not finite: numbers are needed")
     return points if points.size else np.zeros(())
 
 

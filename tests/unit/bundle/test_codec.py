@@ -224,6 +224,11 @@ def test_what_is_no_bend_and_no_level(player: CodecDecoder, given: dict[str, Any
         player.stream().push(STEADY, **given)
 
 
+def test_a_whole_bend_is_of_numbers(player: CodecDecoder) -> None:
+    with pytest.raises(ValueError, match="cents that are not finite: numbers are needed"):
+        player.decode(STEADY, cents=[(0.0, float("nan"))])
+
+
 @pytest.mark.parametrize("seed", [-1, 2**64])
 def test_what_is_no_seed(player: CodecDecoder, seed: int) -> None:
     with pytest.raises(ValueError, match=f"seed {seed}: 0 to {2**64 - 1} are allowed"):

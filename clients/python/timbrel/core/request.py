@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -141,7 +142,8 @@ def _whole(value: Any) -> Any:
 
 def check_bend(cents: Cents, codec: pb.CodecSpec) -> None:
     """Raises InvalidRequestError where a bend is out of range, or not for this codec."""
-    fault = FIELD["cents"].fault(cents, pb.RequestRanges())
+    given = math.nan if cents is None else cents  # which only a request may leave out
+    fault = FIELD["cents"].fault(given, pb.RequestRanges())
     if fault is None and not codec.bends and not is_unbent(cents):
         fault = NO_BENDS
     if fault is not None:
