@@ -247,8 +247,13 @@ CODES_LIKE = "codes_like"
 
 def codes_like(folder: Path) -> tuple[str, ...]:
     """Returns the hashes of the codecs that a finished one began from, the last first: its codes mean about
-    the same. Raises CheckpointError: none is finished there."""
-    return tuple(load_description(folder, WEIGHTS_NAME).get(CODES_LIKE, ()))
+    the same. Raises CheckpointError: none is finished there, or its description is damaged."""
+    found = load_description(folder, WEIGHTS_NAME).get(CODES_LIKE, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise CheckpointError(
+            f"{folder}: {CODES_LIKE} of its description is no list of hashes; train it again"
+        )
+    return tuple(found)
 
 
 def codec_hash(folder: Path) -> str:

@@ -171,10 +171,13 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     torch.manual_seed(config.loop.seed)
     trained = HeaderTraining(config, len(dataset.instruments)).to(device)
     start: dict[str, str] = {}
+    before: list[str] = []
     earlier = _finished(Path(config.init), config.codec) if config.init else None
     if earlier is not None:
         trained.coder.load_state_dict(earlier.header.state_dict())
-        start["init"] = codec_hash(Path(config.init))
+        init = Path(config.init)
+        start["init"] = codec_hash(init)
+        before = list(dict.fromkeys((start["init"], codes_hash(init), *codes_like(init))))
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
     chosen = np.random.default_rng(config.loop.seed).permutation(split)
     jobs = config.jobs or os.cpu_count() or 1
@@ -220,10 +223,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     else:
         codec.templates.load_state_dict(earlier.templates.state_dict())
     figures = loop.history[-1] if loop.history else {}
-    about = {"id": codec.id, "config": asdict(config.codec), "figures": figures}
-    if earlier is not None:
-        init = Path(config.init)
-        about[CODES_LIKE] = list(dict.fromkeys((codec_hash(init), codes_hash(init), *codes_like(init))))
+    about = {"id": codec.id, "config": asdict(config.codec), "figures": figures, CODES_LIKE: before}
     save_weights(out_dir, WEIGHTS_NAME, codec, about)
     return codec.eval()
 
