@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ROOT / "protos"
 PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1")
 PATIENCE_SECONDS = 300.0
+NPM_SECONDS = 100.0
+"""npm itself waits for minutes where no registry answers."""
 
 
 def node_modules(folder: Path) -> None:
@@ -32,10 +34,14 @@ def node_modules(folder: Path) -> None:
         str(folder),
         *PACKAGES,
     ]
-    done = subprocess.run(npm, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    needed = f"needs {' and '.join(PACKAGES)}, and npm cannot get them"
+    try:
+        done = subprocess.run(npm, capture_output=True, text=True, timeout=NPM_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        give_up(f"{needed} within {NPM_SECONDS:g} s")
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or ["npm failed"]
-        give_up(f"needs {' and '.join(PACKAGES)}, and npm cannot get them: {reason[0]}")
+        give_up(f"{needed}: {reason[0]}")
 
 
 def run(words: list[str], folder: Path, environment: dict[str, str]) -> None:
