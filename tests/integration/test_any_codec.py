@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +12,18 @@ import numpy as np
 import outside_codec
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file
 from server_process import ServerProcess
 
 import timbrel
 from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.graph_header import parse_graph_header
+from timbrel_bundle.weights import source_of
+from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
+from timbrel_training.model import ModelConfig, NoteTransformer
 
 TOY = """
 extends = "tiny"
@@ -52,6 +59,7 @@ n_warmup = 2
 learning_rate = 3e-3
 ema_decay = 0.9
 """
+ROOT = Path(__file__).resolve().parents[2]
 INSTRUMENTS = ("Nylon String", "Breathy Flute")
 
 pytestmark = pytest.mark.slow
@@ -88,6 +96,23 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield folder / "bundle"
     registry._loaded.pop("level", None)
     sys.modules.pop("level_codec", None)
+
+
+def test_its_graphs_carry_no_weights_and_no_paths(bundle: Path) -> None:
+    """They point at the weights, each file of which holds what some graph takes, as fp16."""
+    stated: dict[str, set[str]] = {}
+    for path in bundle.glob("*.onnx"):
+        assert str(ROOT).encode() not in path.read_bytes()
+        for weight in parse_graph_header(path.read_bytes()).external_weights:
+            stated.setdefault(weight.location, set()).add(source_of(weight.name))
+    with safe_open(bundle / "model.safetensors", framework="numpy") as file:
+        config = json.loads(file.metadata()["config"])
+    assert config == load_description(bundle.parent / "model", "model")["model"]
+    parameters = {name for name, _ in NoteTransformer(ModelConfig(**config)).named_parameters()}
+    weights = load_file(bundle / "model.safetensors")
+    assert stated["model.safetensors"] == set(weights) == parameters
+    assert all(weight.dtype == np.float16 for weight in weights.values())
+    assert stated["timbre.safetensors"] == set(load_file(bundle / "timbre.safetensors"))
 
 
 def test_its_notes_sound_as_pytorch_decodes_them(bundle: Path, tmp_path: Path) -> None:

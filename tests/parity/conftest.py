@@ -105,7 +105,7 @@ def tamper(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Callable[[Alter], Non
 @pytest.fixture
 def graphs_of_the_codec(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the codec's decoder from the tiny bundle: to make it takes as long as all the other graphs
-    together, and test_codec_timbrel_notes.py does."""
+    together, and test_codec_timbrel_notes.py does in `make acceptance`."""
 
     def take_codec(codec: object, folder: Path) -> pb.CodecSpec:
         for name in (CODEC_DECODER, CODEC_WEIGHTS):

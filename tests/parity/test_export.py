@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,22 +11,17 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.graph_header import parse_graph_header
-from timbrel_bundle.weights import source_of
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.model import ModelConfig, NoteTransformer
+from timbrel_training.model import NoteTransformer
 from timbrel_training.timbre.encoder import TimbreEncoder
 
 Export = Callable[..., pb.Manifest]
 Alter = Callable[[Path], None]
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -221,21 +215,3 @@ def test_parts_that_do_not_belong_together_are_refused(
     with pytest.raises(ExportError, match="no sample notes"):
         export(sample_notes=[])
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("graphs_of_the_codec")
-def test_graphs_made_anew_carry_no_weights_and_no_paths(export: Export, tiny: Any, tmp_path: Path) -> None:
-    export()
-    folder = tmp_path / "bundle"
-    stated: dict[str, set[str]] = {}
-    for path in folder.glob("*.onnx"):
-        assert str(ROOT).encode() not in path.read_bytes()
-        for weight in parse_graph_header(path.read_bytes()).external_weights:
-            stated.setdefault(weight.location, set()).add(source_of(weight.name))
-    weights = load_file(folder / "model.safetensors")
-    assert stated["model.safetensors"] == set(weights) == {name for name, _ in tiny.model.named_parameters()}
-    assert stated["timbre.safetensors"] == set(load_file(folder / "timbre.safetensors"))
-    assert all(weight.dtype == np.float16 for weight in weights.values())
-    with safe_open(folder / "model.safetensors", framework="numpy") as file:
-        assert ModelConfig(**json.loads(file.metadata()["config"])) == tiny.model.config
