@@ -42,8 +42,9 @@ demo: $(VENV)/.demo-installed ## Install what playing needs and render twelve no
 explore: $(VENV)/.demo-installed ## Open the map of timbres in the browser, live on the model
 	@$(TIMBREL) explore
 
+# The continuous integration (TIMBREL_REQUIRE_ALL=1) runs the slow ones too.
 test: lint ## Lint, type-check and test, on a small bundle
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not acceptance$(if $(TIMBREL_REQUIRE_ALL),, and not slow)" --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed ## ruff and mypy
 	$(BIN)/ruff check
@@ -86,7 +87,7 @@ pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander) ## Notes
 	$(TIMBREL) train card --bundle $(RUN)/bundle --evaluation $(RUN)/evaluation
 
 acceptance: $(VENV)/.installed ## The full-size checks, on the default bundle
-	$(BIN)/python -m pytest -m acceptance $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "acceptance or slow" $(PYTEST_ARGS)
 	$(MAKE) cuda-check
 
 # onnxruntime-gpu in an environment of its own, the rest from .venv; CUDA itself is a stand-in that g++ makes.

@@ -15,6 +15,8 @@ import pytest
 from requirements_gate import require_module
 
 ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = pytest.mark.slow
 PACKAGES = (
     "timbrel",
     "timbrel_bundle",
@@ -79,7 +81,6 @@ def test_the_base_brings_no_runtime_and_no_torch(wheel: Path, members: dict[str,
     assert [line for line in base if line.startswith(unwanted)] == []
 
 
-@pytest.mark.slow
 def test_the_demo_runs_from_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -88,7 +89,7 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_environment(wheel: Path, tmp_p
     constraints = ROOT / "constraints.txt"
     requirement = f"timbrel[cpu,server,demo] @ {wheel.as_uri()}"
     pip = [sys.executable, "-m", "pip", "--python", python]
-    run([*pip, "install", "--quiet", "--constraint", constraints, requirement], elsewhere)
+    run([*pip, "install", "--quiet", "--no-compile", "--constraint", constraints, requirement], elsewhere)
 
     run([python.with_name("timbrel"), "demo", "--out", "demo"], elsewhere, home=tmp_path)
 

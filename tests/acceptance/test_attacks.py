@@ -16,7 +16,6 @@ ATTACK = Path(__file__).resolve().parents[1] / "benchmarks" / "attack.py"
 PATIENCE_SECONDS = 600.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack",
     ["gzip bombs", "pings", "unfinished, no token", "unfinished health", "unread files", "unread audio"],

@@ -16,8 +16,12 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 
 @pytest.mark.parametrize(
     "options",
-    [{"color_scheme": "light"}, {"color_scheme": "dark"}, PHONE, PHONE | {"color_scheme": "dark"}],
-    ids=["light", "dark", "phone", "phone dark"],
+    [
+        pytest.param({"color_scheme": "light"}, id="light"),
+        pytest.param({"color_scheme": "dark"}, id="dark", marks=pytest.mark.slow),
+        pytest.param(PHONE, id="phone", marks=pytest.mark.slow),
+        pytest.param(PHONE | {"color_scheme": "dark"}, id="phone dark"),
+    ],
 )
 def test_axe_finds_nothing(open_page: Any, options: dict[str, Any]) -> None:
     require_module("axe_playwright_python", "dev")

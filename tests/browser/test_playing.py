@@ -217,6 +217,7 @@ def test_midi_plays_with_velocity_and_pedal(page: Any) -> None:
     page.wait_for_silence()
 
 
+@pytest.mark.slow
 def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) -> None:
     """A key of a zone: as it is, bent by its own wheel, by the manager's, and tuned and made softer by it."""
 
@@ -256,6 +257,7 @@ def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) ->
     page.until("document.body.textContent.includes('controller 71 is not performed')")
 
 
+@pytest.mark.slow
 def test_midi_slides_and_pressure_make_notes_brighter(page: Any) -> None:
     """One note, first as it is, then with its slide up and down; the slide leaves its level as it was."""
 

@@ -64,7 +64,6 @@ def test_help_teaches_by_example() -> None:
         assert f"python tests/benchmarks/{script}.py --quick" in said, script
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_decode_compares_all_sides() -> None:
     found = figures(
@@ -103,7 +102,6 @@ def test_host_reports_what_a_row_and_step_cost_without_graphs() -> None:
         assert all(microseconds > 0 for microseconds in by_rows.values())
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_codec_reports_real_time_by_chunk() -> None:
     found = figures("codec", "--quick", "--bundle", str(BUNDLE), "--chunks", "1", "4", "--batches", "1", "2")
@@ -128,7 +126,6 @@ def test_serve_measures_a_real_server_beside_the_bare_engine_and_a_client() -> N
     assert all(each["notes_per_second"] > 0 for each in found["rendered"]["results"])
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_the_gpu_benchmark_runs_dry(tmp_path: Path) -> None:
     out = tmp_path / "stages.jsonl"

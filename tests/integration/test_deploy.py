@@ -109,7 +109,6 @@ def test_the_package_can_be_built_of_what_the_builder_gets(context: Path, tmp_pa
         assert "timbrel_server/bundles/default/manifest.json" in archive.namelist()
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
 def test_the_build_steps_find_all_they_ask_for(file: Path, context: Path, tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_a_tuned_bundle_can_be_tuned_again(tuned: Path, tmp_path: Path) -> None:
     assert gap > 0.1**2, "the same sound under another name is put beside the first"
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_model(
     tiny_bundle: Path, samples: Path, tuned: Path, tmp_path: Path
 ) -> None:

@@ -65,7 +65,6 @@ def test_some_spoilt_inputs_are_taken_or_refused(name: str, tmp_path: Path) -> N
     attack(name, tmp_path, n_examples=40, number=0)
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_minute_of_spoilt_inputs_is_taken_or_refused(name: str, tmp_path: Path) -> None:

@@ -244,7 +244,6 @@ def test_cancels_at_any_moment_lose_no_slot(server: BackgroundServer) -> None:
     assert canceller.codes[grpc.StatusCode.CANCELLED] > 500
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 class TestAtLength:
     """The same, more than 20,000 times."""

@@ -44,7 +44,16 @@ def client_python() -> Path:
         return python
     shutil.rmtree(CLIENT_VENV, ignore_errors=True)
     venv.create(CLIENT_VENV, with_pip=True)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", CLIENT]
+    pip = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--disable-pip-version-check",
+        CLIENT,
+    ]
     installing = subprocess.run(pip, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     if installing.returncode:
         reason = installing.stderr.strip().splitlines()[-1:] or ["pip failed"]
@@ -90,6 +99,7 @@ def expected(channel: grpc.Channel) -> list[np.ndarray[Any, np.dtype[np.uint16]]
     return codes
 
 
+@pytest.mark.slow
 class TestTritonclient:
     def test_velocity_seconds_and_seed_may_be_left_out(self, heard: dict[str, Any]) -> None:
         assert heard["fail"]["defaults"] == ["none", ""]

@@ -9,6 +9,7 @@ import subprocess
 import textwrap
 from pathlib import Path
 
+import pytest
 import soundfile
 from requirements_gate import give_up, require_system
 
@@ -70,6 +71,7 @@ def test_the_lines_for_node_write_a_note(server_address: str, tmp_path: Path) ->
     assert info.frames > 0.5 * info.samplerate
 
 
+@pytest.mark.slow
 def test_the_lines_for_go_write_a_note(server_address: str, tmp_path: Path) -> None:
     """With Debian's packages: nothing is fetched."""
     require_system("go")

@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 300.0
 
 
-@pytest.mark.slow
 @pytest.mark.acceptance
 def test_a_few_seconds_of_it(tiny_bundle: Path) -> None:
     command = [sys.executable, "tests/benchmarks/soak.py", "--minutes", "0.2", "--floods"]

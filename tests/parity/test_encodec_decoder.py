@@ -49,7 +49,12 @@ def trained_codec(folder: Path) -> EncodecCodec:
 
 
 @pytest.fixture(
-    scope="module", params=["Meta's form", pytest.param("no LSTM", marks=pytest.mark.acceptance), "trained"]
+    scope="module",
+    params=[
+        pytest.param("Meta's form", marks=pytest.mark.slow),
+        pytest.param("no LSTM", marks=pytest.mark.acceptance),
+        "trained",
+    ],
 )
 def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_posttraining.evaluate import command
+from timbrel_posttraining.evaluate import command, estimates
 from timbrel_posttraining.evaluate.report import BARS
 from timbrel_posttraining.model_card import command as card_command
 from timbrel_posttraining.model_card.card import model_card
@@ -42,6 +43,14 @@ def evaluate(bundle: Path, notes: Path, out: Path, *options: str) -> dict[str, A
     assert command.run(parser.parse_args([*given, *options])) == 0
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     return report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_resamples() -> Iterator[None]:
+    """The width of an interval is test_estimates.py's business."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(estimates, "N_RESAMPLES", 100)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +156,7 @@ def test_a_page_plays_a_few_notes_in_all_their_forms(judged: Path) -> None:
     assert not re.search(r"""(src|href)=["'](?!data:)""", page)
 
 
+@pytest.mark.slow
 def test_a_second_run_makes_only_what_is_missing(judged: Path, tiny_bundle: Path, library_dir: Path) -> None:
     """Two notes are lost, with all that was measured of them; two processes make them anew."""
     before = json.loads((judged / "report.json").read_text())
