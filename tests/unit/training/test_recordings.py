@@ -55,10 +55,17 @@ def test_a_room_rings_on() -> None:
 def test_disturbed_levels_are_coloured_and_have_a_floor() -> None:
     levels = np.full((30, 10, 64), -100.0, np.float32)
     levels[:, :, 20] = 0.0
-    heard = disturbed(levels, np.random.default_rng(0))
-    assert np.abs(heard[:, :, 20]).max() < 20
-    floor = np.median(heard, axis=(1, 2))
+    levels[:15, :, 20] = -30.0
+    levels[:, 5:] = 0.0  # what lies behind a note's frames is no sound
+    heard = disturbed(levels, np.full(30, 5), np.random.default_rng(0))[:, :5]
+    assert np.abs(heard[:, :, 20] - levels[:, :5, 20]).max() < 20
+    floor = np.median(heard, axis=(1, 2)) - levels[:, 0, 20]
     assert ((floor > -70) & (floor < -5)).all()
+
+
+def test_what_is_silent_stays_so() -> None:
+    heard = disturbed(np.zeros((2, 10, 64), np.float32), np.zeros(2, np.int64), np.random.default_rng(0))
+    assert np.isfinite(heard).all()
 
 
 @pytest.mark.parametrize("make", [foreign.drum_loop, foreign.speech, foreign.noise])

@@ -133,14 +133,21 @@ def locate(
     return torch.cat(found).numpy().astype(np.float32)
 
 
-def disturbed(levels: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-    """Puts a microphone's colour and a noise on levels [B, F, n_bands], for each note another."""
+def disturbed(
+    levels: NDArray[np.float32], n_frames: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Puts a microphone's colour and a noise on levels [B, F, n_bands], for each note another.
+
+    What lies behind a note's `n_frames` [B] does not say how loud it is.
+    """
     n_notes, _, n_bands = levels.shape
+    inside = (np.arange(levels.shape[1]) < n_frames[:, None])[:, :, None]
+    loudest = levels.max(axis=(1, 2), where=inside, initial=-np.inf)
     points = rng.normal(0.0, COLOUR_DB, (2, n_notes, COLOUR_POINTS))
     at = np.linspace(0.0, COLOUR_POINTS - 1.0, n_bands)
     low = np.minimum(at.astype(int), COLOUR_POINTS - 2)
     colour, floor = points[..., low] + (at - low) * (points[..., low + 1] - points[..., low])
-    noise = floor + levels.max(axis=(1, 2))[:, None] - rng.uniform(*NOISE_DB, (n_notes, 1))
+    noise = floor + loudest[:, None] - rng.uniform(*NOISE_DB, (n_notes, 1))
     swing = 2.0 * rng.standard_normal(levels.shape, np.float32)
     heard = levels + colour[:, None].astype(np.float32)
     return np.asarray(np.logaddexp2(heard * DB, (noise[:, None] + swing).astype(np.float32) * DB) / DB)

@@ -100,7 +100,7 @@ class TimbreTrainer:
         heard = _moved(levels, moves).astype(np.float32)
         worse = generator.random(len(heard)) < config.disturbed_share
         worse[: len(rest)] = False
-        heard[worse] = disturbed(heard[worse], generator)
+        heard[worse] = disturbed(heard[worse], lengths[worse], generator)
         named = self.number[table.instrument[np.concatenate([rest, self.recorded_rows[taken]])]]
         none = np.full(len(foreign), len(self.known))
         return TimbreBatch(

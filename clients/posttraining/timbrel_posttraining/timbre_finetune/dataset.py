@@ -29,7 +29,7 @@ from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.features import Levels, NoteFeatures, features_key, kept_features, levels_of
 from timbrel_training.timbre.recordings import as_recorded
-from timbrel_training.timbre.train import load_encoder
+from timbrel_training.timbre.train import N_JUDGED, load_encoder
 
 NO_INSTRUMENT = -1
 """Stands for the instrument of a note from between instruments."""
@@ -76,7 +76,7 @@ class SamplePlan:
     """Draws the samples: a function of the bundle's map and ranges, the library and the config alone.
 
     Source notes are of training cells, and the bundle is asked for pitches of training cells too: nothing of
-    a cell or of an instrument that is held out is ever used. Raises TrainingError: the library has no
+    a cell or of an instrument that is held out is ever trained on. Raises TrainingError: the library has no
     training notes of an instrument on the bundle's map.
     """
 
@@ -86,7 +86,7 @@ class SamplePlan:
         self.ranges = written_ranges(bundle.manifest)
         self.chart = published_map(bundle)
         self._rng = np.random.default_rng(config.loop.seed)
-        self._rows = [self._rows_of(point.instrument) for point in self.chart.points]
+        self._rows = [self._rows_of(point.instrument, Split.TRAIN) for point in self.chart.points]
         for point, rows in zip(self.chart.points, self._rows, strict=True):
             if not len(rows):
                 raise TrainingError(
@@ -105,13 +105,24 @@ class SamplePlan:
         ]
         return [self._varied(sample) for sample in samples]
 
+    def draw_judged(self) -> list[TimbreSample]:
+        """Draws source notes of held-out cells, each as a recording has it: what references are fitted to."""
+        rng = np.random.default_rng([self.config.loop.seed, N_JUDGED])
+        found = [
+            (int(row), instrument)
+            for instrument, point in enumerate(self.chart.points)
+            for row in self._rows_of(point.instrument, Split.HELD_OUT_CELL)
+        ]
+        chosen = [found[number] for number in rng.permutation(len(found))[:N_JUDGED]]
+        return [
+            TimbreSample(self._source(row), number, self._point(number), flaws=int(rng.integers(2**31)))
+            for row, number in chosen
+        ]
+
     def _sources(self, count: int) -> Iterator[TimbreSample]:
-        library = self.library
         for instrument, n_notes in enumerate(self._shares(count)):
             for row in np.sort(self._rng.permutation(self._rows[instrument])[:n_notes]):
-                held, pitch = float(library.held_seconds[row]), int(library.pitch[row])
-                take = Take(Kind.SOURCE, pitch, int(library.velocity[row]), held, row=int(row))
-                yield TimbreSample(take, instrument, self._point(instrument))
+                yield TimbreSample(self._source(int(row)), instrument, self._point(instrument))
 
     def _own(self, count: int) -> Iterator[TimbreSample]:
         for instrument, n_notes in enumerate(self._shares(count)):
@@ -162,15 +173,20 @@ class SamplePlan:
         n = len(self.chart.points)
         return [(count * (number + 1)) // n - (count * number) // n for number in range(n)]
 
-    def _rows_of(self, instrument: str) -> NDArray[np.int64]:
-        """Finds the notes of its training cells, within the bundle's range of pitches."""
+    def _source(self, row: int) -> Take:
+        library = self.library
+        held, pitch = float(library.held_seconds[row]), int(library.pitch[row])
+        return Take(Kind.SOURCE, pitch, int(library.velocity[row]), held, row=row)
+
+    def _rows_of(self, instrument: str, split: Split) -> NDArray[np.int64]:
+        """Finds the notes of its cells of a split, within the bundle's range of pitches."""
         library = self.library
         if instrument not in library.instruments:
             return np.zeros(0, np.int64)
         own = library.instrument == library.instruments.index(instrument)
         inside = (library.pitch >= self.ranges.pitch_min) & (library.pitch <= self.ranges.pitch_max)
-        trained = (library.split == int(Split.TRAIN)) & (library.length > 0)
-        return np.flatnonzero(own & inside & trained).astype(np.int64)
+        audible = (library.split == int(split)) & (library.length > 0)
+        return np.flatnonzero(own & inside & audible).astype(np.int64)
 
 
 def dataset_key(

@@ -34,6 +34,8 @@ from timbrel_training.timbre.train import KEPT_BACK, SHORTEST_CROP, encoder_of, 
 
 DATASET = "lessons"
 """The folder of the dataset, within that of the training; so named that older runs can be resumed."""
+JUDGED = "judged"
+"""The folder of what is heard of held-out cells, within the dataset's."""
 PLACE_TOLERANCE = 1e-5
 """By how much the points of a bundle and of its stage 1 may differ, rounded to float32 as they are."""
 
@@ -52,7 +54,8 @@ class TimbreFineTuner:
     """Draws batches of the dataset, and scores stage 1's encoder, trained in place, on them.
 
     `known` are references by which stage 1 recognises the map's instruments, `features` what is heard of the
-    samples, in their order, `foreign` what is heard of sounds that are no note. The chart's m points are no
+    samples, in their order, `foreign` what is heard of sounds that are no note. References are fitted to what
+    is heard of the `judged` samples; where there are none, to samples kept back. The chart's m points are no
     parameters, and stay. Raises TrainingError: there are no source notes, or none of the bundle's own, to
     learn from.
     """
@@ -65,6 +68,7 @@ class TimbreFineTuner:
         samples: Sequence[dataset.TimbreSample],
         features: NoteFeatures,
         foreign: NoteFeatures,
+        judged: tuple[Sequence[dataset.TimbreSample], NoteFeatures],
         chart: TimbreMap,
         device: torch.device,
     ) -> None:
@@ -73,6 +77,7 @@ class TimbreFineTuner:
         self.encoder = encoder
         self.features = features
         self.foreign = foreign
+        self.judged = judged
         self.n_foreign = round(len(foreign.n_frames) * (1.0 - KEPT_BACK))
         self.device = device
         self.points = chart.centroids.astype(np.float64)
@@ -105,7 +110,7 @@ class TimbreFineTuner:
         cropped = rng.random(len(lengths)) < config.crop_share
         lengths = np.where(cropped, np.minimum(lengths, shorter), lengths)
         worse = rng.random(len(levels)) < config.disturbed_share
-        levels[worse] = disturbed(levels[worse], rng)
+        levels[worse] = disturbed(levels[worse], lengths[worse], rng)
         return TimbreBatch(
             levels=torch.from_numpy(levels).to(self.device),
             n_frames=torch.from_numpy(lengths).to(self.device),
@@ -152,18 +157,23 @@ class TimbreFineTuner:
         return figures
 
     def references(self, encoder: TimbreEncoder) -> tuple[references.References, references.ReferenceFigures]:
-        """Finds by what the instruments are recognised; notes that were kept back judge, if there are any."""
+        """Finds by what the instruments are recognised; held-out cells judge, if there are any."""
         trained, kept = (
             np.concatenate([of["source"], of["generated"]]) for of in (self._training, self._kept_back)
         )
-        judged = np.random.default_rng(0).permutation(kept if len(kept) > 1 else trained)
         embeddings = embed(encoder, self.features, trained, self.device)
         means = references.mean_embeddings(embeddings, self.instrument[trained], len(self.points))
+        samples, features = self.judged
+        instrument, rows = np.array([sample.instrument for sample in samples]), np.arange(len(samples))
+        if len(samples) < 2:
+            instrument, features = self.instrument, self.features
+            rows = np.random.default_rng(0).permutation(kept if len(kept) > 1 else trained)
+        rows = rows[features.n_frames[rows] > 0]
         foreign = np.arange(self.n_foreign, len(self.foreign.n_frames))
         return references.fit_references(
             means,
-            embed(encoder, self.features, judged, self.device),
-            self.instrument[judged],
+            embed(encoder, features, rows, self.device),
+            instrument[rows],
             embed(encoder, self.foreign, foreign, self.device),
         )
 
@@ -213,14 +223,18 @@ def fine_tune_timbre(
     chart = _shared_map(bundle, timbre_dir)
     encoder = load_encoder(timbre_dir)
     _check_rate(bundle, encoder, timbre_dir)
-    samples = dataset.SamplePlan(bundle, library, config).draw()
+    plan = dataset.SamplePlan(bundle, library, config)
+    samples, judged = plan.draw(), plan.draw_judged()
     key = dataset.dataset_key(bundle, library, config, encoder)
     folder = out_dir / DATASET / key
     features = dataset.make_dataset(bundle, library, samples, timbre_dir, folder, jobs)
+    heard = dataset.make_dataset(bundle, library, judged, timbre_dir, folder / JUDGED, jobs)
     trained = library.of_split(Split.TRAIN).astype(np.int64)
     foreign = foreign_features(out_dir / DATASET, encoder, library, trained, config.foreign_sounds)
     known = references.read_references(timbre_dir)
-    trainer = TimbreFineTuner(config, encoder, known, samples, features, foreign, chart, device)
+    trainer = TimbreFineTuner(
+        config, encoder, known, samples, features, foreign, (judged, heard), chart, device
+    )
     weights = (timbre_dir / f"{ENCODER}.safetensors").read_bytes()
     settings = {name: value for name, value in asdict(config).items() if name != "loop"}
     identity = {"hearing": settings, "lessons": key, "stage_1": hashlib.sha256(weights).hexdigest()}

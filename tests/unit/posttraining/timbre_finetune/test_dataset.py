@@ -57,7 +57,7 @@ def test_notes_between_instruments_keep_off_all_of_them(
         SamplePlan(bundle, library, replace(config, between_distance=5.0)).draw()
 
 
-def test_held_out_cells_and_instruments_are_never_used(
+def test_held_out_cells_and_instruments_are_never_trained_on(
     bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
 ) -> None:
     held_out = library.split == int(Split.HELD_OUT_CELL)
@@ -69,6 +69,20 @@ def test_held_out_cells_and_instruments_are_never_used(
     assert not cells & {(names[each.instrument], each.take.pitch) for each in named}
     rows = [each.take.row for each in drawn if each.take.kind is Kind.SOURCE]
     assert (library.split[rows] == int(Split.TRAIN)).all() and len(set(rows)) == len(rows)
+
+
+def test_references_are_fitted_to_recordings_of_held_out_cells(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    plan = SamplePlan(bundle, library, config)
+    judged = plan.draw_judged()
+    rows = [each.take.row for each in judged]
+    assert judged and len(set(rows)) == len(rows)
+    assert (library.split[rows] == int(Split.HELD_OUT_CELL)).all()
+    names = [point.instrument for point in bundle.timbre_map.points]
+    assert [names[each.instrument] for each in judged] == [library.name(row) for row in rows]
+    assert all(each.flaws is not None for each in judged)
+    assert plan.draw() == SamplePlan(bundle, library, config).draw()  # no matter what else was drawn
 
 
 def test_no_seed_is_one_of_evaluations(

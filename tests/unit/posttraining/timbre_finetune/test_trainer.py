@@ -174,13 +174,24 @@ def fine_tuner(
     samples: list[TimbreSample],
     features: NoteFeatures,
     chart: TimbreMap,
+    judged: tuple[list[TimbreSample], NoteFeatures] | None = None,
 ) -> TimbreFineTuner:
     """A trainer of stage 1's encoder; foreign sounds are noise."""
     shape = (20, TIMBRE.n_frames, TIMBRE.n_bands)
     noise = np.random.default_rng(1).uniform(-5.0, 0.0, shape).astype(np.float16)
     foreign = NoteFeatures(noise, np.full(len(noise), TIMBRE.n_frames))
     known = read_references(timbre_dir)
-    return TimbreFineTuner(config, load_encoder(timbre_dir), known, samples, features, foreign, chart, CPU)
+    return TimbreFineTuner(
+        config,
+        load_encoder(timbre_dir),
+        known,
+        samples,
+        features,
+        foreign,
+        judged or ([], features),
+        chart,
+        CPU,
+    )
 
 
 def test_the_encoder_learns_and_the_points_stay(
@@ -217,6 +228,10 @@ def test_the_encoder_learns_and_the_points_stay(
     assert astray() < 0.75 * astray_before
     _, told = trainer.references(trainer.encoder.eval())
     assert told.named > 0.9 and told.refused < 0.2 and told.foreign_refused >= 0.5  # of two
+    # Judged by samples of which each is told to be another instrument's, hardly any is right.
+    swapped = [replace(each, instrument=(each.instrument + 1) % len(chart.points)) for each in samples[:80]]
+    wrong = fine_tuner(config, timbre_dir, samples, features, chart, (swapped, features))
+    assert wrong.references(trainer.encoder.eval())[1].named < 0.1
     assert np.array_equal(trainer.points, chart.centroids)
     trained = {name for name, _ in trainer.encoder.named_parameters()}
     assert trained == {name for name, _ in load_encoder(timbre_dir).named_parameters()}
