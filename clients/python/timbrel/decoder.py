@@ -50,7 +50,7 @@ class Decoder:
         if len(codes) == 0:
             return np.zeros(0, dtype=np.float32)
         codec = self.load()
-        check_bend(cents, codec.spec)
+        cents = check_bend(cents, codec.spec)
         with codec_faults():
             return codec.decode(codes, seed, cents, level_db)
 

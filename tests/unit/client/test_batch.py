@@ -272,3 +272,32 @@ def test_a_private_server_that_is_gone_stays_so() -> None:
     sent(batch)
     with pytest.raises(UnavailableError):
         batch.break_off(GONE, 0.0)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        NoteRequest([(0.0, "Violin"), (1.5,)]),  # type: ignore[list-item]
+        NoteRequest("Violin", cents=np.array(50.0)),  # type: ignore[arg-type]
+        NoteRequest(np.array(0.5)),  # type: ignore[arg-type]
+    ],
+)
+def test_a_malformed_request_is_a_result_and_the_others_go_on(malformed: NoteRequest, ordered: bool) -> None:
+    batch = make_batch(ordered=ordered)
+    batch.add(malformed, 0.0)
+    fill(batch, 1)
+    batch.end()
+    assert sent(batch) == [1]
+    batch.receive(answer(1), 1.0)
+    refused, written = results(batch)
+    assert isinstance(refused.outcome, InvalidRequestError) and isinstance(written.outcome, WrittenNote)
+    assert batch.is_finished
+
+
+def test_nobody_waits_for_a_request_that_cannot_even_be_examined() -> None:
+    batch = make_batch()
+    with pytest.raises(ZeroDivisionError):
+        batch.add(NoteRequest(1 / 0 for _ in range(2)), 0.0)  # type: ignore[arg-type]
+    batch.end()
+    assert batch.is_finished

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from timbrel.core.request import NoteRequest, request_to_pb
+from timbrel.core.request import NoteRequest, check_bend, placed, request_to_pb
 from timbrel.errors import InvalidRequestError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 MANIFEST = pb.Manifest(
     bundle_hash="h",
+    codec=pb.CodecSpec(bends=True),
     ranges=pb.RequestRanges(
         pitch_min=36, pitch_max=96, velocity_min=1, velocity_max=127, seconds_min=0.05, seconds_max=4.0
     ),
@@ -57,6 +58,11 @@ def test_takes_numpys_numbers() -> None:
         ("timbre", (0.1, 0.2, 0.3)),
         ("timbre", (0.1, "x")),
         ("timbre", None),
+        ("timbre", np.array(0.5)),
+        ("path", [(0.0, (0.1, 0.2)), (1.5,)]),
+        ("path", [(0.0, (0.1, 0.2)), (1.5, (0.2, 0.1), 3)]),
+        ("cents", np.array(50.0)),
+        ("cents", [np.array(50.0)]),
         ("pitch", 35),
         ("pitch", -1),
         ("pitch", 2**40),
@@ -87,8 +93,9 @@ def test_takes_numpys_numbers() -> None:
     ],
 )
 def test_each_bad_field_is_named(field: str, value: Any) -> None:
+    changed = {"timbre" if field == "path" else field: value}
     with pytest.raises(InvalidRequestError) as caught:
-        request_to_pb(replace(GOOD, **{field: value}), MANIFEST)
+        request_to_pb(replace(GOOD, **changed), MANIFEST)
     (violation,) = caught.value.fields
     assert field in violation.field
     assert "\n" not in str(caught.value)
@@ -106,3 +113,15 @@ def test_a_seed_is_drawn_once_and_a_given_one_is_kept() -> None:
     assert drawn.seeded() is drawn
     assert GOOD.seeded().seed != drawn.seed
     assert replace(GOOD, seed=0).seeded().seed == 0
+
+
+def test_a_bend_that_can_be_read_once_is_read_once() -> None:
+    bent = NoteRequest((0.5, -0.5), cents=zip([0.0, 0.3], [-200.0, 0.0], strict=True))  # type: ignore[arg-type]
+    request_to_pb(bent, MANIFEST)
+    assert bent.cents == ((0.0, -200.0), (0.3, 0.0))
+    points = iter([(0.0, -200.0), (0.3, 0.0)])
+    assert check_bend(points, MANIFEST.codec) == bent.cents  # type: ignore[arg-type]
+
+
+def test_a_placed_point_can_be_read_again_too() -> None:
+    assert placed(NoteRequest(iter((0.5, -0.5))), pb.TimbreMap()).timbre == (0.5, -0.5)  # type: ignore[arg-type]

@@ -103,15 +103,19 @@ class Batch:
         if not self._items:
             self._patience.renew(now)  # until now the server owed nothing
         index = self._n_read
-        self._n_read += 1
+        item: _Item | InvalidRequestError
         try:
             if not isinstance(request, NoteRequest):
                 raise refusal("requests", f"item {index} must be a NoteRequest, got {request!r:.100}")
             request = placed(request.seeded(), self._timbre_map)
-            self._items[index] = _Item(request, request_to_pb(request, self._manifest))
+            item = _Item(request, request_to_pb(request, self._manifest))
         except InvalidRequestError as error:
-            self._finish(Result(index, request, error))
+            item = error
+        self._n_read += 1  # not sooner: what raises anything else has no result, for which nobody may wait
+        if isinstance(item, InvalidRequestError):
+            self._finish(Result(index, request, item))
         else:
+            self._items[index] = item
             heapq.heappush(self._to_send, (-math.inf, index))
 
     def end(self) -> None:

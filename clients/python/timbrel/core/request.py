@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
@@ -72,10 +73,22 @@ class NoteRequest:
     """How far from its pitch it sounds, -2400..2400: a number, or lines through points (seconds, cents). The
     codes stay what they are: a note is bent where it is decoded."""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.cents, Iterator):  # the first who looked at it would use it up
+            object.__setattr__(self, "cents", tuple(self.cents))
+
     @property
     def path(self) -> Path:
-        """Where the timbre goes; () where it stays."""
-        return () if is_timbre(self.timbre) else cast(Path, tuple(self.timbre))
+        """Where the timbre goes; () where it stays. Raises InvalidRequestError: it is no path of pairs."""
+        if is_timbre(self.timbre):
+            return ()
+        path = cast(Path, tuple(self.timbre))
+        for point in path:
+            if len(point) != 2:
+                shown = " ".join(repr(point).split())[:40]  # what an array shows has lines
+                needed = "(seconds, timbre), as in (1.5, 'Flute'), is needed"
+                raise refusal("path", f"{shown} is no point of a path; {needed}")
+        return path
 
     def seeded(self) -> NoteRequest:
         """This note with a seed, drawn here where there is none: however often it is sent, it is one note."""
@@ -94,7 +107,9 @@ def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
     map; the nearest ones are suggested."""
 
     def point(timbre: Timbre) -> Timbre:
-        return instrument_point(timbre_map, timbre) if isinstance(timbre, str) else timbre
+        if isinstance(timbre, str):
+            return instrument_point(timbre_map, timbre)
+        return cast(Timbre, _point(timbre))
 
     if path := request.path:
         return replace(request, timbre=tuple((seconds, point(timbre)) for seconds, timbre in path))
@@ -108,6 +123,7 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
     timbre = path[0][1] if path else _point(request.timbre)
     request = replace(request, pitch=_whole(request.pitch), velocity=_whole(request.velocity))
     sampling = SamplingSettings.of(request)
+    cents = _bend(request.cents)
     violations = check_request(
         manifest.ranges,
         timbre,
@@ -116,7 +132,7 @@ def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateReq
         request.seconds,
         sampling,
         request.seed,
-        request.cents,
+        cents,
         path=cast(TimbrePath, path),
         bends=manifest.codec.bends,
         moves=manifest.codec.moves,
@@ -140,14 +156,16 @@ def _whole(value: Any) -> Any:
     return int(value) if is_finite(value) and float(value).is_integer() else value
 
 
-def check_bend(cents: Cents, codec: pb.CodecSpec) -> None:
-    """Raises InvalidRequestError where a bend is out of range, or not for this codec."""
-    given = math.nan if cents is None else cents  # which only a request may leave out
+def check_bend(cents: Cents, codec: pb.CodecSpec) -> Cents:
+    """Returns a bend in a form that can be read again and again. Raises InvalidRequestError: it is out of
+    range, or not for this codec."""
+    given = math.nan if cents is None else _bend(cents)  # which only a request may leave out
     fault = FIELD["cents"].fault(given, pb.RequestRanges())
-    if fault is None and not codec.bends and not is_unbent(cents):
+    if fault is None and not codec.bends and not is_unbent(given):
         fault = NO_BENDS
     if fault is not None:
         raise refusal("cents", fault)
+    return given
 
 
 def check_move(timbre: tuple[float, float], codec: pb.CodecSpec) -> None:
@@ -159,4 +177,15 @@ def check_move(timbre: tuple[float, float], codec: pb.CodecSpec) -> None:
 
 def _point(timbre: object) -> tuple[float, ...]:
     """Whatever was given, as a tuple: what is no pair becomes a tuple that is none either."""
-    return tuple(timbre) if isinstance(timbre, Iterable) else (cast(float, timbre),)
+    if isinstance(timbre, Iterable):
+        with contextlib.suppress(TypeError):  # of an array without dimensions, which only claims to be one
+            return tuple(timbre)
+    return (cast(float, timbre),)
+
+
+def _bend(cents: Cents) -> Cents:
+    """A bend's points as tuples, whatever they were, so that each look finds them; anything else as it is."""
+    if isinstance(cents, str | bytes) or not isinstance(cents, Iterable):
+        return cents
+    points = (_point(each) if isinstance(each, Iterable) else each for each in _point(cents))
+    return cast(Cents, tuple(points))
