@@ -86,7 +86,7 @@ pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander) ## Notes
 	$(TIMBREL) train evaluate --bundle $(RUN)/bundle --notes $(RUN)/notes --count $(COUNT) --out $(RUN)/evaluation
 	$(TIMBREL) train card --bundle $(RUN)/bundle --evaluation $(RUN)/evaluation
 
-acceptance: $(VENV)/.installed ## The full-size checks, on the default bundle
+acceptance: $(VENV)/.installed ## The full-size checks, on the default bundle, and what `make test` leaves out
 	$(BIN)/python -m pytest -m "acceptance or slow" $(PYTEST_ARGS)
 	$(MAKE) cuda-check
 
