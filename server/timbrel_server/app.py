@@ -84,7 +84,6 @@ class App:
         )
         self._watchdog = Watchdog(self._bundles, self._server.health, config.stall_seconds, self._fail)
         self._watching: Sequence[asyncio.Task[None]] = ()
-        self._failing: asyncio.Task[None] | None = None  # says so
 
     @property
     def address(self) -> str:
@@ -121,7 +120,7 @@ class App:
         if self._config.reuse_port:
             await self._server.start()
         self._watching.append(asyncio.create_task(return_memory()))
-        await self._server.health.set_ready()
+        self._server.health.set_ready()
 
     async def run(self, stop: StopSignal, hangup: HangupSignal) -> None:
         """Returns once told to stop, or when an engine has failed and everybody had time to notice."""
@@ -130,8 +129,7 @@ class App:
         failing = asyncio.create_task(self._failed.wait())
         try:
             await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
-            if self._failing is not None:
-                await self._failing
+            if self.has_failed:
                 await asyncio.wait((stopping,), timeout=self._config.failure_grace_seconds)
         finally:
             for task in (reloading, stopping, failing):
@@ -150,5 +148,5 @@ class App:
 
     def _fail(self, bundle: str) -> None:
         _log.critical("the engine of %s has failed: this server ends", bundle)
+        self._server.health.fail()
         self._failed.set()
-        self._failing = asyncio.create_task(self._server.health.fail())

@@ -107,7 +107,6 @@ class GrpcServer:
         Raises:
             ListenError: the address cannot be listened on.
         """
-        await self.health.begin()
         config = self._config
         credentials = self.certificates.credentials() if self.certificates is not None else None
         port = listen(self._server, config.host, config.port, credentials, shared=config.reuse_port)
@@ -116,7 +115,7 @@ class GrpcServer:
 
     async def drain(self, stop: StopSignal) -> None:
         """Takes no more calls; gives those in hand the grace period, or none in a hurry."""
-        await self.health.drain()
+        self.health.drain()
         self._calls.close()
         self._synthesizer.drain()
         self._inference.drain()

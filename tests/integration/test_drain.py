@@ -9,6 +9,8 @@ from typing import Any
 
 import grpc
 import pytest
+from hostile_floods import FloodPeer
+from hostile_peer import message
 from server_process import ServerProcess
 
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -46,6 +48,15 @@ def test_every_stream_is_finished_and_no_new_one_begun(start_server: StartServer
         assert [sum(reply.codes.n_frames for reply in stream) for stream in streams] == [94] * N_STREAMS
         assert {stream.code() for stream in streams} == {grpc.StatusCode.OK}
     assert server.wait() == 0
+
+
+def test_a_watch_that_nobody_reads_does_not_hold_up_the_end(start_server: StartServer) -> None:
+    server = start_server()
+    with FloodPeer(server.address, own_window=0) as peer:
+        peer.open("/grpc.health.v1.Health/Watch", body=message(b""), end=True)
+        peer.pump(seconds=0.5)
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
 
 
 def list_quietly(call: Any) -> None:

@@ -218,6 +218,12 @@ class TestDescription:
         reply = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_SECONDS)
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
+    def test_health_of_an_unknown_service_is_not_found(self, channel: grpc.Channel) -> None:
+        health = health_pb2_grpc.HealthStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            health.Check(health_pb2.HealthCheckRequest(service="nobody"), timeout=PATIENCE_SECONDS)
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
     @pytest.mark.parametrize("version", ["v1", "v1alpha"])
     def test_reflection_lists_the_services(self, channel: grpc.Channel, version: str) -> None:
         ask: Any = channel.stream_stream(

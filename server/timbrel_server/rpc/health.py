@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-_aio: Any = health.aio  # type: ignore[attr-defined]  # grpc-stubs does not know it
+from timbrel_server.errors import NotFoundError, shortened
+from timbrel_server.rpc.handlers import Context
 
 LIVENESS = "liveness"
 """Service name: SERVING unless the process should be started anew."""
 
 READINESS = "readiness"
 """Service name: SERVING while notes are written, as the server as a whole and each of its services."""
+
+WHOLE_SERVER = ""
+"""The service name that stands for the server as a whole."""
 
 LONGEST_SILENCE_SECONDS = 15.0
 """An event loop that has not come round for so long is stuck."""
@@ -28,12 +32,14 @@ class Health:
     """
 
     def __init__(self, server: grpc.aio.Server, service_names: Sequence[str]) -> None:
-        self._names = (health.OVERALL_HEALTH, READINESS, *service_names)
-        self._servicer: Any = _aio.HealthServicer()
+        self._names = (WHOLE_SERVER, READINESS, *service_names)
+        self._servicer = HealthServicer()
         self._closed = False
         self._ready = False
         self._failed = False
         self._last_beat = time.monotonic()
+        self._servicer.set(LIVENESS, True)
+        self._set_ready(False)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     @property
@@ -50,32 +56,65 @@ class Health:
         """Says that the event loop comes round; to be called every second or so."""
         self._last_beat = time.monotonic()
 
-    async def begin(self) -> None:
-        """Says from now on: alive, not ready."""
-        await self._state(LIVENESS, True)
-        await self._set_ready(False)
-
-    async def set_ready(self) -> None:
+    def set_ready(self) -> None:
         """Says from now on: notes are written. Without effect once the server is draining or has failed."""
         if not self._closed:
-            await self._set_ready(True)
+            self._set_ready(True)
 
-    async def drain(self) -> None:
+    def drain(self) -> None:
         """Says from now on: not ready, for good."""
         self._closed = True
-        await self._set_ready(False)
+        self._set_ready(False)
 
-    async def fail(self) -> None:
+    def fail(self) -> None:
         """Says from now on: neither ready nor alive, for good."""
         self._failed = True
-        await self.drain()
-        await self._state(LIVENESS, False)
+        self.drain()
+        self._servicer.set(LIVENESS, False)
 
-    async def _set_ready(self, ready: bool) -> None:
+    def _set_ready(self, ready: bool) -> None:
         self._ready = ready
         for name in self._names:
-            await self._state(name, ready)
+            self._servicer.set(name, ready)
 
-    async def _state(self, name: str, serving: bool) -> None:
+
+class HealthServicer:
+    """The service grpc.health.v1.Health. For one event loop.
+
+    That of grpcio-health-checking holds a lock while it writes to a watcher, and waits for the same lock to
+    set a status: a single watcher who reads nothing would keep the server from draining.
+    """
+
+    def __init__(self) -> None:
+        self._statuses: dict[str, health_pb2.HealthCheckResponse.ServingStatus] = {}
+        self._changed = asyncio.Event()  # another one after each change
+
+    def set(self, name: str, serving: bool) -> None:
+        """Says from now on whether a service serves, and wakes all watchers."""
         kind = health_pb2.HealthCheckResponse
-        await self._servicer.set(name, kind.SERVING if serving else kind.NOT_SERVING)
+        self._statuses[name] = kind.SERVING if serving else kind.NOT_SERVING
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def Check(
+        self, request: health_pb2.HealthCheckRequest, context: Context
+    ) -> health_pb2.HealthCheckResponse:
+        """Answers with a service's status. Raises NotFoundError where there is no such service."""
+        status = self._statuses.get(request.service)
+        if status is None:
+            raise NotFoundError(f"there is no service {shortened(request.service)!r}")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def Watch(
+        self, request: health_pb2.HealthCheckRequest, context: Context
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        """Answers with a service's status now, and again after each change, for good. A change and back that
+        come while a reply is on its way are not told."""
+        told = None
+        while True:
+            changed = self._changed  # looked up before the status is: a change meanwhile sets this one
+            status = self._statuses.get(request.service, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+            if status != told:
+                yield health_pb2.HealthCheckResponse(status=status)
+                told = status
+            await changed.wait()
