@@ -213,8 +213,10 @@ class RequestQueue:
     @property
     def n_ready(self) -> int:
         """Requests that wait and may have a slot now."""
-        if self._n_live < self._most_live or self._has_light_company():
-            return self.n_wanted
+        # Looked at once: company that is over between two looks would make n_wanted count who is kept back.
+        has_light_company = bool(self._callers) and self._has_light_company()
+        if self._n_live < self._most_live or has_light_company:
+            return self._wanted(has_light_company)
         kept_back = (caller.all.n for name, caller in self._callers.items() if not self._may_begin(name))
         return len(self) - sum(kept_back)
 
@@ -226,7 +228,10 @@ class RequestQueue:
     @property
     def n_wanted(self) -> int:
         """Slots that those who wait would take, did the live notes of others end."""
-        if not self._callers or not self._has_light_company():
+        return self._wanted(bool(self._callers) and self._has_light_company())
+
+    def _wanted(self, has_light_company: bool) -> int:
+        if not has_light_company:
             return len(self)
         return len(self._slot_is_free) + sum(
             min(caller.all.n, max(0, self._share - self._n_running.get(name, 0)))

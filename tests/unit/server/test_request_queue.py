@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
+from timbrel_server.engine import request_queue
 from timbrel_server.engine.request import ClientKey, NoteRequest, RequestHandle
-from timbrel_server.engine.request_queue import QueueFull, RequestQueue
+from timbrel_server.engine.request_queue import COMPANY_SECONDS, QueueFull, RequestQueue
 
 
 def handle(
@@ -204,6 +206,27 @@ def test_in_light_company_a_caller_has_its_share() -> None:
 
 def test_where_all_ask_for_much_all_slots_are_used() -> None:
     assert shared_by(("other", 10), ("greedy", 40)) == {"other": 10, "greedy": 6}
+
+
+def test_company_that_is_over_between_two_looks_at_the_clock_promises_nobody_a_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: looks.pop(0) if len(looks) > 1 else looks[0])
+    monkeypatch.setattr(request_queue, "time", clock)
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=1, most_live=2)
+    slots = Slots(4)
+    queue.join(slots)
+    request = NoteRequest((0.0, 0.0), 60, 100, held_frames=10, seed=0, frames_ahead=9)
+    for _ in range(3):
+        queue.put(RequestHandle(request, lambda delivery: None, ClientKey("greedy")))
+    for _ in range(2):
+        queue.take()
+        slots.n_free -= 1
+    queue.check_room("modest")
+    looks[:] = [0.999 * COMPANY_SECONDS, 1.001 * COMPANY_SECONDS]
+    assert not queue.has_for(slots), "two live notes are the most"
+    assert not queue.has_for(slots) and len(queue) == 1
 
 
 def test_a_slot_that_is_left_counts_no_more() -> None:
