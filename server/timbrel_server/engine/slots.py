@@ -45,6 +45,7 @@ class Slots:
         self._live: set[int] = set()  # rows of active notes that are played live
         self._active = np.zeros(n_slots, np.bool_)
         self._held_frames = np.zeros(n_slots, np.int64)
+        self._is_released = np.zeros(n_slots, np.bool_)  # whether somebody let go of the key
         self._release_frames = layout.release_frames
         self._lead = np.full(n_slots, FAR)  # with the tick added: the position to be reached by now
         self._stop = np.full(n_slots, FAR)  # the position to wait at for the key to go up
@@ -85,7 +86,7 @@ class Slots:
         self._handles[row] = handle
         self._rows[handle] = row
         self._active[row] = True
-        self._held_frames[row] = handle.held_frames
+        self._held_frames[row], self._is_released[row] = handle.held_frames, handle.is_released
         if (lead := handle.request.frames_ahead) is not None:
             self._lead[row] = lead - tick
             self._live.add(row)
@@ -101,6 +102,7 @@ class Slots:
             is_begun = self._is_stepping and (self._moving is None or self._moving[row])
             handle.release(int(self.notes.position[row]) + bool(is_begun))
             self._held_frames[row], self._stop[row] = handle.held_frames, FAR
+            self._is_released[row] = True
 
     @property
     def standing(self) -> list[RequestHandle]:
@@ -115,9 +117,9 @@ class Slots:
 
     @property
     def n_dying(self) -> int:
-        """Active notes whose key is up."""
+        """Active notes whose key is up, or is let go of and has to stay down for a few frames yet."""
         is_up = (self.notes.position >= self._held_frames) & (self._stop == FAR)
-        return int(np.count_nonzero(is_up & self._active))
+        return int(np.count_nonzero((is_up | self._is_released) & self._active))
 
     def end(self, handle: RequestHandle) -> None:
         """The note is complete, or given up. One that has ended is let be."""
@@ -135,7 +137,7 @@ class Slots:
         """Moves an active note to the lowest free row, which it returns."""
         handle, target = self.handle(source), heappop(self._free)
         self._handles[target], self._rows[handle] = handle, target
-        for column in (self._active, self._held_frames, self._lead, self._stop):
+        for column in (self._active, self._held_frames, self._is_released, self._lead, self._stop):
             column[target] = column[source]
         if source in self._live:
             self._live.add(target)
@@ -183,7 +185,8 @@ class Slots:
     def _clear(self, row: int) -> None:
         self.notes.clear(row)
         self._handles[row] = None
-        self._active[row], self._held_frames[row] = False, 0
+        self._active[row] = self._is_released[row] = False
+        self._held_frames[row] = 0
         self._lead[row] = self._stop[row] = FAR
         self._live.discard(row)
         heappush(self._free, row)

@@ -201,6 +201,25 @@ def test_who_has_more_than_a_fair_share_of_live_keys_makes_room_for_who_has_less
     assert len(made.slots.keys_down) == 4, "both have their share"
 
 
+def test_no_more_keys_are_let_go_than_are_owed_while_one_has_to_stay_down_yet() -> None:
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=2)
+    made = Scheduler(LAYOUT, BUCKETS, queue)
+    for seed in range(3):
+        request = NoteRequest(
+            (0.0, 0.0), 60, 100, held_frames=40, seed=seed, least_held_frames=9, frames_ahead=9
+        )
+        queue.put(RequestHandle(request, lambda delivery: None, ClientKey("greedy")))
+    queue.put(live(8, "modest"))
+    made.admit()
+    queue.put(live(9, "modest"))
+    for _ in range(5):  # the first of a chord is let go, and written on for its least hold
+        made.admit()
+        assert [held.request.seed for held in made.slots.keys_down] == [1, 2, 8]
+        given = made.slots.begin_step(0)
+        assert given is not None
+        made.slots.end_step(np.ones((4, 2), np.int64), 0.0)
+
+
 def test_live_notes_leave_a_slot_to_who_has_none() -> None:
     queue = RequestQueue(capacity=1000, n_frames=1_000_000, share=1, most_live=3)
     made = Scheduler(LAYOUT, BUCKETS, queue)
