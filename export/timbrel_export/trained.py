@@ -18,7 +18,7 @@ from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
 from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codes_hash
 from timbrel_training.model import NoteTransformer
-from timbrel_training.note_training.train import MODEL, load_model
+from timbrel_training.note_training.train import MODEL, check_learnt_from, load_model
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder
@@ -49,18 +49,17 @@ def load_trained(
 ) -> Trained:
     """Reads the results of all stages, and `n_samples` notes to check parity on.
 
-    The library of notes knows its licence; None leaves that unknown. Raises ExportError: the stages do not
-    belong together; TrainingError, BundleError: something is missing or damaged.
+    The library of notes knows its licence; None leaves that unknown. Raises ExportError, CheckpointError: the
+    stages do not belong together; TrainingError, BundleError: something is missing or damaged.
     """
     description = load_description(model_dir, MODEL)
     store = TokenStore(tokens)
-    if description.get("codec_hash") != store.header.codec_hash:
-        raise ExportError(f"{model_dir}: the model was trained on other tokens than {tokens}")
     if codes_hash(codec_dir) != store.header.codec_hash:
         raise ExportError(f"{codec_dir}: the tokens in {tokens} were made by another codec")
     chart, points = read_map(timbre_dir)
     if len(points) != len(store):
         raise ExportError(f"{timbre_dir}: the map was made from other notes than {tokens}")
+    check_learnt_from(model_dir, description, timbre_dir, store)
     model = load_model(model_dir)
     return Trained(
         model=model,

@@ -104,6 +104,8 @@ class Loop(Generic[BatchT]):
         out_dir: receives checkpoint.pt and TensorBoard's event files.
         validate: see Validate.
         identity: plain data that a checkpoint must share to be resumed, such as the model's config.
+        later_identity: more of it, of which checkpoints of earlier timbrels lack some; what one lacks is not
+            compared.
         name: shown beside the progress bar.
     """
 
@@ -117,6 +119,7 @@ class Loop(Generic[BatchT]):
         *,
         validate: Validate | None = None,
         identity: Mapping[str, Any] | None = None,
+        later_identity: Mapping[str, Any] | None = None,
         name: str = "train",
     ) -> None:
         self.config = config
@@ -134,6 +137,7 @@ class Loop(Generic[BatchT]):
         self.ema = Ema(model, config.ema_decay)
         self.optimizer = _optimizer(model, config, self.device)
         self._identity = {"identity": dict(identity or {}), "loop": _resumable(config)}
+        self._later_identity = dict(later_identity or {})
         self._stop = threading.Event()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -269,6 +273,7 @@ class Loop(Generic[BatchT]):
     def _save(self) -> None:
         state: dict[str, Any] = {
             **self._identity,
+            "later_identity": self._later_identity,
             "step": self.step,
             "history": self.history,
             "model": self.model.state_dict(),
@@ -281,12 +286,15 @@ class Loop(Generic[BatchT]):
         save_checkpoint(self.checkpoint_path, state)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        for part, expected in self._identity.items():
-            if state.get(part) != expected:
-                changed = _first_difference(state.get(part) or {}, expected)
+        stated = state.get("later_identity") or {}
+        expected = {**self._identity, "later_identity": {**stated, **self._later_identity}}
+        found = {**state, "later_identity": {**self._later_identity, **stated}}
+        for part, wanted in expected.items():
+            if found.get(part) != wanted:
+                changed = _first_difference(found.get(part) or {}, wanted)
                 raise CheckpointError(
-                    f"{self.checkpoint_path}: made by another config ({changed}); "
-                    "use that config, another folder, or delete the checkpoint"
+                    f"{self.checkpoint_path}: made by another config or of other data ({changed}); "
+                    "use those, another folder, or delete the checkpoint"
                 )
         self.model.load_state_dict(state["model"])
         self.ema.model.load_state_dict(state["ema"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,17 +14,20 @@ from simple_notes import SyntheticSource
 
 from timbrel_export.errors import ExportError
 from timbrel_export.trained import load_trained
+from timbrel_training.checkpoint import load_description
 from timbrel_training.codec.interface import codec_hash, codes_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
 from timbrel_training.note_training.headers import HeaderFolders, train_headers
-from timbrel_training.note_training.train import load_model
+from timbrel_training.note_training.train import MAP_HASH, MODEL, NOTES_HASH, load_model
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import SplitRule
 from timbrel_training.stages import STAGES
+from timbrel_training.timbre.map import TimbreMap, read_chart, write_chart
+from timbrel_training.tokens.store import PREFIX, ROW, aligned
 
 SMALL = (
     *("codec.loop.n_steps=40", "codec.codec.n_templates=4", "codec.codec.header.width=24"),
@@ -104,6 +109,46 @@ def test_the_result_is_exported_with_the_same_tokens(
     (other / "codec.safetensors").write_bytes((codec / "codec.safetensors").read_bytes())
     with pytest.raises(ExportError, match="made by another codec"):
         load_trained(fitted / "model", folders.timbre, other, folders.tokens, folders.notes, 2)
+
+
+def test_a_model_of_another_map_or_of_other_notes_is_refused(
+    folders: HeaderFolders, fitted: Path, tmp_path: Path
+) -> None:
+    def export(
+        timbre: Path = folders.timbre, model: Path = fitted / "model", tokens: Path = folders.tokens
+    ) -> None:
+        load_trained(model, timbre, fitted / "codec", tokens, folders.notes, 2)
+
+    turned, other, tokens, older = (tmp_path / name for name in ("turned", "other", "tokens", "older"))
+    shutil.copytree(folders.timbre, turned)
+    chart = read_chart(turned)
+    write_chart(turned, TimbreMap(tuple(replace(point, x=-point.x) for point in chart.points)))
+    for retrain in (
+        lambda: export(turned),
+        lambda: run("headers", *arguments(replace(folders, timbre=turned), other)),
+    ):
+        with pytest.raises(CheckpointError, match=r"trained on another map than that in .*turned"):
+            retrain()
+    raw = bytearray(folders.tokens.read_bytes())
+    first_row = aligned(PREFIX.size + PREFIX.unpack(raw[: PREFIX.size])[2])
+    raw[first_row + ROW.fields["velocity"][1]] ^= 1
+    tokens.write_bytes(raw)
+    with pytest.raises(CheckpointError, match=r"trained on the tokens of other notes than .*tokens"):
+        export(tokens=tokens)
+    assert not other.exists()
+    shutil.copytree(fitted / "model", older)
+    described = load_description(older, MODEL)
+    described = {name: each for name, each in described.items() if name not in (MAP_HASH, NOTES_HASH)}
+    (older / "model.json").write_text(json.dumps(described))
+    export(turned, older)  # as before it was stated, and as `unpack` makes it
+
+
+def test_headers_go_on_as_they_began(folders: HeaderFolders, tmp_path: Path) -> None:
+    begin = [*arguments(folders, tmp_path / "out"), "--set", "headers.loop.max_minutes=1e-9"]
+    assert run("headers", *begin) == 0
+    for field in ("centroid_share", "noise_fraction"):
+        with pytest.raises(CheckpointError, match=rf"{field}: .* there, 0\.125 here"):
+            run("headers", *begin, "--set", f"note_training.{field}=0.125")
 
 
 def test_a_run_that_ended_is_not_run_again(folders: HeaderFolders, fitted: Path) -> None:

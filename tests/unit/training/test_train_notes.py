@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from timbrel_training.checkpoint import load_description, save_weights
+from timbrel_training.checkpoint import (
+    load_checkpoint,
+    load_description,
+    save_checkpoint,
+    save_weights,
+)
 from timbrel_training.config import Config, load_config
 from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.generation import write_notes
@@ -22,7 +27,7 @@ from timbrel_training.note_training.loss import header_loss, token_loss, trainin
 from timbrel_training.note_training.train import MODEL, NoteTrainer, load_model, start_from, train_notes
 from timbrel_training.notes.split import Split
 from timbrel_training.oracle import generate
-from timbrel_training.timbre.map import TimbreMap, write_map
+from timbrel_training.timbre.map import TimbreMap, map_hash, write_map
 from timbrel_training.tokens.delay import IGNORED
 from timbrel_training.tokens.table import TokenTable
 
@@ -402,3 +407,25 @@ def test_a_run_begins_from_no_other_model(config: Config, table: TokenTable, tmp
     with pytest.raises(CheckpointError, match="train it first"):
         train_notes(training, config.model, table, timbre, out, CPU, init=tmp_path / "nowhere")
     assert not out.exists()
+
+
+def test_a_run_is_of_one_map_and_of_the_notes_that_it_learns(
+    config: Config, table: TokenTable, tmp_path: Path
+) -> None:
+    training = config.note_training
+    sitting = dataclasses.replace(training, loop=dataclasses.replace(training.loop, max_minutes=1e-9))
+    timbre, out = stage_1(tmp_path / "timbre", table), tmp_path / "model"
+    known = dataclasses.replace(table, notes_hash="of these")
+    train_notes(sitting, config.model, known, timbre, out, CPU)
+    turned = stage_1(tmp_path / "turned", table)
+    write_map(turned, TimbreMap.from_places(-CORNERS, table), -place(table), table)
+    others = dataclasses.replace(table, notes_hash="of others")
+    for change, notes, folder in (("map_hash", known, turned), ("notes_hash", others, timbre)):
+        with pytest.raises(CheckpointError, match=rf"of other data \({change}: '.*' there, '.*' here\)"):
+            train_notes(training, config.model, notes, folder, out, CPU)
+    earlier = load_checkpoint(out / "checkpoint.pt")
+    del earlier["later_identity"]  # as earlier timbrels wrote it
+    save_checkpoint(out / "checkpoint.pt", earlier)
+    assert train_notes(training, config.model, known, timbre, out, CPU).finished
+    described = load_description(out, MODEL)
+    assert (described["notes_hash"], described["map_hash"]) == ("of these", map_hash(timbre))

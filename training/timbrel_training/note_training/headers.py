@@ -28,7 +28,14 @@ from timbrel_training.note_training.header_fitting import (
     HeaderFitting,
     HeaderTrainingConfig,
 )
-from timbrel_training.note_training.train import MODEL, NoteTrainingConfig, build_model, read_config
+from timbrel_training.note_training.train import (
+    MODEL,
+    NoteTrainingConfig,
+    build_model,
+    check_learnt_from,
+    digests,
+    read_config,
+)
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.timbre.map import read_map
 from timbrel_training.timbre.train import check_same_notes
@@ -60,13 +67,13 @@ def train_headers(
     both are then as they were. Raises CheckpointError: a folder is not finished, they do not belong together,
     or the codec's holds no measurements of the notes.
     """
-    dataset, table = NoteDataset(folders.notes), TokenTable.from_store(TokenStore(folders.tokens))
+    dataset, store = NoteDataset(folders.notes), TokenStore(folders.tokens)
+    table = TokenTable.from_store(store)
     check_same_notes(table, dataset)
     if codes_hash(folders.codec) != table.codec_hash:
         raise CheckpointError(f"{folders.codec}: the tokens in {folders.tokens} were made by another codec")
     description = load_description(folders.model, MODEL)
-    if description.get("codec_hash") != table.codec_hash:
-        raise CheckpointError(f"{folders.model}: the model was trained on other tokens than {folders.tokens}")
+    check_learnt_from(folders.model, description, folders.timbre, store)
     codec = registry.load_codec(folders.codec)
     model = build_model(read_config(folders.model, description), str(folders.model))
     load_weights(folders.model, MODEL, model)
@@ -94,6 +101,11 @@ def train_headers(
                 "headers": {name: each for name, each in asdict(config).items() if name != "loop"},
                 "codec": codec_hash(folders.codec),
                 "model": file_hash(folders.model / f"{MODEL}.safetensors"),
+            },
+            later_identity={
+                "centroid_share": training.centroid_share,
+                "noise_fraction": training.noise_fraction,
+                **digests(folders.timbre, store.notes_hash),
             },
             name="headers",
         )

@@ -25,14 +25,18 @@ from timbrel_training.note_training.loss import TokenLoss, header_loss, token_lo
 from timbrel_training.notes.split import Split
 from timbrel_training.optimization import autocast
 from timbrel_training.settings import check_at_least, check_shares
-from timbrel_training.timbre.map import read_map
+from timbrel_training.timbre.map import map_hash, read_map
 from timbrel_training.tokens.delay import IGNORED, TokenBatch, collate
+from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.table import TokenTable, require_training_notes
 
 MODEL = "model"
 """Name of the latest averaged weights in a stage-2 folder."""
 BEST = "best"
 """Name of those that predicted held-out notes best so far: in time a few notes are learned by heart."""
+MAP_HASH, NOTES_HASH = "map_hash", "notes_hash"
+"""In a stage-2 folder's description: digests of the map and of the notes that its model learnt from. Older
+folders, and those made of a bundle, lack them."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +239,8 @@ def train_notes(
     start, earlier_steps = {}, 0
     if init is not None:
         start["init"], earlier_steps = start_from(init, trainer.model, (table.codec_hash, *table.codes_like))
-    about = {**_about(model_config, table), "config": name, **start}
+    learns_from = digests(timbre_dir, table.notes_hash)
+    about = {**_about(model_config, table), **learns_from, "config": name, **start}
 
     def validate(average: nn.Module) -> dict[str, float]:
         figures = trainer.validate(average)
@@ -261,6 +266,7 @@ def train_notes(
             "codec_hash": table.codec_hash,
             **start,
         },
+        later_identity=learns_from,
         name="model",
     )
     print(
@@ -271,6 +277,29 @@ def train_notes(
     if not loop.finished:
         validate(loop.ema.model)
     return loop
+
+
+def digests(timbre_dir: Path, notes_hash: str) -> dict[str, str]:
+    """Returns the digests of the map in a stage-1 folder and, where it is known, of the notes."""
+    known = {NOTES_HASH: notes_hash} if notes_hash else {}
+    return {MAP_HASH: map_hash(timbre_dir), **known}
+
+
+def check_learnt_from(
+    folder: Path, description: Mapping[str, Any], timbre_dir: Path, store: TokenStore
+) -> None:
+    """Raises CheckpointError where a stage-2 folder's model learnt from other tokens than these, or from
+    another map. What its description does not state is not compared."""
+    if description.get("codec_hash") != store.header.codec_hash:
+        raise CheckpointError(f"{folder}: the model was trained on other tokens than {store.path}")
+    given = digests(timbre_dir, store.notes_hash)
+    unlike = [name for name in given if description.get(name, given[name]) != given[name]]
+    if NOTES_HASH in unlike:
+        raise CheckpointError(
+            f"{folder}: the model was trained on the tokens of other notes than {store.path}"
+        )
+    if MAP_HASH in unlike:
+        raise CheckpointError(f"{folder}: the model was trained on another map than that in {timbre_dir}")
 
 
 def start_from(folder: Path, model: NoteTransformer, codec_hashes: Collection[str]) -> tuple[str, int]:

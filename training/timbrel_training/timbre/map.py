@@ -7,6 +7,7 @@ map.png            both drawn, where matplotlib is installed
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -163,6 +164,14 @@ def read_chart(folder: Path) -> TimbreMap:
         raise CheckpointError(f"{folder}: no timbre map ({error.filename}); train stage 1 first") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{folder}: damaged timbre map ({error})") from error
+
+
+def map_hash(folder: Path) -> str:
+    """Returns the SHA-256, in hex, of the map of a stage-1 folder. Raises CheckpointError: there is none."""
+    try:
+        return hashlib.sha256((folder / MAP_FILE).read_bytes()).hexdigest()
+    except OSError as error:
+        raise CheckpointError(f"{folder}: no timbre map ({error.filename}); train stage 1 first") from error
 
 
 def draw_map(path: Path, chart: TimbreMap, points: Points, table: TokenTable) -> None:

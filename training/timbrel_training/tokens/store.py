@@ -12,6 +12,7 @@ All numbers are little-endian.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from dataclasses import dataclass
@@ -109,6 +110,7 @@ class TokenStore:
             raise StoreError(f"{self.path}: the header is damaged; tokenise the notes again") from None
         codes_at = aligned(start + n_notes * ROW.itemsize)
         self._check_size(codes_at + 2 * n_frames * self.header.n_codebooks)
+        self._codes_at = codes_at
         self.index = self._map(ROW, start, (n_notes,))
         for name in ("n_frames", "held_frames", "instrument", "pitch", "velocity", "split"):
             setattr(self, name, self.index[name].astype(np.int64))
@@ -124,6 +126,12 @@ class TokenStore:
         """Returns the codes [frames, codebooks] of note `i`: a view of the file."""
         start = int(self.index["offset"][i])
         return self.codes[start : start + int(self.n_frames[i])]
+
+    @property
+    def notes_hash(self) -> str:
+        """SHA-256, in hex, of all but the codes: of which codec, and of which notes in which order."""
+        with self.path.open("rb") as file:
+            return hashlib.sha256(file.read(self._codes_at)).hexdigest()
 
     @property
     def offsets(self) -> NDArray[np.int64]:
