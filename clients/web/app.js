@@ -86,7 +86,7 @@ function wirePlay() {
     press();
   });
   for (const type of ["pointerup", "pointercancel"]) {
-    $("play").addEventListener(type, () => player.holds && player.letGo());
+    $("play").addEventListener(type, () => player.letGo()); // whatever was switched since it was pressed
   }
   $("play").addEventListener("click", (event) => {
     const byKey = event.detail === 0; // a key has no length: where notes are held it plays for a second
@@ -116,6 +116,7 @@ function wirePlay() {
 function wireFailures() {
   showState(bridge, model.server === "private" ? model.name : model.server, messages);
   audio.addEventListener("blocked", ({ detail }) => messages.stand("audio", detail.message));
+  audio.addEventListener("running", () => messages.clear("audio"));
   notes.addEventListener("letGo", ({ detail: { seconds } }) =>
     messages.show(`The server let go of the key after ${seconds.toFixed(1)} s: its longest hold, or others wait.`, "plain"),
   );
@@ -178,6 +179,6 @@ function wordsOf({ x, y }) {
 }
 
 function silence() {
-  keys.held.release();
+  keys.release();
   player.silence();
 }

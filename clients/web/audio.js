@@ -7,7 +7,7 @@ const MOST_PREBUFFER = 0.3;
 const LEAD = 0.15; // seconds that a held note is written ahead of time; and by as many more as a voice waits for
 
 /**
- * Events: `level` {rms}, `sound` {id, time, wall, at}, `done` {id}, `starved` {id}, `blocked` {message}.
+ * Events: `level` {rms}, `sound` {id, wall, at}, `done` {id}, `starved` {id}, `blocked` {message}, `running`.
  * Browsers let a page sound only after a gesture: call `unlock` in one.
  */
 export class AudioOutput extends Emitter {
@@ -30,9 +30,20 @@ export class AudioOutput extends Emitter {
     return this.context?.state === "running" && this.#port !== null;
   }
 
-  /** Lets the page sound. Harmless where it does already. */
+  /** Whether what is played without a gesture, as over MIDI, is heard; says what is missing where it is not. */
+  mayPlay() {
+    if (this.running || navigator.userActivation?.hasBeenActive !== false) return true;
+    this.unlock(); // some browsers let a page sound that was visited often
+    this.emit("blocked", { message: "Click the page once, so that it may sound." });
+    return false;
+  }
+
+  /** Lets the page sound; where the mixer did not load, the next gesture tries again. Harmless where it does. */
   unlock() {
-    this.#starting ??= this.#start();
+    this.#starting ??= this.#start().catch(() => {
+      this.#starting = null;
+      this.emit("blocked", { message: "The sound did not start; the next click or key tries again." });
+    });
     if (this.context && this.context.state !== "running") this.context.resume().catch(() => {});
     return this.#starting;
   }
@@ -87,13 +98,15 @@ export class AudioOutput extends Emitter {
 
   async #start() {
     const Context = globalThis.AudioContext ?? globalThis.webkitAudioContext;
-    this.context = makeContext(Context);
+    this.context ??= makeContext(Context);
     if (!this.context.audioWorklet) {
       const message =
         "Browsers play sound on the network over HTTPS only: start timbrel explore with --certfile and --keyfile.";
       this.emit("blocked", { message });
       return;
     }
+    const tell = () => this.running && this.emit("running");
+    this.context.onstatechange = tell;
     await this.context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));
     const node = new AudioWorkletNode(this.context, "timbrel-mixer", {
       numberOfInputs: 0,
@@ -103,6 +116,7 @@ export class AudioOutput extends Emitter {
     node.port.onmessage = ({ data }) => this.#take(data);
     this.#port = node.port;
     for (const [message, moved] of this.#waiting.splice(0)) this.#port.postMessage(message, moved);
+    tell();
   }
 
   #send(message, moved = []) {

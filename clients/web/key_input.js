@@ -28,7 +28,13 @@ export class KeyInput {
     $("volume").value = remembered("volume", 0.8);
     $("volume").addEventListener("input", () => this.#setVolume());
     this.#setVolume();
-    addEventListener("blur", () => this.held.release());
+    addEventListener("blur", () => this.release());
+  }
+
+  /** Every key and pedal comes up, as where the window is left. */
+  release() {
+    this.midi.release();
+    this.held.release();
   }
 
   #setVolume() {
@@ -39,10 +45,9 @@ export class KeyInput {
   }
 }
 
-/** Which keys are held, each press with a note of its own. Pedal down, notes stay until it comes up. */
+/** Which keys are held, each press with a note of its own. */
 class HeldKeys {
   #held = new Map(); // source and pitch to note
-  #sustained = [];
   #chord = { notes: [], requests: [] }; // what went down together, and is down
 
   constructor(player, notes, piano, tuning) {
@@ -50,7 +55,6 @@ class HeldKeys {
     this.notes = notes;
     this.piano = piano;
     this.tuning = tuning;
-    this.pedal = false;
   }
 
   /**
@@ -70,25 +74,17 @@ class HeldKeys {
     return note;
   }
 
-  up(source, pitch) {
+  /** A key goes up, and its note ends, unless a pedal holds it. */
+  up(source, pitch, pedalled = false) {
     const name = `${source} ${pitch}`;
     const note = this.#held.get(name);
     if (!note) return;
     this.#held.delete(name);
     this.piano.mark(pitch, false);
-    if (this.pedal) this.#sustained.push(note);
-    else this.notes.off(note);
+    if (!pedalled) this.notes.off(note);
   }
 
-  setPedal(down) {
-    this.pedal = down;
-    if (down) return;
-    for (const note of this.#sustained.splice(0)) this.notes.off(note);
-  }
-
-  /** Every key up, as where the window is left. */
   release() {
-    this.setPedal(false);
     for (const name of [...this.#held.keys()]) {
       const [source, pitch] = name.split(" ");
       this.up(source, Number(pitch));
@@ -106,7 +102,10 @@ class ComputerKeyboard {
     $("computer-keys").addEventListener("change", ({ target }) => (this.enabled = target.checked));
     this.enabled = true;
     addEventListener("keydown", (event) => this.#pressed(event));
-    addEventListener("keyup", (event) => this.#released(event.code));
+    addEventListener("keyup", (event) => {
+      if (event.key === "Meta") this.#allUp(); // macOS tells of no letter that comes up before it
+      else this.#released(event.code);
+    });
     addEventListener("blur", () => this.#allUp());
   }
 
@@ -117,8 +116,9 @@ class ComputerKeyboard {
       return;
     }
     const offset = OFFSETS.get(event.code);
-    if (offset === undefined || event.repeat || this.#down.has(event.code)) return;
-    event.preventDefault();
+    if (offset === undefined) return;
+    event.preventDefault(); // of its repeats, too: Firefox would search for an apostrophe
+    if (event.repeat || this.#down.has(event.code)) return;
     const pitch = this.piano.base + offset;
     this.#down.set(event.code, pitch);
     this.held.down("computer", pitch);

@@ -6,10 +6,12 @@ const [NOTE_OFF, NOTE_ON, KEY_PRESSURE, CONTROL, PROGRAM, PRESSURE, WHEEL] = [0x
 const [MODULATION, PORTAMENTO_TIME, DATA, VOLUME, EXPRESSION, DATA_FINE] = [1, 5, 6, 7, 11, 38];
 const [SUSTAIN, PORTAMENTO, BRIGHTNESS, PORTAMENTO_FROM] = [64, 65, 74, 84];
 const [INCREMENT, DECREMENT, NRPN_FINE, NRPN, RPN_FINE, RPN] = [96, 97, 98, 99, 100, 101];
-const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF] = [120, 121, 123];
+const [ALL_SOUND_OFF, RESET, ALL_NOTES_OFF] = [120, 121, 123]; // from there on modes, which end notes, too
 const [BEND_RANGE, FINE_TUNING, COARSE_TUNING, PROGRAM_TUNED, BANK_TUNED, VIBRATO_RANGE, MPE_ZONE] = [0, 1, 2, 3, 4, 5, 6];
 const SYSTEM_EXCLUSIVE = 0xf0;
 const NONE = [127, 127];
+/** What a zone's manager says to all of its members. */
+const FOR_ZONES = [SUSTAIN, PORTAMENTO, PORTAMENTO_TIME, ALL_SOUND_OFF, RESET, ALL_NOTES_OFF];
 
 const MPE_BEND_RANGE = 48; // semitones
 const MOST_CENTS = [-2400, 2400];
@@ -26,6 +28,7 @@ class Channel {
   constructor() {
     this.manager = null; // of the MPE zone that it is a member of
     this.notes = new Set();
+    this.pedals = new Set(); // ports whose sustain pedal is down
     this.keyPressure = new Map();
     this.volume = DEFAULT_VOLUME;
     this.slide = CENTRE;
@@ -89,15 +92,15 @@ class Receiver {
     this.onMissed = onMissed;
   }
 
-  /** Takes one message, bytes. */
-  take(bytes) {
+  /** Takes one message, bytes, of a port. */
+  take(bytes, port = "") {
     const [status, first, second] = bytes;
     const number = status & 0xf;
     const channel = this.#channels[number];
     const kind = status >> 4;
-    if (kind === NOTE_ON && second > 0) this.#press(number, first, second);
-    else if (kind === NOTE_OFF || kind === NOTE_ON) this.held.up(`midi${number}`, first);
-    else if (kind === CONTROL) this.#control(channel, number, first, second);
+    if (kind === NOTE_ON && second > 0) this.#press(number, first, second, port);
+    else if (kind === NOTE_OFF || kind === NOTE_ON) this.#lift(channel, ({ key }) => key === first);
+    else if (kind === CONTROL) this.#control(number, first, second, port);
     else if (kind === WHEEL) channel.wheel = (second * 128 + first - 8192) / 8192;
     else if (kind === PRESSURE) channel.pressure = first;
     else if (kind === KEY_PRESSURE) channel.keyPressure.set(first, second);
@@ -106,8 +109,18 @@ class Receiver {
     if (kind !== NOTE_OFF && (kind < 0xf || status === SYSTEM_EXCLUSIVE)) this.#update();
   }
 
-  #press(number, key, velocity) {
+  /** Keys and pedals come up: those of a port that is gone, or of all. */
+  release(port = null) {
+    for (const channel of this.#channels) {
+      for (const each of port === null ? channel.pedals : [port]) this.#pedal(channel, each, false);
+      this.#lift(channel, (played) => port === null || played.port === port);
+    }
+  }
+
+  #press(number, key, velocity, port) {
+    if (!this.notes.audio.mayPlay()) return;
     const channel = this.#channels[number];
+    this.#endPedalled(channel, (played) => played.key === key); // struck again, as on a piano
     const note = this.held.down(`midi${number}`, key, velocity, this.#place(number, key));
     const from = channel.glideFrom ?? (channel.portamento ? channel.lastKey : undefined);
     [channel.glideFrom, channel.lastKey] = [null, key];
@@ -115,7 +128,38 @@ class Receiver {
     const began = performance.now();
     const seconds = PORTAMENTO_SECONDS * (channel.portamentoTime / 127) ** 2;
     const glide = from === undefined || seconds === 0 ? null : { cents: 100 * (from - key), seconds };
-    channel.notes.add({ note, number, key, began, glide, cents: 0, gain: 1, brightness: 1 });
+    const as = { cents: 0, gain: 1, brightness: 1 };
+    channel.notes.add({ note, number, key, port, down: true, pedalled: false, began, glide, ...as });
+  }
+
+  /** Keys come up; the pedal holds their notes on. */
+  #lift(channel, chosen) {
+    for (const played of channel.notes) {
+      if (!played.down || !chosen(played)) continue;
+      played.down = false;
+      played.pedalled = channel.pedals.size > 0;
+      this.held.up(`midi${played.number}`, played.key, played.pedalled);
+    }
+  }
+
+  #pedal(channel, port, down) {
+    if (down) channel.pedals.add(port);
+    else channel.pedals.delete(port);
+    if (!channel.pedals.size) this.#endPedalled(channel, () => true);
+  }
+
+  #endPedalled(channel, chosen) {
+    for (const played of channel.notes) {
+      if (!played.pedalled || !chosen(played)) continue;
+      played.pedalled = false;
+      this.notes.off(played.note);
+    }
+  }
+
+  /** Nothing that the channel plays sounds on. */
+  #silence(channel) {
+    this.#lift(channel, () => true);
+    for (const { note } of channel.notes) this.notes.cancel(note);
   }
 
   #place(number, key) {
@@ -123,21 +167,31 @@ class Receiver {
     return this.held.tuning.place(key, number, program, bank);
   }
 
-  #control(channel, number, control, value) {
+  #control(number, control, value, port) {
+    const channel = this.#channels[number];
+    if (FOR_ZONES.includes(control)) {
+      this.#channels.forEach((each, member) => each.manager === channel && this.#control(member, control, value, port));
+    }
     if (control === MODULATION) channel.modulation = value;
     else if (control === VOLUME) channel.volume = value;
     else if (control === EXPRESSION) channel.expression = value;
     else if (control === BRIGHTNESS) channel.slide = value;
-    else if (control === SUSTAIN) this.held.setPedal(value >= 64);
+    else if (control === SUSTAIN) this.#pedal(channel, port, value >= 64);
     else if (control === PORTAMENTO) channel.portamento = value >= 64;
     else if (control === PORTAMENTO_TIME) channel.portamentoTime = value;
     else if (control === PORTAMENTO_FROM) channel.glideFrom = value;
-    else if (control === ALL_NOTES_OFF || control === ALL_SOUND_OFF) this.held.release();
-    else if (control === RESET) channel.reset();
+    else if (control === ALL_SOUND_OFF) this.#silence(channel);
+    else if (control >= ALL_NOTES_OFF) this.#lift(channel, () => true);
+    else if (control === RESET) this.#reset(channel);
     else if (control === RPN || control === RPN_FINE) channel.select(true, RPN - control, value);
     else if (control === NRPN || control === NRPN_FINE) channel.select(false, NRPN - control, value);
     else if ([DATA, DATA_FINE, INCREMENT, DECREMENT].includes(control)) this.#setData(channel, number, control, value);
     else if (value !== 0 && control < ALL_SOUND_OFF) this.onMissed(`controller ${control}`);
+  }
+
+  #reset(channel) {
+    for (const port of channel.pedals) this.#pedal(channel, port, false);
+    channel.reset();
   }
 
   #setData(channel, number, control, value) {
@@ -169,7 +223,7 @@ class Receiver {
     let moving = false;
     for (const channel of this.#channels) {
       for (const played of channel.notes) {
-        if (played.note.over) channel.notes.delete(played);
+        if (played.note.over && !played.down) channel.notes.delete(played);
         else moving = this.#shape(channel, played) || moving;
       }
     }
@@ -231,8 +285,13 @@ export class MidiInput {
   }
 
   /** Takes one MIDI message, bytes. */
-  take(bytes) {
-    this.receiver.take(bytes);
+  take(bytes, port) {
+    this.receiver.take(bytes, port);
+  }
+
+  /** Every key and pedal comes up. */
+  release() {
+    this.receiver.release();
   }
 
   /** Names what is not performed, once. */
@@ -254,8 +313,14 @@ export class MidiInput {
   }
 
   async #open(sysex = true) {
-    this.#access = await navigator.requestMIDIAccess({ sysex }).catch(() => navigator.requestMIDIAccess());
-    this.#access.addEventListener("statechange", () => this.#listen());
+    const access = await navigator.requestMIDIAccess({ sysex }).catch(() => navigator.requestMIDIAccess());
+    for (const input of this.#access?.inputs.values() ?? []) input.onmidimessage = null; // or each message came twice
+    if (this.#access) this.#access.onstatechange = null;
+    this.#access = access;
+    access.onstatechange = ({ port }) => {
+      if (port.state === "disconnected") this.receiver.release(port.id);
+      this.#listen();
+    };
     this.#listen();
   }
 
@@ -264,7 +329,7 @@ export class MidiInput {
   }
 
   #listen() {
-    for (const input of this.#access.inputs.values()) input.onmidimessage = ({ data }) => this.take(data);
+    for (const input of this.#access.inputs.values()) input.onmidimessage = ({ data }) => this.take(data, input.id);
     const names = this.#inputs().map(({ name }) => name);
     this.button.setAttribute("aria-pressed", String(names.length > 0));
     this.button.title = names.join(", ") || "No MIDI keyboard";

@@ -48,7 +48,7 @@ export class Note extends Emitter {
   }
 }
 
-/** Events: `start` {note}, `sound` {note, at, wall}, `letGo` {seconds}, `failed` {note, code, message}. */
+/** Events: `sound` {note, at, wall}, `letGo` {seconds}, `failed` {note, code, message}. */
 export class Notes extends Emitter {
   #sounding = new Map();
 
@@ -83,7 +83,6 @@ export class Notes extends Emitter {
       this.#append(note, samples);
       this.#complete(note);
     }
-    this.emit("start", { note });
     return note;
   }
 

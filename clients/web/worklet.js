@@ -2,7 +2,7 @@
 //
 // In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | setGain {id, value}
 //      | setBrightness {id, value, corner} | setVolume {value} | tap {on} | skipTo {id, seconds}
-// Out: sound {id, time, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
+// Out: sound {id, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
 //      | tapped {samples} for whoever listens in
 
 const AUDIBLE = 0.001; // -60 dBFS
@@ -159,11 +159,11 @@ class Voice {
     this.fade = 1 / Math.max(1, seconds * sampleRate);
   }
 
-  /** Adds this voice to `out`; returns the index of its first audible sample, or -1. */
+  /** Adds this voice to `out`; returns whether it is heard in it for the first time. */
   mix(out) {
-    if (this.waiting && !this.#ready(out.length)) return -1;
+    if (this.waiting && !this.#ready(out.length)) return false;
     this.most = Math.max(this.most, this.fifo.length);
-    let first = -1;
+    const wasHeard = this.heard;
     const { fifo, step } = this;
     if (!this.heard) this.gain = this.wantedGain;
     if (!this.heard && this.shelf) this.shelf.gain = this.shelf.wantedGain;
@@ -181,14 +181,11 @@ class Voice {
       const sound = step === 1 ? fifo.data[fifo.start] : this.#between();
       const value = (this.shelf ? this.shelf.take(sound) : sound) * this.level * tail * this.gain;
       out[i] += value;
-      if (!this.heard && Math.abs(value) > AUDIBLE) {
-        this.heard = true;
-        first = i;
-      }
+      this.heard ||= Math.abs(value) > AUDIBLE;
       this.#advance();
       if (this.stopping && this.level === 0) break;
     }
-    return first;
+    return this.heard && !wasHeard;
   }
 
   get over() {
@@ -271,7 +268,8 @@ class Mixer extends AudioWorkletProcessor {
   }
 
   start(message) {
-    if (this.voices.size >= MOST_VOICES) this.voices.values().next().value.stop(0.02);
+    const playing = [...this.voices.values()].filter(({ stopping }) => !stopping);
+    if (playing.length >= MOST_VOICES) this.#steal(playing[0]);
     this.voices.set(message.id, new Voice(message));
   }
 
@@ -323,20 +321,24 @@ class Mixer extends AudioWorkletProcessor {
     return true;
   }
 
+  /** Fades a voice out. One that is not heard goes at once: while the context stands still, nothing is mixed. */
+  #steal(voice) {
+    voice.stop(0.02);
+    if (voice.over) this.#end(voice);
+  }
+
+  #end({ id }) {
+    this.voices.delete(id);
+    this.port.postMessage({ type: "done", id });
+  }
+
   #mix(voice, out) {
-    const first = voice.mix(out);
-    if (first >= 0) {
-      const time = currentTime + first / sampleRate;
-      this.port.postMessage({ type: "sound", id: voice.id, time, wall: Date.now() });
-    }
+    if (voice.mix(out)) this.port.postMessage({ type: "sound", id: voice.id, wall: Date.now() });
     if (voice.starved) {
       voice.starved = false;
       this.port.postMessage({ type: "starved", id: voice.id });
     }
-    if (voice.over) {
-      this.voices.delete(voice.id);
-      this.port.postMessage({ type: "done", id: voice.id });
-    }
+    if (voice.over) this.#end(voice);
   }
 
   #measure(out) {

@@ -72,6 +72,15 @@ SKIPPING = """
 }
 """
 
+STANDING_STILL = """
+(count) => {
+  %s
+  for (let id = 2; id <= count; id++) mixer.start({ id, rate: sampleRate, gain: 1, prebuffer: 0 });
+  for (let id = 1; id <= count; id++) mixer.push({ id, samples: new Float32Array(4800).fill(0.1) });
+  return [mixer.voices.size, told.filter(({ type }) => type === "done").map(({ id }) => id)];
+}
+"""
+
 Arrivals = Sequence[tuple[float, float]]
 """When sound comes, and how much, in seconds."""
 
@@ -85,7 +94,7 @@ def blank(browser: Browser) -> Iterator[Any]:
 
 def simulate(page: Any, script: str, **given: Any) -> list[float]:
     """What the script returns of a mixer with one voice."""
-    mixer = MIXER.replace("%s", WORKLET.read_text().replace("currentTime", "now"))
+    mixer = MIXER.replace("%s", WORKLET.read_text())
     found: list[float] = page.evaluate(script.replace("%s", mixer), given)
     return found
 
@@ -180,3 +189,11 @@ def test_what_was_written_ahead_is_left_out_where_hardly_anything_follows(blank:
     last = int(np.flatnonzero(np.abs(heard) > 0.02)[-1])
     assert 128 * ends < last <= 128 * ends + rate * 0.03
     assert np.abs(np.diff(heard)).max() <= 1.2 * np.abs(np.diff(sound)).max()
+
+
+def test_while_the_context_stands_still_the_oldest_voices_make_room(blank: Any) -> None:
+    """As where notes come over MIDI and the browser has suspended the page's sound: nothing is mixed."""
+    mixer = MIXER.replace("%s", WORKLET.read_text())
+    kept, ended = blank.evaluate(STANDING_STILL.replace("%s", mixer), 100)
+    assert kept == 48
+    assert ended == list(range(1, 53))

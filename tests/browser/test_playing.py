@@ -12,11 +12,10 @@ import pytest
 from browser.explorer_page import SAMPLE_RATE, ExplorerPage, opened
 from requirements_gate import require_module
 
-from timbrel_bundle.yin import Yin, track_pitch
+from timbrel_bundle.yin import Yin
 
 Measure = Callable[[npt.NDArray[np.float32]], float]
 SILENCE = 1e-3
-MIDDLE_C = 440.0 * 2 ** (-9 / 12)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +168,7 @@ def test_the_octave_shifts_and_every_chord_lets_go_when_the_window_is_left(page:
 def test_dragging_over_the_piano_slides_from_key_to_key(page: Any) -> None:
     boxes = [page.page.locator(f".key[data-pitch='{pitch}']").bounding_box() for pitch in (60, 62, 64)]
     started = page.evaluate(
-        "window.started = []; timbrel.notes.addEventListener('start', "
+        "window.started = []; timbrel.player.addEventListener('current', "
         "({ detail }) => window.started.push(detail.note.request.pitch)); window.started"
     )
     assert started == []
@@ -198,134 +197,6 @@ def test_two_fingers_play_two_keys(open_page: Any) -> None:
     session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     assert page.page.locator(".key.down").count() == 0
     page.wait_for_silence()
-
-
-def test_midi_plays_with_velocity_and_pedal(page: Any) -> None:
-    take = "(bytes) => timbrel.midi.take(bytes)"
-    page.evaluate(take, [0xB0, 64, 127])
-    page.evaluate(take, [0x90, 57, 40])
-    page.evaluate(take, [0x80, 57, 0])
-    page.until("timbrel.player.current?.soundedAt")
-    assert page.evaluate("timbrel.player.current.request.velocity") == 40
-    assert page.evaluate("timbrel.player.current.request.pitch") == 57
-    page.page.wait_for_timeout(200)
-    assert not page.evaluate("timbrel.player.current.complete")  # the pedal holds it
-    page.evaluate(take, [0xB0, 64, 0])
-    page.until("timbrel.player.current.complete")
-    assert page.evaluate("timbrel.player.current.request.seconds") < 3.5
-    page.evaluate(take, [0x90, 20, 100])  # below the model's range: nothing, and no fault
-    page.wait_for_silence()
-
-
-@pytest.mark.slow
-def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) -> None:
-    """A key of a zone: as it is, bent by its own wheel, by the manager's, and tuned and made softer by it."""
-
-    def send(*messages: list[int]) -> None:
-        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
-
-    def rpn(channel: int, number: int, value: int) -> list[list[int]]:
-        return [[0xB0 + channel, *pair] for pair in ((101, 0), (100, number), (6, value), (100, 127))]
-
-    def heard(*before: list[int]) -> tuple[float, float]:
-        """The pitch of channel 2's middle C, and its peak in the loudspeaker beside its own."""
-        send(*before)
-        with page.recording() as blocks:
-            send([0x91, 60, 100])
-            page.until("timbrel.player.current.length > 1.2 * timbrel.player.current.sampleRate")
-            page.page.wait_for_timeout(600)
-            send([0x81, 60, 0])
-            page.until("timbrel.player.current.complete")
-            page.wait_for_silence()
-        samples = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
-        rate = page.evaluate("timbrel.player.current.sampleRate")
-        pitch = Yin().measure(samples[round(0.2 * rate) :], rate)
-        assert pitch is not None
-        return pitch, float(np.abs(np.concatenate(blocks)).max() / np.abs(samples).max())
-
-    x, y = page.instrument("Trumpet")
-    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
-    plain, loudness = heard(*rpn(0, 6, 15))
-    own, _ = heard([0xE1, 0, 65])  # 128 steps of 8192, of 48 semitones
-    assert own - plain == pytest.approx(0.75, abs=0.1)
-    both, _ = heard([0xE0, 0, 96])  # half of the manager's two semitones
-    assert both - plain == pytest.approx(1.75, abs=0.1)
-    tuned, soft = heard([0xE0, 0, 64], [0xE1, 0, 64], *rpn(1, 1, 32), [0xB0, 7, 50])
-    assert tuned - plain == pytest.approx(-0.5, abs=0.1)
-    assert soft / loudness == pytest.approx(0.25, rel=0.1)
-    send([0xB1, 71, 3])
-    page.until("document.body.textContent.includes('controller 71 is not performed')")
-
-
-@pytest.mark.slow
-def test_midi_slides_and_pressure_make_notes_brighter(page: Any) -> None:
-    """One note, first as it is, then with its slide up and down; the slide leaves its level as it was."""
-
-    def send(*messages: list[int]) -> None:
-        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
-
-    def heard() -> tuple[float, float]:
-        """The high partials beside the low ones, and the level, in dB: of two seconds from now on, which are
-        a turn of a key that is held on."""
-        page.page.wait_for_timeout(300)
-        with page.recording() as blocks:
-            page.page.wait_for_timeout(2200)
-        piece = np.concatenate(blocks)[: 2 * SAMPLE_RATE].astype(np.float64)
-        power = np.square(np.abs(np.fft.rfft(piece * np.hanning(len(piece)))))
-        partial = np.fft.rfftfreq(len(piece), 1 / SAMPLE_RATE) / MIDDLE_C
-        shares = power[partial > 7.5].sum(), power[(partial > 0.5) & (partial < 2.5)].sum()
-        powers = np.square(piece).reshape(-1, SAMPLE_RATE // 50).mean(axis=1)  # a busy machine may leave gaps
-        return 10 * np.log10(shares[0] / shares[1]), 10 * np.log10(np.median(powers))
-
-    x, y = page.instrument("Trumpet")
-    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
-    send([0xB0, 101, 0], [0xB0, 100, 6], [0xB0, 6, 2], [0x91, 60, 100])
-    page.until("timbrel.player.current?.soundedAt")
-    page.page.wait_for_timeout(4000)
-    gestures = ([0xB1, 74, 127], [0xB1, 74, 0], [0xD1, 127])
-    found = []
-    for gesture in gestures:  # each beside the note as it is just before, since a held note moves
-        send([0xB1, 74, 64])
-        plain, moved = heard(), (send(gesture), heard())[1]
-        found.append(np.subtract(moved, plain))
-    send([0x81, 60, 0])
-    page.wait_for_silence()
-    print("brightness and level, in dB beside the note as it is:", np.round(found, 1).tolist())
-    (bright, bright_level), (dull, dull_level), (pressed, pressed_level) = found
-    assert 5.0 < bright < 12.0 and -12.0 < dull < -5.0 and 2.0 < pressed < 6.0
-    assert [bright_level, dull_level, pressed_level] == pytest.approx([0.0, 0.0, 6.0], abs=0.8)
-    assert "is not performed" not in page.evaluate("document.body.textContent")
-
-
-def test_midi_vibrates_and_glides(page: Any) -> None:
-    """A note without gestures, one with the modulation wheel up, and one that comes from a fifth below."""
-
-    def send(*messages: list[int]) -> None:
-        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
-
-    def track(key: int, *before: list[int]) -> npt.NDArray[np.float64]:
-        """Cents of a note of two seconds from its key, over the time from 0.1 s on."""
-        send(*before, [0x90, key, 100])
-        page.until("timbrel.player.current.length > 2.0 * timbrel.player.current.sampleRate")
-        send([0x80, key, 0])
-        page.until("timbrel.player.current.complete")
-        page.wait_for_silence()
-        samples = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
-        rate = page.evaluate("timbrel.player.current.sampleRate")
-        found = track_pitch(samples[round(0.1 * rate) : 2 * rate], rate)
-        return 1200 * np.log2(found.hertz[found.voiced] / (440 * 2 ** ((key - 69) / 12)))
-
-    x, y = page.instrument("Trumpet")
-    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
-    plain, wavering = track(60), track(60, [0xB0, 1, 127])
-    gliding = track(67, [0xB0, 1, 0], [0xB0, 65, 127], [0xB0, 5, 90])
-    width = [float(np.ptp(np.percentile(cents, [5, 95]))) / 2 for cents in (plain, wavering)]
-    print("half the width without and with modulation, cents:", width, "a glide:", gliding[::20].round())
-    assert width[0] < 15.0 and 30.0 < width[1] < 65.0
-    assert (
-        -700.0 < np.median(gliding[:20]) < -400.0 and abs(np.median(gliding[-20:]) - np.median(plain)) < 20.0
-    )
-    assert np.abs(np.diff(gliding)).max() < 60.0, "the glide goes in steps"
 
 
 def sounding(page: ExplorerPage) -> float:
@@ -381,7 +252,7 @@ def test_keys_are_tuned_by_scalas_files_and_by_midi(page: Any, tmp_path: Path) -
 def test_a_note_follows_a_drag(page: Any) -> None:
     page.evaluate(
         "window.path = []; window.begun = 0; "
-        "timbrel.notes.addEventListener('start', () => { window.begun += 1; }); "
+        "timbrel.player.addEventListener('current', () => { window.begun += 1; }); "
         "const move = timbrel.bridge.move.bind(timbrel.bridge); "
         "timbrel.bridge.move = (id, x, y) => { window.path.push([id, x, y]); move(id, x, y); }; null"
     )
@@ -477,3 +348,64 @@ def test_the_picture_of_the_note_fills_as_it_comes(page: Any) -> None:
     page.until("timbrel.player.current?.complete")
     page.page.wait_for_timeout(100)
     assert page.evaluate(blank) != before
+
+
+def test_a_key_of_the_map_is_let_go_wherever_it_comes_up(open_page: Any) -> None:
+    page = open_page("#s=hold")
+    page.unlock()
+    page.evaluate("window.isOff = () => timbrel.player.current.isOff; null")
+    leaving = ("Tab", "/")
+    for key in leaving:
+        page.page.locator("#disc").focus()
+        page.page.keyboard.down("Enter")
+        assert not page.evaluate("isOff()")
+        page.page.keyboard.press(key)
+        assert page.evaluate("isOff()"), key
+        page.page.keyboard.up("Enter")
+    page.page.locator("#disc").focus()
+    page.page.keyboard.down(" ")
+    page.evaluate("timbrel.state.set({ s: 2 })")  # as undo may
+    page.page.keyboard.up(" ")
+    assert page.evaluate("isOff()")
+    page.evaluate("timbrel.state.set({ s: 'hold' })")
+    page.evaluate("document.getElementById('play').setPointerCapture = () => {}")
+    pointer = "(type) => document.getElementById('play').dispatchEvent(new PointerEvent(type, { button: 0 }))"
+    page.evaluate(pointer, "pointerdown")
+    assert not page.evaluate("isOff()")
+    page.evaluate("timbrel.state.set({ s: 2 })")
+    page.evaluate(pointer, "pointercancel")
+    assert page.evaluate("isOff()")
+    page.wait_for_silence()
+
+
+def test_letters_are_let_go_with_the_command_key_and_repeat_nothing_else(page: Any) -> None:
+    found = page.evaluate("""() => {
+      const send = (type, options) => {
+        const event = new KeyboardEvent(type, { bubbles: true, cancelable: true, ...options });
+        document.body.dispatchEvent(event);
+        return event.defaultPrevented;
+      };
+      const quote = { code: "Quote", key: "'" };
+      const isTaken = [send("keydown", quote), send("keydown", { ...quote, repeat: true })];
+      const note = timbrel.player.current;
+      send("keydown", { code: "MetaLeft", key: "Meta" });
+      send("keyup", { code: "MetaLeft", key: "Meta" }); // macOS told of no letter that came up
+      return { isTaken, isOff: note.isOff };
+    }""")
+    assert found == {"isTaken": [True, True], "isOff": True}
+    page.wait_for_silence()
+
+
+def test_a_mixer_that_did_not_load_is_asked_for_again(open_page: Any) -> None:
+    page = open_page()
+    page.evaluate("""() => {
+      const { addModule } = AudioWorklet.prototype;
+      AudioWorklet.prototype.addModule = async function () {
+        AudioWorklet.prototype.addModule = addModule;
+        throw new DOMException("Unable to load a worklet's module.", "AbortError");
+      };
+    }""")
+    page.page.keyboard.press("Shift")
+    page.page.locator(".message", has_text="sound did not start").wait_for()
+    page.unlock()
+    assert page.page.locator(".message").count() == 0

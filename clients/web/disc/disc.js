@@ -206,7 +206,7 @@ export class Disc extends Emitter {
   /** The key on the map goes down or up. */
   key(down) {
     if (down) this.player.strike();
-    else if (this.player.holds) this.player.letGo();
+    else this.player.letGo();
   }
 
   /** A press turned out to be the beginning of something else. */

@@ -1,0 +1,268 @@
+"""What comes over MIDI: notes and pedals, bends, zones and levels; keyboards plugged in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from browser.explorer_page import SAMPLE_RATE
+
+from timbrel_bundle.yin import Yin, track_pitch
+
+MIDDLE_C = 440.0 * 2 ** (-9 / 12)
+
+_PLAYER = """() => {
+  window.send = (...bytes) => timbrel.midi.take(bytes);
+  window.strike = (channel, key) => {
+    send(0x90 + channel, key, 100);
+    return timbrel.player.current;
+  };
+}"""
+
+_PEDALS = """() => {
+  const computer = timbrel.player.current;
+  const found = {};
+  send(0xb0, 64, 127);
+  const pedalled = strike(0, 60);
+  send(0x80, 60, 0);
+  const down = strike(0, 64);
+  for (const control of [123, 120]) send(0xb1, control, 0);
+  send(0xb5, 64, 0);
+  found["other channels end nothing"] = !pedalled.isOff && !down.isOff;
+  send(0xb0, 123, 0);
+  found["the pedal holds when all keys come up"] = !pedalled.isOff && !down.isOff;
+  const again = strike(0, 60);
+  found["struck again, the note that the pedal held ends"] = pedalled.isOff && !again.isOff;
+  send(0x80, 60, 0);
+  send(0xb0, 121, 0);
+  found["a reset lifts the pedal"] = down.isOff && again.isOff;
+  for (const control of [123, 124, 125, 126, 127]) {
+    const note = strike(0, 62);
+    send(0xb0, control, 0);
+    found[`${control} ends notes`] = note.isOff;
+  }
+  for (const [control, value] of [[101, 0], [100, 6], [6, 3]]) send(0xb0, control, value);
+  send(0xb0, 64, 127);
+  const member = strike(2, 67);
+  send(0x82, 67, 0);
+  found["a zone's pedal holds its members"] = !member.isOff;
+  send(0xb0, 64, 0);
+  found["and lets them go"] = member.isOff;
+  strike(0, 65);
+  send(0xb0, 120, 0);
+  found["all sound off leaves none that is being written"] = timbrel.bridge.live === 1;
+  found["the computer's key is held all the while"] = !computer.isOff;
+  return found;
+}"""
+
+_PLUGGED = """async () => {
+  const accesses = [];
+  navigator.requestMIDIAccess = async () => {
+    const input = { id: "7", name: "Keys", state: "connected" };
+    accesses.push(Object.assign(new EventTarget(), { inputs: new Map([[input.id, input]]) }));
+    return accesses.at(-1);
+  };
+  const plug = (state) => {
+    const access = accesses.at(-1);
+    const port = access.inputs.get("7");
+    port.state = state;
+    const event = Object.assign(new Event("statechange"), { port });
+    access.dispatchEvent(event);
+    access.onstatechange?.(event);
+  };
+  const hear = (access, ...bytes) => access.inputs.get("7").onmidimessage?.({ data: bytes });
+  await timbrel.midi.connect();
+  await timbrel.midi.connect();
+  const found = {};
+  hear(accesses[0], 0x90, 55, 100);
+  found["a first connection is heard no more"] = timbrel.player.current === null;
+  send(0x90, 52, 100);
+  const other = timbrel.player.current;
+  hear(accesses[1], 0x90, 60, 100);
+  const down = timbrel.player.current;
+  hear(accesses[1], 0xb0, 64, 127);
+  hear(accesses[1], 0x90, 64, 100);
+  const pedalled = timbrel.player.current;
+  hear(accesses[1], 0x80, 64, 0);
+  found["keys and pedal hold"] = !down.isOff && !pedalled.isOff;
+  plug("disconnected");
+  found["unplugged, they let go"] = down.isOff && pedalled.isOff;
+  found["another keyboard's keys are held"] = !other.isOff;
+  plug("connected");
+  hear(accesses[1], 0x90, 60, 100);
+  const again = timbrel.player.current;
+  found["plugged in again, the key plays"] = again !== pedalled && !again.isOff;
+  hear(accesses[1], 0x80, 60, 0);
+  found["and the pedal is up"] = again.isOff;
+  return found;
+}"""
+
+
+def test_midi_plays_with_velocity_and_pedal(page: Any) -> None:
+    take = "(bytes) => timbrel.midi.take(bytes)"
+    page.evaluate(take, [0xB0, 64, 127])
+    page.evaluate(take, [0x90, 57, 40])
+    page.evaluate(take, [0x80, 57, 0])
+    page.until("timbrel.player.current?.soundedAt")
+    assert page.evaluate("timbrel.player.current.request.velocity") == 40
+    assert page.evaluate("timbrel.player.current.request.pitch") == 57
+    page.page.wait_for_timeout(200)
+    assert not page.evaluate("timbrel.player.current.complete")  # the pedal holds it
+    page.evaluate(take, [0xB0, 64, 0])
+    page.until("timbrel.player.current.complete")
+    assert page.evaluate("timbrel.player.current.request.seconds") < 3.5
+    page.evaluate(take, [0x90, 20, 100])  # below the model's range: nothing, and no fault
+    page.wait_for_silence()
+
+
+@pytest.mark.slow
+def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) -> None:
+    """A key of a zone: as it is, bent by its own wheel, by the manager's, and tuned and made softer by it."""
+
+    def send(*messages: list[int]) -> None:
+        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
+
+    def rpn(channel: int, number: int, value: int) -> list[list[int]]:
+        return [[0xB0 + channel, *pair] for pair in ((101, 0), (100, number), (6, value), (100, 127))]
+
+    def heard(*before: list[int]) -> tuple[float, float]:
+        """The pitch of channel 2's middle C, and its peak in the loudspeaker beside its own."""
+        send(*before)
+        with page.recording() as blocks:
+            send([0x91, 60, 100])
+            page.until("timbrel.player.current.length > 1.2 * timbrel.player.current.sampleRate")
+            page.page.wait_for_timeout(600)
+            send([0x81, 60, 0])
+            page.until("timbrel.player.current.complete")
+            page.wait_for_silence()
+        samples = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
+        rate = page.evaluate("timbrel.player.current.sampleRate")
+        pitch = Yin().measure(samples[round(0.2 * rate) :], rate)
+        assert pitch is not None
+        return pitch, float(np.abs(np.concatenate(blocks)).max() / np.abs(samples).max())
+
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    plain, loudness = heard(*rpn(0, 6, 15))
+    own, _ = heard([0xE1, 0, 65])  # 128 steps of 8192, of 48 semitones
+    assert own - plain == pytest.approx(0.75, abs=0.1)
+    both, _ = heard([0xE0, 0, 96])  # half of the manager's two semitones
+    assert both - plain == pytest.approx(1.75, abs=0.1)
+    tuned, soft = heard([0xE0, 0, 64], [0xE1, 0, 64], *rpn(1, 1, 32), [0xB0, 7, 50])
+    assert tuned - plain == pytest.approx(-0.5, abs=0.1)
+    assert soft / loudness == pytest.approx(0.25, rel=0.1)
+    send([0xB1, 71, 3])
+    page.until("document.body.textContent.includes('controller 71 is not performed')")
+
+
+@pytest.mark.slow
+def test_midi_slides_and_pressure_make_notes_brighter(page: Any) -> None:
+    """One note, first as it is, then with its slide up and down; the slide leaves its level as it was."""
+
+    def send(*messages: list[int]) -> None:
+        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
+
+    def heard() -> tuple[float, float]:
+        """The high partials beside the low ones, and the level, in dB: of two seconds from now on, which are
+        a turn of a key that is held on."""
+        page.page.wait_for_timeout(300)
+        with page.recording() as blocks:
+            page.page.wait_for_timeout(2200)
+        piece = np.concatenate(blocks)[: 2 * SAMPLE_RATE].astype(np.float64)
+        power = np.square(np.abs(np.fft.rfft(piece * np.hanning(len(piece)))))
+        partial = np.fft.rfftfreq(len(piece), 1 / SAMPLE_RATE) / MIDDLE_C
+        shares = power[partial > 7.5].sum(), power[(partial > 0.5) & (partial < 2.5)].sum()
+        powers = np.square(piece).reshape(-1, SAMPLE_RATE // 50).mean(axis=1)  # a busy machine may leave gaps
+        return 10 * np.log10(shares[0] / shares[1]), 10 * np.log10(np.median(powers))
+
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    send([0xB0, 101, 0], [0xB0, 100, 6], [0xB0, 6, 2], [0x91, 60, 100])
+    page.until("timbrel.player.current?.soundedAt")
+    page.page.wait_for_timeout(4000)
+    gestures = ([0xB1, 74, 127], [0xB1, 74, 0], [0xD1, 127])
+    found = []
+    for gesture in gestures:  # each beside the note as it is just before, since a held note moves
+        send([0xB1, 74, 64])
+        plain, moved = heard(), (send(gesture), heard())[1]
+        found.append(np.subtract(moved, plain))
+    send([0x81, 60, 0])
+    page.wait_for_silence()
+    print("brightness and level, in dB beside the note as it is:", np.round(found, 1).tolist())
+    (bright, bright_level), (dull, dull_level), (pressed, pressed_level) = found
+    assert 5.0 < bright < 12.0 and -12.0 < dull < -5.0 and 2.0 < pressed < 6.0
+    assert [bright_level, dull_level, pressed_level] == pytest.approx([0.0, 0.0, 6.0], abs=0.8)
+    assert "is not performed" not in page.evaluate("document.body.textContent")
+
+
+def test_midi_vibrates_and_glides(page: Any) -> None:
+    """A note without gestures, one with the modulation wheel up, and one that comes from a fifth below."""
+
+    def send(*messages: list[int]) -> None:
+        page.evaluate("(all) => all.forEach((bytes) => timbrel.midi.take(bytes))", list(messages))
+
+    def track(key: int, *before: list[int]) -> npt.NDArray[np.float64]:
+        """Cents of a note of two seconds from its key, over the time from 0.1 s on."""
+        send(*before, [0x90, key, 100])
+        page.until("timbrel.player.current.length > 2.0 * timbrel.player.current.sampleRate")
+        send([0x80, key, 0])
+        page.until("timbrel.player.current.complete")
+        page.wait_for_silence()
+        samples = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
+        rate = page.evaluate("timbrel.player.current.sampleRate")
+        found = track_pitch(samples[round(0.1 * rate) : 2 * rate], rate)
+        return 1200 * np.log2(found.hertz[found.voiced] / (440 * 2 ** ((key - 69) / 12)))
+
+    x, y = page.instrument("Trumpet")
+    page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
+    plain, wavering = track(60), track(60, [0xB0, 1, 127])
+    gliding = track(67, [0xB0, 1, 0], [0xB0, 65, 127], [0xB0, 5, 90])
+    width = [float(np.ptp(np.percentile(cents, [5, 95]))) / 2 for cents in (plain, wavering)]
+    print("half the width without and with modulation, cents:", width, "a glide:", gliding[::20].round())
+    assert width[0] < 15.0 and 30.0 < width[1] < 65.0
+    assert (
+        -700.0 < np.median(gliding[:20]) < -400.0 and abs(np.median(gliding[-20:]) - np.median(plain)) < 20.0
+    )
+    assert np.abs(np.diff(gliding)).max() < 60.0, "the glide goes in steps"
+
+
+def test_pedals_and_channel_modes_are_each_channels_own_as_in_timbrel_play(page: Any) -> None:
+    page.page.keyboard.down("a")
+    page.evaluate(_PLAYER)
+    found = page.evaluate(_PEDALS)
+    page.page.keyboard.up("a")
+    page.wait_for_silence()
+    assert [what for what, holds in found.items() if not holds] == []
+
+
+def test_a_keyboard_that_is_unplugged_holds_nothing(page: Any) -> None:
+    page.evaluate(_PLAYER)
+    found = page.evaluate(_PLUGGED)
+    page.page.keyboard.press("Escape")
+    page.wait_for_silence()
+    assert [what for what, holds in found.items() if not holds] == []
+
+
+def test_what_is_played_before_a_page_may_sound_is_not_heard_later(open_page: Any) -> None:
+    page = open_page()
+    page.evaluate(_PLAYER)
+    before = page.evaluate("""() => {
+      window.activation = { hasBeenActive: false };
+      Object.defineProperty(navigator, "userActivation", { get: () => window.activation });
+      for (let key = 40; key < 70; key++) {
+        send(0x90, key, 100);
+        send(0x80, key, 0);
+      }
+      return [timbrel.notes.sounding, document.getElementById("messages").textContent];
+    }""")
+    assert before == [0, "Click the page once, so that it may sound."]
+    page.evaluate("window.activation.hasBeenActive = true")
+    page.unlock()
+    page.page.locator(".message", has_text="Click the page").wait_for(state="detached")
+    page.evaluate("strike(0, 60)")
+    page.until("timbrel.player.current?.soundedAt")
+    assert page.evaluate("timbrel.notes.sounding") == 1
+    page.evaluate("send(0x80, 60, 0)")
+    page.wait_for_silence()
