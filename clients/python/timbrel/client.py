@@ -16,7 +16,7 @@ from timbrel.core.model import Model
 from timbrel.core.reply import Audio, StreamDecoder
 from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument
-from timbrel.errors import TimbrelError
+from timbrel.errors import CancelledError, TimbrelError
 from timbrel.note import Note
 from timbrel.player import Player
 from timbrel.progress import bar
@@ -88,7 +88,10 @@ class Client:
         True
         """
         if self._connection.guard.is_at_home:  # else all of it is the parent's
-            loop_thread().run(self._connection.close)
+            try:
+                loop_thread().run(self._connection.close)
+            except CancelledError:  # the program is ending, and its loop has ended before
+                self._connection.close_server()
 
     def generate(
         self,

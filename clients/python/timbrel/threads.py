@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import os
 import queue
+import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
@@ -24,6 +25,8 @@ TURN_SECONDS = 0.5
 STOP_SECONDS = 2.0
 """How long the end of the program waits for the loop."""
 
+ENDING = "the program is ending: nothing can be asked of a server any more"
+
 
 class LoopThread:
     """An event loop in a daemon thread, in which other threads have coroutines run.
@@ -35,6 +38,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_handle_exception)
+        self._is_stopped = False
         self._thread = threading.Thread(target=self._loop.run_forever, name="timbrel-loop", daemon=True)
         self._thread.start()
 
@@ -49,8 +53,9 @@ class LoopThread:
         A caller that is interrupted meanwhile (Ctrl-C) cancels it, and waits until it has cleaned up.
 
         Raises:
-            CancelledError: it was cancelled by others: the program ends.
+            CancelledError: it was cancelled by others, or the program is ending and the loop has ended.
         """
+        self._check()
         ended: queue.SimpleQueue[asyncio.Task[_Result] | None] = queue.SimpleQueue()
         started: list[asyncio.Task[_Result]] = []
 
@@ -66,10 +71,12 @@ class LoopThread:
 
         try:
             self._loop.call_soon_threadsafe(start)
-            _wait(ended)
+            self._wait(ended)
+        except CancelledError:
+            raise  # there is no loop any more that could cancel it
         except BaseException:
             self._loop.call_soon_threadsafe(cancel)
-            task = _wait(ended)
+            task = self._wait(ended)
             if task is not None and not task.cancelled():
                 task.exception()  # of no interest any more, and not to be complained of
             raise
@@ -100,8 +107,23 @@ class LoopThread:
 
     def stop(self) -> None:
         """Ends the thread, at the end of the program: what still runs is left as it is."""
+        self._is_stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
+
+    def _wait(self, items: queue.SimpleQueue[_Item]) -> _Item:
+        """The next item, which the loop puts there. A signal that comes just before the waiting begins does
+        not end it, hence in turns. Raises CancelledError: the loop has ended."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return items.get(timeout=TURN_SECONDS)
+            self._check()
+
+    def _check(self) -> None:
+        """Raises CancelledError: the loop has ended. A daemon thread that the interpreter's end has stopped
+        still counts as alive."""
+        if self._is_stopped or sys.is_finalizing():
+            raise CancelledError(ENDING)
 
 
 def _handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -110,22 +132,17 @@ def _handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
         loop.default_exception_handler(context)
 
 
-def _wait(items: queue.SimpleQueue[_Item]) -> _Item:
-    """The next item. A signal that comes just before the waiting begins does not end it, hence in turns."""
-    while True:
-        with contextlib.suppress(queue.Empty):
-            return items.get(timeout=TURN_SECONDS)
-
-
 _lock = threading.Lock()
 _loop_thread: LoopThread | None = None
 
 
 def loop_thread() -> LoopThread:
-    """The process's, started at first need."""
+    """The process's, started at first need. Raises CancelledError: the interpreter starts no more threads."""
     global _loop_thread
     with _lock:
         if _loop_thread is None:
+            if sys.is_finalizing():
+                raise CancelledError(ENDING)
             _loop_thread = LoopThread()
         return _loop_thread
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -69,6 +72,62 @@ def test_a_cancelled_task_is_an_error_of_timbrels() -> None:
 
     with pytest.raises(timbrel.CancelledError):
         loop_thread().run(cancelled)
+
+
+def test_nobody_waits_for_a_loop_that_has_ended() -> None:
+    thread, waiting = LoopThread(), threading.Event()
+    thread.stop()
+    with pytest.raises(timbrel.CancelledError, match="the program is ending"):
+        thread.run(double, 1)
+
+    async def wait() -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    thread = LoopThread()
+    threading.Thread(target=lambda: (waiting.wait(), thread.stop())).start()
+    with pytest.raises(timbrel.CancelledError, match="the program is ending"):
+        thread.run(wait)
+
+
+CLOSED_AT_THE_END = """
+import atexit
+atexit.register(lambda: (late.close(), print("closed after the loop", flush=True)))
+import timbrel
+def clients():
+    with timbrel.Client("localhost:1") as client:
+        yield client
+late, kept = timbrel.Client("localhost:1"), clients()
+late.__enter__(), next(kept)
+atexit.register(lambda: print("the end", flush=True))
+"""
+
+
+def test_a_program_ends_though_clients_are_closed_when_the_interpreter_is_ending() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED_AT_THE_END], capture_output=True, text=True, timeout=20
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["the end", "closed after the loop"]
+
+
+@pytest.mark.parametrize("loop_has_ended", [True, False])
+def test_a_private_server_is_ended_even_then(monkeypatch: pytest.MonkeyPatch, loop_has_ended: bool) -> None:
+    """After the loop, or before, when threads can no longer be started."""
+
+    async def refuse(function: object) -> None:
+        raise RuntimeError("can't register atexit after shutdown")
+
+    thread = LoopThread()
+    monkeypatch.setattr("timbrel.client.loop_thread", lambda: thread)
+    monkeypatch.setattr(asyncio, "to_thread", refuse)
+    client, server = timbrel.Client("localhost:1"), Mock()
+    client._connection.private_server = server
+    if loop_has_ended:
+        thread.stop()
+    client.close()
+    server.close.assert_called_once_with()
+    thread.stop()
 
 
 def test_who_leaves_an_iteration_closes_what_it_iterates_over() -> None:

@@ -83,9 +83,16 @@ class Connection:
             if self._transport is not None:
                 await self._transport.close()
                 self._transport = None
-            if self.private_server is not None:
-                await asyncio.to_thread(self.private_server.close)
-                self.private_server = None
+            try:
+                await asyncio.to_thread(self.close_server)
+            except RuntimeError:  # the program is ending, and starts no more threads
+                self.close_server()
+
+    def close_server(self) -> None:
+        """Ends the private server, if there is one: all that is left to do where the event loop has ended."""
+        if self.private_server is not None:
+            self.private_server.close()
+            self.private_server = None
 
     async def move_to(self, address: str, token: str | None, security: Security) -> None:
         """Goes on at the server HOST:PORT: what the old one said is forgotten, and calls to it are ended."""
