@@ -32,6 +32,8 @@ class Press:
     """The MPE zone's manager, where the channel is a member."""
     glide: tuple[float, float] = (0.0, 0.0)
     """A portamento: from so many semitones off, in so many seconds."""
+    tuning_program: tuple[int, int] = (0, 0)
+    """Bank and number of what MIDI Tuning messages set."""
 
 
 class HeldKeys:
@@ -116,10 +118,9 @@ class Channel:
         self.pressure = Steps()  # 0..127
         self.slide = Steps(CENTRE)  # 0..127
         self.key_pressures: dict[int, Steps] = {}
-        self.tuning_program = (0, 0)
-        """Bank and number of what MIDI Tuning messages set."""
         self.unperformed: Counter[str] = Counter()
         self._program = 0
+        self._tuning_program = (0, 0)  # bank, number
         self._states = [ChannelState(0.0)]
         self._parameters = Parameters()
         self._wheel = self._modulation = 0
@@ -201,20 +202,24 @@ class Channel:
                 self._coarse_cents = 100.0 * (coarse - 64)
                 self.tuning.set(time, self._coarse_cents + self._fine_cents)
             case cc.TUNING_PROGRAM:
-                self.tuning_program = (self.tuning_program[0], coarse)
+                self._tuning_program = (self._tuning_program[0], coarse)
             case cc.TUNING_BANK:
-                self.tuning_program = (coarse, self.tuning_program[1])
+                self._tuning_program = (coarse, self._tuning_program[1])
 
     def power_on(self, time: float) -> None:
         """All is as it is where a file says nothing: what General MIDI's own message asks for."""
         self._reset(time)
-        self._program = 0
+        self._program = self._portamento_time = 0
+        self._glide_from = self._last_key = None
         self.slide.set(time, CENTRE)
         self._change(time, volume=ChannelState.volume, pan=ChannelState.pan)
         for setting in (
             Setting(cc.BEND_RANGE, 2, 0),
             Setting(cc.FINE_TUNING, 64, 0),
             Setting(cc.COARSE_TUNING, 64, 0),
+            Setting(cc.TUNING_PROGRAM, 0, 0),
+            Setting(cc.TUNING_BANK, 0, 0),
+            Setting(cc.VIBRATO_RANGE, 0, 64),
         ):
             self.set_parameter(time, setting)
 
@@ -227,8 +232,9 @@ class Channel:
             if origin is not None:
                 glide = (float(origin - key), PORTAMENTO_SECONDS * (self._portamento_time / 127) ** 2)
             self._glide_from, self._last_key = None, key
-        program = self._program if self.zone is None else self.zone._program
-        self.keys.press(Press(time, key, velocity, program, self.zone, glide))
+        heard_on = self.zone or self
+        program, tuning_program = heard_on._program, heard_on._tuning_program
+        self.keys.press(Press(time, key, velocity, program, self.zone, glide, tuning_program))
 
     def _parameter(self, control: int, value: int) -> Setting | None:
         taken = self._parameters.take(control, value)

@@ -55,11 +55,6 @@ class Steps:
         self._times: list[float] = [-np.inf]
         self._values = [first]
 
-    @property
-    def now(self) -> float:
-        """The last value set."""
-        return self._values[-1]
-
     def set(self, time: float, value: float) -> None:
         """It is this from a time on."""
         if time <= self._times[-1]:

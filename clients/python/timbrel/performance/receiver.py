@@ -133,7 +133,7 @@ class Receiver:
         times = curve_times(press.start, held)
         voices = [channel] if press.zone is None else [channel, press.zone]
         tuned = self._fine.at(times) + self._coarse.at(times) + heard_on.tuning.at(times)
-        tuned += self._retunings.cents(heard_on.tuning_program, channel.number - 1, press.key, times)
+        tuned += self._retunings.cents(press.tuning_program, channel.number - 1, press.key, times)
         if press.zone is not None:
             tuned += channel.tuning.at(times)
         shift = round(tuned[0] / 100.0)
@@ -221,6 +221,7 @@ class Receiver:
             channel.zone = None
             channel.power_on(time)
         self._zone_sizes = dict.fromkeys(self._zone_sizes, 0)
+        self._retunings.power_on(time)
         for steps in (self._fine, self._coarse, self._volume):
             steps.set(time, 0.0)
 

@@ -12,6 +12,7 @@ from timbrel.performance.instrumentation import Part
 from timbrel.performance.mix import NORMAL_PEAK_DB
 from timbrel.performance.perform import Performance, PerformanceOptions
 from timbrel.performance.receiver import DRUM_CHANNEL
+from timbrel.progress import counted
 
 
 def as_text(
@@ -21,7 +22,7 @@ def as_text(
     plan = performance.plan
     speed = performance.seconds / elapsed_seconds
     first = (
-        f"{path}: {performance.seconds:.2f} s, {_count(plan.n_notes, 'note')} "
+        f"{path}: {performance.seconds:.2f} s, {counted(plan.n_notes, 'note')} "
         f"({len(plan.entries)} different), peak {performance.peak_db + performance.gain_db:.1f} dBFS, "
         f"seed {options.seed} ({elapsed_seconds:.2f} s, {speed:.1f} x real time)"
     )
@@ -75,7 +76,7 @@ def _part_lines(performance: Performance) -> Iterator[str]:
     counts = _notes_by_part(performance)
     width = max((len(part.player) for part in performance.parts), default=0)
     for part in performance.parts:
-        notes = _count(counts[part.channel, part.program], "note")
+        notes = counted(counts[part.channel, part.program], "note")
         yield f"  channel {part.channel:>2}  {part.player:<{width}}  {notes}{_why(part)}"
 
 
@@ -93,26 +94,26 @@ def _remarks(performance: Performance, options: PerformanceOptions, model: Model
     plan, (lowest, highest) = performance.plan, model.pitch_range
     if plan.n_drums:
         tracks = ", ".join(performance.score.track_names.get(DRUM_CHANNEL, ()))
-        drums = f"  channel {DRUM_CHANNEL} ({tracks}): {_count(plan.n_drums, 'drum note')}"
+        drums = f"  channel {DRUM_CHANNEL} ({tracks}): {counted(plan.n_drums, 'drum note')}"
         yield drums + (
             f" played by FluidSynth with {options.drums}"
             if performance.with_drums
             else " left out (--drums FONT.sf2 plays them)"
         )
     if plan.n_out_of_range:
-        notes = f"  {_count(plan.n_out_of_range, 'note')} outside of {lowest}..{highest}"
+        notes = f"  {counted(plan.n_out_of_range, 'note')} outside of {lowest}..{highest}"
         yield notes + (
             " transposed by octaves" if options.fold else " left out (--fold transposes by octaves)"
         )
     if performance.n_cut:
         yield (
-            f"  {_count(performance.n_cut, 'note')} let go after {model.seconds_range[1]:g} s, the bundle's "
+            f"  {counted(performance.n_cut, 'note')} let go after {model.seconds_range[1]:g} s, the bundle's "
             "longest hold: no loop was found in them"
         )
     if plan.n_unbent:
-        yield f"  {_count(plan.n_unbent, 'note')} not bent: the bundle's codec does not bend"
+        yield f"  {counted(plan.n_unbent, 'note')} not bent: the bundle's codec does not bend"
     if performance.n_silent:
-        yield f"  {_count(performance.n_silent, 'note')} came out silent: another --seed may sound"
+        yield f"  {counted(performance.n_silent, 'note')} came out silent: another --seed may sound"
     if performance.score.unperformed:
         missed = (f"{name} ({count})" for name, count in performance.score.unperformed.items())
         yield f"  not performed: {', '.join(missed)}"
@@ -129,7 +130,3 @@ def _notes_by_part(performance: Performance) -> Counter[tuple[int, int]]:
     """Notes played, by channel and program."""
     played = (note for notes in performance.plan.entries.values() for note in notes)
     return Counter((note.channel, note.program) for note in played)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

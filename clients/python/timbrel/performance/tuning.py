@@ -64,6 +64,11 @@ class Retunings:
                 steps.set(time, 100.0 * (pitch - key))
         return True
 
+    def power_on(self, time: float) -> None:
+        """The pitch classes are as they were; tuning programs are a receiver's memory, and stay."""
+        for steps in self._classes.values():
+            steps.set(time, 0.0)
+
     def _take_octave(self, time: float, rest: list[int], fine: bool) -> bool:
         """Scale and octave tuning: channels as bits, and a value for each of twelve pitch classes."""
         values = rest[3:]

@@ -144,6 +144,38 @@ def test_a_reset_of_the_device_undoes_bends_tunings_and_zones(reset: tuple[int, 
     assert piece.receiver.unperformed == {}
 
 
+def tuned_programs() -> Piece:
+    """A piece in which tuning program 1 raises middle C by a quarter-tone, and 2 lowers it by one."""
+    piece = Piece()
+    for program, semitone in ((1, 60), (2, 59)):
+        piece.send("sysex", data=(0x7F, 0x7F, 8, 2, program, 1, 60, semitone, 64, 0))
+    return piece
+
+
+def test_a_note_keeps_the_tuning_program_that_its_key_was_struck_with() -> None:
+    piece = tuned_programs()
+    for program in (1, 2, 0):
+        piece.rpn(3, program).note()
+        piece.send("note_off", note=60)
+    notes = sorted(piece.receiver.finish(piece.time), key=lambda note: note.start)
+    assert [100 * note.pitch + cents(note, 0.0) for note in notes] == [6050.0, 5950.0, 6000.0]
+
+
+def test_a_zones_notes_follow_its_managers_tuning_program() -> None:
+    piece = tuned_programs().rpn(6, 15).rpn(3, 1)
+    assert piece.note(60, channel=1).cents == 50.0
+
+
+def test_a_reset_of_the_device_undoes_its_choice_of_a_tuning() -> None:
+    piece = tuned_programs().rpn(3, 1)
+    piece.send("sysex", data=(0x7E, 0x7F, 8, 8, 3, 0x7F, 0x7F, *[64 + 30] * 12))  # each pitch class
+    piece.rpn(5, 12).control((5, 127)).send("sysex", data=(0x7E, 0x7F, 9, 1))
+    piece.control((1, 127), (65, 127)).note(67)
+    piece.send("note_off", note=67)
+    note = piece.note()
+    assert cents(note, 0.0) == pytest.approx(0.0) and np.abs(np.array(note.cents)[:, 1]).max() <= 50.0
+
+
 def test_what_is_not_performed_is_told_of_channels_that_play_and_does_nothing_untold() -> None:
     piece = Piece().control((91, 40), (93, 0), (74, 64), (67, 127), (3, 9), (0, 0), (32, 0))
     piece.control((91, 40), channel=5).send("sysex", data=(0x41, 1, 2, 3))
