@@ -24,6 +24,10 @@ from timbrel_server.errors import UnavailableError
 
 _log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 0.1
+"""An engine without notes looks so often at requests that wait while others write: company that keeps them
+from having a slot ends by the clock."""
+
 UNTIMED_FRAME_RATE = 1e6
 """So many frames a second that no note ever waits for its tick."""
 
@@ -181,8 +185,10 @@ class Engine:
         at the same position, to the same effect. Left out, they would lose what their cache holds.
         """
         with self._changed:
-            tick = self._clock.tick
+            tick, vacates = self._clock.tick, bool(self._slots.done)
             admission = self._scheduler.admit(tick)
+            if vacates and len(self._queue):  # another engine may be the one to give what waits a slot now
+                self._changed.notify_all()
             given = self._slots.begin_step(tick)
             for _, handle in admission.begun:
                 handle.waited_seconds = time.monotonic() - handle.submitted
@@ -262,6 +268,12 @@ class Engine:
         """Sleeps until there is something to do; returns False once it is time to end."""
         with self._changed:
             while self._end is None and not self._scheduler.has_work(self._clock.tick):
-                # Only notes that wait for their tick are here, if any.
-                self._changed.wait(self._clock.seconds_to_next if self._slots.n_occupied else None)
+                self._changed.wait(self._longest_sleep)
             return self._end is None
+
+    @property
+    def _longest_sleep(self) -> float | None:
+        """Seconds after which to look again though nobody has said anything."""
+        if self._slots.n_occupied:  # only notes that wait for their tick
+            return self._clock.seconds_to_next
+        return LOOK_SECONDS if len(self._queue) else None

@@ -179,7 +179,7 @@ class EnginePool:
             else:
                 for engine in self.engines:
                     engine.cancel(handle)
-                self._changed.notify_all()
+            self._changed.notify_all()
 
     def _overloaded(self, full: QueueFull, n_frames: float) -> OverloadedError:
         """Counts a refusal. A place in the queue should be free once a note of so many frames is written."""

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from waiting import wait_for
+from waiting import wait_for, wait_until_blocked
 
+from timbrel_server.engine import engine, request_queue
 from timbrel_server.engine.engine_pool import EnginePool
 from timbrel_server.engine.progress import TokenLayout
 from timbrel_server.engine.request import ClientKey, Delivery, Frame, NoteRequest, RequestHandle
@@ -224,11 +225,11 @@ def test_callers_take_turns_whoever_came_first(pool: Pool) -> None:
     ask("modest", 10)  # of the places kept for those who have less than their share
     with pytest.raises(OverloadedError):
         ask("greedy", 25)
-    pool.runners[0].gate.set()
     pool.pool.start()
-    for number in range(6):
-        if number % 3 == 0:
-            pool.whole(number)
+    wait_for(lambda: all(len(runner.begun) == 2 for runner in pool.runners), "every slot to be taken")
+    pool.runners[0].gate.set()
+    for number in pool.runners[0].begun[:2]:
+        pool.whole(number)
     order = [heard.get(timeout=PATIENCE_SECONDS)]
     while 24 not in order:
         seed = heard.get(timeout=PATIENCE_SECONDS)
@@ -271,3 +272,63 @@ def test_what_cannot_be_written_in_time_is_refused_at_once() -> None:
     finally:
         runner.gate.set()
         pool.stop()
+
+
+class TestOfTwoEnginesOneWithoutNotes:
+    """One has two slots, the other one. Who is greedy has its share, and asks for more in light company."""
+
+    @pytest.fixture
+    def wide(self) -> SeedRunner:
+        return SeedRunner()
+
+    @pytest.fixture
+    def narrow(self) -> SeedRunner:
+        return NarrowRunner()
+
+    @pytest.fixture
+    def pool(self, wide: SeedRunner, narrow: SeedRunner) -> Iterator[EnginePool]:
+        made = EnginePool([wide, narrow], LAYOUT, queue_capacity=5, post=hand_out, caller_share=0.25)
+        made.start()
+        yield made
+        for runner in (wide, narrow):
+            runner.gate.set()
+        made.stop()
+
+    def ask(self, pool: EnginePool, caller: str) -> threading.Event:
+        """Asks for a note; returns what is set once it is written."""
+        written = threading.Event()
+
+        def receive(delivery: Delivery) -> None:
+            if delivery.finish is not None:
+                written.set()
+
+        request = NoteRequest((0.0, 0.0), 60, 100, held_frames=5, seed=1)
+        pool.accept(RequestHandle(request, receive, ClientKey(caller)))
+        return written
+
+    def test_it_takes_what_waits_once_company_is_over(
+        self, pool: EnginePool, wide: SeedRunner, narrow: SeedRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(request_queue, "COMPANY_SECONDS", 0.2)
+        self.ask(pool, "greedy")
+        wait_for(lambda: wide.begun, "a step that does not end")
+        pool.check_room("modest")
+        narrow.gate.set()
+        assert self.ask(pool, "greedy").wait(PATIENCE_SECONDS / 2), "before the step in hand fails"
+
+    def test_it_takes_what_waits_once_another_has_written_a_note(
+        self, pool: EnginePool, wide: SeedRunner, narrow: SeedRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(request_queue, "COMPANY_SECONDS", 3600.0)
+        monkeypatch.setattr(engine, "LOOK_SECONDS", 3600.0)
+        first = self.ask(pool, "modest")
+        wait_for(lambda: wide.begun, "the one with more room to begin")
+        self.ask(pool, "greedy")
+        wait_for(lambda: narrow.begun, "the other to begin")
+        waits = self.ask(pool, "greedy")
+        wide.gate.set()
+        assert first.wait(PATIENCE_SECONDS)
+        wait_for(lambda: pool.engines[0].n_occupied == 0, "its slots to be free")
+        wait_until_blocked(pool.engines[0]._thread)
+        narrow.gate.set()
+        assert waits.wait(PATIENCE_SECONDS / 2)
