@@ -32,6 +32,9 @@ SHORTEST_PAUSE_SECONDS = 0.5
 
 LONGEST_PAUSE_SECONDS = 30.0
 
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks processes of this machine, so by no proxy, whatever `http_proxy` says."""
+
 FAILED = 1
 """Exit status where a process could not be started, or did not end well."""
 
@@ -163,28 +166,33 @@ class _Process:
         end, or where it has never been ready."""
         pause, status = 0.0, 0
         while not self._is_ending.is_set():
-            n_reloads = self._n_reloads
-            self._child = child = await self._spawn()
-            if self._is_ending.is_set():  # since
-                self._send(signal.SIGTERM)
-            self._take(await child.stdout.readline() if child.stdout is not None else b"")
-            if self.is_ready and n_reloads < self._n_reloads:
-                self._send(signal.SIGHUP)
-            was_ready = self.is_ready
-            status = await child.wait()
-            self.is_ready = False
+            n_reloads, was_ready = self._n_reloads, False
+            try:
+                self._child = child = await self._spawn()
+            except OSError as error:  # the system has no process, memory or file left
+                self._child, status = None, 0
+                fate = f"could not be started ({error.strerror})"
+            else:
+                if self._is_ending.is_set():  # since
+                    self._send(signal.SIGTERM)
+                self._take(await child.stdout.readline() if child.stdout is not None else b"")
+                if self.is_ready and n_reloads < self._n_reloads:
+                    self._send(signal.SIGHUP)
+                was_ready = self.is_ready
+                status = await child.wait()
+                self.is_ready = False
+                fate = f"(pid {child.pid}) has ended with status {status}"
             if self._is_ending.is_set():
                 break
             if not self.started.done():
+                if self._child is None:  # else it has said itself what is wrong
+                    _log.error("process %d %s", self.number, fate)
                 status = status if status > 0 else FAILED
                 break
             status = 0
             pause = 0.0 if was_ready else min(max(2 * pause, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
             again = f"in {pause:g} s" if pause else "now"
-            _log.error(
-                "process %d (pid %d) has ended with status %d: it is started again %s",
-                *(self.number, child.pid, child.returncode, again),
-            )
+            _log.error("process %d %s: it is started again %s", self.number, fate, again)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_ending.wait(), pause)
         if not self.started.done():
@@ -212,7 +220,7 @@ class _Process:
         if self.is_ready:
             with contextlib.suppress(OSError, HTTPException):
                 url = f"http://{self._metrics_address}{path}"
-                with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as reply:
+                with _OPENER.open(url, timeout=ANSWER_SECONDS) as reply:
                     return str(reply.read(), "utf-8")
         return ""
 

@@ -14,8 +14,9 @@ TIMEOUT_SECONDS = 4.0
 
 def is_ready(port: str) -> bool:
     """Whether /readyz says so."""
+    here = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever `http_proxy` says
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=TIMEOUT_SECONDS) as reply:
+        with here.open(f"http://127.0.0.1:{port}/readyz", timeout=TIMEOUT_SECONDS) as reply:
             return bool(reply.status == 200)
     except OSError:
         return False

@@ -1,17 +1,24 @@
-"""What each of several processes is started with."""
+"""What each of several processes is started with, how it is probed, and one that cannot be started."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import http.server
+import logging
 import os
+import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for_async
 
+from timbrel_server import processes
 from timbrel_server.config import BundleSource, ServerConfig
 from timbrel_server.options import add_flags, flags_of, gather
-from timbrel_server.processes import share_out
+from timbrel_server.processes import FAILED, Parent, share_out
 
 
 def of_each(**options: Any) -> list[tuple[tuple[int, ...], int]]:
@@ -58,3 +65,97 @@ def test_a_configuration_is_what_its_flags_make() -> None:
     read = gather(parser.parse_args(flags), ServerConfig, {"TIMBREL_TOKEN": "a secret"})
     assert read.config == config
     assert flags_of(ServerConfig()) == []
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(test(), 20.0)
+
+    asyncio.run(bounded())
+
+
+class Pages(http.server.BaseHTTPRequestHandler):
+    """Says yes to everything."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"ok\n")
+
+
+def test_processes_are_probed_by_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pages) as page:
+            threading.Thread(target=page.serve_forever).start()
+            parent = Parent([ServerConfig()])
+            process = parent._processes[0]
+            process._child = await asyncio.create_subprocess_exec("true")
+            process._take(f"timbrel ready on X metrics=127.0.0.1:{page.server_address[1]}\n".encode())
+            parent._was_ready = True
+            try:
+                assert await asyncio.to_thread(lambda: (parent.is_ready, parent.is_alive)) == (True, True)
+            finally:
+                page.shutdown()
+                await process._child.wait()
+
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody listens
+    run(test)
+
+
+def lacks_processes() -> BlockingIOError:
+    return BlockingIOError(11, "Resource temporarily unavailable")
+
+
+def test_where_the_first_process_cannot_be_started_the_parent_ends(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async def spawn() -> asyncio.subprocess.Process:
+            raise lacks_processes()
+
+        parent = Parent([ServerConfig(), ServerConfig()])
+        for process in parent._processes:
+            process._spawn = spawn  # type: ignore[method-assign]
+        assert await parent.run(lambda line: None, "") == FAILED
+
+    run(test)
+    assert caplog.messages == ["process 0 could not be started (Resource temporarily unavailable)"]
+
+
+def test_a_process_that_cannot_be_started_again_is_tried_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(processes, "SHORTEST_PAUSE_SECONDS", 0.01)
+    caplog.set_level(logging.INFO)
+
+    async def test() -> None:
+        parent = Parent([ServerConfig(), ServerConfig()])
+        first, second = parent._processes
+        n_lacking, pipe = 0, asyncio.subprocess.PIPE
+
+        async def spawn() -> asyncio.subprocess.Process:
+            nonlocal n_lacking
+            if n_lacking:
+                n_lacking -= 1
+                raise lacks_processes()
+            return await asyncio.create_subprocess_exec(
+                *("sh", "-c", "echo timbrel ready; exec cat"), stdin=pipe, stdout=pipe
+            )
+
+        for process in (first, second):
+            process._spawn = spawn  # type: ignore[method-assign]
+        running = asyncio.create_task(parent.run(lambda line: None, ""))
+        await wait_for_async(lambda: first.is_ready and second.is_ready, "both to be ready")
+        n_lacking = 2
+        assert first._child is not None
+        first._child.kill()
+        await wait_for_async(lambda: not n_lacking and first.is_ready, "the first to be ready again")
+        assert second.is_ready and not running.done()
+        for process in (first, second):
+            process.end()
+        assert await running == 0
+
+    run(test)
+    tries = [line for line in caplog.messages if "could not be started" in line]
+    reason = "process 0 could not be started (Resource temporarily unavailable): it is started again"
+    assert tries == [f"{reason} in 0.01 s", f"{reason} in 0.02 s"]
