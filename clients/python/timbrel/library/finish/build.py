@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import deque
@@ -52,7 +51,8 @@ class BuildOptions:
     """Name -> semitones above the key: also write instruments that play these at each key."""
 
     tuning: KeyCents | None = None
-    """How the keys of all instruments are tuned; None: in equal temperament."""
+    """How the keys of all instruments are tuned; None: in equal temperament. Where they were tuned otherwise
+    before, the files that `sf2` and `chords` added then go."""
 
 
 def build_library(
@@ -82,6 +82,7 @@ def build_library(
     with folder.lock():
         folder.claim(job)
         folder.sweep()
+        folder.tune(options.tuning, {voice.slug for voice in job.voices})
         source = source or ClientSource(client, patience_seconds=options.patience_seconds, tell=options.tell)
         with WorkerPool(options.n_threads or default_threads()) as pool:
             decoder = note_decoder(client)
@@ -116,10 +117,6 @@ def build_library(
                 progress.render_seconds,
                 notices,
             )
-            if options.tuning is None:
-                folder.tuning.unlink(missing_ok=True)
-            else:
-                atomic_write(folder.tuning, json.dumps(list(options.tuning)) + "\n")
             atomic_write(folder.path / "LICENSE", licence_text(model))
             atomic_write(
                 folder.path / "README.md", readme_text(job, model, summary, options.tuning is not None)

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from timbrel.errors import TimbrelError
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.plan.notes import SAMPLES, job_key
+from timbrel.scala import KeyCents
 from timbrel_bundle.files import atomic_write, parse_json
 
 try:
@@ -29,6 +30,7 @@ WORK = ".timbrel"
 MANIFEST = "manifest.jsonl"
 TABLE = "manifest.parquet"
 DOCUMENTS = ("LICENSE", "README.md")
+MAX_TUNING_BYTES = 2**16
 
 _numbers = count()
 
@@ -139,6 +141,28 @@ class LibraryFolder:
         for folder in (self.codes, self.finished):
             folder.mkdir(exist_ok=True)
 
+    def tune(self, tuning: KeyCents | None, slugs: Collection[str]) -> None:
+        """Writes down how these instruments are to be tuned. Where they were tuned otherwise, their .sf2
+        files and their chords go: who does not ask for them again would keep those of the other tuning.
+
+        The lock must be held.
+        """
+        wanted = None if tuning is None else f"{json.dumps(list(tuning))}\n".encode()
+        found = None
+        if is_plain_file(self.tuning):
+            with self.tuning.open("rb") as file:
+                found = file.read(MAX_TUNING_BYTES)
+        if found == wanted:
+            return
+        for path in list(self.path.iterdir()):
+            slug, chord, _ = path.stem.partition("_")  # which no slug holds
+            if slug in slugs and path.suffix in ((".sfz", ".dspreset") if chord else (".sf2",)):
+                path.unlink()
+        if wanted is None:
+            self.tuning.unlink(missing_ok=True)
+        else:
+            atomic_write(self.tuning, wanted)
+
     def sweep(self) -> None:
         """Removes what a killed run was writing. The lock must be held."""
         for name in (WORK, SAMPLES):
@@ -167,6 +191,11 @@ class LibraryFolder:
         if not isinstance(found, dict) or not isinstance(found.get("job"), dict) or "key" not in found:
             raise OtherJobError(f"{self.job_file} is damaged; choose another folder")
         return found
+
+
+def is_plain_file(path: Path) -> bool:
+    """Whether it is a file itself, and no link to one elsewhere."""
+    return path.is_file() and not path.is_symlink()
 
 
 def _entries(path: Path) -> Iterator[Path]:

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from timbrel.library.plan.folder import LibraryFolder
+
+ADDED = ("Violin.sf2", "Violin_maj.sfz", "Violin_maj.dspreset")
+OTHERS = ("Violin.sfz", "Violin.dspreset", "Violin_maj.txt", "Viola_maj.sfz", "mine.sf2")
+TUNED = (-31.0, *[None] * 127)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {"tuning.json"}
+
+
+def test_what_another_tuning_left_goes_and_nothing_else(tmp_path: Path) -> None:
+    folder = LibraryFolder(tmp_path)
+    for tuning, kept in ((None, True), (TUNED, False), (TUNED, True), (None, False)):
+        for name in (*ADDED, *OTHERS):
+            (tmp_path / name).write_text("")
+        folder.tune(tuning, {"Violin"})
+        assert names(tmp_path) == {*OTHERS, *(ADDED if kept else ())}
+        written = json.loads(folder.tuning.read_text()) if folder.tuning.exists() else None
+        assert written == (None if tuning is None else list(tuning))
+
+
+def test_a_link_in_place_of_the_tuning_is_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    (tmp_path / "library").mkdir()
+    folder = LibraryFolder(tmp_path / "library")
+    folder.tuning.symlink_to(outside)
+    folder.tune(TUNED, ())
+    assert outside.read_text() == "mine" and not folder.tuning.is_symlink()
