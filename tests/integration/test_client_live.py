@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,23 @@ def test_who_stops_listening_frees_the_slot(
             del chunks
             server.wait_until(lambda app: n_occupied(app) == 0)
             assert len(steps) <= 30 + 2, "the note, of 94 steps, was written on"
+
+
+def test_the_timeout_of_a_stream_is_the_servers_and_not_the_listeners(
+    client: timbrel.Client, server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.prepare()
+    connection = client._connection
+    monkeypatch.setattr(connection, "_settings", replace(connection._settings, timeout=1.0))
+    whole = len(client.generate("Violin", seconds=2.0, seed=1).audio)
+    chunks = client.stream("Violin", seconds=2.0, seed=1)
+    heard = len(next(chunks))
+    time.sleep(1.5)  # as long as listening may take
+    assert heard + sum(map(len, chunks)) == whole
+    steps_until_cancelled(server.app, monkeypatch, 30)
+    with pytest.raises(timbrel.DeadlineExceededError, match="nothing more of the note came within 1 seconds"):
+        list(client.stream("Violin", seconds=2.0, seed=1))
+    server.wait_until(lambda app: n_occupied(app) == 0)
 
 
 def test_a_bad_stream_is_refused_at_once(client: timbrel.Client) -> None:

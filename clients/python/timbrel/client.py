@@ -45,7 +45,7 @@ class Client:
         server: HOST:PORT; without a port, 50051.
         token: what the server asks its callers for; by default TIMBREL_TOKEN, if set.
         timeout: seconds allowed for one call, waiting for an overloaded or absent server included; None for
-            no bound. `generate_many` may stand still for so long, and `play` has no bound.
+            no bound. `stream` and `generate_many` may stand still for so long, and `play` has no bound.
         bundle: start a private server with the bundle in this folder, whatever TIMBREL_SERVER says. Private
             servers otherwise serve TIMBREL_BUNDLE, else the bundle that ships.
         progress: show a bar on standard error while files are fetched.
@@ -268,7 +268,8 @@ class Client:
             True
 
         The first chunk is there as soon as the first frame is; joined, the chunks are the note's `audio`,
-        within 1e-4. Until then an overloaded or absent server is asked again; later nothing is. Who stops
+        within 1e-4. Until then an overloaded or absent server is asked again; later nothing is, and the
+        client's `timeout` bounds each wait for the server, however long the listening takes. Who stops
         iterating early gives the note up, and the server writes no more of it.
 
         Arguments are those of `generate`; so are the errors, which iterating raises too.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from timbrel.aio.batch_run import BatchRun
 from timbrel.aio.connection import Connection
-from timbrel.aio.player import AsyncPlayer, decode_as_it_comes
+from timbrel.aio.player import AsyncPlayer, decode_as_it_comes, silence
 from timbrel.aio.transport import Transport
 from timbrel.core.batch import DEFAULT_IN_FLIGHT, MOST_IN_FLIGHT, Batch
 from timbrel.core.location import Location, locate_request, location_from_pb
@@ -22,7 +22,7 @@ from timbrel.core.reply import Audio, NoteAssembler, StreamDecoder, WrittenNote
 from timbrel.core.request import NoteRequest, Path, Timbre
 from timbrel.core.timbre import Instrument, instrument_from_pb
 from timbrel.decoder import Decoder
-from timbrel.errors import TimbrelError, refusal
+from timbrel.errors import DeadlineExceededError, TimbrelError, refusal
 from timbrel.note import Note
 from timbrel.progress import bar
 from timbrel.settings import DEFAULT_TIMEOUT_SECONDS, ClientSettings, Security
@@ -276,21 +276,35 @@ class AsyncClient:
             transport: Transport, timeout: float | None
         ) -> AsyncGenerator[pb.GenerateResponse, None]:
             first.clear()
-            replies = transport.generate(message, timeout)
-            async for reply in replies:
-                first.append(reply)
-                if reply.codes.n_frames or reply.finish_reason:
-                    break
+            # The call itself has no bound: who listens to the note as it is played takes their time.
+            replies = transport.generate(message, None)
+            try:
+                async with asyncio.timeout(timeout):
+                    async for reply in replies:
+                        first.append(reply)
+                        if reply.codes.n_frames or reply.finish_reason:
+                            break
+            except TimeoutError:
+                raise DeadlineExceededError(
+                    f"Generate: nothing of the note came within the {timeout:.3g} s allowed"
+                ) from None
             return replies
 
-        rest = await self._connection.call(open_call)
+        rest, patience_seconds = await self._connection.call(open_call), self._connection.timeout
 
         async def replies() -> AsyncGenerator[pb.GenerateResponse, None]:
             async with aclosing(rest):
                 for reply in first:
                     yield reply
-                async for reply in rest:
-                    yield reply
+                while True:
+                    try:
+                        async with asyncio.timeout(patience_seconds):
+                            next_reply = await anext(rest, None)
+                    except TimeoutError:
+                        raise silence(patience_seconds) from None
+                    if next_reply is None:
+                        return
+                    yield next_reply
 
         return replies(), StreamDecoder(manifest, codec)
 
