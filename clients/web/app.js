@@ -117,6 +117,11 @@ function wireFailures() {
   showState(bridge, model.server === "private" ? model.name : model.server, messages);
   audio.addEventListener("blocked", ({ detail }) => messages.stand("audio", detail.message));
   audio.addEventListener("running", () => messages.clear("audio"));
+  bridge.addEventListener("hello", ({ detail }) => {
+    if (detail.bundle_hash === model.bundle_hash) return;
+    history.replaceState(null, "", state.link);
+    location.reload(); // map, ranges and notes that were kept are of another bundle
+  });
   notes.addEventListener("letGo", ({ detail: { seconds } }) =>
     messages.show(`The server let go of the key after ${seconds.toFixed(1)} s: its longest hold, or others wait.`, "plain"),
   );

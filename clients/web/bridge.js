@@ -10,8 +10,8 @@ const PONG_WITHIN = 10000;
 const ADDRESS = new URL("/api/play", location.href.replace(/^http/, "ws")).href;
 
 /**
- * Events: `open`, `closed`, `server` {state, message}.
- * A note's own messages go to the handlers it was sent with: {start, audio, release, end, error}.
+ * Events: `open`, `closed`, `server` {state, message}, `hello` {bundle_hash}, of the bundle that is served from now on.
+ * A note's own messages go to the handlers it was sent with: {audio, release, end, error}.
  */
 export class Bridge extends Emitter {
   #socket = null;
@@ -89,7 +89,7 @@ export class Bridge extends Emitter {
       return;
     }
     const message = JSON.parse(data);
-    if (message.type === "server") this.emit("server", message);
+    if (message.type === "server" || message.type === "hello") this.emit(message.type, message);
     else if (message.id !== undefined) this.#tell(message);
     else if (message.type === "error") this.emit("server", { state: "error", ...message, type: undefined });
   }
@@ -147,7 +147,7 @@ export async function loadModel(onError) {
 /** Shows how bridge and server are, in the bar and in messages; `name` is the server's. */
 export function showState(bridge, name, messages) {
   bridge.addEventListener("open", () => {
-    messages.clear("bridge");
+    for (const line of ["bridge", "server"]) messages.clear(line); // a server that is away is told of anew
     showStatus("well", name);
   });
   bridge.addEventListener("closed", ({ detail }) => {

@@ -15,7 +15,7 @@ export class Note extends Emitter {
     this.request = request;
     this.samples = new Float32Array(0); // the first `length` of them count
     this.length = 0;
-    this.sampleRate = 48000;
+    this.sampleRate = 0; // that of the bundle
     this.complete = false; // all samples have come
     this.cut = false; // more have come than are kept
     this.over = false; // it sounds no more
@@ -136,7 +136,6 @@ export class Notes extends Emitter {
   #ask(note, held) {
     const wanted = held ? { ...note.request, seconds: undefined, lead: this.audio.lead } : note.request;
     const asked = this.bridge.on(note.id, { ...wanted, live: held }, {
-      start: ({ sample_rate }) => (note.sampleRate = sample_rate ?? note.sampleRate),
       release: ({ held_seconds }) => held && note.isOff && this.audio.skipTo(note.id, held_seconds),
       audio: (samples) => this.#append(note, samples),
       end: (end) => this.#ended(note, end),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from bundle_variants import holding
+from bundle_variants import changed_manifest, holding
 from explorer import Explorer, Page, exploring, open_page, require_explore
 from in_process_server import run, serving, wait_until_idle
 from server_process import ServerProcess
@@ -19,6 +21,7 @@ from waiting import wait_for_async
 from timbrel.aio.transport import Transport
 from timbrel.client import Client
 from timbrel.explore.messages import SendBuffer
+from timbrel_bundle.manifest import bundle_hash, load_manifest
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.app import App
 
@@ -80,7 +83,7 @@ def test_a_note_is_what_the_server_sent_bit_by_bit_and_what_a_client_decodes(
         async with explorer.page() as page:
             await page.on(5, seconds=0.72, live=False)
             end = await page.told("end", id=5)
-            assert (end["held_seconds"], end["truncated"]) == (0.72, False)
+            assert end["held_seconds"] == 0.72
             assert page.has("start", id=5, seed=7, sample_rate=48000)
             assert page.sound[5] == b"".join(sent) != b""
             expected = await asyncio.to_thread(by_client, app.address)
@@ -434,5 +437,38 @@ def test_the_server_goes_away_and_comes_back_and_the_page_plays_on(tiny_bundle: 
                     await each.told("end", id=note_id)
             await late.told("hello", sample_rate=48000)
             assert (await explorer.ask("/api/health")).json == {"bridge": "ok", "server": "serving"}
+
+    run(test)
+
+
+def test_a_page_is_told_of_another_bundle_that_is_served_meanwhile(tiny_bundle: Path, tmp_path: Path) -> None:
+    def renew(manifest: pb.Manifest) -> None:
+        """Another hash, and the same sound."""
+        changed = tmp_path / "renewed" / "timbre_map.json"
+        changed.write_text(changed.read_text() + "\n")
+        file = next(file for file in manifest.files if file.name == changed.name)
+        file.size, file.sha256 = changed.stat().st_size, hashlib.sha256(changed.read_bytes()).hexdigest()
+        manifest.bundle_hash = bundle_hash(manifest.files)
+
+    renewed = changed_manifest(tiny_bundle, tmp_path / "renewed", renew)
+    hashes = [load_manifest(bundle / "manifest.json").bundle_hash for bundle in (tiny_bundle, renewed)]
+    link = tmp_path / "current"
+    link.symlink_to(tiny_bundle)
+
+    async def test() -> None:
+        server = await asyncio.to_thread(ServerProcess, link)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(server.close)
+            explorer = await stack.enter_async_context(exploring(server.address))
+            page = await stack.enter_async_context(explorer.page())
+            await page.told("hello", bundle_hash=hashes[0])
+            link.unlink()
+            link.symlink_to(renewed)
+            server.signal(signal.SIGHUP)
+            await page.told("hello", bundle_hash=hashes[1])
+            assert [each["type"] for each in page.said] == ["hello", "hello"]  # it was never away
+            assert (await explorer.ask("/api/model")).json["bundle_hash"] == hashes[1]
+            await page.on(1, live=False, seconds=0.2)
+            await page.told("end", id=1)
 
     run(test)

@@ -127,8 +127,8 @@ def parse_message(text: str) -> Message:
         raise BadMessageError(str(error), note_id) from None
 
 
-def hello(sample_rate: int) -> str:
-    return _text(type="hello", sample_rate=sample_rate)
+def hello(bundle_hash: str, sample_rate: int) -> str:
+    return _text(type="hello", bundle_hash=bundle_hash, sample_rate=sample_rate)
 
 
 def start(note_id: int, seed: int, sample_rate: int) -> str:
@@ -145,9 +145,9 @@ def release(note_id: int, held_seconds: float) -> str:
     return _text(type="release", id=note_id, held_seconds=held_seconds)
 
 
-def end(note_id: int, held_seconds: float, truncated: bool, let_go: bool) -> str:
+def end(note_id: int, held_seconds: float, let_go: bool) -> str:
     said = {"let_go": True} if let_go else {}
-    return _text(type="end", id=note_id, held_seconds=held_seconds, truncated=truncated, **said)
+    return _text(type="end", id=note_id, held_seconds=held_seconds, **said)
 
 
 def error_of_note(note_id: int, error: TimbrelError) -> str:

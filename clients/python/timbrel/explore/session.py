@@ -37,7 +37,7 @@ class Session:
         self._stream: PlayStream | None = None
         self._live: dict[int, PageNote] = {}
         self._previews: dict[PageNote, asyncio.Task[None]] = {}
-        self._sample_rate: int | None = None
+        self._hello = ""
 
     async def run(self) -> None:
         """Returns once the socket is closed, and no note of it is left."""
@@ -186,7 +186,7 @@ class Session:
                     await self._websocket.send_bytes(frame)
 
     async def _tell_presence(self) -> None:
-        """Greets, and says when the server goes away and when it is back."""
+        """Greets, and says when the server goes away and when it is back, or serves another bundle."""
         with contextlib.suppress(StalledError):
             presence = self._upstream.presence
             if presence.is_serving:
@@ -194,18 +194,21 @@ class Session:
             else:
                 await self._buffer.put(messages.server(False, presence.message))
             while True:
+                was_serving = presence.is_serving
                 presence = await self._upstream.changed(presence)
-                await self._buffer.put(messages.server(presence.is_serving, presence.message))
+                if presence.is_serving != was_serving:
+                    await self._buffer.put(messages.server(presence.is_serving, presence.message))
                 if presence.is_serving:
                     await self._greet()
 
     async def _greet(self) -> None:
-        """States the sample rate, where it has not been stated. Where nobody answers, `changed` tells."""
+        """States the bundle, where it has not been stated. Where nobody answers, `changed` tells."""
         with contextlib.suppress(TimbrelError):
-            sample_rate = (await self._upstream.manifest()).codec.sample_rate
-            if sample_rate != self._sample_rate:
-                self._sample_rate = sample_rate
-                await self._buffer.put(messages.hello(sample_rate))
+            manifest = await self._upstream.manifest()
+            hello = messages.hello(manifest.bundle_hash, manifest.codec.sample_rate)
+            if hello != self._hello:
+                self._hello = hello
+                await self._buffer.put(hello)
 
 
 class PageNote:
@@ -245,10 +248,9 @@ class PageNote:
         if reply.audio and not self.is_over:
             await self._buffer.put(messages.audio(self.note_id, reply.audio))
         if reply.finish_reason and not self.is_over:
-            truncated = reply.finish_reason == pb.FINISH_REASON_CAP
             # Over before the page can read of it: it may use the id again as soon as it has.
             self.silence()
-            await self._buffer.put(messages.end(self.note_id, reply.held_seconds, truncated, reply.let_go))
+            await self._buffer.put(messages.end(self.note_id, reply.held_seconds, reply.let_go))
 
     async def fail(self, error: TimbrelError) -> None:
         """Says why there is no more of the note, where it is not over; raises as `take` does."""

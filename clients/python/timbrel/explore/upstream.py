@@ -61,6 +61,12 @@ class Backend:
         return PRIVATE if self._server is not None else str(self._given.address)
 
     @property
+    def bundle(self) -> str | None:
+        """Names the folder of the bundle that a private server was told to serve, from wherever one is."""
+        bundle = self._given.bundle
+        return None if bundle is None else os.path.abspath(bundle)
+
+    @property
     def settings(self) -> ClientSettings:
         """Says where it is now, and how to speak with it."""
         server = self._server
@@ -97,11 +103,13 @@ def open_backend(options: ExploreOptions, environment: Mapping[str, str] = os.en
 
 @dataclass(frozen=True, eq=False)
 class Presence:
-    """Says whether the server answers."""
+    """Says whether the server answers, and with which bundle."""
 
     is_serving: bool
     message: str = ""
     """Why not."""
+    bundle_hash: str = ""
+    """Empty while it does not answer, and before it was asked."""
 
 
 class Upstream:
@@ -154,6 +162,7 @@ class Upstream:
         """Asks anew for the model that is served."""
         model = await self._noticing(self._connection.fresh_model(timeout))
         self._manifest = model.manifest
+        self._set_presence(Presence(True, bundle_hash=model.manifest.bundle_hash))
         return model
 
     async def manifest(self) -> pb.Manifest:
@@ -197,7 +206,8 @@ class Upstream:
             raise
 
     def _set_presence(self, presence: Presence) -> None:
-        if presence.is_serving == self.presence.is_serving:
+        known = self.presence
+        if (presence.is_serving, presence.bundle_hash) == (known.is_serving, known.bundle_hash):
             return
         self.presence = presence
         self._look.set()
@@ -223,7 +233,6 @@ class Upstream:
                     await self._revive()
             else:
                 n_in_vain = 0
-                self._set_presence(Presence(True))
 
     async def _wait(self, seconds: float, woken: bool) -> None:
         """Sleeps, less long where somebody asks for a look and `woken` allows it."""
