@@ -13,8 +13,7 @@ export async function call(path, options = {}) {
   let response;
   try {
     response = await fetch(path, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
+  } catch {
     throw new ApiError("unavailable", "The explorer does not answer. Is `timbrel explore` still running?");
   }
   if (response.ok) return response;
@@ -23,8 +22,8 @@ export async function call(path, options = {}) {
   throw new ApiError(code, message);
 }
 
-export async function getJson(path, options) {
-  return (await call(path, options)).json();
+export async function getJson(path) {
+  return (await call(path)).json();
 }
 
 export async function postJson(path, body) {

@@ -70,9 +70,10 @@ function argumentsOf({ cents }) {
   return ARGUMENTS.filter((name) => name !== "cents" || cents);
 }
 
-/** A Python program that makes exactly this note. */
-export function pythonOf(request, server) {
-  const address = server === "private" ? "" : `"${server}"`;
+/** A Python program that makes exactly this note, on the model's server or with its bundle. */
+export function pythonOf(request, { server, bundle }) {
+  const own = bundle === null ? "" : `bundle=${JSON.stringify(bundle)}`;
+  const address = server === "private" ? own : `"${server}"`;
   const how = argumentsOf(request).map((name) => `${name}=${request[name]}`).join(", ");
   return [
     "import timbrel",
@@ -85,8 +86,9 @@ export function pythonOf(request, server) {
 }
 
 /** A command line that does. */
-export function commandOf(request, server) {
-  const address = server === "private" ? "" : ` --server ${server}`;
+export function commandOf(request, { server, bundle }) {
+  const own = bundle === null ? "" : ` --bundle '${bundle.replaceAll("'", "'\\''")}'`;
+  const address = server === "private" ? own : ` --server ${server}`;
   const how = argumentsOf(request).map((name) => `--${name.replaceAll("_", "-")} ${request[name]}`).join(" ");
   return `timbrel render --timbre=${request.x},${request.y} ${how}${address} --out note.wav`;
 }

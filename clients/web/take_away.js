@@ -15,8 +15,8 @@ export class TakeAway {
     new RecordingInput($("drop-hint"), $("recording"), { messages, found });
     const copies = {
       "copy-link": [() => state.link, "The link is copied."],
-      "copy-python": [() => pythonOf(taken(), model.server), "The Python is copied."],
-      "copy-command": [() => commandOf(taken(), model.server), "The command is copied."],
+      "copy-python": [() => pythonOf(taken(), model), "The Python is copied."],
+      "copy-command": [() => commandOf(taken(), model), "The command is copied."],
     };
     $("download").addEventListener("click", () => this.#attempt(() => downloadNote(taken())));
     for (const [id, [text, words]] of Object.entries(copies)) {

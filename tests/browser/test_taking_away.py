@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 import subprocess
 import sys
@@ -141,3 +142,19 @@ def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: A
     for name in ("note.wav", "again.wav"):
         made, _ = soundfile.read(tmp_path / name)
         np.testing.assert_allclose(made, wanted, atol=2e-4)
+
+
+def test_the_python_and_the_command_name_the_bundle_that_the_explorer_was_given(page: Any) -> None:
+    folder = "/home/me/it's mine"
+    program, command = page.evaluate(
+        """async (bundle) => {
+          const { pythonOf, commandOf } = await import("/static/note_request.js");
+          const own = { server: "private", bundle };
+          return [pythonOf(timbrel.player.request(), own), commandOf(timbrel.player.request(), own)];
+        }""",
+        folder,
+    )
+    assert f"timbrel.Client(bundle={json.dumps(folder)})" in program
+    words = shlex.split(command)
+    assert words[words.index("--bundle") + 1] == folder
+    assert page.evaluate("timbrel.model.bundle") is None  # of a server that was there already

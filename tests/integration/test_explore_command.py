@@ -127,7 +127,8 @@ def test_a_private_server_comes_and_goes_with_the_explorer(
     start: Callable[..., ExplorerProcess], tiny_bundle: Path, number: int, status: int
 ) -> None:
     explorer = start("--bundle", str(tiny_bundle))
-    assert explorer.get("api/model")[1]["server"] == "private"
+    model = explorer.get("api/model")[1]
+    assert (model["server"], model["bundle"]) == ("private", str(tiny_bundle))
     (server,) = children(explorer.process.pid)
 
     async def while_playing() -> tuple[int, str, str]:

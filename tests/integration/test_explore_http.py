@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from in_process_server import run, serving, wait_until_idle
 from waiting import wait_for_async
 
 from timbrel.client import Client
+from timbrel.explore.parameters import recording_request
+from timbrel.scala import parse_tuning
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.app import App
 
 Test = Callable[[App, Explorer], Awaitable[None]]
@@ -166,6 +170,55 @@ def test_a_scale_is_read_and_a_bad_one_refused_in_a_line(tiny_bundle: Path) -> N
             status, code, message = (await explorer.ask("/api/tuning", "POST", body)).error
             assert (status, code) == (400, "invalid_request")
             assert reason in message and "\n" not in message, message
+
+    explore(tiny_bundle, test)
+
+
+def test_a_large_scale_keeps_no_note_waiting(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read beside the event loop that notes go through."""
+    readers: list[threading.Thread] = []
+
+    def overheard(*given: Any) -> list[float | None]:
+        readers.append(threading.current_thread())
+        return parse_tuning(*given)
+
+    monkeypatch.setattr("timbrel.explore.app.parse_tuning", overheard)
+
+    async def test(_: App, explorer: Explorer) -> None:
+        scale = json.dumps({"scale": "!\nfifths\n 1\n!\n 3/2\n"})
+        assert (await explorer.ask("/api/tuning", "POST", scale)).status == 200
+        assert len(readers) == 1 and readers[0] is not threading.current_thread()
+
+    explore(tiny_bundle, test)
+
+
+def test_recordings_that_are_given_up_are_counted_until_they_are_read(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timbrel.explore.app.MAX_RECORDINGS", 1)
+    reading, go_on = [], threading.Event()
+
+    def slow(*given: Any) -> pb.LocateRequest:
+        reading.append(None)
+        go_on.wait()
+        return recording_request(*given)
+
+    monkeypatch.setattr("timbrel.explore.app.recording_request", slow)
+
+    async def test(_: App, explorer: Explorer) -> None:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", explorer.port)
+            head = f"POST /api/locate HTTP/1.1\r\nHost: {explorer.host}\r\nContent-Length: 4\r\n\r\n"
+            writer.write(head.encode() + b"RIFF")
+            await wait_for_async(lambda: reading, "the first to be read")
+            writer.close()
+            second = asyncio.create_task(explorer.ask("/api/locate", "POST", wav(tone(), 44_100)))
+            for _ in range(50):  # the second is there, and waits
+                await explorer.ask("/api/health")
+            assert len(reading) == 1
+        finally:
+            go_on.set()
+        assert (await second).status == 200
 
     explore(tiny_bundle, test)
 

@@ -40,7 +40,7 @@ from timbrel.explore.parameters import (
 )
 from timbrel.explore.session import Session
 from timbrel.explore.static import WebFolder
-from timbrel.explore.upstream import PROBE_SECONDS, Upstream
+from timbrel.explore.upstream import PROBE_SECONDS, Backend, Upstream
 from timbrel.scala import parse_tuning
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -100,9 +100,10 @@ async def tuning(request: Request) -> Response:
     scale, scale_name, placed, map_name = (
         read_text(given, name) for name in ("scale", "scale_name", "map", "map_name")
     )
-    content = placed.encode(errors="replace") if placed else None
-    cents = parse_tuning(
-        scale_name or "the scale", scale.encode(errors="replace"), map_name or "the map", content
+    scale_content = scale.encode(errors="replace")
+    map_content = placed.encode(errors="replace") if placed else None
+    cents = await asyncio.to_thread(
+        parse_tuning, scale_name or "the scale", scale_content, map_name or "the map", map_content
     )
     return JSONResponse({"cents": cents})
 
@@ -117,7 +118,7 @@ class ServerRoutes:
 
     async def model(self, _: Request) -> Response:
         found = await self._upstream.model()
-        return JSONResponse(_model_json(found, self._upstream.backend.name), headers=FRESH)
+        return JSONResponse(_model_json(found, self._upstream.backend), headers=FRESH)
 
     async def timbre_map(self, _: Request) -> Response:
         points = (await self._upstream.timbre_map()).points
@@ -162,7 +163,12 @@ class ServerRoutes:
 
     async def _locate(self, content: bytes, pitch: float | None) -> Location:
         manifest = await self._upstream.manifest()
-        asked = await asyncio.to_thread(recording_request, content, pitch, manifest)
+        decoding = asyncio.create_task(asyncio.to_thread(recording_request, content, pitch, manifest))
+        try:
+            asked = await asyncio.shield(decoding)
+        except asyncio.CancelledError:
+            await asyncio.wait([decoding])  # the thread goes on where its caller has left, and takes up room
+            raise
         return location_from_pb(await self._upstream.locate(asked), manifest.bundle_hash, N_NEAREST)
 
 
@@ -176,7 +182,7 @@ def file_name(asked: pb.GenerateRequest, ending: str) -> str:
     )
 
 
-def _model_json(found: pb.GetModelResponse, server: str) -> dict[str, Any]:
+def _model_json(found: pb.GetModelResponse, backend: Backend) -> dict[str, Any]:
     model = model_from_pb(found)
     return {
         "name": model.name,
@@ -192,7 +198,8 @@ def _model_json(found: pb.GetModelResponse, server: str) -> dict[str, Any]:
         "n_slots": model.n_slots,
         "precision": model.precision,
         "provider": model.provider,
-        "server": server,
+        "server": backend.name,
+        "bundle": backend.bundle,
         "version": version("timbrel"),
         "fields": describe_fields(found.manifest, model.default_sampling),
     }
