@@ -53,6 +53,11 @@ export function remembered(name, otherwise) {
   }
 }
 
+/** Calls `then` where another tab has kept something else under a name. */
+export function onRemembered(name, then) {
+  addEventListener("storage", ({ key }) => (key === PREFIX + name || key === null) && then());
+}
+
 /** Keeps a value for later visits; returns whether it could. */
 export function remember(name, value) {
   try {

@@ -1,6 +1,6 @@
 // Sounds that were kept, and those played last, chords among them: lists of requests.
 
-import { $, element, icon, remember, remembered } from "./browser.js";
+import { $, element, icon, onRemembered, remember, remembered } from "./browser.js";
 import { pitchName } from "./names.js";
 import { isRequest, sameSound } from "./note_request.js";
 
@@ -8,17 +8,30 @@ const MOST_RECENT = 12;
 const MOST_KEPT = 200;
 
 export class Favourites {
+  #shown = new WeakMap(); // entry to its chord, as it was when it was shown
+
   constructor({ name, colour, recall, messages, fields }) {
     this.name = name; // (request) to words
     this.colour = colour; // (request) to a swatch
     this.recall = recall;
     this.messages = messages;
-    const stored = remembered("kept", []); // it may be anything
     // What was kept before there was a field has its usual value.
-    const usual = Object.fromEntries(fields.map((field) => [field.name, field.start]));
-    const filled = Array.isArray(stored) ? stored.map((each) => ({ ...usual, ...each })) : [];
-    this.kept = filled.filter(isRequest);
+    this.usual = Object.fromEntries(fields.map((field) => [field.name, field.start]));
+    this.kept = [];
     this.recent = [];
+    this.keeps = true; // whether the browser does
+    onRemembered("kept", () => {
+      this.#read();
+      this.onchange?.();
+    });
+    this.#read();
+  }
+
+  /** Takes what is kept, by any tab. */
+  #read() {
+    const stored = this.keeps ? remembered("kept", []) : this.kept; // it may be anything
+    const filled = Array.isArray(stored) ? stored.map((each) => ({ ...this.usual, ...each })) : [];
+    this.kept = filled.filter(isRequest);
     this.#show();
   }
 
@@ -29,10 +42,12 @@ export class Favourites {
 
   /** Keeps a sound, or drops it again; returns whether it is kept now. */
   toggle(request) {
+    this.#read();
     const was = this.has(request);
     if (was) this.kept = this.kept.filter((other) => !sameSound(other, request));
     else this.kept = [request, ...this.kept].slice(0, MOST_KEPT);
-    if (!remember("kept", this.kept)) {
+    this.keeps = remember("kept", this.kept);
+    if (!this.keeps) {
       this.messages.show("This browser keeps nothing: the list goes when the page is closed.");
     }
     this.#show();
@@ -47,10 +62,26 @@ export class Favourites {
   }
 
   #show() {
-    $("kept").replaceChildren(...this.kept.map((request) => this.#entry([request], true)));
-    $("recent").replaceChildren(...this.recent.map((chord) => this.#entry(chord, false)));
+    this.#fill($("kept"), this.kept.map((request) => [request]), true);
+    this.#fill($("recent"), this.recent, false);
     $("kept-none").hidden = this.kept.length > 0;
     $("recent-none").hidden = this.recent.length > 0;
+  }
+
+  /** Shows chords in a list. Entries that stay are not made anew, so that neither focus nor a click is lost. */
+  #fill(list, chords, removable) {
+    const focused = document.activeElement;
+    const old = [...list.children];
+    const entries = chords.map((chord) => {
+      const entry = old.find((each) => sameChord(this.#shown.get(each), chord)) ?? this.#entry(chord, removable);
+      this.#shown.set(entry, [...chord]);
+      return entry;
+    });
+    for (const each of old) if (!entries.includes(each)) each.remove();
+    entries.forEach((entry, place) => {
+      if (list.children[place] !== entry) list.insertBefore(entry, list.children[place]);
+    });
+    if (list.contains(focused)) focused.focus({ preventScroll: true });
   }
 
   #entry(chord, removable) {
@@ -58,8 +89,9 @@ export class Favourites {
     const pitches = [...new Set(chord.map(({ pitch }) => pitch))].sort((one, other) => one - other);
     const names = element("small", {}, pitches.map(pitchName).join(" "));
     const words = [element("span", {}, this.name(request)), names];
-    const recall = { type: "button", className: "sound", onclick: () => this.recall(chord) };
-    const entry = element("li", {}, element("button", recall, this.colour(request), ...words));
+    const recall = () => this.recall(this.#shown.get(entry));
+    const button = { type: "button", className: "sound", onclick: recall };
+    const entry = element("li", {}, element("button", button, this.colour(request), ...words));
     if (removable) entry.append(this.#remover(request));
     return entry;
   }

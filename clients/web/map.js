@@ -10,7 +10,6 @@ export class TimbreMap {
   constructor({ points, state, player, audio, theme, messages }) {
     this.state = state;
     this.player = player;
-    this.theme = theme;
     this.messages = messages;
     this.palette = makePalette(points);
     const { palette } = this;
@@ -60,7 +59,7 @@ export class TimbreMap {
 
   #icon({ family }) {
     const { hue, shape } = this.palette[family];
-    return shapeIcon(shape, hue[this.theme.shade]);
+    return shapeIcon(shape, `light-dark(${hue.light}, ${hue.dark})`);
   }
 
   #goTo({ x, y, instrument }) {

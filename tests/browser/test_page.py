@@ -152,6 +152,68 @@ def test_what_is_kept_is_there_on_the_next_visit(page: Any) -> None:
     assert page.page.locator("#place").inner_text() == "Cello"
 
 
+def test_what_another_tab_keeps_is_shown_and_stays(page: Any) -> None:
+    page.click(*page.instrument("Cello"))
+    other = page.evaluate("({ ...timbrel.player.request(), x: 0.7 })")
+    page.evaluate("(kept) => localStorage.setItem('timbrel.kept', JSON.stringify([kept]))", other)
+    page.page.locator("#keep").click()
+    assert [each["x"] for each in page.evaluate("JSON.parse(localStorage['timbrel.kept'])")][1] == 0.7
+    page.evaluate("""() => {
+      localStorage.removeItem("timbrel.kept");
+      dispatchEvent(new StorageEvent("storage", { key: "timbrel.kept" }));
+    }""")
+    assert page.page.locator("#kept .sound").count() == 0
+    assert page.page.locator("#keep").get_attribute("aria-pressed") == "false"
+
+
+def test_lists_of_sounds_stay_as_they_are_while_notes_begin_and_end(open_page: Any) -> None:
+    page = open_page("#s=0.15")
+    page.unlock()
+    for name in ("Cello", "Flute"):
+        page.click(*page.instrument(name))
+        page.page.locator("#keep").click()
+    recent = page.page.locator("#recent .sound")
+    page.evaluate("window.entries = [...document.querySelectorAll('.sounds li')]; null")
+    page.click(*page.instrument("Violin"))
+    recent.filter(has_text="Cello").focus()
+    page.until("timbrel.player.current.over")
+    assert page.evaluate("entries.every((entry) => entry.isConnected)")
+    page.page.keyboard.press("Enter")  # Cello again, which moves to the top
+    assert page.evaluate("document.activeElement.textContent") == "CelloC4"
+    assert [text.split("\n")[0] for text in recent.all_inner_texts()] == ["Cello", "Violin", "Flute"]
+    fill = "getComputedStyle(entries[0].querySelector('.swatch > *')).fill"
+    light = page.evaluate(fill)
+    for _ in range(2):
+        page.page.locator("#theme").click()
+    assert page.evaluate(fill) != light  # and they follow the theme
+    assert page.evaluate("entries.every((entry) => entry.isConnected)")
+
+
+def test_a_page_of_another_bundle_loads_itself_anew_as_it_was(page: Any) -> None:
+    page.evaluate("window.before = true; null")
+    with page.page.expect_navigation():
+        page.evaluate("""() => {
+          timbrel.state.set({ p: 71 });
+          timbrel.bridge.emit("hello", { bundle_hash: timbrel.model.bundle_hash });
+          timbrel.bridge.emit("hello", { bundle_hash: "another" });
+        }""")
+    page.page.wait_for_selector("html[data-ready]")
+    page.until("timbrel.bridge.open")
+    assert page.evaluate("window.before") is None
+    assert page.state()["p"] == 71
+
+
+def test_a_server_that_was_away_is_not_said_to_be_so_by_another_explorer(page: Any) -> None:
+    said = page.evaluate("""() => {
+      timbrel.bridge.emit("server", { state: "away" });
+      timbrel.bridge.emit("closed", { wasOpen: true });
+      const before = document.getElementById("messages").children.length;
+      timbrel.bridge.emit("open");
+      return [before, document.getElementById("messages").children.length];
+    }""")
+    assert said == [2, 0]
+
+
 def test_a_browser_that_keeps_nothing_is_told_so_and_plays_on(open_page: Any) -> None:
     page = open_page()
     page.evaluate(
