@@ -133,7 +133,7 @@ class Receiver {
   }
 
   /** Keys come up; the pedal holds their notes on. */
-  #lift(channel, chosen) {
+  #lift(channel, chosen = () => true) {
     for (const played of channel.notes) {
       if (!played.down || !chosen(played)) continue;
       played.down = false;
@@ -145,10 +145,10 @@ class Receiver {
   #pedal(channel, port, down) {
     if (down) channel.pedals.add(port);
     else channel.pedals.delete(port);
-    if (!channel.pedals.size) this.#endPedalled(channel, () => true);
+    if (!channel.pedals.size) this.#endPedalled(channel);
   }
 
-  #endPedalled(channel, chosen) {
+  #endPedalled(channel, chosen = () => true) {
     for (const played of channel.notes) {
       if (!played.pedalled || !chosen(played)) continue;
       played.pedalled = false;
@@ -158,7 +158,7 @@ class Receiver {
 
   /** Nothing that the channel plays sounds on. */
   #silence(channel) {
-    this.#lift(channel, () => true);
+    this.#lift(channel);
     for (const { note } of channel.notes) this.notes.cancel(note);
   }
 
@@ -170,7 +170,9 @@ class Receiver {
   #control(number, control, value, port) {
     const channel = this.#channels[number];
     if (FOR_ZONES.includes(control)) {
-      this.#channels.forEach((each, member) => each.manager === channel && this.#control(member, control, value, port));
+      for (const [member, { manager }] of this.#channels.entries()) {
+        if (manager === channel) this.#control(member, control, value, port);
+      }
     }
     if (control === MODULATION) channel.modulation = value;
     else if (control === VOLUME) channel.volume = value;
@@ -181,7 +183,7 @@ class Receiver {
     else if (control === PORTAMENTO_TIME) channel.portamentoTime = value;
     else if (control === PORTAMENTO_FROM) channel.glideFrom = value;
     else if (control === ALL_SOUND_OFF) this.#silence(channel);
-    else if (control >= ALL_NOTES_OFF) this.#lift(channel, () => true);
+    else if (control >= ALL_NOTES_OFF) this.#lift(channel);
     else if (control === RESET) this.#reset(channel);
     else if (control === RPN || control === RPN_FINE) channel.select(true, RPN - control, value);
     else if (control === NRPN || control === NRPN_FINE) channel.select(false, NRPN - control, value);

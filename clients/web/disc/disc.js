@@ -22,6 +22,7 @@ export class Disc extends Emitter {
   #lastStep = { left: 0, top: 0, time: 0 };
   #frame = 0;
   #dragging = false;
+  #before = null; // what a press changes, as it was
   #still = document.createElement("canvas"); // what does not move, painted once
   #stale = true;
 
@@ -111,7 +112,10 @@ export class Disc extends Emitter {
     const near = this.#instrumentAt(left, top);
     if (near) return { x: round(near.x, 4), y: round(near.y, 4), instrument: near };
     const [x, y] = this.view.toWorld(left, top);
-    if ((Math.hypot(x, y) - 1) * this.view.scale > 14) return null;
+    return (Math.hypot(x, y) - 1) * this.view.scale > 14 ? null : this.#inside(x, y);
+  }
+
+  #inside(x, y) {
     const [inX, inY] = intoDisc(x, y);
     return { x: round(inX, 3), y: round(inY, 3), instrument: null };
   }
@@ -163,6 +167,8 @@ export class Disc extends Emitter {
     if (!place) return;
     this.hover = null;
     this.#previewAt = null;
+    const { x, y, seed } = this.state.values;
+    this.#before = { x, y, seed };
     this.state.set({ x: place.x, y: place.y });
     this.player.strike();
     this.trail = [this.#trailPoint(place, true)];
@@ -172,9 +178,7 @@ export class Disc extends Emitter {
 
   dragged(left, top) {
     if (!this.#dragging) return;
-    const [x, y] = this.view.toWorld(left, top);
-    const [inX, inY] = intoDisc(x, y);
-    const place = this.pointAt(left, top) ?? { x: round(inX, 3), y: round(inY, 3) };
+    const place = this.pointAt(left, top) ?? this.#inside(...this.view.toWorld(left, top));
     const last = this.#lastStep;
     const far = Math.hypot(left - last.left, top - last.top) >= STEP_PIXELS;
     const strikes = far && performance.now() - last.time >= STEP_TIME;
@@ -211,7 +215,13 @@ export class Disc extends Emitter {
 
   /** A press turned out to be the beginning of something else. */
   abandoned() {
+    if (!this.#dragging) return;
+    this.#dragging = false;
     this.player.takeBack();
+    this.state.set(this.#before);
+    this.player.follow();
+    this.trail = [];
+    this.#announce();
   }
 
   #announce() {
