@@ -25,7 +25,7 @@ async def serving(bundle: Path, **options: Any) -> AsyncIterator[tuple[App, Any,
     config = ServerConfig(bundles=sources, port=0, n_threads=1, grace_seconds=PATIENCE_SECONDS, **options)
     app = App(config, open_bundles(config))
     try:
-        await app.start()
+        await app.start(StopSignal())
         async with grpc.aio.insecure_channel(app.address) as channel:
             yield app, pb_grpc.SynthesizerStub(channel), channel
     finally:

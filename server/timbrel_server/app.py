@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 from collections.abc import Callable, Sequence
@@ -21,15 +22,22 @@ from timbrel_server.signals import HangupSignal, StopSignal
 
 _log = logging.getLogger(__name__)
 
-FAILED_ENGINE_SECONDS = 1.0
-"""The time to wait for the thread of an engine that has stalled."""
+CLOSE_SECONDS = 5.0
+"""Threads have this time to end, once no call is in hand. A step that has stalled never does."""
+
+SHORT_CLOSE_SECONDS = 1.0
+"""The same where an engine has failed, which may have stalled, and where a second signal asks for a hurry."""
 
 
-async def serve(config: ServerConfig, announce: Callable[[str], None]) -> bool:
+async def serve(
+    config: ServerConfig, announce: Callable[[str], None], leave_at_once: Callable[[bool], None]
+) -> bool:
     """Serves until told to stop, then finishes what is in hand. SIGHUP reads anew what can be read anew.
 
     Args:
         announce: takes the ready line, once notes are written.
+        leave_at_once: ends the process, whatever its threads do; takes what this function would return.
+            Called where some thread does not end in time, and soon after a second signal.
 
     Returns:
         False where an engine failed.
@@ -45,19 +53,39 @@ async def serve(config: ServerConfig, announce: Callable[[str], None]) -> bool:
     hangup.watch_signal()
     if config.exit_with_parent:
         stop.watch_standard_input()
+    app: App | None = None
+
+    async def leave_in_a_hurry() -> None:
+        await stop.wait_for_hurry()
+        await asyncio.sleep(SHORT_CLOSE_SECONDS)
+        leave_at_once(app is None or not app.has_failed)
+
+    leaving = asyncio.create_task(leave_in_a_hurry())
     load_runtime()
     # What has been imported stays: looked through for garbage again and again, it would stop everything for
     # some 7 milliseconds each time. Bundles, which can be replaced, come later.
     gc.freeze()
-    app = App(config, await asyncio.to_thread(open_bundles, config))
     try:
-        await app.start()
-        if not stop.is_set:
-            announce(app.ready_line)
-        await app.run(stop, hangup)
+        app = App(config, await asyncio.to_thread(open_bundles, config))
+        try:
+            await app.start(stop)
+            if not stop.is_set:
+                announce(app.ready_line)
+            await app.run(stop, hangup)
+        finally:
+            await app.drain(stop)
+        if not await _threads_end(SHORT_CLOSE_SECONDS):
+            _log.warning("some thread does not end: this server ends without it")
+            leave_at_once(not app.has_failed)
     finally:
-        await app.drain(stop)
+        leaving.cancel()
     return not app.has_failed
+
+
+async def _threads_end(seconds: float) -> bool:
+    """Whether all that `asyncio.to_thread` has begun ends in so many seconds."""
+    ending = asyncio.create_task(asyncio.get_running_loop().shutdown_default_executor())
+    return bool((await asyncio.wait((ending,), timeout=seconds))[0])
 
 
 class App:
@@ -108,15 +136,18 @@ class App:
         line = f"timbrel ready on {self.address} bundle={names} provider={provider}"
         return f"{line} metrics={self._telemetry.address}" if self._telemetry.address else line
 
-    async def start(self) -> None:
+    async def start(self, stop: StopSignal) -> None:
         """Listens, then loads and warms up; only then says SERVING. Until then calls get UNAVAILABLE; where
-        others listen on the port, too, they are to get all of them until then."""
+        others listen on the port, too, they are to get all of them until then. Told to stop, it loads no
+        further bundle."""
         if not self._config.reuse_port:
             await self._server.start()
         self._telemetry.start(self._bundles, self._server.limits, self._server.health)
         self._watching = [asyncio.create_task(self._watchdog.run())]
         for served in self._bundles:
             await self._loader.start(served)
+            if stop.is_set:
+                return
         if self._config.reuse_port:
             await self._server.start()
         self._watching.append(asyncio.create_task(return_memory()))
@@ -137,13 +168,16 @@ class App:
             await asyncio.gather(reloading, stopping, failing, return_exceptions=True)
 
     async def drain(self, stop: StopSignal) -> None:
-        """Takes no more calls, gives those in hand the grace period, or none in a hurry; ends the engines."""
+        """Takes no more calls, gives those in hand the grace period, or none in a hurry; ends the engines, as
+        far as their threads end in time."""
         await self._server.drain(stop)
         for task in self._watching:
             task.cancel()
-        await self._reloader.close()
-        for served in self._bundles:
-            await asyncio.to_thread(served.close, FAILED_ENGINE_SECONDS if self.has_failed else None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHORT_CLOSE_SECONDS if self.has_failed else CLOSE_SECONDS):
+                await self._reloader.close()
+                for served in self._bundles:
+                    await asyncio.to_thread(served.close)
         await asyncio.to_thread(self._telemetry.close)
 
     def _fail(self, bundle: str) -> None:

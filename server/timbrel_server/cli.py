@@ -66,9 +66,9 @@ class ServeCommand:
 
         if sourced.config.n_processes > 1:
             return asyncio.run(serve_in_processes(sourced.config, announce))
-        if asyncio.run(serve(sourced.config, announce)):
+        if asyncio.run(serve(sourced.config, announce, _leave_at_once)):
             return 0
-        _leave_at_once(FAILED)
+        _leave_at_once(False)
         return FAILED
 
 
@@ -81,10 +81,14 @@ def _print(line: str) -> None:
         print(line, flush=True)
 
 
-def _leave_at_once(status: int) -> None:
-    """Ends the process: a thread that has stalled within a graph would hold up an orderly end for good."""
+def _leave_at_once(well: bool) -> None:
+    """Ends the process: a thread that has stalled within a graph would hold up an orderly end for good.
+
+    Args:
+        well: whether no engine has failed.
+    """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
-    os._exit(status)
+    os._exit(0 if well else FAILED)

@@ -225,7 +225,7 @@ def test_calls_are_unavailable_until_warm(tiny_bundle: Path, monkeypatch: pytest
         monkeypatch.setattr(EngineLoader, "_load", slow_load)
         config = ServerConfig(bundles=(BundleSource(tiny_bundle),), port=0, n_threads=1)
         app = App(config, open_bundles(config))
-        starting = asyncio.create_task(app.start())
+        starting = asyncio.create_task(app.start(StopSignal()))
         await loading.wait()
         async with grpc.aio.insecure_channel(app.address) as channel:
             stub: Any = pb_grpc.SynthesizerStub(channel)

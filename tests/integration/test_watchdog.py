@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,18 @@ def test_the_other_bundles_notes_are_finished(start_server: StartServer, tiny_bu
         assert code_of(stub.Generate(note(DIES), timeout=PATIENCE_SECONDS)) is grpc.StatusCode.UNAVAILABLE
         assert {code_of(call) for call in others} == {grpc.StatusCode.OK}
     assert server.wait() == 1
+
+
+def test_a_second_signal_ends_it_at_once_though_a_step_never_ends(start_server: StartServer) -> None:
+    server = start_server("--stall", "3600", "--grace", "3600", program=PROGRAM)
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        stub.Generate(note(STALLS), timeout=PATIENCE_SECONDS).initial_metadata()
+        server.signal(signal.SIGTERM)
+        while health(channel) == SERVING:
+            pass
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
 
 
 def test_a_long_step_is_no_stall(start_server: StartServer) -> None:

@@ -132,13 +132,13 @@ class Engine:
         """Blocks until it has; raises what that failed with."""
         self._warm.result()
 
-    def stop(self, timeout_seconds: float | None = None) -> None:
-        """Gives up what is in hand and ends the thread; it has ended when this returns, but for a timeout."""
+    def stop(self) -> None:
+        """Gives up what is in hand and ends the thread; it has ended when this returns."""
         with self._changed:
             self._end = self._end or "the server is shutting down"
             self._changed.notify_all()
         if self._thread.is_alive():
-            self._thread.join(timeout_seconds)
+            self._thread.join()
 
     def fail(self, reason: str) -> None:
         """Gives up what is in hand, though a step that is being taken may never end. From any thread."""

@@ -115,11 +115,11 @@ class EnginePool:
             self.stop()
             raise
 
-    def stop(self, timeout_seconds: float | None = None) -> None:
-        """Gives up what is in hand and ends the threads; they have ended when this returns, or time is up."""
+    def stop(self) -> None:
+        """Gives up what is in hand and ends the threads; they have ended when this returns."""
         self._refuse("the server is shutting down")
         for engine in self.engines:
-            engine.stop(timeout_seconds)
+            engine.stop()
 
     def fail(self, reason: str) -> None:
         """Gives up what is in hand, though a step may never end; nothing more is accepted."""

@@ -112,17 +112,14 @@ class ServedBundle:
             raise UnavailableError("the server is starting")
         return self.engine
 
-    def close(self, engine_seconds: float | None = None) -> None:
-        """Gives up what is in hand and frees everything; threads have ended when this returns.
-
-        Args:
-            engine_seconds: wait so long for the engine's thread, which may have stalled.
-        """
+    def close(self) -> None:
+        """Gives up what is in hand and frees everything. Threads have ended when this returns: never, where
+        one has stalled."""
         self.locator.close()
         self.decoding.close()
         self.files.close()
         if self.engine is not None:
-            self.engine.stop(engine_seconds)
+            self.engine.stop()
 
 
 class BundleRegistry:
