@@ -7,7 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from timbrel_bundle.request_fields import DEFAULT_SAMPLING, SamplingSettings
+from timbrel_bundle.request_fields import (
+    DEFAULT_SAMPLING,
+    MAX_CENTS_POINTS,
+    MAX_PATH_POINTS,
+    SamplingSettings,
+)
 from timbrel_bundle.timbre_encoder import Heard
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.errors import InvalidRequestError
@@ -98,6 +103,24 @@ def test_a_bend_is_for_codecs_that_bend_and_for_audio() -> None:
     manifest.CopyFrom(MANIFEST)
     manifest.codec.bends = True
     assert note_request_from_pb(bent, manifest).cents == ((0.5, 100.0),)
+
+
+def test_the_longest_bend_and_path_are_taken() -> None:
+    manifest = pb.Manifest()
+    manifest.CopyFrom(MANIFEST)
+    manifest.codec.bends = manifest.codec.moves = True
+    asked = message(
+        cents=[pb.CentsPoint(seconds=0.001 * n + 0.1, cents=0.1 * n + 1) for n in range(MAX_CENTS_POINTS)],
+        path=[
+            pb.TimbreAt(seconds=0.1 * n + 0.1, timbre=pb.Timbre(x=0.5, y=0.01 * n))
+            for n in range(MAX_PATH_POINTS)
+        ],
+        audio=pb.AUDIO_FORMAT_WAV,
+        bundle="b" * 80,
+        bundle_hash="0" * 64,
+    )
+    read = note_request_from_pb(parse(pb.GenerateRequest, asked.SerializeToString()), manifest)
+    assert (len(read.cents), len(read.path)) == (MAX_CENTS_POINTS, MAX_PATH_POINTS)  # type: ignore[arg-type]
 
 
 def test_a_path_wants_a_codec_whose_notes_move_and_a_point_at_every_time() -> None:
