@@ -21,6 +21,9 @@ from timbrel_server.served_bundles.served_bundle import ServedBundle, frame_rate
 
 _log = logging.getLogger(__name__)
 
+_NOT_AS_STATED = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)
+"""What onnxruntime's bindings raise, and arithmetic on a graph's sizes, which may be names or too large."""
+
 
 def open_bundles(config: ServerConfig) -> Sequence[ServedBundle]:
     """Opens the bundles to be served, without engines as yet. Blocks.
@@ -133,7 +136,7 @@ class EngineLoader:
         except MemoryError as error:
             fault = f"{config.n_slots} of its notes do not fit into the memory ({error})"
             raise BundleError(path, fault, "serve it with fewer --slots") from None
-        except (KeyError, RuntimeError, ValueError) as error:  # all that onnxruntime's bindings raise
+        except _NOT_AS_STATED as error:
             fault = f"its graphs do not run as the manifest says ({type(error).__name__}: {error})"
             raise BundleError(path, fault) from error
         return engine, opened[0]
