@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 import timbrel
+from timbrel.aio.transport import Transport
 from timbrel.core.retry import RetryPolicy
 
 if TYPE_CHECKING:
@@ -238,3 +240,23 @@ def test_no_public_signature_speaks_of_grpc_or_protobuf() -> None:
             if not name.startswith("_"):
                 annotations = map(str, getattr(member, "__annotations__", {}).values())
                 assert not any("grpc" in each or "pb" in each for each in annotations), name
+
+
+def test_those_who_wait_for_one_answer_wait_for_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each allows the server, after those before gave it up, is the rest of its own time."""
+    limit, allowed = 0.2, list[float]()
+
+    async def stand_still(_: Transport, timeout: float) -> None:
+        allowed.append(timeout)
+        await asyncio.sleep(timeout)
+        raise timbrel.DeadlineExceededError("GetModel was not answered")
+
+    async def ask_at_once() -> list[object]:
+        async with timbrel.AsyncClient("localhost:1", timeout=limit) as client:
+            notes = [client.generate(CENTRE), client.generate(CENTRE), client.model(), client.prepare()]
+            return await asyncio.gather(*notes, return_exceptions=True)
+
+    monkeypatch.setattr(Transport, "get_model", stand_still)
+    outcomes = asyncio.run(ask_at_once())
+    assert [type(each) for each in outcomes] == 4 * [timbrel.DeadlineExceededError]
+    assert sum(allowed) < 2 * limit

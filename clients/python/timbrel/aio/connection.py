@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +17,7 @@ from timbrel.core.request import NoteRequest, Timbre, placed, request_to_pb
 from timbrel.core.retry import Patience, RetryPolicy
 from timbrel.core.timbre import instrument_point
 from timbrel.decoder import CODEC_FILES, Decoder
-from timbrel.errors import OverloadedError, UnavailableError
+from timbrel.errors import DeadlineExceededError, OverloadedError, UnavailableError
 from timbrel.forks import ForkGuard
 from timbrel.private_server import PrivateServer
 from timbrel.settings import ClientSettings, Security
@@ -113,18 +114,20 @@ class Connection:
 
     async def model(self) -> pb.GetModelResponse:
         """Says what is served; asked once."""
-        self._check()
-        async with self._making["model"]:
+        return await self._asked_model(await self._patience_from_opening())
+
+    async def _asked_model(self, patience: Patience) -> pb.GetModelResponse:
+        async with self._turn("model", patience):
             if self._model is None:
-                self._model = await self.call(Transport.get_model)
+                self._model = await self.call(Transport.get_model, patience)
             return self._model
 
     async def timbre_map(self) -> pb.TimbreMap:
         """The named points; asked once."""
-        self._check()
-        async with self._making["map"]:
+        patience = await self._patience_from_opening()
+        async with self._turn("map", patience):
             if self._map is None:
-                self._map = await self.call(Transport.get_timbre_map)
+                self._map = await self.call(Transport.get_timbre_map, patience)
             return self._map
 
     async def point(self, timbre: Timbre) -> tuple[float, float]:
@@ -142,16 +145,21 @@ class Connection:
 
     async def decoder(self) -> Decoder:
         """The codec of the bundle, its files fetched; its sessions are made when first used."""
-        self._check()
-        async with self._making["decoder"]:
+        patience = await self._patience_from_opening()
+        async with self._turn("decoder", patience):
             if self._decoder is None:
-                await self.open()
-                self._decoder = await self._fetch_codec((await self.model()).manifest)
+                manifest = (await self._asked_model(patience)).manifest
+                self._decoder = await self._fetch_codec(manifest, patience)
             return self._decoder
 
-    async def call(self, action: Callable[[Transport, float | None], Awaitable[_Result]]) -> _Result:
-        """Runs one call within the time allowed, again where the server is overloaded or not there."""
-        patience = self.patience()
+    async def call(
+        self,
+        action: Callable[[Transport, float | None], Awaitable[_Result]],
+        patience: Patience | None = None,
+    ) -> _Result:
+        """Runs one call within the time allowed, or what is left of it, again where the server is overloaded
+        or not there."""
+        patience = patience or self.patience()
         attempt = 0
         while True:
             attempt += 1
@@ -164,6 +172,30 @@ class Connection:
                 if delay is None or attempt >= self._policy.attempts_after(error):
                     raise
             await asyncio.sleep(delay)
+
+    async def _patience_from_opening(self) -> Patience:
+        """The time allowed for what is asked once; a private server is started before it begins."""
+        await self.open()
+        return self.patience()
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, name: str, patience: Patience) -> AsyncIterator[None]:
+        """Lets one task after the other ask for what is asked once: what those before have waited for a
+        server that gives nothing, those behind have waited, too. Raises DeadlineExceededError: it was all the
+        time allowed."""
+        lock = self._making[name]
+        try:
+            async with asyncio.timeout(patience.left(time.monotonic())):
+                await lock.acquire()
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"the server at {self._settings.address} gave no answer, which others had asked for before,"
+                f" within the {patience.limit_seconds:.3g} s allowed"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     async def _check_encryption(self) -> None:
         """Raises UnavailableError where a server that never answered cannot, the way that it was asked."""
@@ -195,7 +227,7 @@ class Connection:
         settings = self._settings
         return Transport(str(settings.address), settings.token, settings.security)
 
-    async def _fetch_codec(self, manifest: pb.Manifest) -> Decoder:
+    async def _fetch_codec(self, manifest: pb.Manifest, patience: Patience) -> Decoder:
         """The cache's files and locks make their user wait, hence in a thread. What breaks is continued."""
         loop = asyncio.get_running_loop()
 
@@ -206,7 +238,7 @@ class Connection:
             cache = files.FileCache(manifest, receive, show_progress=self._show_progress)
             return await asyncio.wrap_future(start_in_thread(cache.require, CODEC_FILES))
 
-        return Decoder(await self.call(fetch))
+        return Decoder(await self.call(fetch, patience))
 
 
 def _received_in_thread(
