@@ -311,7 +311,7 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost") or host.startswith("unix:")
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def default_bundle_path() -> Path:

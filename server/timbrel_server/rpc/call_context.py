@@ -90,10 +90,10 @@ def network_of(name: str) -> str:
 
 
 def name_by_host(context: Context) -> str:
-    """Returns where the connection comes from: gRPC has `ipv4:HOST:PORT`, `ipv6:[HOST]:PORT`, `unix:PATH`."""
-    kind, _, address = (context.peer() or "").partition(":")
+    """Returns where the connection comes from: gRPC has `ipv4:HOST:PORT` or `ipv6:[HOST]:PORT`."""
+    _, _, address = (context.peer() or "").partition(":")
     host = address.rpartition(":")[0].replace("%5B", "").replace("%5D", "")
-    return f"peer:{host if kind != 'unix' else 'unix'}"
+    return f"peer:{host}"
 
 
 @dataclass

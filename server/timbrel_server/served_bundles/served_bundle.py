@@ -164,11 +164,9 @@ class BundleRegistry:
         if first.engine is not None and not others:
             first.engine.check_room(caller)
 
-    def replace(self, served: ServedBundle) -> ServedBundle:
-        """Puts a bundle in the place of the one of its name, which is returned: it may still be in use."""
-        old = self._by_name[served.name]
+    def replace(self, served: ServedBundle) -> None:
+        """Puts a bundle in the place of the one of its name, which may still be in use."""
         self._by_name[served.name] = served
-        return old
 
 
 def frame_rate(manifest: pb.Manifest) -> float:
