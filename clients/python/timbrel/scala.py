@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -46,11 +47,8 @@ class _Map:
 def read_tuning(scale: str | Path, keyboard_map: str | Path | None = None) -> KeyCents:
     """Reads the files; see `parse_tuning`. Raises InvalidRequestError: a file is missing or damaged; the
     message names the line."""
-    if keyboard_map is None:
-        return parse_tuning(str(scale), _content(scale, "tuning"))
-    return parse_tuning(
-        str(scale), _content(scale, "tuning"), str(keyboard_map), _content(keyboard_map, "keyboard_map")
-    )
+    mapped = None if keyboard_map is None else _content(keyboard_map, "keyboard_map")
+    return parse_tuning(str(scale), _content(scale, "tuning"), str(keyboard_map), mapped)
 
 
 def parse_tuning(
@@ -99,10 +97,10 @@ def _content(path: str | Path, field: str) -> bytes:
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, str]]:
-    """(number, line) without comments."""
-    for number, line in enumerate(data.decode("latin1").splitlines(), 1):
-        if not line.startswith("!"):
-            yield number, line.strip()
+    """(number, line) without comments. Bytes say where lines end: read as text, UTF-8's "Å" would end one."""
+    for number, line in enumerate(data.removeprefix(codecs.BOM_UTF8).splitlines(), 1):
+        if not line.startswith(b"!"):
+            yield number, line.decode("latin1").strip()
 
 
 _STEP = re.compile(r"(-?\d*\.\d*)|(\d+)\s*(?:/\s*(\d+))?")

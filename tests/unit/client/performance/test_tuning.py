@@ -7,7 +7,7 @@ import pytest
 
 from timbrel import InvalidRequestError
 from timbrel.performance.tuning import Retunings
-from timbrel.scala import EQUAL_TEMPERAMENT, read_tuning
+from timbrel.scala import EQUAL_TEMPERAMENT, parse_tuning, read_tuning
 
 PYTHAGOREAN = """! pythagorean.scl
 !
@@ -48,6 +48,16 @@ x
 def written(folder: Path, name: str, text: str) -> Path:
     (folder / name).write_text(text, encoding="latin1")
     return folder / name
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin1", "cp1252"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_a_scale_may_have_any_name_in_any_encoding(encoding: str, newline: str) -> None:
+    text = "! Årstad 5\nÅngström à 7 \x0b\x0c\x1c\x1d\x1e Ø\n 2\n!\n 3/2 Å\n 2/1\n".replace("\n", newline)
+    keys = parse_tuning("scale.scl", text.encode(encoding))
+    assert (keys[60], keys[62]) == (pytest.approx(0.0, abs=1e-9), pytest.approx(1000.0))
+    keyboard = f"! Å{newline}".encode(encoding) + WHITE_KEYS.encode()
+    assert parse_tuning("scale.scl", text.encode(encoding), "white.kbm", keyboard)[61] is None
 
 
 def test_without_a_map_degrees_follow_key_by_key_from_middle_c(tmp_path: Path) -> None:
