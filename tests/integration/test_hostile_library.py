@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 import zipfile
@@ -85,6 +86,45 @@ def test_verify_opens_nothing_outside_of_the_folder(run: Run, library: Path, tmp
     faults = [(each["file"], each["kind"]) for each in json.loads(out)["faults"]]
     assert (named, "missing") in faults
     assert {("Violin.sfz", "reference"), ("Violin.dspreset", "reference")} <= set(faults)
+
+
+def test_verify_follows_no_link_out_of_the_folder(run: Run, library: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "line").write_text("secret of another")
+    shutil.copy(library / "Violin.sfz", library / "Linked.sfz")
+    names = ("Violin.sfz", "Linked.dspreset", "tuning.json")
+    for name in names:
+        (library / name).unlink(missing_ok=True)
+        (library / name).symlink_to(tmp_path / "secret" / "line")
+    shutil.move(library / ".timbrel" / "codes", tmp_path / "secret" / "codes")
+    (library / ".timbrel" / "codes").symlink_to(tmp_path / "secret" / "codes")
+    status, out, error = run("verify", str(library), "--out-of-tune", "1", "--json")
+    assert status == 1 and "secret" not in out + error
+    faults = [(each["file"], each["description"]) for each in json.loads(out)["faults"]]
+    for name in names:
+        assert any(file == name and "within the folder" in description for file, description in faults), name
+    assert sum("the codes of" in description for _, description in faults) == len(rows(library))
+    shutil.move(library / "manifest.jsonl", tmp_path / "secret" / "manifest.jsonl")
+    (library / "manifest.jsonl").symlink_to(tmp_path / "secret" / "manifest.jsonl")
+    status, _, error = run("verify", str(library))
+    assert status == 2 and "has no manifest.jsonl" in error
+
+
+@pytest.mark.parametrize("trigger", ["first", "release"])
+def test_an_instrument_that_no_key_sounds_is_a_fault(run: Run, library: Path, trigger: str) -> None:
+    lines = (library / "manifest.jsonl").read_text().splitlines()
+    loopless = {"loop_mode": "no_loop", "loop_start": None, "loop_end": None, "release_start": 5}
+    lines = [json.dumps({**json.loads(line), **loopless}) + "\n" for line in lines]
+    (library / "manifest.jsonl").write_text("".join(lines))
+    sfz = library / "Violin.sfz"
+    text = re.sub(r"(?m)^(loop_(start|end)|trigger|offset)=.*\n", "", sfz.read_text())
+    mode = "one_shot\noffset=5" if trigger == "release" else "no_loop"
+    text = re.sub(r"(?m)^loop_mode=.*$", f"loop_mode={mode}\ntrigger={trigger}", text)
+    sfz.write_text(text)
+    status, out, _ = run("verify", str(library), "--out-of-tune", "1", "--json")
+    assert status == 1
+    faults = [each["description"] for each in json.loads(out)["faults"] if each["file"] == "Violin.sfz"]
+    assert "has no region that sounds when a key goes down" in faults
 
 
 def test_a_file_that_unpacks_to_hours_is_not_unpacked(run: Run, library: Path) -> None:

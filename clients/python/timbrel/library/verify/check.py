@@ -55,7 +55,7 @@ def verify_library(
     folder = Path(path)
     if not 0.0 <= out_of_tune_allowed <= 1.0:
         raise refusal("out_of_tune", f"{out_of_tune_allowed:g} is out of range; 0 to 1 is allowed")
-    if not (folder / MANIFEST).is_file():
+    if LibraryFolder(folder).find(MANIFEST) is None:
         raise refusal("folder", f"{folder} has no {MANIFEST}: it is no finished library")
     try:
         rows = list(read_rows(folder / MANIFEST))
@@ -181,13 +181,14 @@ def _tolerated(faults: Iterator[LibraryFault], n_files: int, share: float) -> li
 
 def _codes_faults(folder: Path, rows: Sequence[ManifestRow]) -> Iterator[LibraryFault]:
     """Compares raw notes, where they are still there, with their hashes."""
-    store = NoteStore(LibraryFolder(folder).codes)
+    library = LibraryFolder(folder)
+    store = NoteStore(library.codes)
     for row in rows:
         if not store.has(row.key):
             continue
-        raw = store.load(row.key)
+        name = store.path(row.key).relative_to(folder).as_posix()
+        raw = store.load(row.key) if library.find(name) is not None else None
         if raw is None or codes_hash(raw.codes) != row.codes_sha256:
-            name = store.path(row.key).relative_to(folder).as_posix()
             yield LibraryFault(name, "hash", f"the codes of {row.file} were altered")
 
 

@@ -191,7 +191,7 @@ def read_tuning(folder: Path) -> KeyCents | None:
     path = LibraryFolder(folder).tuning
     if not path.exists():
         return None
-    cents = parse_json(_read_text(path))
+    cents = parse_json(_read_text(folder, path))
     if not isinstance(cents, list) or len(cents) != N_KEYS or not all(map(_is_cents, cents)):
         raise ValueError(f"is no list of {N_KEYS} numbers of cents")
     return tuple(cents)
@@ -208,7 +208,7 @@ def check_sfz(
     intervals = range(HIGHEST_INTERVAL + 1) if is_chord(path) else range(1)
     name = path.relative_to(folder).as_posix()
     try:
-        regions = parse_sfz(_read_text(path))
+        regions = parse_sfz(_read_text(folder, path))
     except (OSError, ValueError) as error:
         return [LibraryFault(name, "text", str(error))], set()
     faults = [
@@ -216,23 +216,24 @@ def check_sfz(
         for region in regions
         for fault in _region_faults(folder, region, rows, tuning or EQUAL_TEMPERAMENT, intervals)
     ]
-    if not regions:
-        faults.append(LibraryFault(name, "text", "has no region"))
+    if not any(is_struck(region) for region in regions):
+        faults.append(LibraryFault(name, "text", "has no region that sounds when a key goes down"))
     return faults, {region.get("sample", "") for region in regions}
 
 
-def _read_text(path: Path) -> str:
-    """The text of an instrument file. Raises OSError or ValueError where there is none to be read."""
-    if not path.is_file() or path.stat().st_size > MAX_TEXT_BYTES:
-        raise ValueError(f"is no file of up to {MAX_TEXT_BYTES} bytes")
-    return path.read_text(encoding="utf-8")
+def _read_text(folder: Path, path: Path) -> str:
+    """The text of an instrument file. Raises OSError or ValueError where the folder has none to be read."""
+    found = LibraryFolder(folder).find(path.relative_to(folder).as_posix())
+    if found is None or found.stat().st_size > MAX_TEXT_BYTES:
+        raise ValueError(f"is no file of up to {MAX_TEXT_BYTES} bytes within the folder")
+    return found.read_text(encoding="utf-8")
 
 
 def check_dspreset(folder: Path, path: Path) -> tuple[list[LibraryFault], set[str]]:
     """Finds what is wrong with a .dspreset file, and the samples that it refers to."""
     name = path.relative_to(folder).as_posix()
     try:
-        root = ElementTree.fromstring(_read_text(path))
+        root = ElementTree.fromstring(_read_text(folder, path))
     except (OSError, ValueError, ElementTree.ParseError) as error:
         return [LibraryFault(name, "text", f"is no XML ({error})")], set()
     samples = {each.get("path", "") for each in root.iter("sample")}
@@ -257,6 +258,8 @@ def _region_faults(
             return
     if region["loop_mode"] not in LOOP_MODES:
         yield "text", f"{sample}: loop_mode={region['loop_mode']} is none that samplers know"
+    if not is_struck(region) and region["trigger"] != "release":
+        yield "text", f"{sample}: trigger={region['trigger']} is none that timbrel writes"
     if not all(_is_ordered(region, low, high) for low, high in (("lokey", "hikey"), ("lovel", "hivel"))):
         yield "text", f"{sample}: its keys or velocities are not a range of 0 to 127"
     else:
@@ -297,6 +300,11 @@ def _level_faults(region: Opcodes) -> Iterator[str]:
 def is_chord(path: Path) -> bool:
     """Tells by its name whether an instrument file plays chords: no other has an underscore."""
     return "_" in path.stem
+
+
+def is_struck(region: Opcodes) -> bool:
+    """Tells whether a region sounds when a key goes down."""
+    return region.get("trigger", "attack") == "attack"
 
 
 def region_cents(region: Opcodes) -> int:

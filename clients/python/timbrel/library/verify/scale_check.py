@@ -10,7 +10,7 @@ import numpy as np
 
 from timbrel.library.finish.manifest import ManifestRow
 from timbrel.library.render.level import Audio, loudness, rms_db
-from timbrel.library.verify.file_checks import Opcodes, is_chord, layer_of, parse_sfz, region_cents
+from timbrel.library.verify.file_checks import Opcodes, is_chord, is_struck, layer_of, parse_sfz, region_cents
 from timbrel.library.verify.report import LibraryFault, ScaleResult
 from timbrel.library.verify.samplers import FluidSynth, Sampler, Sfizz
 from timbrel_bundle.audio import read_audio
@@ -56,7 +56,7 @@ def play_scale(
     """
     name = path.relative_to(folder).as_posix()
     regions = parse_sfz(path.with_suffix(".sfz").read_text(encoding="utf-8"))
-    held = [region for region in regions if region.get("trigger", "attack") == "attack"]
+    held = [region for region in regions if is_struck(region)]
     own_keys = [] if is_chord(path) else _scale(held, rows)
     sample_rate = rows[held[0]["sample"]].sample_rate
     make = FluidSynth if path.suffix == ".sf2" else Sfizz
