@@ -43,7 +43,7 @@ class PitchMeter:
         return midi_pitch(float(np.median(frames.pitch_hz[voiced])))
 
 
-_NOTE = re.compile(r"(?P<letter>[A-Ga-g])(?P<sign>#|♯|b|♭)?(?P<octave>-?\d)")
+_NOTE = re.compile(r"(?P<letter>[A-Ga-g])(?P<sign>#|♯|b|♭)?(?P<octave>-?\d{1,2})")
 _STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 

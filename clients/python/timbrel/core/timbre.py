@@ -83,7 +83,7 @@ def _numbers(text: str) -> list[float] | None:
 def morph(a: tuple[float, float], b: tuple[float, float], steps: int) -> list[tuple[float, float]]:
     """Points on the straight line from one timbre to another, evenly spaced, both ends included.
 
-    A timbre is fixed for a note's whole length: a morph is a series of notes.
+    For a series of notes; one note that goes from a timbre to another is asked for with a path of its own.
 
         >>> timbrel.morph((0.0, 0.0), (0.5, -0.5), 3)
         [(0.0, 0.0), (0.25, -0.25), (0.5, -0.5)]

@@ -16,9 +16,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from timbrel.audio import SAMPLE_RATES
 from timbrel.core.model import Model
 from timbrel.library.finish.loop import Loop
-from timbrel.library.plan.job import SAMPLE_RATES, LibraryJob, ModelIdentity
+from timbrel.library.plan.job import LibraryJob, ModelIdentity
 from timbrel.library.plan.notes import codes_hash
 from timbrel.library.render.pitch import is_in_tune
 from timbrel.library.render.renderer import ChosenNote

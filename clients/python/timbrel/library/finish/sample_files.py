@@ -75,7 +75,7 @@ def wav_bytes(
     if region.loop is not None and not 0 <= region.loop[0] < region.loop[1] < len(samples):
         raise ValueError(f"a loop of {tuple(region.loop)} does not lie within {len(samples)} samples")
     chunks = _chunks(samples, checked_rate(sample_rate), region, texts or {})
-    body = b"".join(_chunk(*each) for each in chunks)
+    body = b"".join(riff_chunk(*each) for each in chunks)
     if len(body) + 4 > LARGEST_BYTES:
         raise ValueError("a WAV file holds less than 4 GB")
     return struct.pack("<4sI4s", b"RIFF", len(body) + 4, b"WAVE") + body
@@ -107,7 +107,7 @@ def _chunks(
         yield b"LIST", b"INFO" + b"".join(_text(name, text) for name, text in sorted(texts.items()))
 
 
-def _chunk(name: bytes, content: bytes) -> bytes:
+def riff_chunk(name: bytes, content: bytes) -> bytes:
     """Frames a chunk. The next one begins at an even offset; the byte that sees to it is not counted."""
     return struct.pack("<4sI", name, len(content)) + content + bytes(len(content) % 2)
 
@@ -133,7 +133,7 @@ def _inst(region: Region) -> bytes:
 def _text(name: str, text: str) -> bytes:
     if name not in INFO_NAMES:
         raise ValueError(f"unknown INFO field {name!r}; known are {', '.join(INFO_NAMES)}")
-    return _chunk(name.encode("ascii"), text.encode("utf-8") + b"\0")
+    return riff_chunk(name.encode("ascii"), text.encode("utf-8") + b"\0")
 
 
 def read_chunks(path: Path) -> dict[str, bytes]:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.library.finish.instrument_files import Region, SamplerInstrument
+from timbrel.library.finish.sample_files import riff_chunk
 from timbrel.library.render.level import Audio
 
 Load = Callable[[str], tuple[Audio, int]]
@@ -70,15 +71,15 @@ def sf2_bytes(instruments: Sequence[SamplerInstrument], comment: str, load: Load
     for number, instrument in enumerate(instruments):
         tables.add(number, instrument, regions)
     information = (
-        _chunk(b"ifil", struct.pack("<HH", 2, 4))
-        + _chunk(b"isng", _text("EMU8000"))
-        + _chunk(b"INAM", _text(instruments[0].name))
-        + _chunk(b"ICMT", _text(comment))
+        riff_chunk(b"ifil", struct.pack("<HH", 2, 4))
+        + riff_chunk(b"isng", _text("EMU8000"))
+        + riff_chunk(b"INAM", _text(instruments[0].name))
+        + riff_chunk(b"ICMT", _text(comment))
     )
     body = (
-        _chunk(b"LIST", b"INFO" + information)
-        + _chunk(b"LIST", b"sdta" + samples.chunks())
-        + _chunk(b"LIST", b"pdta" + tables.chunks() + samples.headers())
+        riff_chunk(b"LIST", b"INFO" + information)
+        + riff_chunk(b"LIST", b"sdta" + samples.chunks())
+        + riff_chunk(b"LIST", b"pdta" + tables.chunks() + samples.headers())
     )
     if len(body) + 4 >= 2**32:
         raise ValueError("its samples are more than 4 GB")
@@ -107,12 +108,12 @@ class _Samples:
 
     def chunks(self) -> bytes:
         audio = np.concatenate(self._audio)
-        return _chunk(b"smpl", (audio >> 8).astype("<i2").tobytes()) + _chunk(
+        return riff_chunk(b"smpl", (audio >> 8).astype("<i2").tobytes()) + riff_chunk(
             b"sm24", (audio & 0xFF).astype(np.uint8).tobytes()
         )
 
     def headers(self) -> bytes:
-        return _chunk(b"shdr", b"".join(self._headers) + _name("EOS") + bytes(26))
+        return riff_chunk(b"shdr", b"".join(self._headers) + _name("EOS") + bytes(26))
 
 
 @dataclass
@@ -133,9 +134,9 @@ class _Zones:
     def chunks(self, initial: bytes) -> bytes:
         ending = struct.pack("<HH", len(self.generators), len(self.modulators))
         return (
-            _chunk(initial + b"bag", b"".join(self.bags) + ending)
-            + _chunk(initial + b"mod", b"".join(self.modulators) + bytes(10))
-            + _chunk(initial + b"gen", b"".join(self.generators) + bytes(4))
+            riff_chunk(initial + b"bag", b"".join(self.bags) + ending)
+            + riff_chunk(initial + b"mod", b"".join(self.modulators) + bytes(10))
+            + riff_chunk(initial + b"gen", b"".join(self.generators) + bytes(4))
         )
 
 
@@ -177,9 +178,9 @@ class _Tables:
         end_of_presets = _name("EOP") + struct.pack("<HHH", 0, 0, len(self._preset_zones.bags)) + bytes(12)
         end_of_instruments = _name("EOI") + struct.pack("<H", len(self._zones.bags))
         return (
-            _chunk(b"phdr", b"".join(self._presets) + end_of_presets)
+            riff_chunk(b"phdr", b"".join(self._presets) + end_of_presets)
             + self._preset_zones.chunks(b"p")
-            + _chunk(b"inst", b"".join(self._instruments) + end_of_instruments)
+            + riff_chunk(b"inst", b"".join(self._instruments) + end_of_instruments)
             + self._zones.chunks(b"i")
         )
 
@@ -208,10 +209,6 @@ def _attenuations(velocities: tuple[int, int], at_low: float, at_high: float) ->
     at_0, at_128 = at_low - slope * low, at_low + slope * (128 - low)
     yield FALLING, ATTENUATION, round(10.0 * at_0), 0, 0
     yield RISING, ATTENUATION, round(10.0 * at_128), 0, 0
-
-
-def _chunk(name: bytes, content: bytes) -> bytes:
-    return struct.pack("<4sI", name, len(content)) + content + bytes(len(content) % 2)
 
 
 def _text(text: str) -> bytes:

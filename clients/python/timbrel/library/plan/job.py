@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from timbrel.audio import SAMPLE_RATES
 from timbrel.core.model import Model
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
@@ -15,7 +16,6 @@ SEED_STRIDE = 100
 """Round robins lie this far apart in seeds, so that a second attempt at one is not another's first."""
 
 MAX_ROUND_ROBINS = 100
-SAMPLE_RATES = (8000, 192_000)
 
 
 @dataclass(frozen=True)

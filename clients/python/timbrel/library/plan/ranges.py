@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from timbrel.errors import refusal
+from timbrel.pitch import parse_pitch
 
 HIGHEST = 127
 """The largest MIDI note number and velocity."""
@@ -33,10 +34,7 @@ CHORDS = {
 MAX_TONES = 12
 HIGHEST_INTERVAL = 36
 
-_SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
-_ACCIDENTALS = {"": 0, "#": 1, "b": -1}
-_NAME = re.compile(r"([A-Ga-g])(#|b)?(-?\d{1,2})")
-_PITCH = r"(?:[A-Ga-g][#b]?-?\d{1,2}|\d{1,3})"
+_PITCH = r"(?:[A-Ga-g][#♯b♭]?-?\d{1,2}|\d{1,3})"
 _PITCH_RANGE = re.compile(rf"({_PITCH})(?:-({_PITCH})(?::(\d{{1,3}}))?)?")
 _INTERVALS = re.compile(r"\d{1,3}(?:-\d{1,3})+")
 _VELOCITY_RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3})(?::(\d{1,3}))?)?")
@@ -105,13 +103,8 @@ def _range(match: re.Match[str], part: str, field: str, lowest: int) -> range:
 
 
 def _number(text: str, field: str, lowest: int) -> int:
-    """Reads a MIDI number from its digits or its name."""
-    name = _NAME.fullmatch(text)
-    if name is None:
-        value = int(text)
-    else:
-        letter, accidental, octave = name.groups(default="")
-        value = 12 * (int(octave) + 1) + _SEMITONES[letter.upper()] + _ACCIDENTALS[accidental]
+    """Reads a MIDI number from its digits or, of a pitch, its name."""
+    value = parse_pitch(text)
     if not lowest <= value <= HIGHEST:
         raise refusal(field, f"{text} is out of range; {lowest} to {HIGHEST} is allowed")
     return value
