@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from tqdm import tqdm
 
 from timbrel_training.checkpoint import load_checkpoint, save_checkpoint
@@ -34,6 +35,9 @@ from timbrel_training.settings import check_at_least
 
 MAX_BAD_STEPS = 50
 """Steps in a row with gradients that are not finite before a run is given up."""
+
+DROPOUT = 4
+"""What is added to a run's seed for the dropout of its shards."""
 
 BatchT = TypeVar("BatchT")
 Made = TypeVar("Made")
@@ -70,8 +74,8 @@ class LoopConfig:
     """Make the next batch in a thread ahead; `batch_fn` must then leave torch's global generator alone."""
     shards: int = 1
     """Batches per step, each in a thread of its own, gradients averaged: on a CPU one batch per core is about
-    twice as fast as all cores on every operation. `loss_fn` must then draw no random numbers and write no
-    buffers."""
+    twice as fast as all cores on every operation. `loss_fn` must then draw no random numbers but those of
+    dropout, and write no buffers."""
     validate_every: int = 500
     """Steps between validations of the averaged weights; the last step is always validated."""
     checkpoint_every: int = 500
@@ -79,7 +83,7 @@ class LoopConfig:
     log_every: int = 20
     """Steps between TensorBoard scalars, which are means over those steps."""
     seed: int = 0
-    """Fixes initial weights (of callers that call `seed_everything`), batches and noise."""
+    """Fixes batches, noise and dropout, and the initial weights of the stages."""
 
     def __post_init__(self) -> None:
         check_precision(self.precision)
@@ -237,20 +241,25 @@ class Loop(Generic[BatchT]):
         return {"loss": float(loss.detach()), **scalars, "gradient_norm": norm, "learning_rate": rate}
 
     def _loss(self, batch: BatchT) -> tuple[Tensor, Mapping[str, Tensor | float]]:
-        with autocast(self.device, self.config.precision):
+        with autocast(self.device, self.config.precision, cached=self.config.shards == 1):
             return self.loss_fn(batch)
 
     def _backward_in_threads(self, batches: list[BatchT]) -> tuple[Tensor, Mapping[str, Tensor | float]]:
         """Leaves the batches' mean gradient in the parameters; returns the mean loss and scalars."""
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-        def work(batch: BatchT) -> tuple[Tensor, Mapping[str, Tensor | float], tuple[Tensor | None, ...]]:
-            loss, logged = self._loss(batch)
+        def work(
+            shard: int, batch: BatchT
+        ) -> tuple[Tensor, Mapping[str, Tensor | float], tuple[Tensor | None, ...]]:
+            seed = batch_seed(self.config.seed + DROPOUT, self.step * len(batches) + shard)
+            with _SeededDropout(seed, self.device):
+                loss, logged = self._loss(batch)
             return loss.detach(), logged, torch.autograd.grad(loss, trained, allow_unused=True)
 
         if self._pool is None:
             raise RuntimeError("a step was taken outside run()")
-        losses, scalars, gradients = zip(*self._pool.map(work, batches), strict=True)
+        done = self._pool.map(work, range(len(batches)), batches)
+        losses, scalars, gradients = zip(*done, strict=True)
         for parameter, *parts in zip(trained, *gradients, strict=True):
             present = [part for part in parts if part is not None]
             parameter.grad = torch.stack(present).sum(dim=0) / len(batches) if present else None
@@ -387,6 +396,27 @@ def _prepare_shard() -> None:
     """Sets what each thread has for itself."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
+
+
+class _SeededDropout(TorchFunctionMode):
+    """Lets the dropout of the thread that enters it draw from a generator of its own: from the one that all
+    threads share they would draw in the order in which they happen to run, and no run would repeat."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        super().__init__()
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        own = self._dropout if func is nn.functional.dropout else func
+        return own(*args, **(kwargs or {}))
+
+    def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or p == 0.0:
+            return x
+        kept = torch.empty_like(x, dtype=torch.bool).bernoulli_(1.0 - p, generator=self._generator)
+        return (x * kept).mul_(1.0 / (1.0 - p) if p < 1.0 else 0.0)
 
 
 @contextmanager

@@ -53,11 +53,15 @@ def check_precision(precision: str) -> None:
         raise ConfigError(f"precision: {precision!r}, expected {AUTO}, {FLOAT32} or {BFLOAT16}")
 
 
-def autocast(device: torch.device, precision: str) -> torch.autocast:
+def autocast(device: torch.device, precision: str, *, cached: bool = True) -> torch.autocast:
     """Returns the context in which losses are computed, of one of PRECISIONS; AUTO is bfloat16 where the
-    device is the faster for it."""
+    device is the faster for it.
+
+    Not `cached`: a weight is rounded each time that it is used. All threads share the cache, and each empties
+    it when it is done: how gradients are summed would follow from which thread comes first.
+    """
     enabled = precision == BFLOAT16 or (precision == AUTO and _is_fast_in_bfloat16(device))
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cached)
 
 
 def _is_fast_in_bfloat16(device: torch.device) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,39 @@ def test_shards_take_the_mean_gradient_of_their_batches(tmp_path: Path) -> None:
     whole, halves = train(tmp_path / "1", 1, 24), train(tmp_path / "2", 2, 12)
     assert torch.allclose(whole, halves, atol=1e-6)
     assert torch.equal(halves, train(tmp_path / "3", 2, 12))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_shards_come_to_the_same_whichever_of_them_is_quicker(tmp_path: Path, precision: str) -> None:
+    def train(folder: Path, order: Sequence[int], *, at_once: bool) -> Tensor:
+        """Lets one shard begin when the other is done; `at_once`: in the middle of the first, instead."""
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.3), nn.GELU(), nn.Linear(64, 1))
+        config = dataclasses.replace(CONFIG, n_steps=3, shards=2, precision=precision)
+        begun, done = [[threading.Event() for _ in range(6)] for _ in range(2)]
+
+        def loss_fn(number: int, /) -> tuple[Tensor, Mapping[str, Tensor | float]]:
+            other = number ^ 1
+            rows = torch.randn(8, 4, generator=torch.Generator().manual_seed(number))
+            if number % 2 == order[1]:
+                assert (begun if at_once else done)[other].wait(10)
+            error = (model(rows)[:, 0] - rows.sum(1)).square().mean()
+            begun[number].set()
+            if number % 2 == order[0] and at_once:
+                assert done[other].wait(10)
+            error = error + model(rows).square().mean()
+            error.register_hook(lambda _: done[number].set())  # behind autocast
+            return error, {}
+
+        Loop(config, model, loss_fn, lambda number: number, folder).run()
+        return nn.utils.parameters_to_vector(model.parameters())
+
+    found = [
+        train(tmp_path / f"{order}{at_once}", order, at_once=at_once)
+        for order in ((0, 1), (1, 0))
+        for at_once in (False, True)
+    ]
+    assert all(torch.equal(each, found[0]) for each in found)
 
 
 def test_a_finished_run_is_not_trained_further(tmp_path: Path) -> None:

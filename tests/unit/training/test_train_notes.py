@@ -251,12 +251,13 @@ def test_the_model_learns_and_can_be_loaded(config: Config, table: TokenTable, t
     assert '"held_seconds"' in description and '"note_transformer"' in description
 
 
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(("shards", "precision"), [(1, "float32"), (2, "bfloat16")])
 def test_interrupted_training_ends_with_the_same_weights(
-    config: Config, table: TokenTable, tmp_path: Path, shards: int
+    config: Config, table: TokenTable, tmp_path: Path, shards: int, precision: str
 ) -> None:
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, dropout=0.15))
     timbre = stage_1(tmp_path / "timbre", table)
-    loop = dataclasses.replace(config.note_training.loop, shards=shards)
+    loop = dataclasses.replace(config.note_training.loop, shards=shards, precision=precision)
     whole = dataclasses.replace(config.note_training, loop=loop)
     sitting = dataclasses.replace(whole, loop=dataclasses.replace(loop, max_minutes=1e-9))
     train_notes(whole, config.model, table, timbre, tmp_path / "whole", CPU)
