@@ -26,7 +26,7 @@ from timbrel_training.settings import build, override
 from timbrel_training.timbre.model import TimbreTrainingConfig
 
 NAMED = ("tiny", "cpu", "gpu", "band", "encodec")
-"""Configs in the package: seconds for tests, about four hours on two cores, about 20 minutes on one H200, the
+"""Configs in the package: seconds for tests, some five hours on two cores, about 20 minutes on one H200, the
 notes of many instruments, without a training, and Meta's codec in place of timbrel's own."""
 PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 10}
 """The model's codebooks until the token store is known: those of the timbrel-notes codec."""
@@ -85,6 +85,9 @@ def _read(name: str) -> dict[str, Any]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name}: {error}") from error
+    for section in ("codec", "model"):  # looked into before the sections are made
+        if not isinstance(table.get(section, {}), dict):
+            raise ConfigError(f"{name}: {section}: {table[section]!r}, expected a section")
     if (base := table.pop("extends", None)) is None:
         return table
     if base not in NAMED:
@@ -106,7 +109,6 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def _codec_sections(table: dict[str, Any]) -> dict[str, type[Any]]:
     """Returns the class of the section that the codec's design decides, and takes `codec.id` out."""
-    codec = table.setdefault("codec", {})
-    id = codec.pop("id", registry.DEFAULT) if isinstance(codec, dict) else registry.DEFAULT
+    id = table.setdefault("codec", {}).pop("id", registry.DEFAULT)
     design = registry.design_named(id)
     return {"codec": design.config}

@@ -271,6 +271,9 @@ def test_templates_are_movements_of_the_notes_and_each_is_its_own_nearest() -> N
     chosen = [templates.nearest(movement_features(movement)) for movement in movements]
     assert len(set(chosen)) == 4 and STILL not in chosen
     assert templates.nearest(np.full(20, np.nan, dtype=np.float32)) == STILL
+    alone = Templates(1)
+    alone.learn(movements)
+    assert [alone.nearest(movement_features(movement)) for movement in movements] == [STILL] * 4
 
 
 def test_what_nobody_hears_does_not_move_and_a_steady_tone_has_the_still_template() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -53,6 +55,29 @@ def test_sources_that_cannot_be_mixed_are_one_clear_line() -> None:
         MixedSource([])
     with pytest.raises(SourceError, match="must agree in their sample rate"):
         MixedSource([SyntheticSource(), SyntheticSource(sample_rate=48_000)])
+
+
+def test_sources_of_one_name_keep_the_licences_of_all() -> None:
+    first, second, third = (SyntheticSource() for _ in range(3))
+    first.licence, second.licence, third.licence = "CC BY-NC 4.0", "CC0-1.0", "CC0-1.0"
+    assert MixedSource([first, second, third]).licences == {first.name: "CC BY-NC 4.0; CC0-1.0"}
+
+
+@pytest.mark.parametrize(
+    ("played", "lines"),
+    [
+        ((TRUMPET,), ["held out whole: Oboe, which no font plays"]),
+        ((OBOE,), ["held out whole: Oboe, with nothing to train on beside it"]),
+    ],
+)
+def test_a_held_out_instrument_without_a_neighbour_is_told(
+    played: tuple[int, ...], lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = {program: [np.zeros((3, 80), np.float32)] for program in played}
+    monkeypatch.setattr("timbrel_training.notes.fonts.reference_soundings", lambda *_: heard)
+    config = NotesConfig(programs=(TRUMPET, OBOE), held_out_instruments=("Oboe",))
+    font = SimpleNamespace(font=Path("a.sf2"), programs=config.programs)
+    assert list(plan_fonts([cast(SoundfontSource, font)], config).report) == lines
 
 
 def test_one_program_is_nearer_to_itself_than_to_another() -> None:

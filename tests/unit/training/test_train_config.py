@@ -78,3 +78,7 @@ def test_unknown_and_damaged_files_are_named(tmp_path: Path) -> None:
     path.write_text("[model\n")
     with pytest.raises(ConfigError, match=r"bad\.toml"):
         load_config(str(path))
+    for text in ("codec = 3", "model = 3", 'extends = "tiny"\ncodec = 3'):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"bad\.toml: (codec|model): 3, expected a section"):
+            load_config(str(path))

@@ -119,6 +119,11 @@ def _held_out_lines(
             for other in played
             if other not in held_out
         ]
+        if not found:
+            lacking = not any(program in own for own in draws)
+            why = "which no font plays" if lacking else "with nothing to train on beside it"
+            yield f"held out whole: {PROGRAM_NAMES[program]}, {why}"
+            continue
         apart, closest = min(found, key=lambda pair: pair[0])
         line = f"held out whole: {PROGRAM_NAMES[program]}, {apart:.1f} dB from {PROGRAM_NAMES[closest]}"
         yield line if apart >= MIN_HELD_OUT_DISTANCE else f"{line}: too close to be a test"

@@ -41,8 +41,14 @@ class MixedSource:
 
     @property
     def licences(self) -> Mapping[str, str]:
-        """Licence of each source."""
-        return {name: licence for source in self.sources for name, licence in source.licences.items()}
+        """Licence of each source; of sources that share a name, such as several folders, all licences."""
+        found: dict[str, list[str]] = {}
+        for source in self.sources:
+            for name, licence in source.licences.items():
+                of_name = found.setdefault(name, [])
+                if licence not in of_name:
+                    of_name.append(licence)
+        return {name: "; ".join(of_name) for name, of_name in found.items()}
 
     def settings(self) -> Mapping[str, object]:
         return {"sources": [{"name": source.name, **source.settings()} for source in self.sources]}

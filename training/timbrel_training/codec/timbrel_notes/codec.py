@@ -15,13 +15,19 @@ from torch import Tensor
 from timbrel_training.codec.interface import Codec, Expression
 from timbrel_training.codec.timbrel_notes.analysed_notes import (
     ANALYSIS_FOLDER,
+    HOP_LENGTH,
     AnalysedNotes,
     NoteAnalysis,
     analyse_note,
     kept_analysis,
 )
 from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
-from timbrel_training.codec.timbrel_notes.header import LEVELS, HeaderCoder, HeaderConfig
+from timbrel_training.codec.timbrel_notes.header import (
+    LEVELS,
+    NUMBERS_PER_CODE,
+    HeaderCoder,
+    HeaderConfig,
+)
 from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
 from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch
@@ -32,7 +38,9 @@ from timbrel_training.codec.timbrel_notes.sound_source import (
     SourceState,
 )
 from timbrel_training.codec.timbrel_notes.templates import Templates
+from timbrel_training.errors import ConfigError
 from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.settings import check_at_least
 
 N_ROWS = 4
 """The header takes so many frames, a row each: as many frames of a note are without sound. Row 0 may change
@@ -54,8 +62,8 @@ class TimbrelNotesConfig:
 
     sample_rate: int = 48_000
     """Samples per second."""
-    hop_length: int = 1280
-    """Samples per frame."""
+    hop_length: int = HOP_LENGTH
+    """Samples per frame; notes are measured and played in frames of this length alone."""
     codebook_size: int = 1024
     """Codes per codebook."""
     fundamental_min: float = 24.0
@@ -63,9 +71,16 @@ class TimbrelNotesConfig:
     fundamental_steps_per_semitone: int = 12
     """Codes of codebook 0 a semitone; with what codebook 1 adds, the fundamental has four times as many."""
     n_templates: int = 256
-    """Movements to choose from."""
+    """Movements to choose from, the first of which is none."""
     header: HeaderConfig = field(default_factory=HeaderConfig)
     """The autoencoder's sizes."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, sample_rate=1, n_templates=1, fundamental_steps_per_semitone=1)
+        # A code of the header, a movement or, last, `hold`.
+        check_at_least(self, codebook_size=max(LEVELS**NUMBERS_PER_CODE, self.n_templates) + 1)
+        if self.hop_length != HOP_LENGTH:
+            raise ConfigError(f"hop_length: {self.hop_length}, expected {HOP_LENGTH}: notes are played so")
 
     @property
     def n_header_books(self) -> int:

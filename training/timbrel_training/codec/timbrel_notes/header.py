@@ -19,6 +19,7 @@ from timbrel_training.codec.timbrel_notes.note_parameters import (
     SHAPES,
     NoteParameters,
 )
+from timbrel_training.settings import check_at_least
 
 LEVELS = 10
 """Values that each number is rounded to, evenly from -1 to 1."""
@@ -47,6 +48,9 @@ class HeaderConfig:
     width: int = 512
     n_blocks: int = 2
     """Residual blocks on either side."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, n_codes=1, width=1, n_blocks=0)
 
 
 class HeaderCoder(nn.Module):

@@ -54,8 +54,8 @@ class Templates(nn.Module):
         """Takes the movements most like those of groups of notes, by k-means of their features."""
         from sklearn.cluster import KMeans
 
-        if not movements:
-            return
+        if not movements or self.n_templates == 1:
+            return  # there is nothing to choose, or no place beside `STILL`
         features = np.stack([movement_features(movement) for movement in movements])
         n = min(self.n_templates - 1, len(movements))
         found = KMeans(n, n_init=1, random_state=0).fit(features)
