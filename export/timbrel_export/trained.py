@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,9 +115,19 @@ def _training_info(
             n_instruments=len(np.unique(store.instrument[own])),
             n_notes=int(own.sum()),
         )
-    for source in codec.get("sources", ()):
-        info.sources.add(name=source["name"], licence=source["licence"])
+    for source in (*codec.get("sources", ()), *description.get("sources", ())):
+        _add_source(info, source)
     return info
+
+
+def _add_source(info: pb.TrainingInfo, source: Mapping[str, Any]) -> None:
+    """Adds what a part learnt from beside the notes, or before them, unless it is there; where its licence is
+    not known, unless its name is."""
+    stated = source.get("licence", UNKNOWN_LICENCE)
+    of_name = [each.licence for each in info.sources if each.name == source["name"]]
+    if stated not in of_name and (stated != UNKNOWN_LICENCE or not of_name):
+        counts = {name: int(source.get(name, 0)) for name in ("n_instruments", "n_notes")}
+        info.sources.add(name=source["name"], licence=stated, **counts)
 
 
 def _ranges(description: dict[str, Any], model: NoteTransformer) -> pb.RequestRanges:

@@ -17,6 +17,7 @@ from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import write_message
 from timbrel_export.bundle_folder import HOLD_SECONDS, git_revision
+from timbrel_export.trained import load_trained
 from timbrel_training.checkpoint import save_weights
 from timbrel_training.codec.interface import codec_hash
 from timbrel_training.notes.split import Split
@@ -115,6 +116,29 @@ def test_a_training_becomes_a_bundle(
     assert (source.name, source.licence, source.n_notes, source.n_instruments) == ("a font", "unknown", 2, 2)
     assert (manifest.training.n_steps, manifest.training.validation_loss) == (1200, 0.75)
     assert "logits within" in capsys.readouterr().out
+
+
+def test_a_bundle_states_all_that_its_parts_learnt_from_once(runs: Path) -> None:
+    meta = {"name": "EnCodec's weights", "licence": "CC-BY-NC-4.0"}
+    earlier = {"name": "older", "licence": "MIT", "n_instruments": 3, "n_notes": 70}
+    for folder, sources in (
+        ("codec", [meta, earlier]),
+        (
+            "model",
+            [{"name": "a font"}, meta, earlier, {"name": "others"}, {"name": "a font", "licence": "MIT"}],
+        ),
+    ):
+        path = runs / folder / f"{folder}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "sources": sources}))
+    folders = (runs / name for name in ("model", "timbre", "codec", "tokens.bin"))
+    found = load_trained(*folders, None, 1).training.sources
+    assert [(each.name, each.licence, each.n_notes) for each in found] == [
+        ("a font", "unknown", 2),
+        ("EnCodec's weights", "CC-BY-NC-4.0", 0),
+        ("older", "MIT", 70),
+        ("others", "unknown", 0),
+        ("a font", "MIT", 0),
+    ]
 
 
 @pytest.mark.parametrize("missing", ["codec", "timbre", "model", "tokens.bin"])

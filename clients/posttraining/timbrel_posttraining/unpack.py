@@ -79,7 +79,11 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
     made = registry.codec_in_bundle(codec_file)
     held, released = tuple(made.held_codes), tuple(made.released_codes)  # older bundles do not say them
     config = replace(base.model.config, held_codes=held, released_codes=released)
-    save_weights(codec, WEIGHTS_NAME, made, about_codec)
+    sources = [
+        {name: getattr(source, name) for name in ("name", "licence", "n_instruments", "n_notes")}
+        for source in manifest.training.sources
+    ]
+    save_weights(codec, WEIGHTS_NAME, made, {**about_codec, "sources": sources})
     save_weights(timbre, ENCODER, encoder, {"kind": ENCODER, **about_encoder})
     write_chart(timbre, base.chart)
     if (references := bundle.timbre_references) is not None:
@@ -103,6 +107,7 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
         "instruments": [point.instrument for point in base.chart.points],
         "steps": manifest.training.n_steps,
         "config": manifest.training.config,
+        "sources": sources,
         "validation": {"held_out": manifest.training.validation_loss},
     }
     for name in (MODEL, BEST):

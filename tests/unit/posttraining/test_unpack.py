@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from bundle_variants import holding
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import CODEC_WEIGHTS, MODEL_WEIGHTS, TIMBRE_WEIGHTS
+from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST, MODEL_WEIGHTS, TIMBRE_WEIGHTS
+from timbrel_bundle.manifest import load_manifest, save_manifest
 from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_export.bundle_folder import lengthen_holds
 from timbrel_posttraining import unpack
@@ -82,6 +84,17 @@ def test_an_export_of_the_folders_writes_holds_as_long_as_the_bundle(
     again.ranges.seconds_max = load_description(tmp_path / "on" / "model", MODEL)["ranges"]["held_seconds"][1]
     lengthen_holds(again)
     assert again.model.hold_frames == before.model.hold_frames
+
+
+def test_the_folders_state_what_the_bundle_learnt_from(tiny_bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_bundle, tmp_path / "bundle")
+    manifest = load_manifest(tmp_path / "bundle" / MANIFEST)
+    manifest.training.sources.add(name="EnCodec's weights", licence="CC-BY-NC-4.0")
+    save_manifest(manifest, tmp_path / "bundle" / MANIFEST)
+    assert run("--bundle", tmp_path / "bundle", "--out", tmp_path) == 0
+    for folder in ("codec", "model"):
+        stated = load_description(tmp_path / folder, folder)["sources"]
+        assert [pb.DataSource(**source) for source in stated] == list(manifest.training.sources)
 
 
 def test_training_goes_on_from_the_folders(tiny_bundle: Path, library_dir: Path, tmp_path: Path) -> None:

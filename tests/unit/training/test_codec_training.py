@@ -113,7 +113,9 @@ def test_a_training_begins_from_another_codec(dataset: NoteDataset, trained: Pat
     earlier = load_codec(trained)
     earlier.templates.table += 1  # templates that these notes would not give
     begin = tmp_path / "earlier"
-    save_weights(begin, WEIGHTS_NAME, earlier, load_description(trained, WEIGHTS_NAME))
+    sources = [{"name": "recordings", "licence": "CC BY-NC 4.0"}]
+    about = {**load_description(trained, WEIGHTS_NAME), "sources": sources}
+    save_weights(begin, WEIGHTS_NAME, earlier, about)
     further = replace(
         CONFIG, init=str(begin), loop=replace(CONFIG.loop, n_steps=1, n_warmup=0, learning_rate=1e-9)
     )
@@ -123,6 +125,7 @@ def test_a_training_begins_from_another_codec(dataset: NoteDataset, trained: Pat
     start = earlier.state_dict()
     for name, value in codec.state_dict().items():
         assert torch.allclose(value.double(), start[name].double(), atol=1e-6), name
+    assert load_description(tmp_path / "further", WEIGHTS_NAME)["sources"] == sources
     # Its codes mean about the same, and so do those of the next one.
     assert codes_like(tmp_path / "further") == (codec_hash(begin),)
     next_one = replace(further, init=str(tmp_path / "further"))

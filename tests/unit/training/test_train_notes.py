@@ -303,7 +303,8 @@ def test_a_run_can_begin_from_the_weights_of_another(
         loop = dataclasses.replace(config.note_training.loop, n_steps=n_steps, max_minutes=minutes)
         training = dataclasses.replace(config.note_training, loop=loop)
         start = None if init is None else tmp_path / init
-        train_notes(training, config.model, table, timbre, tmp_path / out, CPU, init=start)
+        known = dataclasses.replace(table, sources=(f"notes of {out}",))
+        train_notes(training, config.model, known, timbre, tmp_path / out, CPU, init=start)
         return tmp_path / out
 
     first = train("first", n_steps=60)
@@ -313,7 +314,9 @@ def test_a_run_can_begin_from_the_weights_of_another(
         for folder in (first, fresh, further)
     }
     assert scores["further"] < scores["first"] < scores["fresh"]
-    assert json.loads((further / "model.json").read_text())["steps"] == 80
+    described = json.loads((further / "model.json").read_text())
+    assert described["steps"] == 80
+    assert described["sources"] == [{"name": "notes of further"}, {"name": "notes of first"}]
     train("parts", "first", minutes=1e-9)  # a sitting of one step
     parts = train("parts", "first")
     assert (parts / "model.safetensors").read_bytes() == (further / "model.safetensors").read_bytes()

@@ -2,7 +2,8 @@
 
 A kind of codec describes itself by a `CodecDesign`; `codec.registry` lists them. A finished codec is a folder
 of two files, codec.safetensors and codec.json. The latter's "id" names its design, its "config" is what
-`build` takes; "sources", where there are any, name what it was made of beside the notes, with their licences.
+`build` takes; "sources", where there are any, name what it was made of beside the notes, or learnt from
+before these, with their licences.
 """
 
 from __future__ import annotations

@@ -226,8 +226,8 @@ def train_notes(
     """Trains stage 2 in `out_dir`, or resumes it; from the weights in `init`, where that is given.
 
     Leaves model.safetensors (averaged weights, renewed at every validation; best.safetensors: see BEST) and
-    model.json, whose "model" holds the ModelConfig's fields, "ranges" what the notes covered and "config"
-    the `name` given.
+    model.json, whose "model" holds the ModelConfig's fields, "ranges" what the notes covered, "config" the
+    `name` given and "sources" what it learnt from, what the weights in `init` did included.
 
     Raises:
         CheckpointError: stage 1's map is missing or of other notes, `init` holds another model or that of
@@ -237,10 +237,13 @@ def train_notes(
     conditions = TimbreConditions.from_map(chart, points, table, config.noise_fraction)
     trainer = NoteTrainer(config, model_config, table, conditions, device)
     start, earlier_steps = {}, 0
+    sources: list[dict[str, Any]] = [{"name": name} for name in table.sources]
     if init is not None:
         start["init"], earlier_steps = start_from(init, trainer.model, (table.codec_hash, *table.codes_like))
+        earlier = load_description(init, MODEL).get("sources", [])
+        sources += [source for source in earlier if source not in sources]
     learns_from = digests(timbre_dir, table.notes_hash)
-    about = {**_about(model_config, table), **learns_from, "config": name, **start}
+    about = {**_about(model_config, table), **learns_from, "config": name, "sources": sources, **start}
 
     def validate(average: nn.Module) -> dict[str, float]:
         figures = trainer.validate(average)

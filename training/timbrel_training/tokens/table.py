@@ -36,6 +36,7 @@ class TokenTable:
     released_codes: tuple[int, ...] = ()  # by codebook, of notes that are written; see Codec
     codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
     codes_like: tuple[str, ...] = ()  # hashes of codecs whose codes mean about the same; see codes_like
+    sources: tuple[str, ...] = ()  # names of the notes' sources
     notes_hash: str = ""  # of the notes that a store holds; empty: unknown. See TokenStore.notes_hash
 
     @classmethod
@@ -58,6 +59,7 @@ class TokenTable:
             codes=np.array(store.codes),
             instruments=tuple(name for name, _ in store.instruments),
             families=tuple(family for _, family in store.instruments),
+            sources=tuple(store.sources),
             notes_hash=store.notes_hash,
             **{name: getattr(store, name) for name in columns},
             **{name: getattr(store.header, name) for name in facts},

@@ -172,12 +172,14 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     trained = HeaderTraining(config, len(dataset.instruments)).to(device)
     start: dict[str, str] = {}
     before: list[str] = []
+    learnt: dict[str, Any] = {}
     earlier = _finished(Path(config.init), config.codec) if config.init else None
     if earlier is not None:
         trained.coder.load_state_dict(earlier.header.state_dict())
         init = Path(config.init)
         start["init"] = codec_hash(init)
         before = list(dict.fromkeys((start["init"], codes_hash(init), *codes_like(init))))
+        learnt = {"sources": load_description(init, WEIGHTS_NAME).get("sources", [])}
     split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
     chosen = np.random.default_rng(config.loop.seed).permutation(split)
     jobs = config.jobs or os.cpu_count() or 1
@@ -223,7 +225,7 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     else:
         codec.templates.load_state_dict(earlier.templates.state_dict())
     figures = loop.history[-1] if loop.history else {}
-    about = {"id": codec.id, "config": asdict(config.codec), "figures": figures, CODES_LIKE: before}
+    about = {"id": codec.id, "config": asdict(config.codec), "figures": figures, CODES_LIKE: before, **learnt}
     save_weights(out_dir, WEIGHTS_NAME, codec, about)
     return codec.eval()
 
