@@ -12,10 +12,11 @@ import soxr
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from timbrel_bundle.timbre_encoder import TimbreEncoder
+from timbrel_bundle.timbre_encoder import MIN_SECONDS, TimbreEncoder
 from timbrel_export.errors import ExportError
 from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.finetune.base import Base
+from timbrel_posttraining.finetune.tuning import sound_seconds
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.cleaning import Cleaner
@@ -85,9 +86,12 @@ def code_samples(
     none is fit to train on; ExportError: no note is left; StoreError: the store is damaged.
     """
     library = _read_library(source, config.cell_fraction, work / "notes", tell)
-    rows = _within_ranges(library, base, tell)
+    planned = plan_variants(library, _within_ranges(library, base, tell).tolist(), base.ranges.pitch, config)
+    variants = long_enough(library, planned, base.header.hop_length, tell)
+    rows = np.unique([variant.row for variant in variants])
     path = work / "samples.bin"
-    variants = plan_variants(library, rows.tolist(), base.ranges.pitch, config)
+    if path.exists() and len(TokenStore(path)) != len(variants):
+        path.unlink()  # an earlier timbrel coded those that are too short, too
     if not path.exists():
         _write_codes(library, variants, base, path)
     trained = int((library.split[rows] == int(Split.TRAIN)).sum())
@@ -147,6 +151,29 @@ def plan_variants(
                 if (instrument, pitch + step) not in taken and pitches[0] <= pitch + step <= pitches[1]
             ]
     return variants
+
+
+def long_enough(
+    library: NoteDataset, variants: Sequence[Variant], hop_length: int, tell: Tell
+) -> list[Variant]:
+    """Leaves out the variants that hold too little sound for the timbre encoder, and tells of them: what is
+    played faster is shorter. Raises ExportError: none is left."""
+    kept = []
+    for variant in variants:
+        # Repitching is slow: it is tried where the recording is short.
+        seconds = sound_seconds(library.audio(variant.row), library.sample_rate)
+        if seconds < 2 * MIN_SECONDS * variant.speed:
+            seconds = sound_seconds(variant.audio(library, hop_length), library.sample_rate)
+        if seconds >= MIN_SECONDS:
+            kept.append(variant)
+            continue
+        pitch = int(library.pitch[variant.row])
+        what = f"{library.name(variant.row)}, note {pitch}"
+        what += f" repitched to {pitch + variant.semitones}" if variant.semitones else ""
+        tell(f"left out: {what} holds {seconds:.3f} s of sound, {MIN_SECONDS:g} s at least are needed")
+    if not kept:
+        raise ExportError(f"no sample holds {MIN_SECONDS:g} s of sound")
+    return kept
 
 
 def _read_library(source: FolderSource, cell_fraction: float, path: Path, tell: Tell) -> NoteDataset:

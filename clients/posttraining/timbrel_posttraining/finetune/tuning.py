@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from timbrel.errors import MissingExtraError
 from timbrel.pitch import PitchMeter
-from timbrel_bundle.timbre_encoder import MIN_SECONDS
+from timbrel_bundle.timbre_encoder import MIN_SECONDS, trim
 from timbrel_bundle.yin import Yin
 from timbrel_training.notes.folder import FolderEntry, FolderSource
 from timbrel_training.notes.note import SourceError
@@ -75,7 +76,12 @@ def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float, float 
             other = _cents(second.measure(audio, sample_rate), entry.pitch)
             # What only one of two hears is no reason to complain.
             cents = None if other is None else min(cents if cents is not None else other, other, key=abs)
-        yield entry, sounding_samples(audio, sample_rate) / sample_rate, cents
+        yield entry, sound_seconds(audio[: sounding_samples(audio, sample_rate)], sample_rate), cents
+
+
+def sound_seconds(audio: NDArray[np.float32], sample_rate: int) -> float:
+    """Returns the seconds of sound that the timbre encoder hears in audio [samples]."""
+    return len(trim(audio, sample_rate)) / sample_rate if audio.any() else 0.0
 
 
 def _cents(measured: float | None, pitch: int) -> float | None:

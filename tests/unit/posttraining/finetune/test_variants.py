@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from timbrel_posttraining.finetune.samples import Variant, plan_variants
+from timbrel_bundle.errors import AudioError
+from timbrel_bundle.timbre_encoder import prepare_recording
+from timbrel_export.errors import ExportError
+from timbrel_posttraining.finetune.samples import Variant, long_enough, plan_variants
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.render import render_dataset
@@ -73,6 +77,32 @@ def test_without_semitones_recordings_stay_as_they_are(library: NoteDataset) -> 
 def test_one_variant_begins_at_once_at_every_pitch(library: NoteDataset) -> None:
     variants = plan_variants(library, range(4), (0, 127), FineTuneConfig())
     assert len(variants) == 4 + 14 and {variant.delay for variant in variants} == {0.0}
+
+
+def test_variants_that_get_too_short_are_named_and_left_out(library: NoteDataset, tmp_path: Path) -> None:
+    (tmp_path / "short").mkdir()
+    samples = np.arange(RATE // 2)
+    decay = 0.5 * np.sin(samples / 4) * 10 ** (-3 * samples / (0.062 * RATE))
+    soundfile.write(tmp_path / "short" / "c_070.wav", decay, RATE)
+    render_dataset(
+        FolderSource(tmp_path / "short", sample_rate=RATE), tmp_path / "notes", 1, rule=SplitRule(0.0)
+    )
+    short, told = NoteDataset(tmp_path / "notes"), list[str]()
+    variants = plan_variants(short, [0], (0, 127), FineTuneConfig(semitones=2))
+    kept = long_enough(short, variants, 320, told.append)
+    assert [variant.semitones for variant in kept] == [0, -2, -1, 1]
+    assert told == ["left out: c, note 70 repitched to 72 holds 0.048 s of sound, 0.05 s at least are needed"]
+    for variant in variants:  # as the timbre encoder judges
+        audio = variant.audio(short, 320)
+        if variant in kept:
+            prepare_recording(audio, RATE, pb.CodecSpec(sample_rate=RATE), 6.0)
+        else:
+            with pytest.raises(AudioError, match="at least are needed"):
+                prepare_recording(audio, RATE, pb.CodecSpec(sample_rate=RATE), 6.0)
+    assert long_enough(library, plan_variants(library, range(4), (0, 127), CONFIG), 320, told.append)
+    assert len(told) == 1
+    with pytest.raises(ExportError, match=r"no sample holds 0\.05 s of sound"):
+        long_enough(short, [Variant(0, 12, 0.0)], 320, told.append)
 
 
 def test_a_variant_is_faster_and_higher(library: NoteDataset) -> None:
