@@ -166,6 +166,8 @@ class ModelStage:
             code_offset=table.code_offset,
             codebook_delay=table.codebook_delay,
             lead_frames=table.lead_frames,
+            # It says a header's frames whole, and a step of a delayed codebook is of an earlier frame.
+            header_width=0 if table.lead_frames and table.codebook_delay else config.model.header_width,
             held_codes=table.held_codes,
             released_codes=table.released_codes,
         )

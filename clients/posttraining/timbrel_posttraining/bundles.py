@@ -95,4 +95,5 @@ def token_header(bundle: Bundle, config: ModelConfig) -> TokenHeader:
         held_codes=config.held_codes,
         released_codes=config.released_codes,
         codebook_delay=codebook_delay(bundle.manifest.model),
+        repeats=codec.moves or codec.id == registry.DEFAULT,  # the latter's older bundles do not say so
     )

@@ -133,7 +133,8 @@ def test_a_training_begins_from_another_codec(dataset: NoteDataset, trained: Pat
     assert train_codec(next_one, dataset, tmp_path / "next") is not None
     assert codes_like(tmp_path / "next") == (codec_hash(tmp_path / "further"), codec_hash(begin))
     tokenize_dataset(dataset, codec, "of further", tmp_path / "tokens.bin", folder=tmp_path / "further")
-    assert TokenTable.from_store(TokenStore(tmp_path / "tokens.bin")).codes_like == (codec_hash(begin),)
+    table = TokenTable.from_store(TokenStore(tmp_path / "tokens.bin"))
+    assert table.codes_like == (codec_hash(begin),) and table.repeats
 
 
 def test_a_training_begins_from_no_codec_of_other_sizes(
@@ -244,6 +245,15 @@ def run(stage: str, *words: object) -> int:
     parser = argparse.ArgumentParser()
     STAGES[stage].configure(parser)
     return int(STAGES[stage].run(parser.parse_args([str(word) for word in words])))
+
+
+def test_tokens_say_whether_codes_repeat_those_of_the_header(
+    dataset: NoteDataset, trained: Path, tmp_path: Path
+) -> None:
+    codec = load_codec(trained)
+    codec.hold = None
+    tokenize_dataset(dataset, codec, "of another", tmp_path / "tokens.bin", folder=trained)
+    assert not TokenStore(tmp_path / "tokens.bin").header.repeats
 
 
 def test_notes_to_codec_to_tokens_from_the_command_line(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +139,19 @@ def test_unfinished_work_of_another_codec_is_refused(tmp_path: Path) -> None:
     other = TokenHeader("other-codec", "cd" * 32, 24_000, 320, 3, 16)
     with pytest.raises(StoreError, match="unfinished work of another codec"):
         TokenStoreWriter(tmp_path / "store", other)
+
+
+def test_unfinished_work_of_an_earlier_timbrel_goes_on(tmp_path: Path) -> None:
+    with TokenStoreWriter(tmp_path / "store", HEADER) as writer:
+        add(writer, 0)
+    stated = tmp_path / "store.partial" / "header.json"
+    header = json.loads(stated.read_text())
+    del header["repeats"]
+    stated.write_text(json.dumps(header))
+    with TokenStoreWriter(tmp_path / "store", HEADER) as writer:
+        assert len(writer) == 1
+    with pytest.raises(StoreError, match="unfinished work of another codec"):
+        TokenStoreWriter(tmp_path / "store", replace(HEADER, codebook_size=17))
 
 
 def test_wrong_codes_are_refused_and_leave_nothing(tmp_path: Path) -> None:

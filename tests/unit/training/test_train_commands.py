@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
+from timbrel_training.note_training.train import load_model
 from timbrel_training.stages import STAGES
+from timbrel_training.timbre.map import TimbreMap, write_map
 from timbrel_training.tokens.store import TokenHeader, TokenStore
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
@@ -20,11 +23,15 @@ def run(stage: str, *arguments: str | Path) -> int:
     return STAGES[stage].run(parser.parse_args(["--config", "tiny", *map(str, arguments)]))
 
 
+HEADER = TokenHeader("test", "0", 24_000, 480, 3, 1024)
+
+
 @pytest.fixture
 def store(tmp_path: Path, library_table: TokenTable) -> Path:
-    table = library_table
-    path = tmp_path / "tokens.bin"
-    header = TokenHeader("test", "0", 24_000, 480, 3, 1024)
+    return write_store(tmp_path / "tokens.bin", library_table, HEADER)
+
+
+def write_store(path: Path, table: TokenTable, header: TokenHeader) -> Path:
     with TokenStoreWriter(path, header) as writer:
         for number in range(table.n_notes):
             owner = int(table.instrument[number])
@@ -61,6 +68,19 @@ def test_from_tokens_to_a_model(
     assert "held out" in capsys.readouterr().out
     assert {path.name for path in out.iterdir()} > {"map.png", "timbre_map.json", "note_timbres.npy"}
     assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(("delay", "says_headers"), [(0, True), (1, False)])
+def test_a_network_says_headers_where_no_codebook_runs_behind(
+    tmp_path: Path, library_table: TokenTable, delay: int, says_headers: bool
+) -> None:
+    chart = TimbreMap.from_places(np.eye(4, 2, dtype=np.float32), library_table)
+    write_map(tmp_path / "timbre", chart, chart.centroids[library_table.instrument], library_table)
+    header = TokenHeader("test", "0", 24_000, 480, 3, 1024, lead_frames=4, codebook_delay=delay)
+    store = write_store(tmp_path / "tokens.bin", library_table, header)
+    wanted = ["--tokens", store, "--timbre", tmp_path / "timbre", "--out", tmp_path / "model"]
+    assert run("model", *wanted, "--set", "note_training.loop.n_steps=1") == 0
+    assert (load_model(tmp_path / "model").header is not None) == says_headers
 
 
 def test_mistakes_are_one_clear_error(tmp_path: Path, library_dir: Path, store: Path) -> None:

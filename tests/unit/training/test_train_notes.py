@@ -171,6 +171,25 @@ def test_codes_that_repeat_are_asked_for_now_and_then(config: Config, table: Tok
     assert 0.1 < left < 0.3
 
 
+def test_all_codes_are_asked_for_of_a_codec_that_has_none_for_as_before(
+    config: Config, table: TokenTable
+) -> None:
+    leading = dataclasses.replace(table, lead_frames=4, repeats=False)
+    every, few = (make_trainer(config, leading, repeat_share=share) for share in (1.0, 0.2))
+    assert torch.equal(every.batch(3).tokens.targets, few.batch(3).tokens.targets)
+
+
+def test_lead_frames_of_delayed_codebooks_lie_further_behind(config: Config, table: TokenTable) -> None:
+    model = dataclasses.replace(config.model, codebook_delay=1, lead_frames=4)
+    delayed = dataclasses.replace(config, model=model)
+    leading = dataclasses.replace(table, lead_frames=4, codebook_delay=1)
+    every, few = (make_trainer(delayed, leading, repeat_share=share) for share in (1.0, 0.0))
+    targets = few.batch(3).tokens.targets
+    expected = every.batch(3).tokens.targets.clone()
+    expected[:, 4 + 2 :, 2] = IGNORED  # step s says the frame s - 2 of codebook 2
+    assert torch.equal(targets, expected)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_quick_loss_is_the_plain_loss(config: Config, table: TokenTable, precision: str) -> None:
     trainer = make_trainer(config, table)
@@ -210,17 +229,20 @@ def test_a_config_larger_than_memory_is_one_clear_line(config: Config, table: To
         make_trainer(dataclasses.replace(config, model=model), table)
 
 
-def test_lead_frames_weigh_as_much_as_all_behind_them(config: Config, table: TokenTable) -> None:
-    trainer = make_trainer(config, table)
+@pytest.mark.parametrize("delay", [0, 1])
+def test_lead_frames_weigh_as_much_as_all_behind_them(config: Config, table: TokenTable, delay: int) -> None:
+    model = dataclasses.replace(config.model, codebook_delay=delay)
+    trainer = make_trainer(dataclasses.replace(config, model=model), table)
     batch = trainer.batch(0)
     given = (batch.timbre, batch.pitch, batch.velocity)
     plain = NoteTransformer(trainer.model.config).eval()
     leading = NoteTransformer(dataclasses.replace(plain.config, lead_frames=4)).eval()
     leading.load_state_dict(plain.state_dict())
     parts = []
-    for span in (slice(4), slice(4, None)):
-        targets = torch.full_like(batch.tokens.targets, IGNORED)
-        targets[:, span] = batch.tokens.targets[:, span]
+    _, n_steps, n_codebooks = batch.tokens.targets.shape
+    frame = torch.arange(n_steps)[:, None] - delay * torch.arange(n_codebooks)  # that a step says
+    for span in (frame < 4, frame >= 4):
+        targets = torch.where(span, batch.tokens.targets, IGNORED)
         scores = token_loss(plain, *given, dataclasses.replace(batch.tokens, targets=targets))
         parts.append(scores.nats / scores.n_targets)
     scores = training_loss(leading, *given, batch.tokens)

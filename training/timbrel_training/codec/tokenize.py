@@ -86,6 +86,7 @@ def tokenize_dataset(
         held_codes=tuple(codec.held_codes),
         released_codes=tuple(codec.released_codes),
         codebook_delay=codec.codebook_delay,
+        repeats=codec.hold is not None,
         codes_like=codes_like(folder) if folder is not None else (),
     )
     with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:

@@ -116,14 +116,16 @@ def training_loss(
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     heads, weight = model.decoder.heads, model.decoder.tokens.weight
-    size, lead = model.config.layout.vocabulary_size, model.config.lead_frames
+    layout, lead = model.config.layout, model.config.lead_frames
+    size = layout.vocabulary_size
     biases = heads.bias.masked_fill(heads.never, MASKED_LOGIT)
-    spans = (slice(lead), slice(lead, None)) if lead else (slice(None),)
     nats, counts = [], []
     for codebook in range(model.config.n_codebooks):
         targets = batch.targets[:, :, codebook]
         asked = targets != IGNORED
         rows = weight[codebook * size : (codebook + 1) * size]
+        end = lead + codebook * layout.codebook_delay
+        spans = (slice(end), slice(end, None)) if lead else (slice(None),)
         means = []
         for span in spans:
             here = asked[:, span]

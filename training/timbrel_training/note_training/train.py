@@ -56,7 +56,8 @@ class NoteTrainingConfig:
     """Share of input codes replaced by random ones: a model that writes reads its own mistakes."""
     repeat_share: float = 1.0
     """Share of the codes behind a codec's lead frames, of codebooks 2 on, that are asked for: where they
-    repeat those of the lead frames, a few are enough, and the first count for more."""
+    repeat those of the lead frames, as those of a codec with `hold` do, a few are enough, and the first count
+    for more."""
     header_notes: int = 0
     """Further notes in each batch, of which only the lead frames are learnt, by a model whose header network
     says them: these tell how a note sounds, and cost a fortieth of a whole one."""
@@ -123,9 +124,11 @@ class NoteTrainer:
         batch = self.make_batch(notes, points)
         if self.config.input_corruption:
             self._corrupt(batch.tokens.tokens, generator)
-        if self.config.repeat_share < 1.0 and self.table.lead_frames:
+        if self.config.repeat_share < 1.0 and self.table.lead_frames and self.table.repeats:
             repeats = batch.tokens.targets[:, self.table.lead_frames :, 2:]
             left_out = generator.random(repeats.shape) >= self.config.repeat_share
+            for book in range(repeats.shape[2]):  # whose lead frames end so many steps later
+                left_out[:, : (book + 2) * self.layout.codebook_delay, book] = False
             repeats[torch.from_numpy(left_out)] = IGNORED
         if self.config.header_notes and self.model.header is not None:
             notes = generator.choice(self.training_notes, self.config.header_notes)

@@ -65,6 +65,7 @@ class TokenHeader:
     held_codes: tuple[int, ...] = ()  # by codebook, said while the key is held alone; see Codec
     released_codes: tuple[int, ...] = ()  # by codebook, of notes that are written; see Codec
     codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
+    repeats: bool = True  # codes behind the lead frames leave what these said as it is, nearly always
     codes_like: tuple[str, ...] = ()  # hashes of codecs whose codes mean about the same; see codes_like
 
     def __post_init__(self) -> None:

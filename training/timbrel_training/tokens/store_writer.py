@@ -114,7 +114,7 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
             found = json.loads(header_file.read_text()) if header_file.exists() else None
         except ValueError:
             found = None
-        if found is not None and found != header:
+        if found is not None and {**header, **found} != header:  # older ones state less
             raise StoreError(f"{self._folder}: unfinished work of another codec; remove that folder")
         if found is None:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -35,6 +35,7 @@ class TokenTable:
     held_codes: tuple[int, ...] = ()  # by codebook, said while the key is held alone; see Codec
     released_codes: tuple[int, ...] = ()  # by codebook, of notes that are written; see Codec
     codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
+    repeats: bool = True  # codes behind the lead frames leave what these said as it is, nearly always
     codes_like: tuple[str, ...] = ()  # hashes of codecs whose codes mean about the same; see codes_like
     sources: tuple[str, ...] = ()  # names of the notes' sources
     notes_hash: str = ""  # of the notes that a store holds; empty: unknown. See TokenStore.notes_hash
@@ -53,6 +54,7 @@ class TokenTable:
             "held_codes",
             "released_codes",
             "codebook_delay",
+            "repeats",
             "codes_like",
         )
         return cls(
