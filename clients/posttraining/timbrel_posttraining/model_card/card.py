@@ -178,9 +178,11 @@ def _verdict(report: Mapping[str, Any]) -> list[str]:
         (section["title"], report["figures"][name])
         for section in report["sections"].values()
         for name in section["figures"]
-        if report["figures"][name]["met"] is not None
+        if report["figures"][name]["bar"] is not None
     ]
-    missed = [(title, figure) for title, figure in judged if not figure["met"]]
+    met, missed, unknown = (
+        [each for each in judged if each[1]["met"] is is_met] for is_met in (True, False, None)
+    )
     count = report["settings"]["count"]
     lines = [
         "## How good it is",
@@ -188,10 +190,11 @@ def _verdict(report: Mapping[str, Any]) -> list[str]:
         f"Judged by `timbrel train evaluate --count {count}`: every note written once by the engine with its "
         "default sampling, with a seed made of what the note is, at the instrument's published point. "
         "Intervals are 95 % bootstrap intervals. "
-        f"{len(judged) - len(missed)} of {len(judged)} bars are met.",
+        f"{len(met)} of {len(judged)} bars are met.",
     ]
-    if missed:
-        lines += ["", "Missed:", "", *(f"- {_sentence(title, figure)}" for title, figure in missed)]
+    for heading, figures in (("Missed", missed), ("Not measured", unknown)):
+        if figures:
+            lines += ["", f"{heading}:", "", *(f"- {_sentence(title, figure)}" for title, figure in figures)]
     return lines
 
 

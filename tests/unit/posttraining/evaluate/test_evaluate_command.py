@@ -101,6 +101,18 @@ def test_a_card_says_how_to_come_to_such_a_bundle(judged: Path, tiny_bundle: Pat
     assert "CONFIG=" not in card and "timbrel train unpack --bundle BUNDLE" in card
 
 
+def test_a_card_counts_the_bars_that_were_not_measured(judged: Path, tiny_bundle: Path) -> None:
+    bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
+    barred = [figure for figure in report["figures"].values() if figure["bar"] is not None]
+    assert len(barred) > 2
+    for figure in barred:
+        figure["met"] = True
+    barred[0].update(value=None, low=None, high=None, met=None)
+    card = model_card(bundle.manifest, bundle.timbre_map, report)
+    assert f"{len(barred) - 1} of {len(barred)} bars are met." in card and "Missed:" not in card
+    assert f", {barred[0]['label']}: not measured; the bar is" in card.partition("Not measured:")[2]
+
+
 def test_a_card_is_refused_for_another_bundle(judged: Path, tiny_bundle: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(tiny_bundle, bundle)
