@@ -7,7 +7,7 @@ from pathlib import Path
 
 EPILOG = """\
 examples:
-  timbrel export --model runs/cpu/model --timbre runs/cpu/timbre --codec runs/cpu/codec \\
+  timbrel export --model runs/cpu/headers/model --timbre runs/cpu/timbre --codec runs/cpu/headers/codec \\
       --tokens runs/cpu/tokens.bin --notes runs/cpu/notes --out bundles/mine
   timbrel serve --bundle bundles/mine
 
@@ -26,9 +26,9 @@ class ExportCommand:
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = EPILOG
         folders = {
-            "model": "folder of `timbrel train model`",
-            "timbre": "folder of `timbrel train timbre`",
-            "codec": "folder of `timbrel train codec`",
+            "model": "folder of `timbrel train model`, or model/ of `timbrel train headers`",
+            "timbre": "folder of `timbrel train timbre` or `timbrel train hearing`",
+            "codec": "folder of `timbrel train codec`, or codec/ of `timbrel train headers`",
             "tokens": "token store of `timbrel train tokens`",
             "out": "the bundle's folder; an older bundle there is replaced once the new one has passed",
         }

@@ -29,11 +29,6 @@ class TokenLoss:
     nats: Tensor  # [K], summed over the codebook's targets
     n_targets: Tensor  # [K]
 
-    @property
-    def mean(self) -> Tensor:
-        """Nats per token, all codebooks together: what training minimises."""
-        return self.nats.sum() / self.n_targets.sum().clamp(min=1)
-
 
 def token_loss(
     model: NoteTransformer,

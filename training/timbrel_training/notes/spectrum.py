@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 import soxr
 from numpy.typing import NDArray
-
-from timbrel_training.errors import TrainingError
 
 SAMPLE_RATE = 24_000
 """Hz. What is above 12 kHz is not judged: a codec of any rate is compared on what all of them carry."""
@@ -103,19 +100,6 @@ def log_mel_distance(
         floor = floor_below(reference)
     a, b = (np.maximum(padded(mel, n_frames), floor) for mel in (reference, other))
     return float(np.abs(a - b).mean())
-
-
-def aligned(mels: Sequence[NDArray[np.floating]]) -> NDArray[np.float32]:
-    """Stacks spectrograms [frames, 80] of several lengths as [n, frames, 80], to average or subtract.
-
-    The shorter ones are followed by silence; all are clipped 60 dB below the loudest one's peak. Raises
-    TrainingError: there are none.
-    """
-    if not mels:
-        raise TrainingError("no spectrograms to align: give at least one [frames, 80]")
-    n_frames = max(len(mel) for mel in mels)
-    stacked = np.stack([padded(mel, n_frames) for mel in mels])
-    return np.maximum(stacked, stacked.max(initial=FLOOR_DB) - RANGE_DB)
 
 
 def padded(mel: NDArray[np.floating], n_frames: int) -> NDArray[np.float32]:

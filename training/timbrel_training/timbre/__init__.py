@@ -1,1 +1,1 @@
-"""Stage 1: the timbre map. A variational encoder turns codec latents into a point in the unit disc."""
+"""Stage 1: the timbre map. An encoder hears a note and places it among the instruments, in the unit disc."""

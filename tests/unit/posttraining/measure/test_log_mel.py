@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from timbrel_training.errors import TrainingError
-from timbrel_training.notes.spectrum import FLOOR_DB, aligned, log_mel, log_mel_distance, mel_filters
+from timbrel_training.notes.spectrum import FLOOR_DB, log_mel, log_mel_distance, mel_filters
 
 RATE = 48_000
 
@@ -55,12 +54,3 @@ def test_half_precision_keeps_the_distance(tone) -> None:
     a, b = log_mel(tone(60), RATE), log_mel(tone(61), RATE)
     kept = log_mel_distance(a.astype(np.float16), b.astype(np.float16))
     assert kept == pytest.approx(log_mel_distance(a, b), abs=0.02)
-
-
-def test_aligned_pads_and_clips() -> None:
-    loud, short = np.full((4, 80), -10.0, np.float32), np.full((2, 80), -20.0, np.float32)
-    stacked = aligned([loud, short])
-    assert stacked.shape == (2, 4, 80)
-    assert (stacked[1, :2] == -20).all() and (stacked[1, 2:] == -70).all()
-    with pytest.raises(TrainingError, match="at least one"):
-        aligned([])
