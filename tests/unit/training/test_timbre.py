@@ -252,6 +252,14 @@ def test_batches_are_notes_moved_by_some_bands_and_half_of_them_cropped(
     assert torch.equal(trainer.batch(3).levels, batch.levels)
 
 
+def test_an_encoder_of_few_frames_hears_them_all(
+    tmp_path: Path, library_table: TokenTable, library_dir: Path
+) -> None:
+    config = load_config("tiny", ["timbre.encoder.n_frames=10"]).timbre
+    batch = TimbreTrainer(config, library_table, NoteDataset(library_dir), tmp_path, CPU).batch(0)
+    assert batch.levels.shape[1] == int(batch.n_frames.max()) == 10
+
+
 def test_notes_that_are_not_the_table_s_are_refused(
     tmp_path: Path, table: TokenTable, library_table: TokenTable, library_dir: Path
 ) -> None:

@@ -94,7 +94,8 @@ class TimbreTrainer:
         parts = ((self.features, rest), (self.recorded, taken), (self.foreign, foreign))
         levels = np.concatenate([features.levels[of] for features, of in parts])
         lengths = np.concatenate([features.n_frames[of] for features, of in parts])
-        shorter = generator.integers(SHORTEST_CROP, config.encoder.n_frames + 1, len(lengths))
+        most = config.encoder.n_frames
+        shorter = generator.integers(min(SHORTEST_CROP, most), most + 1, len(lengths))
         lengths = np.where(generator.random(len(lengths)) < 0.5, np.minimum(lengths, shorter), lengths)
         moves = generator.integers(-config.shift_bands, config.shift_bands + 1, len(lengths))
         heard = _moved(levels, moves).astype(np.float32)
