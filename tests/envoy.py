@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
 from server_process import ServerProcess
+from waiting import wait_for
 
 CONFIG = Path(__file__).resolve().parents[1] / "server" / "deploy" / "envoy" / "envoy.yaml"
 STOP_SECONDS = 60.0
@@ -21,12 +22,6 @@ def find_envoy() -> str | None:
     return shutil.which("envoy", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class Balancer:
     """Envoy with deploy's configuration, but for its addresses."""
 
@@ -34,11 +29,10 @@ class Balancer:
         import yaml  # type: ignore[import-untyped]
 
         config = yaml.safe_load(CONFIG.read_text())
-        self.admin = free_port()
-        self.port = free_port()
-        config["admin"]["address"]["socket_address"]["port_value"] = self.admin
+        # Envoy takes ports that are free when it listens, which one found before may not be any more.
+        config["admin"]["address"]["socket_address"]["port_value"] = 0
         listener = config["static_resources"]["listeners"][0]
-        listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": self.port}
+        listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": 0}
         [cluster] = config["static_resources"]["clusters"]
         cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = [
             {"endpoint": {"address": {"socket_address": _socket_address(server)}}} for server in servers
@@ -46,8 +40,18 @@ class Balancer:
         file = folder / "envoy.yaml"
         file.write_text(yaml.safe_dump(config))
         self._log = (folder / "envoy.log").open("w")
+        admin = folder / "admin"
         command = [envoy, "--config-path", str(file), "--concurrency", "1", "--disable-hot-restart"]
+        command += ["--admin-address-path", str(admin)]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
+        try:
+            self.admin: str = wait_for(
+                lambda: admin.exists() and admin.read_text().strip(), "Envoy to listen"
+            )
+            self.port = wait_for(self._listening, "Envoy to take calls")
+        except AssertionError:
+            self.close()
+            raise AssertionError(f"Envoy says: {(folder / 'envoy.log').read_text()[-2000:]}") from None
 
     def n_healthy(self) -> int:
         """Servers that it sends calls to."""
@@ -66,9 +70,17 @@ class Balancer:
         self._log.close()
 
     def _stat(self, name: str) -> int:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/stats?filter={name}") as reply:
-            lines = reply.read().decode().splitlines()
+        lines = self._ask(f"stats?filter={name}").splitlines()
         return int(next(line for line in lines if line.startswith(f"{name}:")).split()[-1])
+
+    def _listening(self) -> int:
+        """The port that calls come to; 0 while there is none."""
+        found = json.loads(self._ask("listeners?format=json")).get("listener_statuses", [])
+        return int(found[0]["local_address"]["socket_address"]["port_value"]) if found else 0
+
+    def _ask(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://{self.admin}/{path}") as reply:
+            return str(reply.read(), "utf-8")
 
 
 def _socket_address(server: ServerProcess) -> dict[str, object]:
