@@ -45,9 +45,9 @@ class Balancer:
         command += ["--admin-address-path", str(admin)]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
         try:
-            self.admin: str = wait_for(
-                lambda: admin.exists() and admin.read_text().strip(), "Envoy to listen"
-            )
+            self.admin = wait_for(
+                lambda: admin.read_text() if admin.exists() else "", "Envoy to listen"
+            ).strip()
             self.port = wait_for(self._listening, "Envoy to take calls")
         except AssertionError:
             self.close()
