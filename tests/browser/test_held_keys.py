@@ -20,15 +20,18 @@ QUIET = 1e-4
     ("seconds", "busy"), [(5.0, 1.0), pytest.param(60.0, 0.1, marks=pytest.mark.acceptance)]
 )
 def test_a_key_sounds_for_as_long_as_it_is_held(page: Any, seconds: float, busy: float) -> None:
-    """`busy`: seconds that a machine with other work may take longer to let the note go."""
+    """`busy`: seconds that a machine with other work may take longer to let the note go. How steady the note is
+    is asked of what the page was sent: such a machine may leave gaps in what is put out."""
     x, y = page.instrument("Flute")
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     audio, up = press(page, seconds)
     first = int((abs(audio) > QUIET).argmax())
     audio, held = audio[first:], (up - first) / SAMPLE_RATE
     assert held >= seconds - 0.5
-    late = distance(audio, SAMPLE_RATE, 3.0, held - 1.1)
-    assert late <= max(1.5 * own_variation(audio, SAMPLE_RATE), LEAST_VARIATION_DB)
+    sent = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
+    sent = sent[int((abs(sent) > QUIET).argmax()) :]
+    late = distance(sent, SAMPLE_RATE, 3.0, held - 1.1)
+    assert late <= max(1.5 * own_variation(sent, SAMPLE_RATE), LEAST_VARIATION_DB)
     released = release_seconds(audio, SAMPLE_RATE, held)
     print(f"{held:.1f} s held, {late:.2f} dB from second 3 to the last, released after {released:.3f} s")
     assert released <= RELEASE_SECONDS + busy
