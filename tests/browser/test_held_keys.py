@@ -20,8 +20,8 @@ QUIET = 1e-4
     ("seconds", "busy"), [(5.0, 1.0), pytest.param(60.0, 0.1, marks=pytest.mark.acceptance)]
 )
 def test_a_key_sounds_for_as_long_as_it_is_held(page: Any, seconds: float, busy: float) -> None:
-    """`busy`: seconds that a machine with other work may take longer to let the note go. How steady the note is
-    is asked of what the page was sent: such a machine may leave gaps in what is put out."""
+    """`busy`: seconds that a machine with other work may take longer to let the note go. How steady the note
+    is, is asked of what the page was sent: such a machine may leave gaps in what is put out."""
     x, y = page.instrument("Flute")
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     audio, up = press(page, seconds)
