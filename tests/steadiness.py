@@ -44,8 +44,8 @@ def own_variation(audio: Audio, rate: int) -> float:
 
 
 def release_seconds(audio: Audio, rate: int, second: float, gaps: float = 0.0) -> float:
-    """How long after a moment the sound is softer by RELEASE_DB than at any time within the second before, but
-    for a share of it that may be `gaps`."""
+    """How long after a moment the sound is softer by RELEASE_DB than at any time within the second before,
+    but for a share of it that may be `gaps`."""
     step = round(STEP_SECONDS * rate)
 
     def levels(part: Audio) -> npt.NDArray[np.float64]:
