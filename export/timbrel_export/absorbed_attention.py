@@ -45,13 +45,24 @@ def absorb(attention: CrossAttention, memory: KV) -> Absorbed:
         1, 2, 0
     )  # [H, head_dim, d]
     scaled = keys / math.sqrt(head_dim)
-    read = (scaled @ query).flatten(1, 2).transpose(1, 2)
-    write = (values @ out).flatten(1, 2)
+    read = _project(scaled, query).flatten(1, 2).transpose(1, 2)
+    write = _project(values, out).flatten(1, 2)
     bias = None
     if attention.query.bias is not None:
         per_head = attention.query.bias.unflatten(0, (attention.n_heads, head_dim, 1))
-        bias = (scaled @ per_head).flatten(1)[:, None]
+        bias = _project(scaled, per_head).flatten(1)[:, None]
     return Absorbed(read.contiguous(), write.contiguous(), bias)
+
+
+def _project(per_head: Tensor, weight: Tensor) -> Tensor:
+    """[B, H, E, head_dim] by [H, head_dim, d] -> [B, H, E, d], as one product a head for all notes.
+
+    One for each note and head would be thousands of tiny ones, whose addresses onnxruntime copies to a GPU in
+    every run: a captured CUDA graph would read them from memory that may be somebody else's by then.
+    """
+    n_positions = per_head.shape[2]
+    rows = per_head.transpose(0, 1).flatten(1, 2)  # [H, B * E, head_dim]
+    return (rows @ weight).unflatten(1, (-1, n_positions)).transpose(0, 1)
 
 
 def attend_absorbed(x: Tensor, absorbed: Absorbed, n_heads: int) -> Tensor:

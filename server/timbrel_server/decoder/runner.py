@@ -8,9 +8,10 @@ keeps of a new note's condition straight into its row.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,10 +86,14 @@ class Runner:
             self._allocate()
             sizes = bucket_sizes(n_slots, finely=not self._is_remote)
             self._bindings = {size: self._bind_decoder(size) for size in sizes}
-            self._row_bindings = [self._bind_condition_encoder(row, 1) for row in range(n_slots)]
+            self._all_rows_binding = self._bind_condition_encoder(0, n_slots)
+            self._row_bindings = (
+                [] if self._is_remote else [self._bind_condition_encoder(row, 1) for row in range(n_slots)]
+            )
             self.buckets: Sequence[int] = sizes if fast else self._find_agreeing(sizes)
-            self._windows = sizes if fast else self._find_agreeing_windows(sizes)
+            self._windows = sizes if fast or self._is_remote else self._find_agreeing_windows(sizes)
         self._run_options = {size: run_options(size if sessions.captures else None) for size in self.buckets}
+        self._all_rows_options = run_options(n_slots if sessions.captures else None)
 
     def warm_up(self) -> None:
         """Runs everything once, or often enough for CUDA graphs to be captured. On the thread that will step.
@@ -96,11 +101,14 @@ class Runner:
         Raises:
             CaptureError: a run could not be captured.
         """
-        for size in self.buckets:
+        runs: list[Callable[[], None]] = [functools.partial(self._run, size) for size in self.buckets]
+        if self._is_remote:
+            runs.append(self._encode_all)
+        for run in runs:
             for _ in range(WARM_UP_RUNS if self._sessions.captures else 1):
                 with CUDA_GATE.capturing() if self._sessions.captures else self._device():
                     try:
-                        self._run(size)
+                        run()
                     except RuntimeError as error:  # whatever onnxruntime raises
                         if not self._sessions.captures:
                             raise
@@ -125,8 +133,11 @@ class Runner:
         with self._device():
             self._settings.upload()
             self._condition.upload()
-            for first_row, n_rows in self._windows_over(sorted(rows)):
-                self._encode(first_row, n_rows)
+            if self._is_remote:
+                self._encode_all()
+            else:
+                for first_row, n_rows in self._windows_over(sorted(rows)):
+                    self._encode(first_row, n_rows)
 
     def move(self, source: int, target: int) -> None:
         """Copies a running note to another row."""
@@ -171,15 +182,17 @@ class Runner:
         binding = self._row_bindings[first_row] if alone else self._bind_condition_encoder(first_row, n_rows)
         self._sessions.condition_encoder.run_with_iobinding(binding)
 
-    def _windows_over(self, rows: Sequence[int]) -> Iterable[tuple[int, int]]:
-        """The runs of the condition encoder, first row and number of rows, that reach all these rising rows.
+    def _encode_all(self) -> None:
+        """Runs the condition encoder for every row: new notes get their conditions, others what they have.
 
-        On a device that is one: a run costs the same however many rows it has, and notes that stand between
-        the new ones get what they have. On the CPU there is a run for each stretch of neighbours.
+        On a device, where the run is a captured graph as a step is. Smaller runs would have to be launched
+        kernel by kernel, and give other last bits: on an H200 none of their sizes agrees with another.
         """
-        if self._is_remote:
-            size = self._windows[bisect_left(self._windows, rows[-1] + 1 - rows[0])]
-            return [(min(rows[0], self._n_slots - size), size)]
+        self._sessions.condition_encoder.run_with_iobinding(self._all_rows_binding, self._all_rows_options)
+
+    def _windows_over(self, rows: Sequence[int]) -> Iterable[tuple[int, int]]:
+        """The runs of the condition encoder, first row and number of rows, that reach all these rising rows:
+        one for each stretch of neighbours."""
         found, left = [], list(rows)
         while left:
             n_neighbours = next((n for n, row in enumerate(left) if row != left[0] + n), len(left))
@@ -283,13 +296,9 @@ class Runner:
         return agreeing
 
     def _find_agreeing_windows(self, sizes: Sequence[int]) -> Sequence[int]:
-        """Finds how many notes the condition encoder may be given at once: on the CPU to the effect that each
-        alone has, on a device to that of the largest number."""
+        """Finds how many notes the condition encoder may be given at once: each gets what it has alone."""
         condition = self._condition.arrays
         condition["timbre"][:], condition["pitch"][:], condition["velocity"][:] = (0.3, -0.2), 60, 100
-        self._condition.upload()
-        if self._is_remote:
-            return _agreeing({size: self._probe_conditions(size) for size in sizes}, sizes[-1]) or sizes[-1:]
         few = [size for size in sizes if size <= MOST_TOGETHER]
         return _agreeing({size: self._probe_conditions(size) for size in few}, 1) or few[:1]
 

@@ -112,7 +112,8 @@ class DecoderSessions:
     condition_encoder: Any
 
     captures: bool = False
-    """Whether the decoder's runs are captured as CUDA graphs, one for each batch size."""
+    """Whether runs are captured as CUDA graphs: the decoder's, one for each batch size, and the condition
+    encoder's."""
 
     device_id: int = 0
     """Which of several devices of the provider's kind, from 0."""
@@ -186,7 +187,7 @@ def _open(
     )
     # One run for the notes of a step, of three positions each: not worth a second pool of threads.
     condition_graph = layout.CONDITION_ENCODER_HALF if precision == FP16 else layout.CONDITION_ENCODER
-    condition_encoder = _session(bundle, condition_graph, _with_options(providers, device_id, False), 1)
+    condition_encoder = _session(bundle, condition_graph, _with_options(providers, device_id, captures), 1)
     return DecoderSessions(
         providers[0], precision, graph, decoder, condition_encoder, captures, device_id if is_remote else 0
     )

@@ -7,6 +7,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.codec import TimbrelNotes
 from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
+from timbrel_training.note_training import headers
 from timbrel_training.note_training.headers import HeaderFolders, train_headers
 from timbrel_training.note_training.train import MAP_HASH, MODEL, NOTES_HASH, load_model
 from timbrel_training.notes.dataset import NoteDataset
@@ -72,6 +74,27 @@ def fitted(folders: HeaderFolders, tmp_path_factory: pytest.TempPathFactory) -> 
     out = tmp_path_factory.mktemp("fitted") / "headers"
     assert run("headers", *arguments(folders, out)) == 0
     return out
+
+
+def test_a_step_on_another_device_has_all_of_it_there(
+    folders: HeaderFolders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On "meta", whose tensors hold nothing but go with no others: there need not be a GPU."""
+
+    class OneStep:
+        def __init__(
+            self, _config: object, _model: object, loss_fn: Any, batch_fn: Any, *_: object, **__: object
+        ) -> None:
+            self._loss_fn, self._batch_fn = loss_fn, batch_fn
+
+        def run(self) -> None:
+            loss, _ = self._loss_fn(self._batch_fn(0))
+            raise StopIteration(loss.device.type)
+
+    monkeypatch.setattr(headers, "Loop", OneStep)
+    config = load_config("tiny", SMALL)
+    with pytest.raises(StopIteration, match="meta"):
+        train_headers(config.headers, config.note_training, folders, tmp_path, torch.device("meta"))
 
 
 def test_headers_come_nearer_to_the_notes(folders: HeaderFolders, fitted: Path) -> None:

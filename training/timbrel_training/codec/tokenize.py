@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -89,11 +89,14 @@ def tokenize_dataset(
         repeats=codec.hold is not None,
         codes_like=codes_like(folder) if folder is not None else (),
     )
-    with TokenStoreWriter(path, header) as writer, encoder_of(dataset, codec, jobs) as encode:
+    with TokenStoreWriter(path, header) as writer, ExitStack() as stack:
         done = len(writer)
         known = codec.known_codes(dataset, folder) if folder is not None else {}
         rows = range(done, len(dataset))
-        heard = iter(encode([note for note in rows if note not in known]))
+        missing = [note for note in rows if note not in known]
+        n_processes = min(jobs, -(-len(missing) // CHUNK))  # to start one takes as long as to code many notes
+        encode = stack.enter_context(encoder_of(dataset, codec, n_processes))
+        heard = iter(encode(missing))
         for note in tqdm(rows, "tokens", len(dataset), initial=done, dynamic_ncols=True):
             codes = known[note].astype(np.uint16) if note in known else next(heard)
             row = dataset.index[note]

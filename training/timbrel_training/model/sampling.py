@@ -36,12 +36,12 @@ class Sampling:
     top_p: float = 1.0
     """The probability, in (0, 1], that the tokens kept have to reach together."""
 
-    def rows(self, n_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    def rows(self, n_rows: int, device: torch.device | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Returns these settings for each of `n_rows` notes, as `sample` takes them after the uniforms."""
         return (
-            torch.full((n_rows,), self.temperature),
-            torch.full((n_rows,), self.top_k),
-            torch.full((n_rows,), self.top_p),
+            torch.full((n_rows,), self.temperature, device=device),
+            torch.full((n_rows,), self.top_k, device=device),
+            torch.full((n_rows,), self.top_p, device=device),
         )
 
 

@@ -82,7 +82,8 @@ class HeaderFitting(nn.Module):
         self.config = config
         self.n_codes = coder.config.n_codes
         self.register_buffer("movements", codec.templates.described())
-        self.register_buffer("numbers", coder.dequantized(torch.arange(LEVELS**NUMBERS_PER_CODE)[:, None]))
+        codes = torch.arange(LEVELS**NUMBERS_PER_CODE, device=coder.digits.device)
+        self.register_buffer("numbers", coder.dequantized(codes[:, None]))
 
     def logits(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
         """Returns [B, slots, V]: the header's codes, the loudness, the movement."""
@@ -101,7 +102,7 @@ class HeaderFitting(nn.Module):
     def drawn(self, logits: Tensor, uniforms: Tensor) -> Tensor:
         """Returns codes int64 [B, slots], drawn as the engine draws them."""
         held = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
-        codes = sample(logits.detach(), uniforms, held, *DRAWN.rows(len(logits)))
+        codes = sample(logits.detach(), uniforms, held, *DRAWN.rows(len(logits), logits.device))
         return torch.cat(
             [codes[:, : self.n_codes].clamp(max=len(self.numbers) - 1), codes[:, self.n_codes :]], 1
         )

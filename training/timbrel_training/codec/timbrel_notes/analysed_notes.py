@@ -135,7 +135,7 @@ def analyse_dataset(
     ]
     missing = [piece for piece in pieces if not piece[1].exists()]
     done = len(pieces) - len(missing)
-    with multiprocessing.get_context("spawn").Pool(max(1, jobs)) as pool:
+    with multiprocessing.get_context("spawn").Pool(max(1, min(jobs, len(missing)))) as pool:
         work = pool.imap_unordered(_analyse_piece, missing)
         for _ in tqdm(work, "analysis", len(pieces), initial=done, dynamic_ncols=True):
             pass
