@@ -26,7 +26,7 @@ from timbrel_training.settings import build, override
 from timbrel_training.timbre.model import TimbreTrainingConfig
 
 NAMED = ("tiny", "cpu", "gpu", "band", "encodec")
-"""Configs in the package: seconds for tests, some five hours on two cores, about 20 minutes on one H200, the
+"""Configs in the package: seconds for tests, some five hours on two cores, one for a GPU, the
 notes of many instruments, without a training, and Meta's codec in place of timbrel's own."""
 PLACEHOLDERS: dict[str, Any] = {"codebook_size": 1024, "n_codebooks": 10}
 """The model's codebooks until the token store is known: those of the timbrel-notes codec."""
