@@ -29,7 +29,7 @@ MOST_KERNELS = {"fp16": 105, "fp32": 131}
 """Kernels and products in a captured step of the bundle that ships, by precision; three of them
 keep notes from ending before they sound, five read what the header network says."""
 MOST_ADMISSION_KERNELS = 140
-"""Of a captured admission, however many notes begin; a quarter are the header network's."""
+"""Kernels and products of a captured admission, however many notes begin."""
 
 
 @pytest.fixture

@@ -86,12 +86,12 @@ class Runner:
             self._allocate()
             sizes = bucket_sizes(n_slots, finely=not self._is_remote)
             self._bindings = {size: self._bind_decoder(size) for size in sizes}
-            self._all_rows_binding = self._bind_condition_encoder(0, n_slots)
-            self._row_bindings = (
-                [] if self._is_remote else [self._bind_condition_encoder(row, 1) for row in range(n_slots)]
-            )
             self.buckets: Sequence[int] = sizes if fast else self._find_agreeing(sizes)
-            self._windows = sizes if fast or self._is_remote else self._find_agreeing_windows(sizes)
+            if self._is_remote:
+                self._all_rows_binding = self._bind_condition_encoder(0, n_slots)
+            else:
+                self._row_bindings = [self._bind_condition_encoder(row, 1) for row in range(n_slots)]
+                self._windows = sizes if fast else self._find_agreeing_windows(sizes)
         self._run_options = {size: run_options(size if sessions.captures else None) for size in self.buckets}
         self._all_rows_options = run_options(n_slots if sessions.captures else None)
 
@@ -186,7 +186,7 @@ class Runner:
         """Runs the condition encoder for every row: new notes get their conditions, others what they have.
 
         On a device, where the run is a captured graph as a step is. Smaller runs would have to be launched
-        kernel by kernel, and give other last bits: on an H200 none of their sizes agrees with another.
+        kernel by kernel, and give other last bits: on an H200 none of their sizes agrees with the largest.
         """
         self._sessions.condition_encoder.run_with_iobinding(self._all_rows_binding, self._all_rows_options)
 
