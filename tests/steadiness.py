@@ -43,9 +43,8 @@ def own_variation(audio: Audio, rate: int) -> float:
     return max(distance(audio, rate, first, first + 1) for first in (1.0, 1.5, 2.0))
 
 
-def release_seconds(audio: Audio, rate: int, second: float, gaps: float = 0.0) -> float:
-    """How long after a moment the sound is softer by RELEASE_DB than at any time within the second before,
-    but for a share of it that may be `gaps`."""
+def release_seconds(audio: Audio, rate: int, second: float) -> float:
+    """How long after a moment the sound is softer by RELEASE_DB than at any time within the second before."""
     step = round(STEP_SECONDS * rate)
 
     def levels(part: Audio) -> npt.NDArray[np.float64]:
@@ -54,6 +53,6 @@ def release_seconds(audio: Audio, rate: int, second: float, gaps: float = 0.0) -
         return 10 * np.log10(smoothed + 1e-12)
 
     end = round(second * rate)
-    softest = float(np.quantile(levels(audio[end - rate : end]), gaps))
+    softest = levels(audio[end - rate : end]).min()
     below = np.flatnonzero(levels(audio[end:]) < softest - RELEASE_DB)
     return float((below[0] + 1) * STEP_SECONDS) if len(below) else float("inf")
