@@ -23,7 +23,6 @@ class ExportCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds the command's arguments."""
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = EPILOG
         folders = {
             "model": "folder of `timbrel train model`, or model/ of `timbrel train headers`",

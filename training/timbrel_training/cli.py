@@ -43,7 +43,6 @@ class TrainCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds a subparser per stage."""
         parser.description = __doc__
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
         stages = parser.add_subparsers(title="stages", dest="stage", metavar="STAGE")
         for name, module in _stages():
             stage = stages.add_parser(name, help=module.help, description=module.help)

@@ -34,8 +34,19 @@ class NotesStage:
     """`timbrel train notes`: a source of notes becomes a dataset on disk."""
 
     help = "render or read notes into a library to train on"
+    examples = """
+examples:
+  timbrel train notes --out runs/notes                                    # the config's sources
+  timbrel train notes --config tiny --source soundfont:/usr/share/sounds/sf2/FluidR3_GM.sf2 --out runs/notes
+  timbrel train notes --source sfz:"Grand Piano.sfz" --licence CC0-1.0 --out runs/notes
+  timbrel train notes --source "synthetic:Nylon String" --source folder:samples --out runs/notes
+
+A soundfont is played by FluidSynth, an .sfz instrument by sfizz. What was left out, dropped and held out is
+listed at the end. A run that was stopped goes on by the same command.
+"""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = self.examples
         add_config_arguments(parser)
         parser.add_argument(
             "--source",
@@ -62,8 +73,19 @@ class CodecStage:
     """`timbrel train codec`: a dataset of notes becomes a codec."""
 
     help = "learn to code notes in few numbers"
+    examples = """
+examples:
+  timbrel train codec --notes runs/notes --out runs/codec
+  timbrel train codec --notes runs/notes --out runs/codec --set codec.loop.n_steps=4000
+  timbrel train codec --notes runs/notes --out runs/codec --set codec.init=runs/on/codec    # go on from it
+  timbrel train codec --design encodec --weights meta --notes runs/notes --out runs/codec
+  timbrel train codec --config encodec --weights none --notes runs/notes --out runs/codec
+
+Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle made with them says so.
+"""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "notes", "the library of notes")
@@ -92,8 +114,13 @@ class TokensStage:
     """`timbrel train tokens`: every note of a dataset, as the codec writes it."""
 
     help = "code a library of notes into a token store"
+    examples = """
+example:
+  timbrel train tokens --notes runs/notes --codec runs/codec --out runs/tokens.bin
+"""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = self.examples
         add_folder(parser, "notes", "the library of notes")
         add_folder(parser, "codec", "folder of the finished codec")
         add_folder(parser, "out", "the store to make; an unfinished one is continued")
@@ -115,8 +142,16 @@ class TimbreStage:
     """`timbrel train timbre`: notes become a map of timbres."""
 
     help = "stage 1: learn the map of timbres from the sound of notes"
+    examples = """
+examples:
+  timbrel train timbre --tokens runs/tokens.bin --notes runs/notes --out runs/timbre
+  timbrel train timbre --tokens runs/tokens.bin --notes runs/notes --out runs/t --set timbre.loop.n_steps=2000
+
+The folder's map.png shows the map.
+"""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "tokens", "the token store")
@@ -140,8 +175,17 @@ class ModelStage:
     """`timbrel train model`: tokenised notes and a timbre map become a note transformer."""
 
     help = "stage 2: learn to write notes from points of the map"
+    examples = """
+examples:
+  timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --out runs/model
+  timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --out runs/model --set model.d_model=256
+  timbrel train model --tokens runs/tokens.bin --timbre runs/timbre --init runs/model --out runs/further
+
+`tensorboard --logdir runs` shows the curves of every stage while it learns.
+"""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "tokens", "the token store")
@@ -190,8 +234,16 @@ class HeadersStage:
     """`timbrel train headers`: a model and a codec become a model and a codec that fit each other."""
 
     help = "fit what says a note's header and what plays it to each other"
+    examples = """
+example:
+  timbrel train headers --notes runs/notes --tokens runs/tokens.bin --codec runs/codec --timbre runs/timbre \\
+      --model runs/model --out runs/headers
+  timbrel export --model runs/headers/model --codec runs/headers/codec --tokens runs/tokens.bin \\
+      --timbre runs/timbre --out runs/bundle
+"""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "notes", "the library of notes")

@@ -31,7 +31,6 @@ Weights are as they ship, rounded to 16 bits.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLES
     parser.add_argument(
         "--bundle", default="default", metavar="PATH", help="the bundle (default: the one that ships)"

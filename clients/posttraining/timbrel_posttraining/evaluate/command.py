@@ -27,7 +27,6 @@ comparison by ear. A run that was stopped goes on when it is started again.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLES
     add_folder(parser, "bundle", "the bundle to judge")
     add_folder(parser, "notes", "the library of notes that it learnt from")

@@ -19,7 +19,6 @@ Card and picture are no part of what the bundle's hash names: writing them does 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLES
     add_folder(parser, "bundle", "the bundle, which receives the card")
     add_folder(parser, "evaluation", "the folder that `timbrel train evaluate` wrote of this very bundle")

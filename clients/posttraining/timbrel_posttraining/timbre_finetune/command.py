@@ -23,7 +23,6 @@ A run that was stopped goes on when it is started again.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLES
     add_config_arguments(parser)
     add_device_argument(parser)

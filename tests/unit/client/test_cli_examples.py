@@ -1,0 +1,62 @@
+"""Every command line that `--help` and the READMEs show is one that the command accepts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from timbrel.cli import dispatch
+from timbrel.cli.options import Parser, join_negative_values
+
+ROOT = Path(__file__).parents[3]
+READMES = sorted({*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/README.md"), *ROOT.glob("clients/*/README.md")})
+NOT_ONE_COMMAND = re.compile(r"\.\.\.|[|;&<>]|\$\(|COMMAND")
+"""What a shell does with a line, or a reader fills in."""
+CONTINUED = r"\\\n\s*"
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """The arguments of each line that begins with `timbrel`, as a shell splits them."""
+    for line in re.sub(CONTINUED, " ", text).splitlines():
+        if match := re.match(r"\s*(?:[A-Z_]+=\S+ )*timbrel( .*)", line):
+            words = shlex.split(re.split(r"\s{3,}|\s#", match[1].strip())[0])
+            if not NOT_ONE_COMMAND.search(match[1]):
+                yield words
+
+
+def parsers(name: str) -> Iterator[Parser]:
+    """A command's parser and those of its stages."""
+    parser = Parser(prog=f"timbrel {name}")
+    dispatch.load_command(dispatch.find_commands()[name]).configure(parser)
+    yield parser
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            yield from action.choices.values()
+
+
+def accept(words: list[str]) -> None:
+    """Raises SystemExit where the command does not take these words."""
+    if words[0] in ("--version", "--help") or words[-1] == "--help":
+        return
+    parser = next(parsers(words[0]))
+    parser.parse_args(join_negative_values(words[1:], parser.options_of_several()))
+
+
+@pytest.mark.parametrize("name", sorted(dispatch.find_commands()))
+def test_a_helps_examples_are_accepted(name: str) -> None:
+    for parser in parsers(name):
+        lines = list(command_lines(parser.format_help()))
+        assert lines, f"{parser.prog} --help shows no example"
+        for words in lines:
+            accept(words)
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_readmes_commands_are_accepted(readme: Path) -> None:
+    for words in command_lines(readme.read_text()):
+        if words[0] in dispatch.find_commands():  # else prose, or what is printed
+            accept(words)
