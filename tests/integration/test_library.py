@@ -209,6 +209,18 @@ def test_what_was_deleted_comes_back(library: Path, run: Run) -> None:
             ["--path", "Flute"],
             "path: 'Flute' is not understood; write A:B:STEPS, for example",
         ),
+        (["--timbre", "Violin", "--seed", "-1"], "seed: -1 is out of range"),
+        (
+            ["--timbre", "Violin", "--seed", str(2**63 - 2)],
+            f"seed: {2**63 - 2} is out of range; with so many takes and attempts 0 to {2**63 - 3} is allowed",
+        ),
+        (["--timbre", "Violin", "--temperature", "9"], "sampling.temperature: 9 is not allowed"),
+        (
+            ["--timbre", "Violin", "--format", "flac", "--sample-rate", "100001"],
+            "format: flac files do not hold sound at 100001 Hz",
+        ),
+        (["--timbre", "Violin", "--shard-notes", "9"], "shard_notes: is for shards; add --engine ray"),
+        (["--timbre", "Violin", "--shards", "webdataset"], "shards: is for shards; add --engine ray"),
         (["--timbre", "Violin", "--server", "a:b:c"], "server: expected HOST:PORT"),
         (["--timbre", "Violin", "--server", "a,"], "server: expected HOST:PORT"),
         (["--grid", "0"], "grid: 0 points across is not allowed"),
@@ -220,6 +232,12 @@ def test_bad_input_is_one_line_and_leaves_no_folder(run: Run, arguments: list[st
     assert (status, out) == (2, "")
     assert complaint in error and error.count("\n") == 1 and error.startswith("timbrel: ")
     assert not Path("lib").exists()
+
+
+def test_a_bucket_takes_shards_alone(run: Run) -> None:
+    status, out, error = run("library", *SMALL, "--out", "s3://bucket/notes")
+    assert (status, out) == (2, "") and "can hold shards alone; add --engine ray" in error
+    assert error.count("\n") == 1 and not Path("s3:").exists()
 
 
 def test_another_jobs_folder_is_left_alone(library: Path, run: Run) -> None:
@@ -355,6 +373,10 @@ def test_a_library_is_tuned_as_a_whole_and_key_by_key(library: Path, run: Run) -
     (library / "Violin.sfz").write_text(re.sub(r"tune=-?\d+", "tune=77", text, count=1))
     status, out, _ = run("verify", "lib")
     assert status == 1 and "the manifest says another" in out
+    for path in [*library.glob("*.sfz"), *library.glob("*.dspreset")]:
+        path.unlink()
+    status, out, _ = run("verify", "lib")
+    assert status == 1 and "Violin.sfz: the file is missing" in out
     (library / "tuning.json").write_text("[1]")
     assert "tuning.json: is no list of 128 numbers" in run("verify", "lib")[1]
     assert run("library", *SMALL, "--out", "lib")[0] == 0
@@ -369,9 +391,12 @@ def test_a_library_is_tuned_as_a_whole_and_key_by_key(library: Path, run: Run) -
         (["--cents", "nan"], "cents"),
         (["--tuning", "no.scl"], "no.scl: no such file"),
         (["--keyboard-map", "a.kbm"], "give one by --tuning"),
+        (["--tuning", "high.scl", "--keyboard-map", "high.kbm"], "no key of it sounds"),
     ],
 )
 def test_tunings_that_are_none_are_one_line(run: Run, options: list[str], complaint: str) -> None:
+    Path("high.scl").write_text("twelve\n 1\n 100.\n")
+    Path("high.kbm").write_text("0\n120\n127\n60\n69\n440\n0\n")
     status, _, error = run("library", *SMALL, *options, "--out", "lib")
     assert status == 2 and complaint in error and error.count("\n") == 1
     assert not Path("lib").exists()
@@ -521,6 +546,11 @@ def alter_a_byte(folder: Path) -> None:
 
 def clip(folder: Path) -> None:
     put_sound(folder, 1, np.clip(20 * sound(folder, 1), -1, 1))
+
+
+def test_the_softest_samples_are_no_silence(library: Path) -> None:
+    put_sound(library, 1, sound(library, 1) * 10 ** (-70 / 20) / np.abs(sound(library, 1)).max())
+    assert "silence" not in {fault.kind for fault in verify_library(library).faults}
 
 
 def silence(folder: Path) -> None:

@@ -17,6 +17,7 @@ from timbrel.client import Client
 from timbrel.core.timbre import Instrument, parse_timbre
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
 from timbrel.library import BuildOptions, LibraryJob, ModelIdentity, Voice, build_library
+from timbrel.library.finish import shards
 from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
 from timbrel.library.plan.job import check_job
@@ -76,6 +77,7 @@ class LibraryCommand:
         wanted = _Wanted(args)
         if args.engine == "ray":
             return _run_sharded(args, wanted, pitches, velocities)
+        _refuse_options_of_shards(args)
         folder = Path(args.out)
         LibraryFolder(folder).check()
         with ExitStack() as stack:
@@ -276,10 +278,10 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         help="ray: raw notes, by workers of Ray Data with a server each, into shards (default %(default)s)",
     )
     group.add_argument(
-        "--shards", choices=("parquet", "webdataset"), default="parquet", help="(default %(default)s)"
+        "--shards", choices=tuple(shards.SHARD_FORMATS), help=f"(default {shards.DEFAULT_FORMAT})"
     )
     group.add_argument(
-        "--shard-notes", type=int, default=1000, metavar="N", help="notes a shard (default %(default)s)"
+        "--shard-notes", type=int, metavar="N", help=f"notes a shard (default {shards.DEFAULT_NOTES})"
     )
     group.add_argument(
         "--workers",
@@ -302,6 +304,20 @@ def _clients_of(args: argparse.Namespace, stack: ExitStack) -> tuple[dict[str, C
         clients[address or "the private server"] = client
     # Nobody brings a private server back.
     return clients, args.patience if addresses else 0.0
+
+
+def _refuse_options_of_shards(args: argparse.Namespace) -> None:
+    """Raises InvalidRequestError: what --engine ray alone does is asked for without it."""
+    options = {"shards": args.shards, "shard_notes": args.shard_notes, "workers": args.workers}
+    faults = [
+        FieldViolation(name, "is for shards; add --engine ray, or leave it out")
+        for name, given in options.items()
+        if given is not None
+    ]
+    if "://" in args.out:
+        faults.append(FieldViolation("out", f"{args.out} can hold shards alone; add --engine ray"))
+    if faults:
+        raise InvalidRequestError.of(faults)
 
 
 def _run_sharded(
@@ -335,8 +351,8 @@ def _run_sharded(
         job,
         args.out,
         bundle=bundle,
-        shard_format=args.shards,
-        shard_notes=args.shard_notes,
+        shard_format=args.shards or shards.DEFAULT_FORMAT,
+        shard_notes=shards.DEFAULT_NOTES if args.shard_notes is None else args.shard_notes,
         n_workers=args.workers,
         show_progress=not args.json,
     )

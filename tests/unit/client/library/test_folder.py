@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+
+import pytest
 
 from timbrel.library.plan.folder import LibraryFolder
 
@@ -23,6 +26,15 @@ def test_what_another_tuning_left_goes_and_nothing_else(tmp_path: Path) -> None:
         assert names(tmp_path) == {*OTHERS, *(ADDED if kept else ())}
         written = json.loads(folder.tuning.read_text()) if folder.tuning.exists() else None
         assert written == (None if tuning is None else list(tuning))
+
+
+def test_a_file_system_without_locks_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with LibraryFolder(tmp_path / "library").lock():
+        pass
 
 
 def test_a_link_in_place_of_the_tuning_is_not_followed(tmp_path: Path) -> None:

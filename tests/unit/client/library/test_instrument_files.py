@@ -62,6 +62,11 @@ def test_without_round_robins_there_is_no_sequence() -> None:
     assert "seq_" not in sfz_text(single) and "seq" not in dspreset_text(single)
 
 
+@pytest.mark.parametrize("name", ["Pad -- x", "Pad --- x", "-----"])
+def test_a_dspreset_is_xml_whatever_the_name(name: str) -> None:
+    ElementTree.fromstring(dspreset_text(replace(INSTRUMENT, name=name)))
+
+
 def test_a_dspreset_says_the_same() -> None:
     root = ElementTree.fromstring(dspreset_text(INSTRUMENT))
     samples = [dict(each.attrib) for each in root.iter("sample")]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from timbrel.library import LibraryJob
-from timbrel.library.plan.notes import codes_hash, job_key, note_key, plan_notes
+from timbrel.library.plan.notes import PlannedNote, codes_hash, job_key, note_key, plan_notes, plan_voice
+from timbrel.library.plan.voice import Voice
 
 
 def test_every_note_is_planned_once_in_a_fixed_order(job: LibraryJob) -> None:
@@ -18,6 +19,23 @@ def test_every_note_is_planned_once_in_a_fixed_order(job: LibraryJob) -> None:
     assert len(notes) == job.n_notes == 2 * 3 * 2 * 2
     assert len({note.file for note in notes}) == len(notes)
     assert [note.voice.name for note in notes] == ["Violin"] * 12 + ["Flute"] * 12
+
+
+def test_a_stretch_of_the_plan_makes_no_more_instruments_than_it_needs(
+    job: LibraryJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = list(plan_notes(job))
+    for first in range(len(whole) + 1):
+        for stop in range(first, len(whole) + 1):
+            assert list(plan_notes(job, first, stop)) == whole[first:stop]
+    planned: list[str] = []
+
+    def count(job: LibraryJob, voice: Voice) -> tuple[PlannedNote, ...]:
+        planned.append(voice.name)
+        return plan_voice(job, voice)
+
+    monkeypatch.setattr("timbrel.library.plan.notes.plan_voice", count)
+    assert list(plan_notes(job, 12, 24)) == whole[12:] and planned == ["Flute"]
 
 
 def test_file_names_are_safe_and_carry_midi_numbers(job: LibraryJob) -> None:

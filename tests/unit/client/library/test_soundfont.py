@@ -112,6 +112,29 @@ def test_a_chord_is_a_preset_that_plays_its_tones(font: Path) -> None:
     assert np.corrcoef(chord, fifth)[0, 1] > 0.99
 
 
+def test_an_odd_number_of_samples_keeps_its_lower_bits(instrument: SamplerInstrument, tmp_path: Path) -> None:
+    quiet = np.float32(2.0**-17) * np.sin(np.arange(RATE + 1, dtype=np.float32) * 0.06)
+    region = replace(instrument.regions[0], tune=0, volume=0.0)
+    path = tmp_path / "quiet.sf2"
+    path.write_bytes(sf2_bytes([replace(instrument, regions=[region])], "", lambda _: (quiet, RATE)))
+    with open_font(path) as sampler:
+        played = sampler.play(region.pitch, region.velocities[1], 0.8)[2400:36_000]
+    assert len(np.unique(np.round(played / np.abs(played).max(), 3))) > 500
+
+
+def test_every_preset_has_a_name_of_its_own(instrument: SamplerInstrument, sounds: dict[str, Audio]) -> None:
+    long = replace(instrument, name="Acoustic Grand Piano", regions=instrument.regions[:1])
+    chords = [
+        long.chord(name, (0, 4)) for name in ("maj", "min", "0-4-7-10-14-17-21-24", "0-4-7-10-14-17-21-25")
+    ]
+    content = sf2_bytes([long, *chords], "", lambda file: (sounds[file], RATE))
+    for chunk, size in ((b"phdr", 38), (b"inst", 22)):
+        at = content.index(chunk) + 8
+        records = [content[at + size * number :][:20].rstrip(b"\0") for number in range(6)]
+        assert len(set(records)) == 6 and records[0] == b"Acoustic Grand Pian", records
+        assert records[1:3] == [b"Acoustic Grand maj", b"Acoustic Grand min"], records
+
+
 def test_polyphone_reads_the_file(font: Path, tmp_path: Path) -> None:
     require_system("polyphone")
     command = ["polyphone", "-3", "-i", str(font), "-d", str(tmp_path / "out"), "-o", "tones"]

@@ -40,6 +40,20 @@ def test_the_same_instrument_comes_once_and_slugs_never_collide() -> None:
     ]
 
 
+def test_naming_a_voice_does_not_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_lowered = 0
+
+    class Slug(str):
+        def lower(self) -> str:
+            nonlocal n_lowered
+            n_lowered += 1
+            return super().lower()
+
+    monkeypatch.setattr("timbrel.library.plan.voice.slug_of", Slug)
+    names = [NamedPoint(f"Voice {number}", (0.0, number / 1000)) for number in range(500)]
+    assert len(name_voices(names, KNOWN)) == 500 and n_lowered <= 3 * 500
+
+
 @pytest.mark.parametrize("point", [(0.8, 0.8), (math.nan, 0.0), (math.inf, 0.0)])
 def test_points_outside_of_the_disc_are_refused(point: tuple[float, float]) -> None:
     with pytest.raises(InvalidRequestError, match="outside of the unit disc"):

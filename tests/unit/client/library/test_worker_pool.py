@@ -42,6 +42,16 @@ def test_what_has_not_begun_is_dropped_at_the_end() -> None:
     assert running.done() and not running.cancelled() and waiting.cancelled()
 
 
+def test_the_end_does_not_wait_for_work_that_a_thread_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its look at the queue and its taking from it."""
+    pool = WorkerPool(1)
+    monkeypatch.setattr(pool._waiting, "empty", iter([False, True, True]).__next__)
+    ending = threading.Thread(target=pool.__exit__, daemon=True)
+    ending.start()
+    ending.join(30.0)
+    assert not ending.is_alive()
+
+
 def test_others_take_over_where_the_priority_changes() -> None:
     def priority() -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

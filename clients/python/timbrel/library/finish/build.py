@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from timbrel.client import Client
+from timbrel.errors import refusal
 from timbrel.library.finish.finisher import ChosenInstrument, Finisher
+from timbrel.library.finish.instrument_files import plays_any_key
 from timbrel.library.finish.manifest import ManifestRow, write_rows, write_table
 from timbrel.library.finish.summary import BuildSummary, licence_text, readme_text, summarise
 from timbrel.library.plan.folder import LibraryFolder
@@ -71,7 +73,7 @@ def build_library(
         source: where raw notes come from; by default this client, many at once.
 
     Raises:
-        InvalidRequestError: the bundle cannot play this job.
+        InvalidRequestError: the bundle cannot play this job, or the tuning leaves no key.
         OtherJobError, LockedError: the folder is somebody else's.
         DiskFullError: no room is left. As with every error, what was rendered is kept.
         TimbrelError, OSError: a note cannot be had or written.
@@ -79,6 +81,8 @@ def build_library(
     options = options or BuildOptions()
     model, folder = client.model(), LibraryFolder(Path(path))
     check_job(job, model)
+    if options.tuning is not None and not plays_any_key(job.pitches, options.tuning):
+        raise refusal("tuning", "no key of it sounds: all lie more than an octave from the pitches rendered")
     with folder.lock():
         folder.claim(job)
         folder.sweep()
@@ -118,9 +122,7 @@ def build_library(
                 notices,
             )
             atomic_write(folder.path / "LICENSE", licence_text(model))
-            atomic_write(
-                folder.path / "README.md", readme_text(job, model, summary, options.tuning is not None)
-            )
+            atomic_write(folder.path / "README.md", readme_text(job, model, summary, folder))
             return summary
 
 
@@ -129,7 +131,7 @@ def _finish(
 ) -> list[ManifestRow]:
     """Finishes each instrument as soon as the last of its notes is there; they come in any order, as (place
     in the plan, note)."""
-    n_each = job.n_notes // len(job.voices)
+    n_each = job.n_notes_each
     chosen: list[dict[int, ChosenNote]] = [{} for _ in job.voices]
     numbers: list[int] = []
     for place, note in notes:

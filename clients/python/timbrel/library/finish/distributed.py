@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,6 @@ from timbrel.progress import bar
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 """Ray's own: a cluster to run on. Without it, Ray is started on this machine for this call."""
-
-DEFAULT_SHARD_NOTES = 1000
 
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # no telemetry
@@ -87,8 +84,8 @@ def build_shards(
     url: str,
     *,
     bundle: str | None = None,
-    shard_format: str = "parquet",
-    shard_notes: int = DEFAULT_SHARD_NOTES,
+    shard_format: str = shard_files.DEFAULT_FORMAT,
+    shard_notes: int = shard_files.DEFAULT_NOTES,
     n_workers: int | None = None,
     show_progress: bool = False,
 ) -> ShardSummary:
@@ -258,7 +255,7 @@ class ShardWorker:
 
     def make(self, shard: shard_files.Shard) -> shard_files.ShardReceipt:
         """Renders, measures and writes one shard."""
-        notes = list(islice(plan_notes(self._job), shard.first, shard.stop))
+        notes = list(plan_notes(self._job, shard.first, shard.stop))
         with tempfile.TemporaryDirectory(prefix="timbrel-shard-") as folder:
             rows, n_rendered = self._render(notes, shard.first, Path(folder))
         content = shard_files.shard_bytes(rows, shard.format)

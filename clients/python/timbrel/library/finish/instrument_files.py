@@ -8,6 +8,7 @@ which has none, by slices of layers that play at one level each.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -150,6 +151,14 @@ def key_zones(pitches: Sequence[int]) -> dict[int, tuple[int, int]]:
     return dict(zip(pitches, zip(lows, highs, strict=True), strict=True))
 
 
+def plays_any_key(pitches: Sequence[int], cents: KeyCents) -> bool:
+    """Tells whether any key that is tuned so sounds in reach of these rising pitches."""
+    zones = list(key_zones(pitches).values())
+    lowest, highest = zones[0][0], zones[-1][1]
+    sounding = (key + round(value / 100.0) for key, value in enumerate(cents) if value is not None)
+    return any(lowest <= pitch <= highest for pitch in sounding)
+
+
 def sfz_text(instrument: SamplerInstrument) -> str:
     """Writes a whole .sfz file. Every region states its loop mode, its tuning and its zones."""
     return "\n".join(_sfz_lines(instrument)) + "\n"
@@ -218,7 +227,7 @@ def dspreset_text(instrument: SamplerInstrument) -> str:
     Where there are release samples, they are a second group.
     """
     root = ElementTree.Element("DecentSampler", minVersion="1.0.0")
-    root.append(ElementTree.Comment(f" {instrument.name}. {instrument.comment} ".replace("--", "-")))
+    root.append(ElementTree.Comment(re.sub("-{2,}", "-", f" {instrument.name}. {instrument.comment} ")))
     groups = ElementTree.SubElement(root, "groups")
     group = _group(groups, instrument, attack=0.0, release=instrument.fade_seconds)
     for region in instrument.regions:

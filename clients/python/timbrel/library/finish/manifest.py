@@ -261,7 +261,7 @@ def rendering_facts(
     return {
         "note": number,
         "note_str": Path(planned.file).stem,
-        "instrument": job.voices.index(planned.voice),
+        "instrument": number // job.n_notes_each,
         "instrument_str": planned.voice.name,
         "pitch": planned.pitch,
         "velocity": planned.velocity,

@@ -27,6 +27,8 @@ FULL_SCALE = 2 ** (BITS - 1)
 LARGEST_BYTES = 2**32 - 1
 """RIFF's sizes are 32 bits wide."""
 
+TOO_LARGE = "such a file holds less than 4 GB"
+
 INFO_NAMES = ("IART", "ICMT", "ICOP", "IGNR", "IKEY", "INAM", "IPRD", "ISFT", "ISRC")
 """Text fields that may be set; the standard has some more."""
 
@@ -56,8 +58,9 @@ def sample_bytes(
     if sample_format.has_sampler_chunks:
         return wav_bytes(audio, sample_rate, region, texts)
     content = io.BytesIO()
-    name, width = sample_format.libsndfile, f"PCM_{sample_format.bits}"
-    soundfile.write(content, checked_mono(audio), sample_rate, format=name, subtype=width)
+    soundfile.write(
+        content, checked_mono(audio), sample_rate, sample_format.subtype, format=sample_format.libsndfile
+    )
     return content.getvalue()
 
 
@@ -77,7 +80,7 @@ def wav_bytes(
     chunks = _chunks(samples, checked_rate(sample_rate), region, texts or {})
     body = b"".join(riff_chunk(*each) for each in chunks)
     if len(body) + 4 > LARGEST_BYTES:
-        raise ValueError("a WAV file holds less than 4 GB")
+        raise ValueError(TOO_LARGE)
     return struct.pack("<4sI4s", b"RIFF", len(body) + 4, b"WAVE") + body
 
 
@@ -108,7 +111,10 @@ def _chunks(
 
 
 def riff_chunk(name: bytes, content: bytes) -> bytes:
-    """Frames a chunk. The next one begins at an even offset; the byte that sees to it is not counted."""
+    """Frames a chunk. The next one begins at an even offset; the byte that sees to it is not counted. Raises
+    ValueError: the content is 4 GB or more."""
+    if len(content) > LARGEST_BYTES:
+        raise ValueError(TOO_LARGE)
     return struct.pack("<4sI", name, len(content)) + content + bytes(len(content) % 2)
 
 

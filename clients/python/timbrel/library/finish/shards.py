@@ -24,7 +24,10 @@ from timbrel.library.plan.notes import job_key
 from timbrel_bundle.files import parse_json
 
 SHARD_FORMATS = {"parquet": "parquet", "webdataset": "tar"}
-"""Format -> ending of the files."""
+"""Format -> ending of the files; the first is the default."""
+
+DEFAULT_FORMAT = next(iter(SHARD_FORMATS))
+DEFAULT_NOTES = 1000
 
 JOB_FILE = "job.json"
 INDEX_FILE = "index.json"
@@ -194,12 +197,14 @@ class ShardStore:
             )
 
     def receipt(self, shard: Shard) -> ShardReceipt | None:
-        """Reads the receipt of a shard; None where it is not done."""
+        """Reads the receipt of a shard; None where it is not done, or its file is gone or cut short."""
         content = self._read(shard.receipt)
         try:
-            return None if content is None else ShardReceipt(**parse_json(content))
-        except (TypeError, ValueError):
+            found = None if content is None else ShardReceipt(**parse_json(content))
+            size = None if found is None else self._files.info(f"{self._root}/{shard.name}")["size"]
+        except (TypeError, ValueError, FileNotFoundError):
             return None
+        return found if found is not None and size == found.n_bytes else None
 
     def commit(self, shard: Shard, content: bytes, receipt: ShardReceipt) -> None:
         """Writes a shard and then its receipt: without one, it counts as not there."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.library.finish.instrument_files import Region, SamplerInstrument
-from timbrel.library.finish.sample_files import riff_chunk
+from timbrel.library.finish.sample_files import LARGEST_BYTES, TOO_LARGE, riff_chunk
 from timbrel.library.render.level import Audio
 
 Load = Callable[[str], tuple[Audio, int]]
@@ -30,7 +30,11 @@ FULL_SCALE = 2**23
 """Samples have 24 bits: 16 in one chunk, and the 8 below in another, which old players pass over."""
 
 GAP = 46
-"""Silent samples that follow each sample."""
+"""Silent samples that follow each sample, and one more behind an odd number of them: players pass the chunk
+of the lower 8 bits over where its length is not exactly half of the other's."""
+
+NAME_LETTERS = 19
+"""Names are that long at most."""
 
 MOST_RECORDS = 2**16 - 1
 """Zones, generators and modulators are numbered by 16 bits."""
@@ -68,8 +72,8 @@ def sf2_bytes(instruments: Sequence[SamplerInstrument], comment: str, load: Load
     for region in regions.values():
         samples.add(region, *load(region.file))
     tables = _Tables()
-    for number, instrument in enumerate(instruments):
-        tables.add(number, instrument, regions)
+    for number, (name, instrument) in enumerate(zip(_preset_names(instruments), instruments, strict=True)):
+        tables.add(number, name, instrument, regions)
     information = (
         riff_chunk(b"ifil", struct.pack("<HH", 2, 4))
         + riff_chunk(b"isng", _text("EMU8000"))
@@ -81,8 +85,8 @@ def sf2_bytes(instruments: Sequence[SamplerInstrument], comment: str, load: Load
         + riff_chunk(b"LIST", b"sdta" + samples.chunks())
         + riff_chunk(b"LIST", b"pdta" + tables.chunks() + samples.headers())
     )
-    if len(body) + 4 >= 2**32:
-        raise ValueError("its samples are more than 4 GB")
+    if len(body) + 4 > LARGEST_BYTES:
+        raise ValueError(TOO_LARGE)
     return struct.pack("<4sI4s", b"RIFF", len(body) + 4, b"sfbk") + body
 
 
@@ -98,12 +102,13 @@ class _Samples:
         """Appends a sample, at the level that it has at the top of its layer."""
         scaled = np.rint(audio.astype(np.float64) * 10.0 ** (region.volume / 20.0) * FULL_SCALE)
         self._audio.append(np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype(np.int32))
-        self._audio.append(np.zeros(GAP, np.int32))
+        gap = GAP + len(audio) % 2
+        self._audio.append(np.zeros(gap, np.int32))
         start, end = self._length, self._length + len(audio)
-        self._length = end + GAP
+        self._length = end + gap
         first, last = region.loop or (0, len(audio) - 1)
         place = struct.pack("<5I", start, end, start + first, start + last + 1, sample_rate)
-        name = _name(PurePath(region.file).stem[-19:])
+        name = _name(PurePath(region.file).stem[-NAME_LETTERS:])
         self._headers.append(name + place + struct.pack("<BbHH", region.pitch, region.tune, 0, 1))
 
     def chunks(self) -> bytes:
@@ -149,12 +154,13 @@ class _Tables:
         self._preset_zones = _Zones()
         self._zones = _Zones()
 
-    def add(self, number: int, instrument: SamplerInstrument, samples: dict[str, Region]) -> None:
-        """Adds an instrument, and a preset of this number for it, that play these samples."""
+    def add(self, number: int, name: str, instrument: SamplerInstrument, samples: dict[str, Region]) -> None:
+        """Adds an instrument, and a preset of this number for it, both of this name, that play these
+        samples."""
         place = struct.pack("<HHH", number % 128, number // 128, len(self._preset_zones.bags))
-        self._presets.append(_name(instrument.name) + place + bytes(12))
+        self._presets.append(_name(name) + place + bytes(12))
         self._preset_zones.add([(INSTRUMENT, number)])
-        self._instruments.append(_name(instrument.name) + struct.pack("<H", len(self._zones.bags)))
+        self._instruments.append(_name(name) + struct.pack("<H", len(self._zones.bags)))
         seconds = instrument.release_seconds * RELEASE_DB / 60.0
         self._zones.add([(RELEASE, round(1200.0 * math.log2(seconds)) & 0xFFFF)], DEFAULTS_OFF)
         numbers = {file: index for index, file in enumerate(samples)}
@@ -183,6 +189,23 @@ class _Tables:
             + riff_chunk(b"inst", b"".join(self._instruments) + end_of_instruments)
             + self._zones.chunks(b"i")
         )
+
+
+def _preset_names(instruments: Sequence[SamplerInstrument]) -> list[str]:
+    """Gives each instrument a name that fits and that no other has. The first one's name is cut short, not
+    what its chords add to it."""
+    first = instruments[0].name
+    names: list[str] = []
+    for instrument in instruments:
+        chord = ending = instrument.name.removeprefix(first)
+        while (name := _fitting(first, ending)) in names:
+            ending = f"{chord[:14]}~{len(names) + 1}"
+        names.append(name)
+    return names
+
+
+def _fitting(name: str, ending: str) -> str:
+    return (name[: max(1, NAME_LETTERS - len(ending))].rstrip() + ending)[:NAME_LETTERS]
 
 
 def _tuning(region: Region, sample: Region) -> Iterator[tuple[int, int]]:
@@ -219,4 +242,4 @@ def _text(text: str) -> bytes:
 
 def _name(name: str) -> bytes:
     """Encodes a name in 20 bytes, the last of them zero."""
-    return name.encode("ascii", "replace")[:19].ljust(20, b"\0")
+    return name.encode("ascii", "replace")[:NAME_LETTERS].ljust(NAME_LETTERS + 1, b"\0")

@@ -10,6 +10,7 @@ from timbrel.core.model import Model
 from timbrel.library.finish.finisher import bandwidth_hz, software_version
 from timbrel.library.finish.instrument_files import REACH
 from timbrel.library.finish.manifest import ManifestRow
+from timbrel.library.plan.folder import LibraryFolder
 from timbrel.library.plan.formats import SAMPLE_FORMATS
 from timbrel.library.plan.job import LibraryJob
 from timbrel.library.render.level import LEAD_IN_SECONDS, PEAK_DB, TARGET_LUFS
@@ -117,12 +118,12 @@ def licence_text(model: Model) -> str:
     )
 
 
-def readme_text(job: LibraryJob, model: Model, summary: BuildSummary, tuned: bool = False) -> str:
+def readme_text(job: LibraryJob, model: Model, summary: BuildSummary, folder: LibraryFolder) -> str:
     """Says what is in the folder and how it was made."""
-    return "\n".join(_readme(job, model, summary, tuned)) + "\n"
+    return "\n".join(_readme(job, model, summary, folder)) + "\n"
 
 
-def _readme(job: LibraryJob, model: Model, summary: BuildSummary, tuned: bool) -> Iterator[str]:
+def _readme(job: LibraryJob, model: Model, summary: BuildSummary, folder: LibraryFolder) -> Iterator[str]:
     names = ", ".join(voice.name for voice in job.voices[:MAX_NAMES])
     more = f" and {len(job.voices) - MAX_NAMES} more" if len(job.voices) > MAX_NAMES else ""
     layers = ", ".join(map(str, job.velocities))
@@ -133,9 +134,15 @@ def _readme(job: LibraryJob, model: Model, summary: BuildSummary, tuned: bool) -
     yield "| | |\n|---|---|"
     yield "| `NAME.sfz` | for Sforzando, sfizz, ARIA, LinuxSampler |"
     yield "| `NAME.dspreset` | for Decent Sampler |"
+    if any(folder.path.glob("*_*.sfz")):
+        yield "| `NAME_CHORD.sfz`, `NAME_CHORD.dspreset` | the same, each key playing that chord |"
+    if any(folder.path.glob("*.sf2")):
+        yield "| `NAME.sf2` | for players of SoundFonts: the first take of each note, chords as presets |"
     yield f"| `samples/` | {bits}-bit {job.file_format.upper()}, mono, {job.sample_rate} Hz |"
     yield "| `manifest.jsonl` | one line of facts a sample |"
-    if tuned:
+    if folder.table.is_file():
+        yield "| `manifest.parquet` | the same as a table |"
+    if folder.tuning.is_file():
         yield "| `tuning.json` | how the instruments are tuned: each key's cents above equal temperament |"
     yield "| `LICENSE` | what may be done with the sounds |\n"
     yield f"- Pitches (MIDI numbers, 60 = C4): {', '.join(map(str, job.pitches))}."

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from timbrel.errors import TimbrelError
 from timbrel.library.plan.job import LibraryJob
@@ -31,6 +31,9 @@ MANIFEST = "manifest.jsonl"
 TABLE = "manifest.parquet"
 DOCUMENTS = ("LICENSE", "README.md")
 MAX_TUNING_BYTES = 2**16
+
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""Errors of file systems that lock no files: two jobs on one folder are not noticed there."""
 
 _numbers = count()
 
@@ -109,18 +112,24 @@ class LibraryFolder:
             self.work.mkdir(parents=True, exist_ok=True)
             with (self.work / "lock").open("a+", encoding="utf-8") as file:
                 if fcntl is not None:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    except OSError:
-                        file.seek(0)
-                        holder = file.read().strip() or "another process"
-                        raise LockedError(
-                            f"{self.path} is in use by {holder}; wait for it, or choose another folder"
-                        ) from None
+                    self._lock(file)
                 file.truncate(0)
                 file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
                 file.flush()
                 yield
+
+    def _lock(self, file: TextIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise LockedError(
+                f"{self.path} is in use by {holder}; wait for it, or choose another folder"
+            ) from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
 
     def claim(self, job: LibraryJob) -> None:
         """Makes the folder this job's, or finds that it is already; raises OtherJobError if it is another's.

@@ -6,8 +6,12 @@ of instruments has a list of its own, in `clients/web/index.html`.)
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import PurePath
+
+import numpy as np
+import soundfile
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,21 @@ class SampleFormat:
     def has_sampler_chunks(self) -> bool:
         """Whether a file says itself how it loops; otherwise the instrument files alone do."""
         return self.libsndfile is None
+
+    def holds(self, sample_rate: int) -> bool:
+        """Whether files can have so many samples a second (Hz): FLAC knows no odd rates above 65,535."""
+        if self.libsndfile is None:
+            return True
+        try:
+            soundfile.write(io.BytesIO(), np.zeros(1), sample_rate, self.subtype, format=self.libsndfile)
+        except soundfile.SoundFileError:
+            return False
+        return True
+
+    @property
+    def subtype(self) -> str:
+        """libsndfile's name of its samples."""
+        return f"PCM_{self.bits}"
 
 
 SAMPLE_FORMATS = {

@@ -10,12 +10,16 @@ from timbrel.core.model import Model
 from timbrel.errors import FieldViolation, InvalidRequestError
 from timbrel.library.plan.formats import DEFAULT_FORMAT, SAMPLE_FORMATS
 from timbrel.library.plan.voice import Voice
-from timbrel_bundle.request_fields import SamplingSettings
+from timbrel_bundle.request_fields import SAMPLING_FIELDS, SamplingSettings
+from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
 SEED_STRIDE = 100
 """Round robins lie this far apart in seeds, so that a second attempt at one is not another's first."""
 
 MAX_ROUND_ROBINS = 100
+
+LAST_SEED = 2**63 - 1
+"""The manifest's table has whole numbers of 64 bits, one of them the sign."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,17 @@ class LibraryJob:
     @property
     def n_notes(self) -> int:
         """The number of samples in the whole library."""
-        return len(self.voices) * len(self.pitches) * len(self.velocities) * self.round_robins
+        return len(self.voices) * self.n_notes_each
+
+    @property
+    def n_notes_each(self) -> int:
+        """The number of samples of each instrument."""
+        return len(self.pitches) * len(self.velocities) * self.round_robins
+
+    @property
+    def seeds(self) -> tuple[int, int]:
+        """The lowest seed that its notes may take, and the highest."""
+        return self.seed, self.seed + SEED_STRIDE * (self.round_robins - 1) + self.tries - 1
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as job.json holds it."""
@@ -93,8 +107,29 @@ def _faults(job: LibraryJob, model: Model) -> list[tuple[str, str | None]]:
         ("round_robins", _outside((job.round_robins,), (1, MAX_ROUND_ROBINS))),
         ("tries", _outside((job.tries,), (1, SEED_STRIDE))),
         ("sample_rate", _outside((job.sample_rate,), SAMPLE_RATES)),
-        ("format", None if job.file_format in SAMPLE_FORMATS else f"must be {' or '.join(SAMPLE_FORMATS)}"),
+        ("format", _format_fault(job)),
+        ("seed", _seed_fault(job)),
+        *(
+            (field.path, field.fault(getattr(job.sampling, field.name), pb.RequestRanges()))
+            for field in SAMPLING_FIELDS
+        ),
     ]
+
+
+def _format_fault(job: LibraryJob) -> str | None:
+    if job.file_format not in SAMPLE_FORMATS:
+        return f"must be {' or '.join(SAMPLE_FORMATS)}"
+    if SAMPLE_FORMATS[job.file_format].holds(job.sample_rate):
+        return None
+    return f"{job.file_format} files do not hold sound at {job.sample_rate} Hz"
+
+
+def _seed_fault(job: LibraryJob) -> str | None:
+    lowest, highest = job.seeds
+    if lowest >= 0 and highest <= LAST_SEED:
+        return None
+    allowed = f"0 to {LAST_SEED - (highest - lowest)}"
+    return f"{job.seed} is out of range; with so many takes and attempts {allowed} is allowed"
 
 
 def _outside(values: tuple[float, ...], bounds: tuple[float, float], verb: str = "allowed is") -> str | None:

@@ -73,10 +73,13 @@ def plan_voice(job: LibraryJob, voice: Voice) -> tuple[PlannedNote, ...]:
     )
 
 
-def plan_notes(job: LibraryJob) -> Iterator[PlannedNote]:
-    """Lists every sample of the library, instrument by instrument."""
-    for voice in job.voices:
-        yield from plan_voice(job, voice)
+def plan_notes(job: LibraryJob, first: int = 0, stop: int | None = None) -> Iterator[PlannedNote]:
+    """Lists the samples of the library, instrument by instrument: all, or those of numbers `first` to `stop`,
+    which is not included."""
+    stop, n_each = job.n_notes if stop is None else stop, job.n_notes_each
+    for number in range(first // n_each, -(-stop // n_each)):
+        begin = number * n_each
+        yield from plan_voice(job, job.voices[number])[max(0, first - begin) : max(0, stop - begin)]
 
 
 def _file(job: LibraryJob, voice: Voice, pitch: int, velocity: int, take: int) -> str:

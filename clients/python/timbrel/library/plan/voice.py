@@ -73,22 +73,25 @@ class NamedPoint(NamedTuple):
 def name_voices(named: Iterable[NamedPoint], known: Sequence[Instrument]) -> tuple[Voice, ...]:
     """Makes a voice of each point, the same one under the same name once. Raises InvalidRequestError: a point
     lies outside of the unit disc."""
-    voices: dict[str, Voice] = {}
+    voices: list[Voice] = []
+    taken: set[str] = set()
     for name, point in dict.fromkeys(named):
         if not math.hypot(*point) <= 1.0 + DISC_SLACK:
             raise refusal(
                 "timbre", f"({point[0]:g}, {point[1]:g}) lies outside of the unit disc, x^2 + y^2 <= 1"
             )
         nearest = min(known, key=lambda each: math.dist(each.timbre, point), default=None)
-        slug = _unique(slug_of(name) if name else _point_slug(point), voices)
-        voices[slug] = Voice(
-            name=name or f"({point[0]:.3f}, {point[1]:.3f})",
-            slug=slug,
-            timbre=point,
-            nearest=nearest.name if nearest else "",
-            family=nearest.family if nearest else "",
+        slug = _unique(slug_of(name) if name else _point_slug(point), taken)
+        voices.append(
+            Voice(
+                name=name or f"({point[0]:.3f}, {point[1]:.3f})",
+                slug=slug,
+                timbre=point,
+                nearest=nearest.name if nearest else "",
+                family=nearest.family if nearest else "",
+            )
         )
-    return tuple(voices.values())
+    return tuple(voices)
 
 
 def grid_points(n_across: int) -> list[tuple[float, float]]:
@@ -148,10 +151,11 @@ def _point_slug(point: tuple[float, float]) -> str:
     return f"x{x:.3f}y{y:.3f}"
 
 
-def _unique(slug: str, taken: dict[str, Voice]) -> str:
-    """Numbers a slug that is taken; file systems that ignore case are thought of."""
-    lower = {each.lower() for each in taken}
+def _unique(slug: str, taken: set[str]) -> str:
+    """Numbers a slug that is taken, and adds it to those that are; in small letters, since some file systems
+    ignore case."""
     candidate, number = slug, 2
-    while candidate.lower() in lower:
+    while candidate.lower() in taken:
         candidate, number = f"{slug}-{number}", number + 1
+    taken.add(candidate.lower())
     return candidate

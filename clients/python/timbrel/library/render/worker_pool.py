@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import queue
@@ -43,10 +44,11 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         """Waits for what is running; what has not begun is dropped."""
-        while not self._waiting.empty():
-            task = self._waiting.get()
-            if task.future is not None:
-                task.future.cancel()
+        with contextlib.suppress(queue.Empty):  # asked for at once: a worker may take the last one
+            while True:
+                task = self._waiting.get_nowait()
+                if task.future is not None:
+                    task.future.cancel()
         for _thread in self._threads:
             self._put(_LAST, None, lambda: None)
         for thread in self._threads:

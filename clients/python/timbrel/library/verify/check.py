@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from timbrel.errors import refusal
 from timbrel.library.finish.manifest import ManifestRow, read_rows
@@ -142,6 +142,12 @@ def _check_instruments(
                 )
         else:
             faults.append(LibraryFault(twin.name, "missing", "the file is missing"))
+    slugs = {PurePosixPath(row.file).parent.name for row in rows}
+    faults += [
+        LibraryFault(f"{slug}.sfz", "missing", "the file is missing")
+        for slug in sorted(slugs)
+        if not (folder / f"{slug}.sfz").is_file()
+    ]
     faults += [
         LibraryFault(row.file, "reference", "no .sfz file refers to it")
         for row in rows

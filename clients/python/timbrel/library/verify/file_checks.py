@@ -27,8 +27,8 @@ from timbrel_bundle.audio import read_audio
 from timbrel_bundle.errors import UNPRINTABLE, AudioError
 from timbrel_bundle.files import parse_json, sha256_file
 
-SILENT_DB = -60.0
-"""A sample whose peak is below this is taken for silence."""
+SILENT_DB = -100.0
+"""A sample whose peak is below this is taken for silence: soft layers peak at -70, 24 bits end at -138."""
 
 CLICK_TOLERANCE_DB = 0.5
 """Allowed for the joint measured in the file, which is rounded to 24 bits."""
