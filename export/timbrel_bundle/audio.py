@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,23 +40,31 @@ def read_channels(path: Path | str, max_samples: int = MAX_SAMPLES) -> tuple[npt
     A file of more than `max_samples`, of all channels together, is refused before they are read. Raises
     AudioError: the file is missing, empty, too long, cut short, damaged or in an unknown format.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise AudioError(
-            f"{path}: {'is a folder, not an audio file' if path.is_dir() else 'there is no such file'}"
-        )
-    try:
-        with path.open("rb") as file:
-            samples, sample_rate = _read_samples(path, file, max_samples)
-    except OSError as error:
-        raise AudioError(f"{path}: cannot be read ({error.strerror})") from None
-    except soundfile.SoundFileError as error:
-        raise AudioError(f"{path}: is not an audio file that can be read ({_reason(error)})") from None
-    if samples.size == 0:
-        raise AudioError(f"{path}: holds no sound")
-    if not np.isfinite(samples).all():
-        raise AudioError(f"{path}: holds samples that are not numbers (NaN or infinity)")
-    return samples, sample_rate
+    with _opened(Path(path)) as sound:
+        n_samples = sound.frames * sound.channels
+        if n_samples > max_samples:
+            raise AudioError(
+                f"{path}: says that it holds {n_samples} samples ({_minutes(n_samples, sound)} minutes),"
+                f" up to {max_samples} ({_minutes(max_samples, sound)} minutes) are read"
+            )
+        return _checked(path, sound.read(dtype="float32", always_2d=True)), int(sound.samplerate)
+
+
+def read_pieces(path: Path | str, seconds: float) -> Iterator[tuple[float, npt.NDArray[np.float32], int]]:
+    """Reads a file of any length piece by piece, each of so many seconds, the last perhaps shorter: when it
+    begins, in seconds, the sound, float32 [S, channels], and its rate in Hz.
+
+    Raises AudioError as `read_channels` does, or a piece would be of more than MAX_SAMPLES.
+    """
+    with _opened(Path(path)) as sound:
+        step = max(1, round(seconds * sound.samplerate))
+        if step * sound.channels > MAX_SAMPLES:
+            longest = _minutes(MAX_SAMPLES, sound)
+            raise AudioError(
+                f"{path}: pieces of {seconds:g} s are too long; up to {longest} minutes are read"
+            )
+        for number, samples in enumerate(sound.blocks(step, dtype="float32", always_2d=True)):
+            yield number * step / sound.samplerate, _checked(path, samples), int(sound.samplerate)
 
 
 def resample(
@@ -109,20 +119,42 @@ def missing_bytes(file: BinaryIO) -> int:
     return 0
 
 
-def _read_samples(path: Path, file: BinaryIO, most: int) -> tuple[npt.NDArray[np.float32], int]:
-    """Samples float32 [S, channels] and their rate."""
-    if file.seek(0, 2) == 0:
-        raise AudioError(f"{path}: the file is empty")
-    if n_missing := missing_bytes(file):
-        raise AudioError(f"{path}: is cut short, the last {n_missing} bytes of its sound are missing")
-    file.seek(0)
-    with soundfile.SoundFile(file) as sound:
-        if sound.frames > UNKNOWN_FRAMES:
-            raise AudioError(f"{path}: does not say how long it is, as what was written to a pipe")
-        n_samples = sound.frames * sound.channels
-        if n_samples > most:
-            raise AudioError(f"{path}: says that it holds {n_samples} samples, up to {most} are read")
-        return sound.read(dtype="float32", always_2d=True), int(sound.samplerate)
+@contextmanager
+def _opened(path: Path) -> Iterator[soundfile.SoundFile]:
+    """A file that is whole as far as its header tells. Raises AudioError, also of what goes wrong inside."""
+    if not path.is_file():
+        raise AudioError(
+            f"{path}: {'is a folder, not an audio file' if path.is_dir() else 'there is no such file'}"
+        )
+    try:
+        with path.open("rb") as file:
+            if file.seek(0, 2) == 0:
+                raise AudioError(f"{path}: the file is empty")
+            if n_missing := missing_bytes(file):
+                raise AudioError(f"{path}: is cut short, the last {n_missing} bytes of its sound are missing")
+            file.seek(0)
+            with soundfile.SoundFile(file) as sound:
+                if sound.frames > UNKNOWN_FRAMES:
+                    raise AudioError(f"{path}: does not say how long it is, as what was written to a pipe")
+                if sound.frames == 0:
+                    raise AudioError(f"{path}: holds no sound")
+                yield sound
+    except OSError as error:
+        raise AudioError(f"{path}: cannot be read ({error.strerror})") from None
+    except soundfile.SoundFileError as error:
+        raise AudioError(f"{path}: is not an audio file that can be read ({_reason(error)})") from None
+
+
+def _checked(path: Path | str, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    if samples.size == 0:
+        raise AudioError(f"{path}: holds no sound")
+    if not np.isfinite(samples).all():
+        raise AudioError(f"{path}: holds samples that are not numbers (NaN or infinity)")
+    return samples
+
+
+def _minutes(n_samples: int, sound: soundfile.SoundFile) -> str:
+    return f"{n_samples / sound.channels / sound.samplerate / 60:.3g}"
 
 
 def _reason(error: Exception) -> str:

@@ -113,6 +113,8 @@ def test_a_pitch_is_a_number_or_a_note_and_several_are_a_chord(run: Run) -> None
         (["--out", "note.mp3"], "note.mp3"),
         (["--out", "missing/note.wav"], "missing"),
         (["--out", "."], "out"),
+        (["--out", "/dev/null/note.wav"], "the folder /dev/null is a file"),
+        (["--move", "0.5"], "move: must be SECONDS:TIMBRE"),
         (["--volume", "11"], "--volume"),
     ],
 )

@@ -219,6 +219,10 @@ def test_what_was_deleted_comes_back(library: Path, run: Run) -> None:
             ["--timbre", "Violin", "--format", "flac", "--sample-rate", "100001"],
             "format: flac files do not hold sound at 100001 Hz",
         ),
+        (["--timbre", "Violin", "--round-robins", str(10**17)], "round_robins: 1e+17 is out of range"),
+        (["--timbre", "Violin", "--engine", "ray", "--format", "flac"], "format: is of finished samples"),
+        (["--timbre", "Violin", "--engine", "ray", "--no-loops"], "no_loops: is of finished samples"),
+        (["--timbre", "Violin", "--engine", "ray", "--cents", "5"], "cents: are for instrument files"),
         (["--timbre", "Violin", "--shard-notes", "9"], "shard_notes: is for shards; add --engine ray"),
         (["--timbre", "Violin", "--shards", "webdataset"], "shards: is for shards; add --engine ray"),
         (["--timbre", "Violin", "--server", "a:b:c"], "server: expected HOST:PORT"),
@@ -232,6 +236,14 @@ def test_bad_input_is_one_line_and_leaves_no_folder(run: Run, arguments: list[st
     assert (status, out) == (2, "")
     assert complaint in error and error.count("\n") == 1 and error.startswith("timbrel: ")
     assert not Path("lib").exists()
+
+
+def test_a_library_whose_sampling_is_the_servers_passes_its_check(server_address: str) -> None:
+    with timbrel.Client(server_address) as client:
+        model, job = client.model(), replace(small_job(client, pitches=(60,)), sampling=SamplingSettings())
+        build_library(client, job, "lib")
+    assert rows_of(Path("lib"))[0].sampling == SamplingSettings.of(model.default_sampling)
+    assert verify_library("lib").passed
 
 
 def test_a_bucket_takes_shards_alone(run: Run) -> None:
@@ -695,8 +707,10 @@ def test_a_tolerated_share_may_be_out_of_tune(library: Path, run: Run) -> None:
 
 
 def test_no_library_is_another_status(run: Run) -> None:
-    status, out, error = run("verify", "nowhere")
-    assert (status, out) == (2, "") and "has no manifest.jsonl" in error and error.count("\n") == 1
+    Path("empty").mkdir()
+    for folder, complaint in (("nowhere", "there is no folder nowhere"), ("empty", "has no manifest.jsonl")):
+        status, out, error = run("verify", folder)
+        assert (status, out) == (2, "") and complaint in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["library", "verify"])

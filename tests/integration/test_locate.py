@@ -238,6 +238,11 @@ class TestCommand:
         assert status == 0 and starts[0] == 0.0 and len(starts) >= 2
         assert error.startswith("long.wav at ") and "silent" in error
 
+    def test_a_file_none_of_whose_pieces_holds_a_note_is_status_2(self, run: Any) -> None:
+        soundfile.write("rest.wav", np.zeros(3 * RATE), RATE)
+        status, out, error = run("rest.wav", "--hop", "1")
+        assert (status, out) == (2, "") and error.count("is silent") == 3
+
     def test_channels_that_cancel_do_not_silence_a_file(self, run: Any, notes: Any) -> None:
         soundfile.write("wide.wav", np.stack([notes[0], -notes[0]], axis=1), RATE, subtype="FLOAT")
         assert run("wide.wav")[0] == 0
@@ -255,6 +260,8 @@ class TestCommand:
             (np.full(RATE, 0.5), ["--pitch", "200"], "pitch"),
             (np.full(RATE, 0.5), ["--pitch", "C4"], "--pitch"),
             (np.full(RATE, 0.5), ["--nearest", "-1"], "nearest"),
+            (np.full(RATE, 0.5), ["--hop", "inf"], "hop: must be 0.05 seconds or more"),
+            (np.full(RATE, 0.5), ["--hop", "0.01"], "hop: must be 0.05 seconds or more"),
         ],
     )
     def test_bad_input_is_one_line_and_status_2(

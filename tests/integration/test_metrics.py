@@ -167,7 +167,9 @@ def test_the_dashboard_asks_for_what_there_is(start_server: StartServer) -> None
     server = start_server("--metrics-port", "0")
     with grpc.insecure_channel(server.address) as channel:
         outcome(pb_grpc.SynthesizerStub(channel).Generate(note()))
-    names = set(samples(server)) | {"up", "timbrel_reloads_total"}
+    found = samples(server)
+    assert ({"part": "bundle", "outcome": "failed"}, 0.0) in found["timbrel_reloads_total"]
+    names = set(found) | {"up"}
     targets = [
         target["expr"]
         for panel in json.loads(DASHBOARD.read_text())["panels"]

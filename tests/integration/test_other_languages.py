@@ -79,12 +79,13 @@ def test_the_lines_for_go_write_a_note(server_address: str, tmp_path: Path) -> N
     command = re.search(r"\n    (protoc .*?)\n\n", readme, re.DOTALL)
     program = re.search(r"\n(    package main\n.*?\n    }\n)\n", readme, re.DOTALL)
     assert command is not None and program is not None
-    shutil.copytree(PROTOS, tmp_path / "src")
+    module = tmp_path / "src" / "note"
+    shutil.copytree(PROTOS, module)
     source = textwrap.dedent(program[1]).replace("localhost:50051", server_address)
-    (tmp_path / "note.go").write_text(source, encoding="utf-8")
+    (module / "note.go").write_text(source, encoding="utf-8")
     workspace = {"GO111MODULE": "off", "GOPATH": f"{tmp_path}:/usr/share/gocode", "GOTOOLCHAIN": "local"}
     environment = {**workspace, "GOCACHE": str(tmp_path / "cache")}
-    run(["sh", "-ec", command[1]], tmp_path / "src", environment)
-    run(["go", "run", "note.go"], tmp_path, environment)
-    info = soundfile.info(tmp_path / "note.wav")
+    run(["sh", "-ec", command[1]], module, environment)
+    run(["go", "run", "."], module, environment)
+    info = soundfile.info(module / "note.wav")
     assert info.frames > 0.5 * info.samplerate

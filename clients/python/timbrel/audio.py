@@ -41,7 +41,8 @@ def check_audio_path(path: str | os.PathLike[str]) -> Path:
     if target.is_dir():
         raise refusal("out", f"{target} is a folder")
     if not target.parent.is_dir():
-        raise refusal("out", f"the folder {target.parent} does not exist")
+        reason = "is a file" if target.parent.exists() else "does not exist"
+        raise refusal("out", f"the folder {target.parent} {reason}")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise refusal("out", f"the folder {target.parent} may not be written to")
     return target

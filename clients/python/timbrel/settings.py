@@ -67,7 +67,7 @@ def is_loopback(host: str) -> bool:
 
 def parse_address(text: str) -> Address:
     """Reads "HOST:PORT" or "HOST", which means port 50051. Raises InvalidRequestError: it is neither."""
-    match = _ADDRESS.fullmatch(text.strip())
+    match = _ADDRESS.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise _bad_address(text, "expected HOST:PORT, for example localhost:50051")
     port = int(match["port"]) if match["port"] else DEFAULT_PORT

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -29,6 +30,10 @@ CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 3
 NOTES_BUCKETS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256)
 
 
+RELOAD_PARTS = ("tokens", "certificates", "bundle")
+RELOAD_OUTCOMES = ("ok", "unchanged", "failed")
+
+
 class Metrics:
     """All metrics of one server."""
 
@@ -42,6 +47,8 @@ class Metrics:
         self.reloads = Counter(
             "timbrel_reloads", "Attempts to read a part anew.", ["part", "outcome"], registry=self.registry
         )
+        for labels in product(RELOAD_PARTS, RELOAD_OUTCOMES):
+            self.reloads.labels(*labels)  # from 0, so that the first one is an increase
 
     def engine_observer(self, bundle: str) -> EngineObserver:
         """Makes the observer of the engine of the bundle of this name."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from timbrel_bundle.audio import checked_mono, checked_rate, read_audio, resample
+from timbrel_bundle.audio import checked_mono, checked_rate, read_audio, read_channels, read_pieces, resample
 from timbrel_bundle.errors import AudioError
 
 SINE = (0.5 * np.sin(2 * np.pi * 440 * np.arange(2400) / 24000)).astype(np.float32)
@@ -61,6 +61,19 @@ def test_a_wav_of_unknown_length_is_read(tmp_path: Path) -> None:
     path = tmp_path / "piped.wav"
     path.write_bytes(_whole_wav().replace((4800).to_bytes(4, "little"), b"\xff" * 4))
     assert len(read_audio(path)[0]) == len(SINE)
+
+
+def test_a_file_of_any_length_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timbrel_bundle.audio.MAX_SAMPLES", 1000)
+    path = tmp_path / "long.wav"
+    soundfile.write(path, np.random.default_rng(0).uniform(-1, 1, (2500, 2)), 8000, subtype="FLOAT")
+    with pytest.raises(AudioError, match=r"holds 5000 samples .*, up to 1000 \(0.00104 minutes\) are read"):
+        read_channels(path, 1000)
+    pieces = list(read_pieces(path, 0.05))
+    assert [start for start, _, _ in pieces] == pytest.approx([0.05 * number for number in range(7)])
+    assert np.array_equal(np.concatenate([samples for _, samples, _ in pieces]), read_channels(path)[0])
+    with pytest.raises(AudioError, match=r"pieces of 0\.1 s are too long"):
+        list(read_pieces(path, 0.1))
 
 
 def test_a_file_with_nan_is_refused(tmp_path: Path) -> None:

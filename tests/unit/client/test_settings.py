@@ -20,7 +20,7 @@ def test_reads_an_address(text: str, expected: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":80", "studio:", "studio:0", "studio:99999", "http://studio:80", "a b"]
+    "text", ["", ":80", "studio:", "studio:0", "studio:99999", "http://studio:80", "a b", 50051]
 )
 def test_refuses_what_is_no_address(text: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:

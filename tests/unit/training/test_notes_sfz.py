@@ -121,7 +121,7 @@ def test_notes_are_whole_however_fast_they_are_rendered_and_come_again(instrumen
 
 def test_what_cannot_be_played_is_one_clear_line(tmp_path: Path) -> None:
     require_module("pysfizz", "train")
-    with pytest.raises(SourceError, match=r"missing\.sfz: no such \.sfz file"):
+    with pytest.raises(SourceError, match=r"missing\.sfz: there is no such file"):
         SfzSource(tmp_path / "missing.sfz")
     (tmp_path / "empty.sfz").write_text("<region>\nsample=nowhere.wav\n")
     with pytest.raises(SourceError, match=r"empty\.sfz: no region can be played: .* samples are missing"):

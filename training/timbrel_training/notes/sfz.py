@@ -107,8 +107,10 @@ class SfzSource(OneSource):
         licence: str = "unknown",
     ) -> None:
         self.path = Path(path)
-        if not self.path.is_file() or self.path.suffix.lower() != ".sfz":
-            raise SourceError(f"{self.path}: no such .sfz file")
+        if not self.path.is_file():
+            raise SourceError(f"{self.path}: there is no such file")
+        if self.path.suffix.lower() != ".sfz":
+            raise SourceError(f"{self.path}: must end in .sfz")
         self.recorder = recorder or NoteRecorder()
         self.sample_rate = self.recorder.sample_rate
         self.pitches = tuple(pitches)

@@ -64,8 +64,8 @@ async def why_unavailable(security: Security, address: str) -> str | None:
     if security.is_encrypted:
         return _wants_certificate(security) if hung_up else None
     return (
-        f"it speaks TLS, and this client was not told to: set {CA_VARIABLE} to the file of the authority"
-        f" that signed its certificate, or to {SYSTEM!r}"
+        f"it speaks TLS, and this client was not told to: set {CA_VARIABLE}, or Security(ca=...), to the file"
+        f" of the authority that signed its certificate, or to {SYSTEM!r}"
     )
 
 
@@ -76,14 +76,17 @@ def _reason(security: Security, error: ssl.SSLError) -> str | None:
         if "mismatch" in error.verify_message:
             return f"its certificate is of another name ({error.verify_message}): call it by one of its own"
         return (
-            f"its certificate cannot be trusted ({error.verify_message}): {CA_VARIABLE} is"
-            f" {str(security.ca or SYSTEM)!r}, and must name the authority that signed it"
+            f"its certificate cannot be trusted ({error.verify_message}): {CA_VARIABLE}, or Security(ca=...),"
+            f" is {str(security.ca or SYSTEM)!r}, and must name the authority that signed it"
         )
     if "ALERT" in said and ("CERTIFICATE" in said or "UNKNOWN_CA" in said):
         return _wants_certificate(security)
     if security.is_encrypted and said in _SPEAKS_NO_TLS:
-        named = CA_VARIABLE if security.ca is not None else CERTIFICATE_VARIABLE
-        return f"it does not speak TLS, and this client was told to: unset {named}"
+        field = "ca" if security.ca is not None else "certificate"
+        return (
+            f"it does not speak TLS, and this client was told to: unset {_VARIABLES[field]}, or leave out"
+            f" Security({field}=...)"
+        )
     return None
 
 
@@ -91,7 +94,7 @@ def _wants_certificate(security: Security) -> str:
     brought = "none was shown" if security.certificate is None else f"not {security.certificate}"
     return (
         "it hangs up, as servers do that ask their callers for a certificate of an authority of theirs"
-        f" ({brought}): set {CERTIFICATE_VARIABLE} and {KEY_VARIABLE}"
+        f" ({brought}): set {CERTIFICATE_VARIABLE} and {KEY_VARIABLE}, or Security's certificate and key"
     )
 
 
@@ -112,7 +115,9 @@ def _context(security: Security) -> ssl.SSLContext:
             context.load_verify_locations(security.ca)
         except ssl.SSLError:
             raise refusal(
-                "ca", f"{security.ca} holds no certificate (PEM): {CA_VARIABLE} names the server's authority"
+                "ca",
+                f"{security.ca} holds no certificate (PEM): {CA_VARIABLE}, or Security(ca=...), names the"
+                " server's authority",
             ) from None
     if security.certificate is not None:
         try:
@@ -122,7 +127,7 @@ def _context(security: Security) -> ssl.SSLContext:
             raise refusal(
                 "certificate",
                 f"{security.certificate} and {security.key} are no certificate and its key (PEM, without a"
-                f" passphrase): {CERTIFICATE_VARIABLE} and {KEY_VARIABLE} name them",
+                f" passphrase): {CERTIFICATE_VARIABLE} and {KEY_VARIABLE}, or Security, name them",
             ) from None
     return context
 
@@ -138,4 +143,6 @@ def _read(field: str, file: str | Path | None) -> bytes | None:
     try:
         return None if file is None else Path(file).read_bytes()
     except OSError as error:
-        raise refusal(field, f"{file}: {error.strerror}; {_VARIABLES[field]} names this file") from None
+        raise refusal(
+            field, f"{file}: {error.strerror}; {_VARIABLES[field]}, or Security, names it"
+        ) from None

@@ -52,6 +52,9 @@ Parquet or WebDataset. RAY_ADDRESS names a cluster to run on, with timbrel and t
 """
 
 
+FINISHED = "finished samples, which --engine ray does not write"
+
+
 class LibraryCommand:
     """Renders what is missing of a library and finishes it."""
 
@@ -132,8 +135,8 @@ def _job_of(
         sampling=SamplingSettings.of(args).filled(SamplingSettings.of(model.default_sampling)),
         seed=args.seed,
         tries=args.tries,
-        file_format=args.format,
-        sample_rate=args.sample_rate,
+        file_format=args.format or DEFAULT_FORMAT,
+        sample_rate=LibraryJob.sample_rate if args.sample_rate is None else args.sample_rate,
         loops=not args.no_loops,
     )
 
@@ -210,15 +213,13 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--format",
         choices=tuple(SAMPLE_FORMATS),
-        default=DEFAULT_FORMAT,
-        help=f"{' or '.join(bits)} bit (default %(default)s)",
+        help=f"{' or '.join(bits)} bit (default {DEFAULT_FORMAT})",
     )
     group.add_argument(
         "--sample-rate",
         type=int,
-        default=LibraryJob.sample_rate,
         metavar="HZ",
-        help="of the files (default %(default)s); the README states the true bandwidth",
+        help=f"of the files (default {LibraryJob.sample_rate}); the README states the true bandwidth",
     )
     group.add_argument("--no-loops", action="store_true", help="leave sustained sounds without loops")
     group.add_argument("--sf2", action="store_true", help="also write NAME.sf2, the first take of each note")
@@ -328,13 +329,13 @@ def _run_sharded(
         FieldViolation(name, fault)
         for name, given, fault in (
             ("server", args.server, "workers have servers of their own; leave it out, or --engine ray"),
-            ("sf2", args.sf2, "is made of finished samples, which --engine ray does not write"),
+            ("sf2", args.sf2, f"is made of {FINISHED}"),
+            ("format", args.format, f"is of {FINISHED}"),
+            ("sample_rate", args.sample_rate, f"is of {FINISHED}"),
+            ("no_loops", args.no_loops, f"is of {FINISHED}"),
             ("chords", args.chords, "are instrument files, which --engine ray does not write"),
-            (
-                "tuning",
-                args.tuning or args.cents,
-                "is for instrument files, which --engine ray does not write",
-            ),
+            ("tuning", args.tuning, "is for instrument files, which --engine ray does not write"),
+            ("cents", args.cents, "are for instrument files, which --engine ray does not write"),
         )
         if given
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from timbrel.cli.dispatch import USAGE_STATUS
 from timbrel.client import Client
 from timbrel.core.location import Location
 from timbrel.errors import InvalidRequestError, refusal
-from timbrel_bundle.audio import read_channels
+from timbrel_bundle.audio import read_channels, read_pieces
 from timbrel_bundle.errors import AudioError, printable
 
 _EXAMPLES = """\
@@ -33,6 +34,9 @@ silence around it does no harm. Beside each instrument stand the share of such r
 and its distance on the map.
 """
 
+
+SHORTEST_HOP = 0.05
+"""Seconds: nothing is located by less."""
 
 NOTHING_NEAR = "nothing on this map is near"
 
@@ -57,7 +61,7 @@ class LocateCommand:
             "--hop",
             type=float,
             metavar="SECONDS",
-            help="take a long recording piece by piece, each of so many seconds",
+            help="take a recording of any length piece by piece, each of so many seconds",
         )
         parser.add_argument("--pitch", type=float, help="deprecated, and ignored")
         parser.add_argument(
@@ -67,8 +71,8 @@ class LocateCommand:
         options.add_server_options(parser)
 
     def run(self, args: argparse.Namespace) -> int:
-        if args.hop is not None and not args.hop > 0.0:
-            raise refusal("hop", f"must be above 0 seconds, got {args.hop:g}")
+        if args.hop is not None and not SHORTEST_HOP <= args.hop < math.inf:
+            raise refusal("hop", f"must be {SHORTEST_HOP:g} seconds or more, got {args.hop:g}")
         facts: list[dict[str, Any]] = []
         status = 0
         with options.client_of(args) as client:
@@ -85,6 +89,7 @@ class LocateCommand:
                     about = "" if isinstance(error, AudioError) else f"{file}: "
                     print(printable(f"timbrel: {about}{error}"), file=sys.stderr)
                     status = USAGE_STATUS
+        status = status if facts else USAGE_STATUS  # where no piece holds a note, say
         if args.json:
             one = len(args.files) == 1 and args.hop is None
             options.print_json(facts[0] if one else {"locations": facts})
@@ -106,13 +111,10 @@ def _locations(
 
 def _pieces(file: str, hop: float | None) -> Iterator[tuple[float | None, npt.NDArray[np.float32], int]]:
     """The sound [samples, channels] of a file and its rate: whole, or in pieces, each with its start in s."""
-    audio, sample_rate = read_channels(file)
     if hop is None:
-        yield None, audio, sample_rate
-        return
-    step = max(1, round(hop * sample_rate))
-    for start in range(0, len(audio), step):
-        yield start / sample_rate, audio[start : start + step], sample_rate
+        yield None, *read_channels(file)
+    else:
+        yield from read_pieces(file, hop)
 
 
 def _place(file: str, start: float | None) -> str:

@@ -140,9 +140,11 @@ def _moved(text: str) -> tuple[float, tuple[float, float] | str]:
     """Reads 0.5:Flute."""
     seconds, _, timbre = text.partition(":")
     try:
-        return float(seconds), parse_timbre(timbre)
+        if timbre.strip():
+            return float(seconds), parse_timbre(timbre)
     except ValueError:
-        raise refusal("move", f"must be SECONDS:TIMBRE, such as 0.5:Flute, got {text!r}") from None
+        pass
+    raise refusal("move", f"must be SECONDS:TIMBRE, such as 0.5:Flute, got {text!r}")
 
 
 def _mixed(chord: Sequence[Note]) -> npt.NDArray[np.float32]:

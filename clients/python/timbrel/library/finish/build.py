@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from timbrel.client import Client
@@ -28,6 +28,7 @@ from timbrel.library.render.worker_pool import Urgency, WorkerPool, default_thre
 from timbrel.progress import bar
 from timbrel.scala import KeyCents
 from timbrel_bundle.files import atomic_write
+from timbrel_bundle.request_fields import SamplingSettings
 
 NO_TABLE = "manifest.parquet was not written: pyarrow is not installed (manifest.jsonl holds the same)"
 
@@ -80,6 +81,7 @@ def build_library(
     """
     options = options or BuildOptions()
     model, folder = client.model(), LibraryFolder(Path(path))
+    job = replace(job, sampling=job.sampling.filled(SamplingSettings.of(model.default_sampling)))
     check_job(job, model)
     if options.tuning is not None and not plays_any_key(job.pitches, options.tuning):
         raise refusal("tuning", "no key of it sounds: all lie more than an octave from the pitches rendered")

@@ -28,6 +28,7 @@ from timbrel.library.render.store import NoteStore, note_decoder
 from timbrel.library.render.worker_pool import WorkerPool
 from timbrel.private_server import PrivateServer
 from timbrel.progress import bar
+from timbrel_bundle.request_fields import SamplingSettings
 
 ADDRESS_VARIABLE = "RAY_ADDRESS"
 """Ray's own: a cluster to run on. Without it, Ray is started on this machine for this call."""
@@ -94,7 +95,8 @@ def build_shards(
     The plan, the keys and the codes are those of `build_library`.
 
     Args:
-        job: what to render; `LibraryJob.writer` must be what the workers' servers are.
+        job: what to render; `LibraryJob.writer` must be what the workers' servers are, and no field of
+            `LibraryJob.sampling` be left to them.
         url: a folder that every worker sees, or for example s3://bucket/prefix.
         bundle: folder of the bundle, the same on every machine; None: the one that ships.
         shard_format: "parquet" or "webdataset".
@@ -108,7 +110,7 @@ def build_shards(
         ShardStoreError: it cannot be written.
         TimbrelError: a worker failed.
     """
-    _check(shard_format, shard_notes, n_workers)
+    _check(shard_format, shard_notes, n_workers, job.sampling)
     start = time.monotonic()
     store = shard_files.ShardStore(url)
     store.claim(job, {"shard_format": shard_format, "shard_notes": shard_notes})
@@ -217,8 +219,12 @@ def _cause(error: BaseException) -> errors.TimbrelError:
     return errors.ServerError(f"a worker failed: {last[0].strip()}; shards that are done stay")
 
 
-def _check(shard_format: str, shard_notes: int, n_workers: int | None) -> None:
-    faults = []
+def _check(shard_format: str, shard_notes: int, n_workers: int | None, sampling: SamplingSettings) -> None:
+    faults = [
+        errors.FieldViolation(f"sampling.{name}", "must be a number: workers ask for no defaults")
+        for name, value in sampling.to_dict().items()
+        if value is None
+    ]
     if shard_format not in shard_files.SHARD_FORMATS:
         allowed = " or ".join(shard_files.SHARD_FORMATS)
         faults.append(errors.FieldViolation("shard_format", f"{shard_format!r} is not {allowed}"))

@@ -126,8 +126,8 @@ def _format_fault(job: LibraryJob) -> str | None:
 
 def _seed_fault(job: LibraryJob) -> str | None:
     lowest, highest = job.seeds
-    if lowest >= 0 and highest <= LAST_SEED:
-        return None
+    if (lowest >= 0 and highest <= LAST_SEED) or highest - lowest > SEED_STRIDE * MAX_ROUND_ROBINS:
+        return None  # the latter is told of as takes or attempts
     allowed = f"0 to {LAST_SEED - (highest - lowest)}"
     return f"{job.seed} is out of range; with so many takes and attempts {allowed} is allowed"
 

@@ -55,6 +55,8 @@ def verify_library(
     folder = Path(path)
     if not 0.0 <= out_of_tune_allowed <= 1.0:
         raise refusal("out_of_tune", f"{out_of_tune_allowed:g} is out of range; 0 to 1 is allowed")
+    if not folder.is_dir():
+        raise refusal("folder", f"there is no folder {folder}")
     if LibraryFolder(folder).find(MANIFEST) is None:
         raise refusal("folder", f"{folder} has no {MANIFEST}: it is no finished library")
     try:
