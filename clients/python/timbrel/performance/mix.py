@@ -37,38 +37,36 @@ class Faders:
     def __init__(self, states: Sequence[ChannelState], sample_rate: int) -> None:
         """Takes at least one state; they come by their start."""
         ramp = max(1, round(RAMP_SECONDS * sample_rate))
-        self._places: list[float] = []
-        self._sides: list[tuple[float, float]] = []
+        places: list[float] = []
+        sides: list[tuple[float, float]] = []
         for state in states:
             gains = side_gains(state)
-            if self._sides and gains == self._sides[-1]:
+            if sides and gains == sides[-1]:
                 continue
-            if self._sides:
-                place = state.start * sample_rate
+            place = state.start * sample_rate if sides else 0.0
+            if sides:
                 # A ramp that the last one has not left room for is steeper.
-                self._add(max(place - ramp, self._places[-1]), self._sides[-1])
-                self._add(place, gains)
-            else:
-                self._add(0.0, gains)
+                places.append(max(place - ramp, places[-1]))
+                sides.append(sides[-1])
+            places.append(place)
+            sides.append(gains)
+        self._places = np.array(places)
+        self._sides = np.array(sides).T
 
     def gains(self, start: int, n_samples: int) -> Gains:
         """The gains over a stretch of the piece, in samples."""
         end = start + n_samples
-        first = np.searchsorted(self._places, start, side="right")
-        ends = self._at(np.array([start, end]))
+        first, behind = np.searchsorted(self._places, [start, end], side="right")
+        # A channel may have thousands of points: those around the stretch tell all of it.
+        around = slice(max(first - 1, 0), behind + 1)
+        ends = self._at(np.array([start, end]), around)
         if first == np.searchsorted(self._places, end) and np.array_equal(ends[:, 0], ends[:, 1]):
             return ends[:, :1]  # nothing moves in between
-        return self._at(np.arange(start, end))
+        return self._at(np.arange(start, end), around)
 
-    def _add(self, place: float, sides: tuple[float, float]) -> None:
-        self._places.append(place)
-        self._sides.append(sides)
-
-    def _at(self, places: npt.NDArray[np.int64]) -> Gains:
-        sides = np.array(self._sides)
-        return np.stack([np.interp(places, self._places, sides[:, side]) for side in range(2)]).astype(
-            np.float32
-        )
+    def _at(self, places: npt.NDArray[np.int64], around: slice) -> Gains:
+        points = self._places[around]
+        return np.stack([np.interp(places, points, side[around]) for side in self._sides]).astype(np.float32)
 
 
 CUT_FADE_SECONDS = 0.005

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,29 @@ def test_a_fade_of_many_steps_has_none() -> None:
     states = [ChannelState(index * 0.002, volume=100 - index) for index in range(50)]
     gains = Faders(states, RATE).gains(0, RATE)[0]
     assert np.all(np.diff(gains) <= 0.0) and np.abs(np.diff(gains)).max() < 1e-3
+
+
+def test_a_stretch_is_read_off_the_points_around_it_and_is_as_read_off_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Some steps are nearer to one another than a ramp is long, so that points lie on one place.
+    states = [ChannelState(index * 0.004, expression=64 + index * 7 % 60) for index in range(1, 2000)]
+    faders = Faders([ChannelState(0.0), *states], RATE)
+    whole = faders.gains(0, 9 * RATE)
+    n_points: list[int] = []
+    interpolated = np.interp
+
+    def counting(at: Any, places: Any, values: Any) -> Any:
+        n_points.append(len(places))
+        return interpolated(at, places, values)
+
+    monkeypatch.setattr(np, "interp", counting)
+    for start in (0, 1, 191, 192, 193, 1000, 4 * RATE, 8 * RATE - 200, 8 * RATE):
+        for n_samples in (0, 1, 192, 1000):
+            gains = faders.gains(start, n_samples)
+            expected = whole[:, start : start + n_samples]
+            assert np.array_equal(np.broadcast_to(gains, (2, n_samples)), expected), (start, n_samples)
+    assert max(n_points) < 40
 
 
 MIX_RATE = 1000
