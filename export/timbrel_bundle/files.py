@@ -40,7 +40,8 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         raise IsADirectoryError(f"{path} is a folder, a file name is needed")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    # Without the file's own name, which may be as long as names can be.
+    temporary = path.with_name(f".timbrel.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)

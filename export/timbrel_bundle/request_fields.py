@@ -91,13 +91,16 @@ class RequestField:
         high = getattr(ranges, f"{self.name}_max") if self.high is None else self.high
         return low, high
 
-    def fault(self, value: object, ranges: pb.RequestRanges) -> str | None:
-        """Tells what is wrong with a value, and what is allowed; None where it is well."""
+    def fault(
+        self, value: object, ranges: pb.RequestRanges, most_points: int | None = MAX_CENTS_POINTS
+    ) -> str | None:
+        """Tells what is wrong with a value, and what is allowed; None where it is well. A curve has up to
+        `most_points`, as requests have room for, or any number of them."""
         if value is None and not self.required:
             return None
         low, high = self.range(ranges)
         if self.curve and not is_finite(value):
-            return _points_fault(value, low, high)
+            return _points_fault(value, low, high, most_points)
         if self.kind is int:
             return _whole_fault(value, int(low), int(high), self.noun)
         if is_finite(value) and (low < value if self.above_low else low <= value) and value <= high:
@@ -284,13 +287,13 @@ def is_unbent(cents: Cents) -> bool:
     return not cents if is_finite(cents) else not isinstance(cents, Iterable) or not list(cents)
 
 
-def _points_fault(value: object, low: float, high: float) -> str | None:
+def _points_fault(value: object, low: float, high: float, most_points: int | None) -> str | None:
     points = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else None
     needed = f"a number of {low:g} to {high:g}, or points (seconds, cents), is needed"
     if points is None:
         return f"{_show(value)} is no bend; {needed}"
-    if len(points) > MAX_CENTS_POINTS:
-        return f"has {len(points)} points; up to {MAX_CENTS_POINTS} are allowed"
+    if most_points is not None and len(points) > most_points:
+        return f"has {len(points)} points; up to {most_points} are allowed"
     before = 0.0
     for point in points:
         pair = tuple(point) if isinstance(point, Iterable) else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -167,6 +168,68 @@ def test_what_was_written_ahead_of_the_release_is_left_out(client: timbrel.Clien
     assert len(audio) == len(again)
     levels = [np.abs(each[: len(each) // 640 * 640].reshape(-1, 640)).max(axis=1) for each in (audio, again)]
     np.testing.assert_allclose(*levels, rtol=0.3, atol=1e-3 * levels[1].max())  # the pitch trembles otherwise
+
+
+@pytest.mark.usefixtures("client")
+def test_a_reader_that_is_cancelled_takes_nothing_from_the_note(server: ServerThread) -> None:
+    async def main() -> tuple[list[Any], int, timbrel.Note]:
+        async with (
+            timbrel.AsyncClient(server.app.address) as client,
+            client.play(lead_seconds=0.05) as player,
+        ):
+            note = await player.note_on("Flute", 64, seconds=1.0, seed=5)
+            chunks, n_cancelled = [], 0
+            while True:
+                try:
+                    chunks.append(await asyncio.wait_for(anext(note), 0.002))
+                except TimeoutError:
+                    n_cancelled += 1
+                except StopAsyncIteration:
+                    return chunks, n_cancelled, await client.generate("Flute", 64, seconds=1.0, seed=5)
+
+    chunks, n_cancelled, note = asyncio.run(main())
+    assert n_cancelled > 0
+    np.testing.assert_allclose(np.concatenate(chunks), note.audio, atol=1e-4)
+
+
+@pytest.mark.usefixtures("client")
+def test_a_note_whose_reader_is_cancelled_can_be_let_go(server: ServerThread) -> None:
+    async def main() -> tuple[int, float | None]:
+        async with (
+            timbrel.AsyncClient(server.app.address) as client,
+            client.play(lead_seconds=0.05) as player,
+        ):
+            note = await player.note_on("Flute", 64, seed=5)
+            with pytest.raises(TimeoutError):
+                while True:
+                    await asyncio.wait_for(anext(note), 0.002)
+            note.off()
+            return sum([len(chunk) async for chunk in note]), note.held_seconds
+
+    n_samples, held_seconds = asyncio.run(main())
+    assert n_samples > 0 and held_seconds is not None and held_seconds < 2.0
+
+
+@pytest.mark.usefixtures("client")
+def test_of_a_note_that_fails_when_its_reader_is_gone_nobody_complains(server: ServerThread) -> None:
+    async def main() -> list[object]:
+        complaints: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, told: complaints.append(told))
+        async with (
+            timbrel.AsyncClient(server.app.address) as client,
+            client.play(lead_seconds=100.0) as player,
+        ):
+            note = await player.note_on("Flute")
+            reader = asyncio.create_task(note.__anext__())
+            await asyncio.sleep(0)
+            reader.cancel()
+            assert note._next is not None
+            await asyncio.wait({reader, note._next})
+            del note, reader
+        gc.collect()
+        return complaints
+
+    assert asyncio.run(main()) == []
 
 
 def test_many_notes_sound_at_once_and_leaving_lets_go_of_them(client: timbrel.Client) -> None:

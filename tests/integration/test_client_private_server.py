@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import os
 import signal
@@ -49,6 +50,17 @@ def test_a_client_without_an_address_starts_a_server_that_ends_with_it(
         assert private.address.startswith("127.0.0.1:")
     assert not is_running(private.pid)
     assert len(note.audio) > 0
+
+
+def test_a_server_ends_with_a_client_that_nobody_closes(tiny_bundle: Path) -> None:
+    client = timbrel.Client(bundle=tiny_bundle)
+    client.model()
+    private = client._connection.private_server
+    assert private is not None
+    pid = private.pid
+    del client, private
+    gc.collect()
+    assert wait_until_gone(pid)
 
 
 def test_strangers_are_turned_away(tiny_bundle: Path) -> None:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -54,7 +55,9 @@ class PrivateServer:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = self._start(bundle, options)
         self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read_output, daemon=True).start()
+        # Neither holds this object: who drops it without closing it must not leave a server running.
+        threading.Thread(target=_read_output, args=(self._process.stdout, self._lines), daemon=True).start()
+        self._hang_up = weakref.finalize(self, _close, self._process.stdin)
         try:
             self.address = self._wait_until_ready(time.monotonic() + START_TIMEOUT_SECONDS)
             """HOST:PORT."""
@@ -75,10 +78,7 @@ class PrivateServer:
 
     def close(self) -> None:
         """Stops the server; it is gone when this returns. Calling it again does nothing."""
-        if self._process.stdin is not None:
-            # The end of its input tells it to leave at once, whatever it is doing.
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+        self._hang_up()
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -104,15 +104,6 @@ class PrivateServer:
             start_new_session=True,
         )
 
-    def _read_output(self) -> None:
-        """Keeps the pipe empty for as long as the server lives."""
-        output: IO[str] | None = self._process.stdout
-        if output is not None:
-            with output:
-                for line in output:
-                    self._lines.put(line)
-        self._lines.put(None)
-
     def _wait_until_ready(self, deadline: float) -> str:
         while True:
             try:
@@ -134,6 +125,22 @@ class PrivateServer:
             return _missing_extra()
         last = text.splitlines()[-1].removeprefix("timbrel: ") if text else f"exit status {status}"
         return UnavailableError(f"the private server did not start: {last}")
+
+
+def _read_output(output: IO[str] | None, lines: queue.Queue[str | None]) -> None:
+    """Keeps the pipe empty for as long as the server lives."""
+    if output is not None:
+        with output:
+            for line in output:
+                lines.put(line)
+    lines.put(None)
+
+
+def _close(server_input: IO[str] | None) -> None:
+    """Ends the server's input, which tells it to leave at once, whatever it is doing."""
+    if server_input is not None:
+        with contextlib.suppress(OSError):
+            server_input.close()
 
 
 def _environment(token: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 
 from timbrel.errors import InvalidRequestError, refusal
@@ -37,6 +38,10 @@ SYSTEM = "system"
 
 DEFAULT_TIMEOUT_SECONDS = 120.0
 """A note takes a second or so; a busy server's queue and a slow processor are given time."""
+
+
+LONGEST_TIMEOUT_SECONDS = 1e9
+"""More than that stands for no bound; as a deadline it would overflow."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +162,10 @@ class ClientSettings:
     ) -> ClientSettings:
         """The arguments, and where they say nothing the environment. Raises InvalidRequestError: one of them
         makes no sense, or two contradict one another."""
-        if timeout is not None and not timeout > 0:
-            raise refusal("timeout", f"must be above 0 seconds, got {timeout}")
+        if timeout is not None and (not isinstance(timeout, Real) or not timeout > 0):
+            raise refusal("timeout", f"must be above 0 seconds, got {timeout!r}")
+        if timeout is not None and timeout > LONGEST_TIMEOUT_SECONDS:
+            timeout = None
         if server is not None and bundle is not None:
             raise refusal("bundle", f"the server {server} serves its own")
         return cls(

@@ -33,6 +33,12 @@ def test_a_write_replaces_and_honours_the_umask(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
+    path = tmp_path / f"{'a' * 251}.wav"
+    atomic_write(path, b"sound")
+    assert path.read_bytes() == b"sound"
+
+
 def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a folder"):
         atomic_write(tmp_path, b"")

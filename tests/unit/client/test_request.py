@@ -125,3 +125,11 @@ def test_a_bend_that_can_be_read_once_is_read_once() -> None:
 
 def test_a_placed_point_can_be_read_again_too() -> None:
     assert placed(NoteRequest(iter((0.5, -0.5))), pb.TimbreMap()).timbre == (0.5, -0.5)  # type: ignore[arg-type]
+
+
+def test_a_bend_is_what_it_was_when_it_was_asked_for() -> None:
+    """A note is decoded when its sound is first asked for; the caller's list may be another by then."""
+    curve = np.array([[0.0, 0.0], [1.0, 100.0]])
+    request = placed(NoteRequest((0.1, 0.2), cents=curve), pb.TimbreMap())
+    curve[:, 1] = 400.0
+    assert request.cents == ((0.0, 0.0), (1.0, 100.0))

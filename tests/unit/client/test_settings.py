@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from timbrel.errors import InvalidRequestError
@@ -49,3 +52,18 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(token: str) -> Non
         with pytest.raises(InvalidRequestError, match="ASCII letters, digits and signs only") as caught:
             ClientSettings.resolve("here:1", argument, None, None, None, environment)
         assert caught.value.fields[0].field == "token" and token not in str(caught.value)
+
+
+def resolved(timeout: Any) -> ClientSettings:
+    return ClientSettings.resolve("localhost", None, timeout, None, None, {})
+
+
+def test_a_timeout_without_end_is_none() -> None:
+    assert resolved(math.inf).timeout is None and resolved(1e12).timeout is None
+    assert resolved(1e6).timeout == 1e6
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, math.nan, "5"])
+def test_a_timeout_that_is_none_is_refused(timeout: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="timeout: must be above 0 seconds"):
+        resolved(timeout)

@@ -247,7 +247,9 @@ class AsyncPlayedNote:
         1
 
     Reading raises what `AsyncClient.generate` raises, DeadlineExceededError where nothing comes for as long
-    as the client allows a call, and timbrel's CancelledError after `cancel`.
+    as the client allows a call, and timbrel's CancelledError after `cancel`. A task that is cancelled while
+    it reads, by `asyncio.wait_for`, say, takes nothing from the note: the key stays down, and who reads next
+    goes on where it was.
     """
 
     def __init__(
@@ -268,6 +270,8 @@ class AsyncPlayedNote:
         self._listener = listener
         self._replies = replies
         self._audio = decode_as_it_comes(self._read(), decoder, self._wheel, listener.ahead)
+        self._turn = asyncio.Lock()  # to read
+        self._next: asyncio.Future[Audio | None] | None = None  # what a cancelled reader has left, too
         self.seed: int | None = None
         """The seed in use; known with the first audio."""
         self.held_seconds: float | None = None
@@ -280,7 +284,14 @@ class AsyncPlayedNote:
         return self
 
     async def __anext__(self) -> Audio:
-        audio = await anext(self._audio)
+        async with self._turn:
+            if self._next is None:
+                self._next = asyncio.ensure_future(anext(self._audio, None))
+                self._next.add_done_callback(_take_note)
+            await asyncio.wait({self._next})  # a reader that is cancelled here leaves it to the next one
+            done, self._next = self._next, None
+        if (audio := done.result()) is None:
+            raise StopAsyncIteration
         self._listener.ahead.heard(time.monotonic())
         return audio
 
@@ -318,6 +329,12 @@ class AsyncPlayedNote:
             if reply.finish_reason:
                 self.held_seconds, self.let_go = reply.held_seconds, reply.let_go
                 return
+
+
+def _take_note(read: asyncio.Future[Audio | None]) -> None:
+    """Where nobody reads on, nobody has to hear of an error."""
+    if not read.cancelled():
+        read.exception()
 
 
 class AsyncPlayer:

@@ -111,9 +111,13 @@ def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
             return instrument_point(timbre_map, timbre)
         return cast(Timbre, _point(timbre))
 
+    # Copies: a note is decoded when its sound is first asked for, and lists may have changed by then.
+    cents = _bend(request.cents)
     if path := request.path:
-        return replace(request, timbre=tuple((seconds, point(timbre)) for seconds, timbre in path))
-    return replace(request, timbre=point(cast(Timbre, request.timbre)))
+        return replace(
+            request, timbre=tuple((seconds, point(timbre)) for seconds, timbre in path), cents=cents
+        )
+    return replace(request, timbre=point(cast(Timbre, request.timbre)), cents=cents)
 
 
 def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateRequest:
@@ -157,10 +161,10 @@ def _whole(value: Any) -> Any:
 
 
 def check_bend(cents: Cents, codec: pb.CodecSpec) -> Cents:
-    """Returns a bend in a form that can be read again and again. Raises InvalidRequestError: it is out of
-    range, or not for this codec."""
+    """Returns a bend in a form that can be read again and again; it is decoded here, and may have any number
+    of points. Raises InvalidRequestError: it is out of range, or not for this codec."""
     given = math.nan if cents is None else _bend(cents)  # which only a request may leave out
-    fault = FIELD["cents"].fault(given, pb.RequestRanges())
+    fault = FIELD["cents"].fault(given, pb.RequestRanges(), most_points=None)
     if fault is None and not codec.bends and not is_unbent(given):
         fault = NO_BENDS
     if fault is not None:

@@ -30,8 +30,8 @@ class Press:
     program: int
     zone: Channel | None = None
     """The MPE zone's manager, where the channel is a member."""
-    glide: tuple[float, float] = (0.0, 0.0)
-    """A portamento: from so many semitones off, in so many seconds."""
+    glide: tuple[int, float] | None = None
+    """A portamento: from this key, in so many seconds."""
     tuning_program: tuple[int, int] = (0, 0)
     """Bank and number of what MIDI Tuning messages set."""
 
@@ -224,13 +224,13 @@ class Channel:
             self.set_parameter(time, setting)
 
     def _press(self, time: float, key: int, velocity: int) -> None:
-        glide = (0.0, 0.0)
+        glide = None
         if velocity:
             origin = self._glide_from
             if origin is None and self._portamento:
                 origin = self._last_key
             if origin is not None:
-                glide = (float(origin - key), PORTAMENTO_SECONDS * (self._portamento_time / 127) ** 2)
+                glide = (origin, PORTAMENTO_SECONDS * (self._portamento_time / 127) ** 2)
             self._glide_from, self._last_key = None, key
         heard_on = self.zone or self
         program, tuning_program = heard_on._program, heard_on._tuning_program

@@ -72,3 +72,12 @@ def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int
             )
         audio, _ = soundfile.read(sound, dtype="float32", always_2d=True)
     return np.asarray(audio)
+
+
+def at_volume(sound: Stereo, volume_db: Sequence[tuple[float, float]], sample_rate: int) -> Stereo:
+    """A sound [samples, 2] with a volume that changes: (seconds, dB from then on)."""
+    places = [max(0, round(seconds * sample_rate)) if seconds > 0 else 0 for seconds, _ in volume_db]
+    for begin, end, (_, decibels) in zip(places, [*places[1:], len(sound)], volume_db, strict=True):
+        if decibels:
+            sound[begin:end] *= np.float32(10.0 ** (decibels / 20.0))
+    return sound

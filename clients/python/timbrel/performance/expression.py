@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timbrel.library.render.level import Audio
-from timbrel_bundle.request_fields import FIELD, MAX_CENTS_POINTS
+from timbrel_bundle.request_fields import FIELD
 
 Times: TypeAlias = npt.NDArray[np.float64]
 """Seconds from the beginning of the piece, [N]."""
@@ -63,6 +63,11 @@ class Steps:
             self._times.append(time)
             self._values.append(value)
 
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """Each moment of a change, in seconds, and the value from then on; the first is at minus infinity."""
+        return tuple(zip(self._times, self._values, strict=True))
+
     def at(self, times: Times) -> npt.NDArray[np.float64]:
         """The values [N] at these times, which rise."""
         first, end = bisect_right(self._times, times[0]) - 1, bisect_right(self._times, times[-1])
@@ -75,8 +80,7 @@ class Steps:
 def curve_times(start: float, held: float) -> Times:
     """When the points of a note's curves are: from its start until its release is over."""
     seconds = held + RELEASE_SECONDS
-    n_points = min(max(2, round(seconds / STEP_SECONDS) + 1), MAX_CENTS_POINTS)
-    return start + np.linspace(0.0, seconds, n_points)
+    return start + np.linspace(0.0, seconds, max(2, round(seconds / STEP_SECONDS) + 1))
 
 
 def vibrato(depth: npt.NDArray[np.float64], times: Times) -> npt.NDArray[np.float64]:

@@ -88,7 +88,10 @@ def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMEN
         )
     receiver = Receiver(tuning)
     for tick, message in timed:
-        receiver.play(clock.seconds(tick), message)
+        if message is None:
+            receiver.end_pattern(clock.seconds(tick))
+        else:
+            receiver.play(clock.seconds(tick), message)
     try:
         played = receiver.finish(seconds)
     except ValueError as error:
@@ -110,6 +113,7 @@ def read_score(path: str | os.PathLike[str], tuning: KeyCents = EQUAL_TEMPERAMEN
         remarks=remarks,
         track_names=_track_names(file),
         drums=tuple(receiver.drums),
+        volume_db=receiver.volume_db,
     )
 
 
@@ -118,19 +122,24 @@ def _open(path: Path) -> MidiFile:
         import mido  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("reading a MIDI file", EXTRA) from error
-    if not path.is_file():
+    if path.is_dir() or not path.exists():
         raise refusal("file", f"{path}: {'is a folder' if path.is_dir() else 'there is no such file'}")
-    if (size := path.stat().st_size) > MAX_BYTES:
-        raise refusal("file", f"{path} holds {size} bytes; up to {MAX_BYTES} are allowed")
     try:
-        return parse_midi(path.read_bytes())
+        with path.open("rb") as file:  # a pipe, too
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise refusal("file", f"{path}: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise refusal("file", f"{path} holds more than {MAX_BYTES} bytes")
+    try:
+        return parse_midi(content)
     except ValueError as error:
         raise refusal("file", f"{path} is no MIDI file that can be read: {error}") from None
 
 
 def _in_order(file: MidiFile) -> tuple[list[tuple[int, Any]], list[tuple[int, int]], int]:
-    """(tick, message) of all tracks, by tick, at one tick in the order of the tracks; (tick, tempo); the last
-    tick."""
+    """(tick, message) of all tracks, by tick, at one tick in the order of the tracks, None where another
+    pattern begins; (tick, tempo); the last tick."""
     messages: list[tuple[int, Any]] = []
     tempos: list[tuple[int, int]] = []
     begin = end = 0
@@ -138,6 +147,7 @@ def _in_order(file: MidiFile) -> tuple[list[tuple[int, Any]], list[tuple[int, in
         if file.kind == 2:  # each is a piece of its own
             begin = end
             tempos.append((begin, DEFAULT_TEMPO))
+            messages += [(begin, None)] if begin else []
         messages += [(begin + tick, message) for tick, message in track.messages]
         tempos += [(begin + tick, tempo) for tick, tempo in track.tempos]
         end = max(end, begin + track.n_ticks)

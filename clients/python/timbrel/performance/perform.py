@@ -16,7 +16,7 @@ from timbrel.core.request import NoteRequest
 from timbrel.errors import InvalidRequestError, refusal
 from timbrel.library.render.level import Audio, decibels
 from timbrel.note import Note
-from timbrel.performance.drums import check_drums, play_drums
+from timbrel.performance.drums import at_volume, check_drums, play_drums
 from timbrel.performance.expression import Curve, brightened, swelled
 from timbrel.performance.instrumentation import AskedTimbres, Part, assign_parts
 from timbrel.performance.mix import Faders, Levelled, Stereo, StereoMix, levelled
@@ -204,7 +204,8 @@ def perform(
         raise _nothing_to_play(plan, model)
     mixdown = _Mixdown(client, score, model)
     if options.drums is not None and with_drums:
-        mixdown.mix.add_stereo(play_drums(score.drums, options.drums, model.sample_rate))
+        drums = play_drums(score.drums, options.drums, model.sample_rate)
+        mixdown.mix.add_stereo(at_volume(drums, score.volume_db, model.sample_rate))
     notes = client.generate_many(list(plan.entries), progress=options.progress)
     for note, places in zip(notes, plan.entries.values(), strict=True):
         mixdown.play(note, places)
@@ -260,14 +261,13 @@ class _Mixdown:
     ) -> TrimmedNote:
         """The note bent along its way, and held for so many seconds more."""
         rate = self._model.frame_rate
-        frames = sustain.lengthened_frames(note, round(longer * rate), rate)
-        if frames is None:
+        order = sustain.lengthened_frames(note, round(longer * rate), rate)
+        if order is None:
             self._cut(trimmed)
-            frames = np.arange(len(note.codes)), np.zeros(len(note.codes))
-        order, louder = frames
+            order = np.arange(len(note.codes))
         # A bend counts from the attack, which the decoded note has some time after its beginning.
         curve = [(max(0.0, second + trimmed.attack_seconds), cents) for second, cents in points]
-        audio = self._client.decode(note.codes[order], note.seed, curve, louder)
+        audio = self._client.decode(note.codes[order], note.seed, curve)
         held = note.seconds + (len(order) - len(note.codes)) / rate
         return TrimmedNote.of(note, audio, held)
 

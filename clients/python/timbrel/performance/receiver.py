@@ -66,6 +66,11 @@ class Receiver:
         """Notes that sounded when the piece was over, their keys down; drums are left aside."""
 
     @property
+    def volume_db(self) -> tuple[tuple[float, float], ...]:
+        """The master volume: each moment of a change, in seconds, and the dB from then on."""
+        return self._volume.points
+
+    @property
     def states(self) -> Mapping[int, tuple[ChannelState, ...]]:
         """Channel, 1..16 -> what its controllers say."""
         return {channel.number: channel.states for channel in self._channels}
@@ -98,16 +103,21 @@ class Receiver:
             for member in self._members(channel):
                 member.control(time, message.control, message.value)
 
+    def end_pattern(self, time: float) -> None:
+        """A pattern is over and another begins: what sounds is let go. What was set stays, since the first
+        pattern of some files does nothing else."""
+        self._silence(time)
+
     def finish(self, time: float) -> list[ScoreNote]:
         """The piece is over: what still sounds is let go. Returns its notes, in no order. Raises ValueError:
         there are more of them, or of the points of their curves, than are performed."""
         notes: list[ScoreNote] = []
         n_points = 0
+        self._silence(time)
         for channel in self._channels:
-            self.n_never_let_go += channel.keys.n_down if channel.number != DRUM_CHANNEL else 0
-            channel.keys.silence(time)
             for press, held in channel.keys.notes:
-                if (press.zone or channel).number != DRUM_CHANNEL and self._retunings.is_silent(press.key):
+                is_drum = (press.zone or channel).number == DRUM_CHANNEL
+                if self._retunings.is_silent(press.key) and not is_drum:
                     self._unperformed[UNMAPPED_KEYS] += 1
                 else:
                     note = self._note(channel, press, held)
@@ -119,6 +129,11 @@ class Receiver:
                     notes.append(note)
         return notes
 
+    def _silence(self, time: float) -> None:
+        for channel in self._channels:
+            self.n_never_let_go += channel.keys.n_down if channel.number != DRUM_CHANNEL else 0
+            channel.keys.silence(time)
+
     def _count_own_level(self, member: Channel, manager: Channel, control: int) -> None:
         """Volume, pan and expression of a zone are its manager's; a member's are missed where they differ."""
         if field := cc.STATE_FIELDS.get(control):
@@ -126,23 +141,24 @@ class Receiver:
             self._unperformed[f"{field} of single MPE notes"] += differs
 
     def _note(self, channel: Channel, press: Press, held: float) -> ScoreNote:
+        """A note with its curves; of the drum channel, too, which a timbre may be asked to play."""
         heard_on = press.zone or channel
-        plain = ScoreNote(press.start, held, heard_on.number, press.program, press.key, press.velocity)
-        if heard_on.number == DRUM_CHANNEL:
-            return plain
         times = curve_times(press.start, held)
         voices = [channel] if press.zone is None else [channel, press.zone]
         tuned = self._fine.at(times) + self._coarse.at(times) + heard_on.tuning.at(times)
-        tuned += self._retunings.cents(press.tuning_program, channel.number - 1, press.key, times)
+        of_key = self._retunings.cents(press.tuning_program, channel.number - 1, press.key, times)
+        tuned += of_key
         if press.zone is not None:
             tuned += channel.tuning.at(times)
         shift = round(tuned[0] / 100.0)
-        moved = glide(100.0 * press.glide[0], press.glide[1], times) + sum(
-            each.bend.at(times) for each in voices
-        )
+        moved = np.asarray(sum(each.bend.at(times) for each in voices))
+        if press.glide is not None:
+            origin, seconds = press.glide
+            of_origin = self._retunings.cents(press.tuning_program, channel.number - 1, origin, times[:1])
+            moved += glide(100.0 * (origin - press.key) + of_origin[0] - of_key[0], seconds, times)
         depth = np.maximum.reduce([each.vibrato.at(times) for each in voices])
         bend, beyond = as_bend(tuned - 100.0 * shift + moved + vibrato(depth, times), times)
-        self._unperformed[BEYOND_BENDS] += beyond
+        self._unperformed[BEYOND_BENDS] += beyond and heard_on.number != DRUM_CHANNEL
         pressure = self._pressure_db(voices, press.key, times)
         return ScoreNote(
             *(press.start, held, heard_on.number, press.program, press.key + shift, press.velocity),

@@ -83,6 +83,9 @@ class Score:
     drums: tuple[tuple[float, Any], ...] = ()
     """(seconds, mido message) of the drum channel."""
 
+    volume_db: tuple[tuple[float, float], ...] = ()
+    """The master volume, which is in the notes' own levels already: (seconds, dB from then on)."""
+
     @property
     def channels(self) -> tuple[int, ...]:
         """The channels with notes, in order."""

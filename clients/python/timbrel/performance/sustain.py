@@ -121,13 +121,13 @@ class Sustain:
 
     def lengthened_frames(
         self, note: Note, n_extra: int, frame_rate: float
-    ) -> tuple[npt.NDArray[np.signedinteger[Any]], npt.NDArray[np.floating[Any]]] | None:
+    ) -> npt.NDArray[np.signedinteger[Any]] | None:
         """The same before it is decoded, for a note that is bent on its way, held for `n_extra` frames more:
-        which frames of its codes to decode, [frames], and by how many dB each is to be louder, so that what
-        dies goes on dying. None where no loop is found."""
+        which frames of its codes to decode, [frames]. What dies goes on dying, since such a codec's codes say
+        how the level goes on rather than what it is. None where no loop is found."""
         every = np.arange(len(note.codes))
         if n_extra == 0 or self._has_rung_out():
-            return every, np.zeros(len(every))
+            return every
         if self._loop is None:
             return None
         hop = round(note.sample_rate / frame_rate)
@@ -138,8 +138,7 @@ class Sustain:
         )
         held = np.arange(released + n_extra)
         looped = np.where(held < end, held, start + (held - start) % max(end - start, 1))
-        order = np.concatenate([looped, every[released:]])
-        return order, self._decay / frame_rate * (order - np.arange(len(order)))
+        return np.concatenate([looped, every[released:]])
 
     def _has_rung_out(self) -> bool:
         """Whether the note has died away before it is let go."""

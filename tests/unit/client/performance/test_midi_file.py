@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,6 +187,27 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         read_score(tmp_path / "missing.mid")
     with pytest.raises(InvalidRequestError, match="folder"):
         read_score(tmp_path)
+
+
+def test_a_pipe_is_read(tmp_path: Path, write_midi: WriteMidi) -> None:
+    path = write_midi(note(0, 480, 60))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    threading.Thread(target=lambda: pipe.write_bytes(Path(path).read_bytes()), daemon=True).start()
+    assert read_score(pipe).notes == read_score(path).notes
+
+
+def test_a_patterns_notes_end_with_it(tmp_path: Path) -> None:
+    patterns = [
+        bytes([0, 0x90, 60, 90, 96, 0x80, 61, 0, 0, 0xFF, 0x2F, 0]),
+        bytes([0, 0x90, 62, 90, 96, 0x80, 62, 0, 0, 0xFF, 0x2F, 0]),
+    ]
+    content = chunk(b"MThd", struct.pack(">HHH", 2, 2, 96)) + b"".join(
+        chunk(b"MTrk", each) for each in patterns
+    )
+    (tmp_path / "patterns.mid").write_bytes(content)
+    first, second = read_score(tmp_path / "patterns.mid").notes
+    assert (first.pitch, first.held, second.pitch, second.start) == (60, 0.5, 62, 0.5)
 
 
 TEN_NOTES = bytes([0, 0xE0, 0, 80, *([0, 0x90, 60, 90, 10, 60, 0] * 10)])

@@ -9,14 +9,15 @@ from requirements_gate import require_module
 from timbrel.performance.expression import BRIGHTNESS_DB, PRESSURE_DB, VIBRATO_HERTZ
 from timbrel.performance.receiver import BEYOND_BENDS, Receiver
 from timbrel.performance.score import ScoreNote
+from timbrel.scala import EQUAL_TEMPERAMENT, KeyCents
 
 
 class Piece:
     """Messages, each a tenth of a second after the one before; the last ends the note that it held."""
 
-    def __init__(self) -> None:
+    def __init__(self, tuning: KeyCents = EQUAL_TEMPERAMENT) -> None:
         require_module("mido", "midi")
-        self.receiver = Receiver()
+        self.receiver = Receiver(tuning)
         self.time = 0.0
 
     def send(self, kind: str, **values: Any) -> Piece:
@@ -92,6 +93,30 @@ def test_portamento_comes_from_the_last_key_or_the_one_it_is_told() -> None:
     first = piece.note(60)
     assert [cents(first, at) for at in (0.0, 1.0)] == pytest.approx([-1000.0, -500.0], abs=10.0)
     assert piece.note(60).cents == 0.0
+
+
+def test_portamento_begins_at_the_pitch_of_the_key_before_as_it_is_tuned() -> None:
+    tuning = tuple(1200 / 19 * (key - 60) - 100.0 * (key - 60) for key in range(128))
+    piece = Piece(tuning).control((5, 127), (65, 127))
+    piece.send("note_on", note=60, velocity=90).send("note_off", note=60)
+    glided = piece.note(67)
+    assert 100.0 * glided.pitch + cents(glided, 0.0) == pytest.approx(6000.0, abs=0.1)
+
+
+def test_a_vibrato_keeps_its_rate_in_a_note_of_ten_minutes() -> None:
+    piece = Piece().control((1, 127))
+    piece.send("note_on", note=60, velocity=90)
+    (note,) = piece.receiver.finish(piece.time + 600.0)
+    assert not isinstance(note.cents, float)
+    seconds, bend = np.array(note.cents).T
+    turns = np.diff(np.sign(bend[np.abs(bend) > 1.0])) != 0
+    assert turns.sum() / 2 / seconds[-1] == pytest.approx(VIBRATO_HERTZ, rel=0.01)
+
+
+def test_the_drum_channel_has_curves_for_whom_a_timbre_plays_it() -> None:
+    piece = Piece().send("pitchwheel", pitch=8191, channel=9).send("aftertouch", value=127, channel=9)
+    note = piece.note(60, channel=9)
+    assert note.cents == pytest.approx(200.0, abs=0.1) and note.level_db[0] == (0.0, PRESSURE_DB)
 
 
 def test_pressure_of_keys_and_channels_is_the_larger_one() -> None:
