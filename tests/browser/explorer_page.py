@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SAMPLE_RATE = 48_000
 POLL_MILLISECONDS = 20
+PATIENCE_MILLISECONDS = 120_000
+"""What Playwright waits for comes within this time; its own 30 s are too few where the machine is busy."""
 READY = "html[data-ready]"
 
 _RECORD = """() => {
@@ -51,6 +53,7 @@ def launch(playwright: Playwright, *arguments: str) -> Browser:
     return playwright.chromium.launch(
         executable_path=shutil.which("chromium"),
         args=["--no-sandbox", "--disable-dev-shm-usage", *arguments],
+        timeout=PATIENCE_MILLISECONDS,
     )
 
 
@@ -145,6 +148,7 @@ def opened(browser: Browser, url: str, **options: Any) -> Iterator[ExplorerPage]
     """A page in a context of its own; on leaving, it must have had no fault."""
     settings: dict[str, Any] = {"viewport": {"width": 1440, "height": 900}, **options}
     context: BrowserContext = browser.new_context(**settings)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
     try:
         explorer = ExplorerPage(context.new_page(), url)
         yield explorer

@@ -150,10 +150,10 @@ def test_a_server_that_goes_and_comes_back(
         tiny_server[0].close()
         page.page.locator("#play").click()
         away = page.page.locator(".message", has_text="server is away").first
-        away.wait_for(timeout=30_000)
+        away.wait_for(timeout=120_000)
         assert page.page.locator("#status").get_attribute("data-state") == "away"
         tiny_server.append(ServerProcess(tiny_bundle, "--port", port))
-        page.page.locator(".message", has_text="server is back").wait_for(timeout=60_000)
+        page.page.locator(".message", has_text="server is back").wait_for(timeout=120_000)
         assert page.page.locator("#status").get_attribute("data-state") == "well"
         page.page.locator("#play").click()
         page.until("timbrel.player.current?.complete")
@@ -169,7 +169,7 @@ def test_an_explorer_that_is_gone_is_asked_again_until_it_is_back(
     page.unlock()
     port = explorer.url.rstrip("/").rpartition(":")[2]
     explorer.close()
-    page.page.locator(".message", has_text="connection to the explorer was lost").wait_for(timeout=30_000)
+    page.page.locator(".message", has_text="connection to the explorer was lost").wait_for(timeout=120_000)
     explorer = ExplorerProcess(server_address, "--port", port)
     try:
         page.until("timbrel.bridge.open")

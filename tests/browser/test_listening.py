@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser.conftest import DEFAULT_BUNDLE
+from browser.explorer_page import PATIENCE_MILLISECONDS
 from requirements_gate import require_module
 
 from timbrel_bundle.bundle import Bundle
@@ -47,6 +48,7 @@ def listening_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def listening(browser: Any, listening_file: Path) -> Iterator[Any]:
     """The page, opened afresh; a fault on it fails the test."""
     context = browser.new_context(accept_downloads=True)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
     page = context.new_page()
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from browser.explorer_page import SAMPLE_RATE, ExplorerPage, opened
 from requirements_gate import require_module
+from waiting import wait_for
 
 from timbrel_bundle.yin import Yin
 
@@ -137,11 +139,14 @@ def test_a_preview_that_was_heard_out_makes_the_click_instant(open_page: Any) ->
 
 def test_a_key_sounds_while_it_is_down_and_dies_away_after(page: Any, pitch_of: Measure) -> None:
     with page.recording() as heard:
+        began = time.monotonic()
         play_key(page, "d", 700)  # the E above middle C
+        page.until("timbrel.player.current.complete")
+        took = time.monotonic() - began
         page.wait_for_silence()
     assert abs(pitch_of(heard[0]) - 64) < 0.5
     note = page.evaluate("timbrel.player.current.request")
-    assert 0.6 < note["seconds"] < 3.5  # of four: the release was heard
+    assert 0.6 < note["seconds"] <= took + 1.0 and note["seconds"] != 4  # of four: the release was heard
 
 
 def test_three_keys_are_three_voices(page: Any) -> None:
@@ -169,8 +174,12 @@ def test_a_chord_is_one_entry_of_what_was_played_and_is_played_again_whole(page:
             page.page.keyboard.up(key)
         page.wait_for_silence()
     assert [text.split("\n")[1] for text in recent.all_inner_texts()] == ["D4", "C4 E4 G4"]
+    page.evaluate(
+        "window.most = 0; timbrel.player.addEventListener('current', "
+        "() => { window.most = Math.max(window.most, timbrel.notes.sounding); }); null"
+    )
     recent.nth(1).click()
-    page.until("timbrel.notes.sounding === 3")
+    page.until("window.most === 3")  # on a busy machine they may have died away by the first look
     assert [text.split("\n")[1] for text in recent.all_inner_texts()] == ["C4 E4 G4", "D4"]
     page.wait_for_silence()
 
@@ -217,14 +226,23 @@ def test_two_fingers_play_two_keys(open_page: Any) -> None:
     page.wait_for_silence()
 
 
-def sounding(page: ExplorerPage) -> float:
-    """The pitch of the last second of the note that sounds, as it comes from the server."""
-    wanted = page.evaluate("timbrel.player.current.length + 1.3 * timbrel.player.current.sampleRate")
-    page.until(f"timbrel.player.current.length >= {wanted}")
-    samples = np.array(page.evaluate("Array.from(timbrel.player.current.whole().slice(-48000))"), np.float32)
-    pitch = Yin().measure(samples, page.evaluate("timbrel.player.current.sampleRate"))
-    assert pitch is not None
-    return pitch
+def until_it_sounds(page: ExplorerPage, pitch: float, within: float = 0.1) -> float:
+    """Waits until the last second of the note that sounds, as it comes from the server, has about this pitch;
+    returns the pitch that it has."""
+    page.until("timbrel.player.current.length >= 1.3 * timbrel.player.current.sampleRate")
+    rate = page.evaluate("timbrel.player.current.sampleRate")
+
+    def last_second() -> float | None:
+        last = page.evaluate("Array.from(timbrel.player.current.whole().slice(-48000))")
+        return Yin().measure(np.array(last, np.float32), rate)
+
+    def reached() -> float | None:
+        found = last_second()
+        return found if found == pytest.approx(pitch, abs=within) else None
+
+    found = wait_for(reached, f"a pitch of {pitch:g}", seen=last_second)
+    assert found is not None
+    return found
 
 
 def test_keys_are_tuned_by_scalas_files_and_by_midi(page: Any, tmp_path: Path) -> None:
@@ -239,7 +257,7 @@ def test_keys_are_tuned_by_scalas_files_and_by_midi(page: Any, tmp_path: Path) -
     page.page.locator(".message", has_text="Tuned: thirds.scl").wait_for()
     page.page.keyboard.down("w")  # C#4, the scale's first degree above C4
     page.until("timbrel.player.current?.soundedAt")
-    assert sounding(page) == pytest.approx(63.5, abs=0.1)
+    until_it_sounds(page, 63.5)
     page.page.keyboard.up("w")
     assert "E4 \N{MINUS SIGN}50 ¢, MIDI 64" in page.page.locator("#facts").inner_text()
     page.wait_for_silence()
@@ -250,10 +268,9 @@ def test_keys_are_tuned_by_scalas_files_and_by_midi(page: Any, tmp_path: Path) -
     take = "(bytes) => timbrel.midi.take(Uint8Array.from(bytes))"
     page.evaluate(take, [0x90, 60, 100])
     page.until("timbrel.player.current?.soundedAt")
-    plain = sounding(page)
-    assert plain == pytest.approx(60.0, abs=0.1)
+    plain = until_it_sounds(page, 60.0)
     page.evaluate(take, [0xF0, 0x7F, 0x7F, 8, 2, 0, 1, 60, 60, 32, 0, 0xF7])  # a quarter of a semitone up
-    assert sounding(page) - plain == pytest.approx(0.25, abs=0.1)  # a note wavers by some cents of its own
+    until_it_sounds(page, plain + 0.25)  # a note wavers by some cents of its own
     page.evaluate(take, [0x80, 60, 0])
     page.evaluate(
         take, [0xF0, 0x7E, 0x7F, 8, 8, 3, 0x7F, 0x7F, *([64 - 30] * 12), 0xF7]
@@ -324,12 +341,14 @@ def test_holding_the_map_plays_until_it_is_let_go(open_page: Any) -> None:
     page = open_page("#s=hold")
     page.unlock()
     page.page.mouse.move(*page.place(*page.instrument("Oboe")))
+    began = time.monotonic()
     page.page.mouse.down()
     page.until("timbrel.player.current?.soundedAt")
     page.page.wait_for_timeout(400)
     page.page.mouse.up()
     page.until("timbrel.player.current.complete")
-    assert page.evaluate("timbrel.player.current.request.seconds") < 3.5
+    seconds = page.evaluate("timbrel.player.current.request.seconds")
+    assert seconds != 4 and seconds <= time.monotonic() - began + 1.0  # of four: the release was heard
 
 
 def test_a_lock_keeps_the_seed_and_without_it_every_note_has_its_own(page: Any) -> None:

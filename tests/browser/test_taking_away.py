@@ -94,7 +94,7 @@ def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path)
     form.get_by_text("Loops").click()
     assert "C4 to E4: 4 notes" in page.page.locator("#instrument-count").inner_text()
     form.locator("button[type=submit]").click()
-    page.page.locator("#job-file").wait_for(timeout=90_000)
+    page.page.locator("#job-file").wait_for(timeout=240_000)
     archive = download(page, "#job-file", tmp_path)
     with zipfile.ZipFile(archive) as content:
         content.extractall(tmp_path / "instrument")

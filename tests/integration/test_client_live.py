@@ -119,14 +119,14 @@ def test_the_timeout_of_a_stream_is_the_servers_and_not_the_listeners(
 ) -> None:
     client.prepare()
     connection = client._connection
-    monkeypatch.setattr(connection, "_settings", replace(connection._settings, timeout=1.0))
     whole = len(client.generate("Violin", seconds=2.0, seed=1).audio)
+    monkeypatch.setattr(connection, "_settings", replace(connection._settings, timeout=2.0))
     chunks = client.stream("Violin", seconds=2.0, seed=1)
     heard = len(next(chunks))
-    time.sleep(1.5)  # as long as listening may take
+    time.sleep(2.5)  # as long as listening may take
     assert heard + sum(map(len, chunks)) == whole
     steps_until_cancelled(server.app, monkeypatch, 30)
-    with pytest.raises(timbrel.DeadlineExceededError, match="nothing more of the note came within 1 seconds"):
+    with pytest.raises(timbrel.DeadlineExceededError, match="nothing more of the note came within 2 seconds"):
         list(client.stream("Violin", seconds=2.0, seed=1))
     server.wait_until(lambda app: n_occupied(app) == 0)
 
@@ -137,6 +137,7 @@ def test_a_bad_stream_is_refused_at_once(client: timbrel.Client) -> None:
 
 
 def test_a_played_note_is_the_note_of_its_hold(client: timbrel.Client) -> None:
+    client.prepare()
     with client.play(lead_seconds=0.05) as player:
         note = player.note_on("Flute", 64, seed=5, temperature=1.0)
         wait_for(lambda: note._replies.qsize() >= 6, "six replies")  # unheard: then nothing is left out
@@ -145,7 +146,7 @@ def test_a_played_note_is_the_note_of_its_hold(client: timbrel.Client) -> None:
         chunks = list(note)
         note.off()
     assert note.seed == 5 and note.held_seconds is not None
-    assert 0.1 <= note.held_seconds < 2.0
+    assert 0.1 <= note.held_seconds <= 2.4
     again = client.generate("Flute", 64, seconds=note.held_seconds, seed=5, temperature=1.0)
     np.testing.assert_allclose(np.concatenate(chunks), again.audio, atol=1e-4)
 
@@ -233,13 +234,14 @@ def test_of_a_note_that_fails_when_its_reader_is_gone_nobody_complains(server: S
 
 
 def test_many_notes_sound_at_once_and_leaving_lets_go_of_them(client: timbrel.Client) -> None:
+    client.prepare()
     with client.play(lead_seconds=0.05) as player:
         notes = [player.note_on("Violin", 50 + number, seed=number) for number in range(4)]
         with ThreadPoolExecutor(4) as pool:
             heads = list(pool.map(next, notes))
     for number, (head, note) in enumerate(zip(heads, notes, strict=True)):
         audio = np.concatenate([head, *note])  # what is left can be read after the stream has ended
-        assert note.held_seconds is not None and note.held_seconds < 2.0
+        assert note.held_seconds is not None and note.held_seconds <= 2.4
         again = client.generate("Violin", 50 + number, seconds=note.held_seconds, seed=number)
         np.testing.assert_allclose(audio, again.audio, atol=1e-4)
 

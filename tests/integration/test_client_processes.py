@@ -19,7 +19,7 @@ from waiting import wait_for
 
 import timbrel
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ player = client.play()
 if "playing" in sys.argv:
     player.__enter__()
 if (child := os.fork()) == 0:
-    signal.alarm(30)
+    signal.alarm(120)
     attempt("generate", lambda: client.generate("Violin"))
     attempt("stream", lambda: client.stream("Violin"))
     attempt("many", lambda: next(client.generate_many([timbrel.NoteRequest("Violin")])))
@@ -330,6 +330,7 @@ def test_an_asynchronous_client_starts_a_server_that_ends_with_it(tiny_bundle: P
 def test_an_event_loop_plays_live(tiny_bundle: Path) -> None:
     async def main(address: str) -> None:
         async with timbrel.AsyncClient(address) as client:
+            await client.prepare()
             async with client.play() as player:
                 chord = [await player.note_on("Violin", pitch, seed=pitch) for pitch in (60, 64, 67)]
                 first = [await anext(note) for note in chord]

@@ -152,12 +152,13 @@ def test_without_a_seed_one_is_drawn_that_a_page_can_hold(tiny_bundle: Path) -> 
 
 def test_closing_the_page_frees_its_slots_while_its_keys_are_down(tiny_bundle: Path) -> None:
     async def test(app: App, explorer: Explorer) -> None:
-        assert app.engine is not None
+        engine = app.engine
+        assert engine is not None
         async with explorer.page() as page:
             for note_id in range(1, 7):
                 await page.on(note_id, lead=0.05)
             await page.until(lambda: all(page.has("start", id=note_id) for note_id in range(1, 5)))
-            assert (app.engine.n_occupied, app.engine.n_waiting) == (4, 2)
+            await wait_for_async(lambda: (engine.n_occupied, engine.n_waiting) == (4, 2), "two notes to wait")
         await wait_until_idle(app)
         assert not page.has("end") and not page.has("error")
 

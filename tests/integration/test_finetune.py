@@ -135,7 +135,11 @@ def test_a_killed_run_goes_on_to_the_same_model(
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     checkpoint = tmp_path / "mine.partial" / "checkpoint.pt"
-    wait_for(lambda: checkpoint.exists() or process.poll() is not None, "the first checkpoint", seconds=120.0)
+    wait_for(
+        lambda: checkpoint.exists() or process.poll() is not None,
+        "the first checkpoint",
+        seconds=START_TIMEOUT_SECONDS,
+    )
     process.kill()
     assert process.wait() == -signal.SIGKILL and checkpoint.exists() and not (tmp_path / "mine").exists()
     assert main(given) == 0

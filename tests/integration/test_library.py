@@ -511,7 +511,7 @@ def test_a_server_that_goes_away_is_waited_for(start_server: StartServer) -> Non
 
 def test_a_server_that_stays_away_ends_the_job_in_one_line(start_server: StartServer) -> None:
     server = start_server("--slots", "1")
-    with timbrel.Client(server.address, timeout=1) as client:
+    with timbrel.Client(server.address, timeout=3) as client:
         job = small_job(client)
         client.prepare()
         server.process.kill()

@@ -22,6 +22,8 @@ StartServer = Callable[..., ServerProcess]
 
 JOB = ["--timbre", "Violin", "--pitches", "60-89", "--velocities", "90", "--seconds", "0.5", "--tries", "1"]
 """30 notes."""
+LONG_JOB = [*JOB, "--pitches", "36-95", "--seconds", "2.4"]
+"""60 notes, almost five times as long: under way for long enough to take its server away meanwhile."""
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def test_two_servers_share_a_job(start_server: StartServer, timbrel: Timbrel, tm
         out, error = process.communicate(timeout=120)
         assert process.returncode == 0, error
         assert json.loads(out)["n_rendered"] == len(one.answered) + len(other.answered) == 30
-        assert len(one.answered) >= 5 and len(other.answered) >= 5
+        assert one.answered and other.answered
         assert not set(one.asked) & set(other.asked), "each note is asked of one server"
 
 
@@ -96,7 +98,7 @@ def test_a_server_that_is_away_for_a_while_costs_no_note(
     proxy = NoteProxy(server.address)
     errors = tmp_path / "errors"
     with errors.open("w") as stderr:
-        process = timbrel(*JOB, "--out", "lib", "--timeout", "2", servers=proxy.address, stderr=stderr)
+        process = timbrel(*LONG_JOB, "--out", "lib", "--timeout", "2", servers=proxy.address, stderr=stderr)
     wait_for_notes(tmp_path / "lib", 5)
     proxy.close()
     wait_for(lambda: "waiting for it" in errors.read_text(), "the job to notice", seen=errors.read_text)
@@ -105,7 +107,7 @@ def test_a_server_that_is_away_for_a_while_costs_no_note(
         out, _ = process.communicate(timeout=120)
     error = errors.read_text()
     assert process.returncode == 0, error
-    assert 5 <= kept < 30 and json.loads(out)["n_rendered"] == 30
+    assert 5 <= kept < 60 and json.loads(out)["n_rendered"] == 60
     said = [line for line in error.splitlines() if line.startswith("timbrel: ")]
     assert "waiting for it, up to 300 s" in said[0]
     assert said[-1] == f"timbrel: {proxy.address} is back"

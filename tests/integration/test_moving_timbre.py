@@ -92,6 +92,7 @@ def test_a_way_is_gone_in_pieces_and_comes_again_with_its_seed(
 def test_a_key_that_is_down_moves_where_it_is_sent(
     client: timbrel.Client, rows: int, moving: npt.NDArray[np.bool_]
 ) -> None:
+    client.prepare()
     there = client.generate(THERE, 60, seconds=1.5, seed=5)
     with client.play(lead_seconds=0.05) as player:
         note = player.note_on(HERE, 60, seed=5)
@@ -112,6 +113,7 @@ def test_a_key_that_is_down_moves_where_it_is_sent(
 
 
 def test_all_keys_move_together_and_a_drag_may_be_fast(client: timbrel.Client) -> None:
+    client.prepare()
     with client.play(lead_seconds=0.05) as player:
         notes = [player.note_on(HERE, pitch, seed=1) for pitch in (50, 57)]
         for note in notes:

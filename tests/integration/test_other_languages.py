@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ROOT / "protos"
 PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1")
 PATIENCE_SECONDS = 300.0
-NPM_SECONDS = 100.0
+NPM_SECONDS = 250.0
 """npm itself waits for minutes where no registry answers."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -27,6 +28,8 @@ from timbrel_server.synthesizer.play import MAX_LIVE_NOTES
 LIVELY = pb.Sampling(temperature=1.0, top_k=256, top_p=1.0)
 UNHURRIED = 60.0
 """Seconds of lead: longer than any note, so that nothing waits for real time."""
+HEADER_FRAMES = 4
+"""Frames of a note of the tiny bundle that are not heard."""
 
 
 def note(seed: int, **fields: Any) -> pb.GenerateRequest:
@@ -124,12 +127,24 @@ def played(bundle: Path, test: Callable[[Any, Any, Keyboard], Awaitable[None]], 
     run(whole)
 
 
-def test_a_note_that_was_played_is_the_note_of_its_hold(tiny_bundle: Path) -> None:
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The frame of real time that it is: it stands still unless the test moves it on."""
+    ticks = [0]
+    monkeypatch.setattr(FrameClock, "tick", property(lambda clock: ticks[0]))
+    return ticks
+
+
+def test_a_note_that_was_played_is_the_note_of_its_hold(tiny_bundle: Path, ticks: list[int]) -> None:
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
+        ahead = 2 + HEADER_FRAMES
         for seed in range(6):
-            await keyboard.on(seed, seed, lead=0.05)
+            await keyboard.on(seed, seed, lead=2 / 37.5)
         for seed in range(6):
-            await keyboard.until(lambda n=seed: len(keyboard.replies[n]) > 3 * n)  # type: ignore[misc]
+            await keyboard.until(lambda n=seed: keyboard.n_frames(n) == ahead)  # type: ignore[misc]
+        for seed in range(6):
+            ticks[0] = 4 * seed
+            await keyboard.until(lambda n=seed: keyboard.n_frames(n) == ahead + ticks[0])  # type: ignore[misc]
             await keyboard.off(seed)
         await keyboard.close()
         holds = []
@@ -142,17 +157,16 @@ def test_a_note_that_was_played_is_the_note_of_its_hold(tiny_bundle: Path) -> No
     played(tiny_bundle, test)
 
 
-def test_a_live_note_keeps_to_real_time(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_note_keeps_to_real_time(tiny_bundle: Path, ticks: list[int]) -> None:
     """Whoever plays live would otherwise let go of a key whose note has been written to its end."""
-    ticks = [0]
-    monkeypatch.setattr(FrameClock, "tick", property(lambda clock: ticks[0]))
 
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
-        lead, header = 9, 4  # frames ahead of real time; frames that are not heard
+        lead = 9  # frames ahead of real time
         await keyboard.on(1, lead=lead / 37.5)
         for tick in (0, 25, 26):
             ticks[0] = tick
-            await keyboard.until(lambda n=header + lead + tick: keyboard.n_frames(1) == n)  # type: ignore[misc]
+            n_frames = HEADER_FRAMES + lead + tick
+            await keyboard.until(lambda n=n_frames: keyboard.n_frames(1) == n)  # type: ignore[misc]
         await keyboard.off(1)
         await keyboard.close()
         assert round(keyboard.last(1).held_seconds * 37.5) == lead + 26
@@ -160,10 +174,12 @@ def test_a_live_note_keeps_to_real_time(tiny_bundle: Path, monkeypatch: pytest.M
     played(tiny_bundle, test)
 
 
-def test_keys_that_are_down_go_up_where_the_stream_is_half_closed(tiny_bundle: Path) -> None:
+def test_keys_that_are_down_go_up_where_the_stream_is_half_closed(
+    tiny_bundle: Path, ticks: list[int]
+) -> None:
     async def test(app: Any, stub: Any, keyboard: Keyboard) -> None:
-        await keyboard.on(1, seed=1, lead=0.05)
-        await keyboard.on(2, seed=2, lead=0.05)
+        await keyboard.on(1, seed=1, lead=0.2)
+        await keyboard.on(2, seed=2, lead=0.2)
         await keyboard.until(lambda: keyboard.replies[1] and keyboard.replies[2])
         await keyboard.close()
         assert keyboard.finished(1) and keyboard.finished(2)
@@ -270,10 +286,12 @@ def test_a_stream_that_breaks_off_frees_its_slots(
     assert "internal error" not in caplog.text
 
 
-def test_a_server_that_drains_lets_go_of_the_keys_and_waits_for_nothing_else(tiny_bundle: Path) -> None:
+def test_a_server_that_drains_lets_go_of_the_keys_and_waits_for_nothing_else(
+    tiny_bundle: Path, ticks: list[int]
+) -> None:
     async def test() -> None:
         async with playing(tiny_bundle) as (app, _, keyboard), asyncio.timeout(PATIENCE_SECONDS / 2):
-            await keyboard.on(1, lead=0.05)
+            await keyboard.on(1, lead=0.2)
             await keyboard.until(lambda: keyboard.replies[1])
             await app.drain(StopSignal())  # its grace period is as long as the test's patience
             await keyboard.until(lambda: keyboard.finished(1))
@@ -345,20 +363,30 @@ def test_a_bend_is_heard_with_the_next_frames(tiny_bundle: Path) -> None:
             data = await generate(stub, note(note_id, seconds=held))
             codes = np.frombuffer(data, "<u2").reshape(-1, 3)
             heard = np.frombuffer(keyboard.audio(note_id), "<f4")
-            bent = [
-                n_plain
-                for n_plain in range(len(codes))
-                if np.allclose(heard, bent_from(codec, codes, note_id, n_plain, cents), atol=1e-4)
-            ]
-            if note_id == 1:
+            starts = functools.partial(bends, codec, codes, note_id, cents, heard)
+            if note_id == 1:  # on a busy machine frames are decoded between the two messages
+                bent = starts(0) or starts(12)
                 assert len(bent) == 1 and bent[0] * hop >= len(keyboard.replies[1][0].audio) // 4
             else:
-                assert 0 in bent
+                assert 0 in starts(0)
 
-    def bent_from(codec: CodecDecoder, codes: Any, seed: int, n_plain: int, cents: float) -> Any:
-        stream = codec.stream(seed)
-        parts = [stream.push(codes[:n_plain]), stream.push(codes[n_plain:], cents), stream.finish()]
-        return np.concatenate(parts)
+    def bends(
+        codec: CodecDecoder, codes: Any, seed: int, cents: float, heard: Any, most_between: int
+    ) -> list[int]:
+        """The frames with which the note's own bend may have begun, that of all so many later at most."""
+        return [
+            n_plain
+            for n_plain in range(len(codes))
+            for n_between in range(most_between + 1)
+            if np.allclose(heard, bent_from(codec, codes, seed, n_plain, n_between, cents), atol=1e-4)
+        ]
+
+    def bent_from(
+        codec: CodecDecoder, codes: Any, seed: int, n_plain: int, n_between: int, cents: float
+    ) -> Any:
+        stream, both = codec.stream(seed), n_plain + n_between
+        parts = [stream.push(codes[:n_plain]), stream.push(codes[n_plain:both], 700.0)]
+        return np.concatenate([*parts, stream.push(codes[both:], cents), stream.finish()])
 
     played(tiny_bundle, test)
 

@@ -24,6 +24,7 @@ from timbrel_bundle.request_fields import Cents
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_server.config import default_bundle_path
 from timbrel_server.errors import UnavailableError
+from timbrel_server.served_bundles import codec_decoding
 from timbrel_server.served_bundles.codec_decoding import (
     LARGEST_CHUNK_FRAMES,
     LARGEST_CHUNK_FRAMES_IN_COMPANY,
@@ -345,8 +346,9 @@ def test_who_has_less_waits_for_one_run_of_others_however_its_chunk_is_cut(
 
 
 def test_who_was_there_a_moment_ago_is_company(
-    bundle: Bundle, decoding: CodecDecoding, runs: list[int]
+    bundle: Bundle, decoding: CodecDecoding, runs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(codec_decoding, "COMPANY_SECONDS", 3600.0)
     frames = [(0,) * bundle.manifest.codec.n_codebooks] * 4
 
     async def test() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -192,10 +193,14 @@ def test_a_server_that_stays_overloaded_is_given_up(scripted: ScriptedServer) ->
     assert len(scripted.requests) == RetryPolicy().attempts
 
 
-def test_a_server_that_hangs_meets_the_deadline(scripted: ScriptedServer) -> None:
+def test_a_server_that_hangs_meets_the_deadline(
+    scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = threading.Event()
-    with timbrel.Client(scripted.address, timeout=0.3) as client:
-        client.prepare()
+    with timbrel.Client(scripted.address) as client:
+        client.prepare()  # which may take longer
+        connection = client._connection
+        monkeypatch.setattr(connection, "_settings", replace(connection._settings, timeout=0.3))
         scripted.fault = lambda _context: [None, done.wait(30)][0]
         with pytest.raises(timbrel.DeadlineExceededError):
             client.generate(CENTRE)

@@ -105,7 +105,7 @@ atexit.register(lambda: print("the end", flush=True))
 
 def test_a_program_ends_though_clients_are_closed_when_the_interpreter_is_ending() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CLOSED_AT_THE_END], capture_output=True, text=True, timeout=20
+        [sys.executable, "-c", CLOSED_AT_THE_END], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["the end", "closed after the loop"]

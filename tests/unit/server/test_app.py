@@ -18,7 +18,7 @@ from timbrel_server.served_bundles.engine_loader import EngineLoader
 from timbrel_server.served_bundles.served_bundle import ServedBundle
 from timbrel_server.signals import StopSignal
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 class Serving:

@@ -266,7 +266,7 @@ def test_what_cannot_be_written_in_time_is_refused_at_once() -> None:
         handles = [ask(50, None), ask(50, 1000.0)]
         with pytest.raises(OverloadedError, match="its deadline leaves") as caught:
             ask(5, 1e-9)
-        assert 0 < caught.value.retry_seconds < 10
+        assert 0 < caught.value.retry_seconds < 3600
         for handle in (running, *handles):
             pool.cancel(handle)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -79,14 +80,23 @@ def test_who_gives_up_leaves_the_queue(locator: Locator) -> None:
     run(test)
 
 
-def test_the_loop_goes_on_meanwhile(locator: Locator) -> None:
+def test_the_loop_goes_on_meanwhile(locator: Locator, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop_went_on = threading.Event()
+    hear = TimbreEncoder.hear
+
+    def hearing(*arguments: Any) -> Heard:
+        assert loop_went_on.wait(PATIENCE_SECONDS / 2)
+        return hear(*arguments)
+
+    monkeypatch.setattr(TimbreEncoder, "hear", hearing)
+
     async def test() -> None:
-        located = asyncio.create_task(locator.locate(tone(220.0, 2.0)))
-        turns = 0
-        while not located.done():
+        located = asyncio.create_task(locator.locate(tone(220.0)))
+        for _ in range(10):
             await asyncio.sleep(0)
-            turns += 1
-        assert turns > 10
+        assert not located.done()
+        loop_went_on.set()
+        assert isinstance(await located, Heard)
 
     run(test)
 

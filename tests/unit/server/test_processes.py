@@ -69,7 +69,7 @@ def test_a_configuration_is_what_its_flags_make() -> None:
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(test(), 20.0)
+        await asyncio.wait_for(test(), 60.0)
 
     asyncio.run(bounded())
 

@@ -51,7 +51,7 @@ def test_who_has_nothing_to_take_waits_for_what_others_may_give_back() -> None:
     wait_for(lambda: came == [0], "what the first gave back", seen=lambda: came)
     second.complete("note 0")
     queue.task_done()
-    thread.join(5)
+    thread.join(60)
     assert came == [0] and not thread.is_alive()
 
 
@@ -66,7 +66,7 @@ def test_no_more_is_out_than_may_be() -> None:
     assert len(names) == 2
     lease.complete(names[0])
     queue.task_done()
-    thread.join(5)
+    thread.join(60)
     assert names[2] == "note 2"
     queue.stop()
 
@@ -82,7 +82,7 @@ def test_a_probing_lease_takes_one_until_it_is_answered() -> None:
     wait_until_blocked(thread)
     assert came == []
     lease.complete(name)
-    thread.join(5)
+    thread.join(60)
     assert came == [1] and next(taking)[1] == 2
     queue.stop()
 
@@ -95,7 +95,7 @@ def test_stopping_ends_all_who_wait() -> None:
     thread.start()
     assert not queue.wait(0.01)
     queue.stop()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive() and queue.wait(10.0)
 
 
@@ -121,5 +121,5 @@ def test_many_takers_that_fail_at_random_answer_everything_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert sorted(answered) == list(range(500))
