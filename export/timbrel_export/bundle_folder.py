@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from timbrel_bundle.layout import FORMAT_VERSION, MANIFEST
+from timbrel_bundle.errors import BundleError
+from timbrel_bundle.files import read_json_object
+from timbrel_bundle.layout import FORMAT_VERSION, MANIFEST, MAP_PICTURE, MODEL_CARD
 from timbrel_bundle.manifest import bundle_hash, describe_file, held_frames, last_delay
 from timbrel_export.errors import ExportError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -74,9 +76,19 @@ def lengthen_holds(manifest: pb.Manifest) -> None:
 
 
 def check_free(out_dir: Path) -> None:
-    """Raises ExportError where `out_dir` holds something that is no bundle: a bundle may be replaced."""
-    if out_dir.is_file() or (out_dir.is_dir() and not _may_be_replaced(out_dir)):
+    """Raises ExportError where `out_dir` holds something that is no bundle's: a bundle may be replaced."""
+    if out_dir.is_file():
+        raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder")
+    if not out_dir.is_dir():
+        return
+    present, known = {path.name for path in out_dir.iterdir()}, _known_files(out_dir)
+    if present and known is None:
         raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder or empty it")
+    if known is not None and (foreign := present - known):
+        raise ExportError(
+            f"{out_dir}: holds {min(foreign)!r}, which is not the bundle's and would be lost; "
+            "choose another folder or move it away"
+        )
 
 
 @contextmanager
@@ -100,8 +112,16 @@ def git_revision() -> str:
     return f"{head}-dirty" if _git("status", "--porcelain", "--untracked-files=no") else head
 
 
-def _may_be_replaced(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file() or not any(folder.iterdir())
+def _known_files(folder: Path) -> set[str] | None:
+    """The names of what belongs to the bundle in a folder, of any version; None: it holds none."""
+    try:
+        content = read_json_object(folder / MANIFEST)
+    except BundleError:
+        return None
+    if not {"format_version", "bundle_hash"} <= content.keys() or not isinstance(content.get("files"), list):
+        return None
+    listed = {str(file["name"]) for file in content["files"] if isinstance(file, dict) and "name" in file}
+    return {MANIFEST, MODEL_CARD, MAP_PICTURE, *listed}
 
 
 def _make_readable(folder: Path) -> None:
