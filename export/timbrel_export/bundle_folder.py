@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from timbrel_bundle.errors import BundleError
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.errors import UNPRINTABLE, BundleError
 from timbrel_bundle.files import read_json_object
 from timbrel_bundle.layout import FORMAT_VERSION, MANIFEST, MAP_PICTURE, MODEL_CARD
-from timbrel_bundle.manifest import bundle_hash, describe_file, held_frames, last_delay
+from timbrel_bundle.manifest import LONGEST_TEXT, bundle_hash, describe_file, held_frames, last_delay
 from timbrel_export.errors import ExportError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
@@ -73,6 +74,23 @@ def lengthen_holds(manifest: pb.Manifest) -> None:
         n_written = held_frames(written, manifest.codec)
         manifest.model.hold_frames = min(n_written, manifest.model.max_frames - 1)
         manifest.ranges.seconds_max = max(manifest.ranges.seconds_max, HOLD_SECONDS)
+
+
+def check_texts(texts: Mapping[str, str]) -> None:
+    """Raises ExportError where a bundle could not be opened for one of its texts; each by what it is."""
+    for what, text in texts.items():
+        if len(text) > LONGEST_TEXT:
+            raise ExportError(f"{what} has {len(text)} characters, {LONGEST_TEXT} are the most")
+        if UNPRINTABLE.search(text):
+            raise ExportError(f"{what} {text[:60]!r} has characters that cannot be printed")
+
+
+def open_written(folder: Path) -> Bundle:
+    """Opens a bundle that was just written. Raises BundleError: nobody could open it, its map or its
+    references."""
+    bundle = Bundle.open(folder)
+    _ = bundle.timbre_map, bundle.timbre_references
+    return bundle
 
 
 def check_free(out_dir: Path) -> None:

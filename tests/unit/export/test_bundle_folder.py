@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from timbrel_export.bundle_folder import check_free
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.errors import BundleError
+from timbrel_bundle.layout import MANIFEST
+from timbrel_bundle.manifest import load_manifest, save_manifest
+from timbrel_export.bundle_folder import check_free, check_texts, describe_bundle, open_written
 from timbrel_export.errors import ExportError
 
 
@@ -45,3 +49,28 @@ def test_what_lies_beside_a_bundles_files_is_named(bundle: Path) -> None:
     (bundle / "takes").mkdir()
     with pytest.raises(ExportError, match="mine: holds 'takes', which is not the bundle's"):
         check_free(bundle)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"), [("a\nb", "has characters"), ("\udcf6", "has characters"), ("x" * 1001, "has 1001")]
+)
+def test_a_text_that_no_bundle_may_have_is_refused(text: str, fault: str) -> None:
+    check_texts({"--name": "mine", "--licence": "CC0-1.0"})
+    with pytest.raises(ExportError, match=f"--name .*{fault}|--name {fault}"):
+        check_texts({"--name": text})
+
+
+@pytest.mark.parametrize("name", ["timbre_map.json", "timbre_references.json"])
+def test_a_bundle_that_was_written_is_read_as_a_whole(name: str, tiny_bundle: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_bundle, tmp_path / "written")
+    open_written(folder)
+    (folder / name).write_text((folder / name).read_text().replace("Violin", "Vio\\u200blin"))
+    described = describe_bundle(folder, "mine", "")
+    manifest = load_manifest(tiny_bundle / MANIFEST)
+    manifest.ClearField("files")
+    manifest.files.extend(described.files)
+    manifest.bundle_hash = described.bundle_hash
+    save_manifest(manifest, folder / MANIFEST)
+    Bundle.open(folder)
+    with pytest.raises(BundleError, match="characters that cannot be printed"):
+        open_written(folder)

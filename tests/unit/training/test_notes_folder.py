@@ -11,6 +11,7 @@ import soundfile
 
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.note import Note, SourceError
+from timbrel_training.notes.recording import read_recording
 
 RATE = 22_050
 
@@ -191,3 +192,25 @@ def test_a_surround_recording_is_refused(tmp_path: Path) -> None:
     record(tmp_path / "060.wav", channels=4)
     with pytest.raises(SourceError, match="has 4 channels"):
         list(FolderSource(tmp_path))
+
+
+@pytest.mark.parametrize("letter", ["\u200b", "\n", "\udcf6", "\u202e"])
+def test_a_name_that_no_bundle_may_have_is_refused_with_its_file(tmp_path: Path, letter: str) -> None:
+    record(tmp_path / "a_060.wav")
+    (tmp_path / "a_060.wav").rename(tmp_path / f"Fl{letter}te_060.wav")
+    with pytest.raises(SourceError, match=r"te_060\.wav': the name 'Fl.*te' has characters that cannot be"):
+        FolderSource(tmp_path)
+    record(tmp_path / "Kalimba" / "a_060.wav")
+    (tmp_path / "notes.csv").write_text(f"file,family\nKalimba/a_060.wav,Eth{letter}nic\n", errors="replace")
+    if letter in "\u200b\u202e":
+        with pytest.raises(SourceError, match=r"a_060\.wav': the name 'Eth.*nic' has characters"):
+            FolderSource(tmp_path)
+
+
+def test_a_path_that_is_not_utf8_is_one_clear_line(tmp_path: Path) -> None:
+    record(tmp_path / "Oud" / "060.wav")
+    (tmp_path / "Oud" / "060.wav").rename(tmp_path / "Oud" / "b\udcf6.wav")
+    with pytest.raises(
+        SourceError, match=r"b\\udcf6\.wav': not a name in UTF-8; rename the file or its folder"
+    ):
+        read_recording(tmp_path / "Oud" / "b\udcf6.wav")

@@ -121,3 +121,16 @@ def test_held_out_instruments_are_told_with_their_nearest_neighbour() -> None:
     )  # fmt: skip
     open_sources([f"soundfont:{fluid_r3()}"], config, tell=lines.append)
     assert len(lines) == 1 and lines[0].startswith("held out whole: Oboe, ") and "dB from Trumpet" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("licence", "name"), [("mine\nall rights", "a"), ("x" * 1001, "a"), ("MIT", "a\x07")]
+)
+def test_texts_that_no_bundle_may_have_are_refused_before_they_are_trained_on(
+    tmp_path: Path, licence: str, name: str
+) -> None:
+    source = SyntheticSource()
+    source.licence, source.name = licence, name
+    with pytest.raises(SourceError, match=r"printable characters, got|characters that cannot be printed"):
+        render_dataset(source, tmp_path / "out", 1)
+    assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import soxr
 
-from timbrel_training.notes.note import Note, OneSource, SourceError
+from timbrel_training.notes.note import Note, OneSource, SourceError, is_printable
 from timbrel_training.notes.recording import Hold, find_hold, read_recording, sounding_samples, trim_onset
 from timbrel_training.notes.sample_names import DYNAMICS, MOST_LAYERS, SampleName, read_name, read_names
 
@@ -62,6 +62,12 @@ def list_folder(folder: Path) -> list[FolderEntry]:
             f"{where}: no notes; expected {', '.join(SUFFIXES)} files named by MIDI number or note, "
             "such as 060.wav or Violin_C4_mf.wav"
         )
+    for entry in entries:
+        for name in (entry.instrument, entry.family):
+            if not is_printable(name):
+                raise SourceError(
+                    f"{str(entry.path)!r}: the name {name!r} has characters that cannot be printed"
+                )
     return sorted(_with_layers(entries), key=lambda entry: str(entry.path))
 
 

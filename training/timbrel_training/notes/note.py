@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +17,11 @@ from timbrel_training.errors import TrainingError
 
 class SourceError(TrainingError):
     """A source of notes cannot be read; the message is one line that says what to do."""
+
+
+def is_printable(text: str) -> bool:
+    """Tells whether a text can be shown, on one line: no bundle opens that holds anything else."""
+    return all(letter.isprintable() or unicodedata.category(letter) == "Zs" for letter in text)
 
 
 @dataclass(frozen=True, eq=False)

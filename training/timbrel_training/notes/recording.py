@@ -94,6 +94,8 @@ def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
         with soundfile.SoundFile(path) as file:
             sample_rate, n_channels = file.samplerate, file.channels
             audio = file.read(MOST_SAMPLES + 1 if n_channels <= 2 else 0, dtype="float32", always_2d=True)
+    except UnicodeEncodeError:
+        raise SourceError(f"{str(path)!r}: not a name in UTF-8; rename the file or its folder") from None
     except (soundfile.SoundFileError, OSError) as error:
         reason = str(getattr(error, "error_string", error)).strip().rstrip(".")
         raise SourceError(f"{path}: not a readable sound file ({reason})") from None

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from timbrel_bundle.manifest import LONGEST_TEXT
 from timbrel_posttraining.finetune.base import NoteRanges
 from timbrel_posttraining.finetune.rehearsal import BETWEEN, RehearsalPlan, write_rehearsal
+from timbrel_posttraining.finetune.run import longer_config
 from timbrel_posttraining.finetune.samples import check_names, find_place, new_points
 from timbrel_posttraining.finetune.train import FineTuner, divergence, gather
 from timbrel_training.errors import ConfigError, TrainingError
@@ -187,6 +189,16 @@ def test_a_name_that_is_taken_is_refused() -> None:
     check_names(["Reed"], ["Violin"])
     with pytest.raises(TrainingError, match="has an instrument 'Violin' already"):
         check_names(["violin"], ["Violin"])
+
+
+def test_the_account_of_a_training_stays_short_however_often_it_goes_on() -> None:
+    text = "band"
+    for number in range(60):
+        text = longer_config(text, f"fine-tuned from mine-{number} 0123456789ab by config cpu")
+        assert len(text) <= LONGEST_TEXT
+        assert text.startswith("band; ") and f"; fine-tuned from mine-{number} " in text
+    assert longer_config("cpu", "fine-tuned from a b by config c") == "cpu; fine-tuned from a b by config c"
+    assert len(longer_config("x" * LONGEST_TEXT, "y" * 400)) <= LONGEST_TEXT
 
 
 @pytest.mark.parametrize(
