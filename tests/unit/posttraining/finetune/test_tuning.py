@@ -73,3 +73,15 @@ def test_samples_that_a_table_names_may_lie_anywhere(samples: FolderSource, tmp_
     told: list[str] = []
     check_tuning(FolderSource(folder), False, told.append)
     assert told[1].strip().startswith("../reed_E4_mf.wav: +35 cents")
+
+
+def test_notes_below_what_the_trackers_hear_stay_as_they_are_called(tmp_path: Path) -> None:
+    """Of a bass whose second partial is its strongest, trackers hear the lowest notes as others."""
+    time = np.arange(2 * RATE) / RATE
+    for pitch in (23, 26, 28, 29, 30, 31, 33, 40):
+        strengths = enumerate((0.35, 1.0, 0.5, 0.45, 0.2, 0.25, 0.1, 0.1), 1)
+        partials = [s * np.sin(2 * np.pi * n * frequency(pitch) * time + n) for n, s in strengths]
+        soundfile.write(tmp_path / f"bass_{pitch:03d}.wav", 0.1 * sum(partials) * np.exp(-time), RATE)
+    told: list[str] = []
+    source = FolderSource(tmp_path)
+    assert check_tuning(source, True, told.append) is source and told == []
