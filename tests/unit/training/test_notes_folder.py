@@ -214,3 +214,24 @@ def test_a_path_that_is_not_utf8_is_one_clear_line(tmp_path: Path) -> None:
         SourceError, match=r"b\\udcf6\.wav': not a name in UTF-8; rename the file or its folder"
     ):
         read_recording(tmp_path / "Oud" / "b\udcf6.wav")
+
+
+def test_an_instrument_has_one_name_and_one_family_however_they_are_written(tmp_path: Path) -> None:
+    for name in ("Reed  Organ_060.wav", "reed organ_061.wav", "Reed Organ_062.wav"):
+        record(tmp_path / name)
+    assert FolderSource(tmp_path).groups() == ["Reed  Organ"]
+    (tmp_path / "notes.csv").write_text(
+        "file,instrument,family\nReed  Organ_060.wav,Reed,\nreed organ_061.wav,reed,Winds\n"
+        "Reed Organ_062.wav,REED,winds\n"
+    )
+    source = FolderSource(tmp_path)
+    assert source.groups() == ["Reed"] and {note.family for note in source} == {"winds"}
+    assert [note.instrument for note in source] == ["Reed"] * 3
+
+
+def test_an_instrument_of_two_families_is_one_clear_line(tmp_path: Path) -> None:
+    record(tmp_path / "a_060.wav")
+    record(tmp_path / "A_061.wav")
+    (tmp_path / "notes.csv").write_text("file,family\nA_061.wav,Winds\na_060.wav,Keys\n")
+    with pytest.raises(SourceError, match=r"a_060\.wav: 'A' is of the family 'Keys', of 'Winds' elsewhere"):
+        FolderSource(tmp_path)

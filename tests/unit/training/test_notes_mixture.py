@@ -134,3 +134,21 @@ def test_texts_that_no_bundle_may_have_are_refused_before_they_are_trained_on(
     with pytest.raises(SourceError, match=r"printable characters, got|characters that cannot be printed"):
         render_dataset(source, tmp_path / "out", 1)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_instrument_of_two_sources_is_one_instrument(tmp_path: Path) -> None:
+    sources = [SyntheticSource(1, (60,), 1), SyntheticSource(1, (61,), 1), SyntheticSource(1, (62,), 1)]
+    names = [("Reed", "Unknown"), ("reed ", "Winds"), ("REED", "Keys")]
+
+    def named(source: SyntheticSource, instrument: str, family: str) -> None:
+        notes = source.notes
+        source.notes = lambda group: (  # type: ignore[method-assign]
+            replace(note, instrument=instrument, family=family) for note in notes(group)
+        )
+
+    for source, (instrument, family) in zip(sources, names, strict=True):
+        named(source, instrument, family)
+    render_dataset(MixedSource(sources), tmp_path / "out", 1)
+    library = NoteDataset(tmp_path / "out")
+    assert list(library.instruments) == ["Reed"] and list(library.instrument_families) == ["Winds"]
+    assert sorted(library.pitch.tolist()) == [60, 61, 62]

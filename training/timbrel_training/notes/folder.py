@@ -13,13 +13,20 @@ from pathlib import Path
 
 import soxr
 
-from timbrel_training.notes.note import Note, OneSource, SourceError, is_printable
+from timbrel_training.notes.note import (
+    UNKNOWN_FAMILY,
+    Note,
+    OneSource,
+    SourceError,
+    agreed_names,
+    fold_name,
+    is_printable,
+)
 from timbrel_training.notes.recording import Hold, find_hold, read_recording, sounding_samples, trim_onset
 from timbrel_training.notes.sample_names import DYNAMICS, MOST_LAYERS, SampleName, read_name, read_names
 
 SUFFIXES = (".wav", ".flac", ".aif", ".aiff", ".mp3", ".ogg")
 DEFAULT_VELOCITY = 100
-UNKNOWN_FAMILY = "Unknown"
 COLUMNS = ("file", "pitch", "velocity", "instrument", "family", "held_seconds")
 
 
@@ -68,7 +75,25 @@ def list_folder(folder: Path) -> list[FolderEntry]:
                 raise SourceError(
                     f"{str(entry.path)!r}: the name {name!r} has characters that cannot be printed"
                 )
-    return sorted(_with_layers(entries), key=lambda entry: str(entry.path))
+    entries.sort(key=lambda entry: str(entry.path))
+    return list(_with_layers(_with_one_name(entries)))
+
+
+def _with_one_name(entries: Sequence[FolderEntry]) -> list[FolderEntry]:
+    """The entries, those of one instrument with one name and one family."""
+    agreed = agreed_names((entry.instrument, entry.family) for entry in entries)
+    for entry in entries:
+        name, family = agreed[fold_name(entry.instrument)]
+        if entry.family != UNKNOWN_FAMILY and fold_name(entry.family) != fold_name(family):
+            raise SourceError(
+                f"{entry.path}: {name!r} is of the family {entry.family!r}, of {family!r} elsewhere; "
+                "an instrument has one family"
+            )
+    named = [agreed[fold_name(entry.instrument)] for entry in entries]
+    return [
+        replace(entry, instrument=name, family=family)
+        for entry, (name, family) in zip(entries, named, strict=True)
+    ]
 
 
 def _with_layers(entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from timbrel_training.notes.cleaning import Cleaner, audio_digest, without_offset
 from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
-from timbrel_training.notes.note import Note, Source, SourceError, is_printable
+from timbrel_training.notes.note import Note, Source, SourceError, agreed_names, fold_name, is_printable
 from timbrel_training.notes.split import Split, SplitRule
 
 PLAN_FILE = "plan.json"
@@ -235,6 +235,7 @@ class Merger:
         self.rule = rule
         self.cleaner = cleaner
         self.rows: list[tuple[object, ...]] = []
+        self.names: dict[str, tuple[str, str]] = {}
         self.instruments: dict[tuple[str, str], int] = {}
         self.families: dict[str, int] = {}
         self.sources: dict[str, int] = {}
@@ -243,6 +244,8 @@ class Merger:
 
     def merge(self, parts: Sequence[PartFiles], source: Source) -> DatasetSummary:
         """Copies the notes of all parts that are not repeats, then writes index and header."""
+        told = ((row["instrument"], row["family"]) for part in parts for row in np.load(part.rows))
+        self.names = agreed_names((str(instrument), str(family)) for instrument, family in told)
         with (self.folder / AUDIO_FILE).open("wb") as out:
             for part in parts:
                 self._merge_part(part, out)
@@ -276,13 +279,13 @@ class Merger:
         self.dropped.update(part.faults.read_text().split("\n") if part.faults.stat().st_size else [])
         audio: NDArray[np.int16] = np.fromfile(part.audio, "<i2")
         for row in np.load(part.rows):
-            instrument, pitch = str(row["instrument"]), int(row["pitch"])
+            instrument, family = self.names[fold_name(str(row["instrument"]))]
+            pitch, source = int(row["pitch"]), str(row["source"])
             cell_digest = row["cell_digest"].tobytes() if row["has_cell_digest"] else b""
             if fault := self.cleaner.repeat_fault(row["digest"].tobytes(), instrument, pitch, cell_digest):
                 self.dropped[fault.value] += 1
                 continue
             audio[row["offset"] : row["offset"] + row["length"]].tofile(out)
-            family, source = str(row["family"]), str(row["source"])
             values = {
                 **dict(zip(PART_ROW.names or (), row.tolist(), strict=True)),
                 "offset": self.n_samples,

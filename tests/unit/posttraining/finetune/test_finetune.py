@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from timbrel_bundle.manifest import LONGEST_TEXT
+from timbrel_bundle.timbre_map import name_key
 from timbrel_posttraining.finetune.base import NoteRanges
 from timbrel_posttraining.finetune.rehearsal import BETWEEN, RehearsalPlan, write_rehearsal
 from timbrel_posttraining.finetune.run import longer_config
@@ -19,6 +20,7 @@ from timbrel_posttraining.finetune.train import FineTuner, divergence, gather
 from timbrel_training.errors import ConfigError, TrainingError
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.note_training.train import NoteTrainingConfig
+from timbrel_training.notes.note import fold_name
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint
@@ -189,6 +191,13 @@ def test_a_name_that_is_taken_is_refused() -> None:
     check_names(["Reed"], ["Violin"])
     with pytest.raises(TrainingError, match="has an instrument 'Violin' already"):
         check_names(["violin"], ["Violin"])
+    with pytest.raises(TrainingError, match="has an instrument 'Grand Piano' already"):
+        check_names(["grand  piano "], ["Grand Piano"])
+
+
+@pytest.mark.parametrize("name", ["Reed Organ", " reed  ORGAN\t", "STRASSE", "Stra\u00dfe", "a\u00a0b", ""])
+def test_training_and_the_map_tell_instruments_apart_alike(name: str) -> None:
+    assert fold_name(name) == name_key(name)
 
 
 def test_the_account_of_a_training_stays_short_however_often_it_goes_on() -> None:
