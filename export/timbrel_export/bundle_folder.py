@@ -94,11 +94,16 @@ def open_written(folder: Path) -> Bundle:
 
 
 def check_free(out_dir: Path) -> None:
-    """Raises ExportError where `out_dir` holds something that is no bundle's: a bundle may be replaced."""
+    """Raises ExportError where `out_dir` holds something that is no bundle's, which may be replaced, or is a
+    folder that no other can take the place of."""
     if out_dir.is_file():
         raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder")
     if not out_dir.is_dir():
         return
+    if out_dir.resolve() == Path.cwd() or out_dir.is_mount():
+        raise ExportError(
+            f"{out_dir}: cannot be replaced: it is the folder you are in, or a mount point; choose another"
+        )
     present, known = {path.name for path in out_dir.iterdir()}, _known_files(out_dir)
     if present and known is None:
         raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder or empty it")
@@ -111,7 +116,11 @@ def check_free(out_dir: Path) -> None:
 
 @contextmanager
 def new_bundle(out_dir: Path) -> Iterator[Path]:
-    """A folder to write a bundle's files to; it becomes `out_dir` when the block ends well, else it goes."""
+    """A folder to write a bundle's files to; it becomes `out_dir` when the block ends well, else it goes.
+
+    Where `out_dir` is a symbolic link, it becomes what that names.
+    """
+    out_dir = out_dir.resolve()
     out_dir.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", suffix=".tmp", dir=out_dir.parent))
     try:
@@ -157,7 +166,11 @@ def _replace_folder(folder: Path, out_dir: Path) -> None:
     old = out_dir.with_name(f".{out_dir.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     out_dir.rename(old)
-    folder.rename(out_dir)
+    try:
+        folder.rename(out_dir)
+    except OSError:
+        old.rename(out_dir)
+        raise
     shutil.rmtree(old)
 
 

@@ -12,7 +12,7 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import MANIFEST
 from timbrel_bundle.manifest import load_manifest, save_manifest
-from timbrel_export.bundle_folder import check_free, check_texts, describe_bundle, open_written
+from timbrel_export.bundle_folder import check_free, check_texts, describe_bundle, new_bundle, open_written
 from timbrel_export.errors import ExportError
 
 
@@ -74,3 +74,38 @@ def test_a_bundle_that_was_written_is_read_as_a_whole(name: str, tiny_bundle: Pa
     Bundle.open(folder)
     with pytest.raises(BundleError, match="characters that cannot be printed"):
         open_written(folder)
+
+
+def test_a_link_stays_and_what_it_names_is_replaced(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to("mine")
+    for text in ("new", "newer"):
+        with new_bundle(tmp_path / "latest") as folder:
+            (folder / "manifest.json").write_text(text)
+        assert [(path.name, path.read_text()) for path in bundle.iterdir()] == [("manifest.json", text)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "mine"]
+    assert (tmp_path / "latest").is_symlink()
+
+
+def test_an_older_bundle_comes_back_where_the_new_one_cannot_take_its_place(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, rename = sorted(path.name for path in bundle.iterdir()), Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.suffix == ".tmp":
+            raise PermissionError("no")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(PermissionError), new_bundle(bundle):
+        pass
+    assert sorted(path.name for path in bundle.iterdir()) == before
+    assert [path.name for path in bundle.parent.iterdir()] == ["mine"]
+
+
+def test_the_folder_one_is_in_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for out in (Path("."), tmp_path):
+        with pytest.raises(ExportError, match="cannot be replaced: it is the folder you are in"):
+            check_free(out)
+    check_free(Path("mine"))
