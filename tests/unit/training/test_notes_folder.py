@@ -235,3 +235,12 @@ def test_an_instrument_of_two_families_is_one_clear_line(tmp_path: Path) -> None
     (tmp_path / "notes.csv").write_text("file,family\nA_061.wav,Winds\na_060.wav,Keys\n")
     with pytest.raises(SourceError, match=r"a_060\.wav: 'A' is of the family 'Keys', of 'Winds' elsewhere"):
         FolderSource(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_samples_that_are_no_numbers_are_one_clear_line(tmp_path: Path, value: float) -> None:
+    audio = np.full((RATE, 2), 0.1, np.float32)
+    audio[100, 1] = value
+    soundfile.write(tmp_path / "060.wav", audio, RATE, subtype="FLOAT")
+    with pytest.raises(SourceError, match=r"060\.wav: has samples that are NaN or infinite; save it again"):
+        list(FolderSource(tmp_path))
