@@ -244,3 +244,13 @@ def test_samples_that_are_no_numbers_are_one_clear_line(tmp_path: Path, value: f
     soundfile.write(tmp_path / "060.wav", audio, RATE, subtype="FLOAT")
     with pytest.raises(SourceError, match=r"060\.wav: has samples that are NaN or infinite; save it again"):
         list(FolderSource(tmp_path))
+
+
+def test_what_is_hidden_is_no_sample(tmp_path: Path) -> None:
+    folder = tmp_path / ".kept" / "Oud"
+    record(folder / "060.wav")
+    for name in ("._060.wav", ".Trash/061.wav", "__MACOSX/._060.wav", "__MACOSX/062.wav"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"no sound")
+    (folder / "._notes.csv").write_bytes(b"no table")
+    assert described(FolderSource(folder)) == [("Oud", 60, 100)]

@@ -58,7 +58,7 @@ def list_folder(folder: Path) -> list[FolderEntry]:
     """Returns all notes of a folder, sorted by file. Raises SourceError: see FolderSource."""
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
-    tables = sorted(folder.glob("*.csv"))
+    tables = sorted(table for table in folder.glob("*.csv") if not _is_hidden(table, folder))
     if len(tables) > 1:
         names = ", ".join(table.name for table in tables)
         raise SourceError(f"{folder}: more than one CSV ({names}); keep the one that lists the notes")
@@ -112,12 +112,18 @@ def _with_layers(entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
 
 
 def _from_names(folder: Path) -> list[FolderEntry]:
-    files = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
+    found = (path for path in folder.rglob("*") if not _is_hidden(path, folder))
+    files = [path for path in found if path.suffix.lower() in SUFFIXES and path.is_file()]
     names = read_names([path.stem for path in files])
     if nameless := [path for path, name in zip(files, names, strict=True) if name is None]:
         more = f" (and {len(nameless) - 1} more)" if len(nameless) > 1 else ""
         raise _no_note(f"{min(nameless)}{more}")
     return [_named(path, name) for path, name in zip(files, names, strict=True)]
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    """Whether a path within a folder is no sample but what a system or an editor keeps beside them."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.relative_to(folder).parts)
 
 
 def _named(path: Path, name: SampleName | None) -> FolderEntry:
@@ -213,7 +219,7 @@ def _by_instrument(entries: Iterable[FolderEntry]) -> dict[str, list[FolderEntry
 
 
 class FolderSource(OneSource):
-    """The sound files of a folder and its subfolders; one group per instrument.
+    """The sound files of a folder and its subfolders, but for hidden ones; one group per instrument.
 
     File names say MIDI number or note, and perhaps velocity or dynamics: `060.wav`, `piano_060_v100.flac`,
     `Violin_C#4_mf.mp3`. What precedes these is the instrument; without it, the folder's name is. One CSV
