@@ -132,9 +132,10 @@ def new_bundle(out_dir: Path) -> Iterator[Path]:
 
 
 def git_revision() -> str:
-    """The commit of the checkout that this file lies in, with "-dirty" where it was edited; "" elsewhere."""
+    """The commit of the checkout that this file is part of, with "-dirty" where it was edited; "" elsewhere:
+    an installed timbrel may lie in the checkout of something else."""
     head = _git("rev-parse", "HEAD")
-    if not head:
+    if not head or not _git("ls-files", "--error-unmatch", Path(__file__).name):
         return ""
     return f"{head}-dirty" if _git("status", "--porcelain", "--untracked-files=no") else head
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,15 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import BundleError
 from timbrel_bundle.layout import MANIFEST
 from timbrel_bundle.manifest import load_manifest, save_manifest
-from timbrel_export.bundle_folder import check_free, check_texts, describe_bundle, new_bundle, open_written
+from timbrel_export import bundle_folder
+from timbrel_export.bundle_folder import (
+    check_free,
+    check_texts,
+    describe_bundle,
+    git_revision,
+    new_bundle,
+    open_written,
+)
 from timbrel_export.errors import ExportError
 
 
@@ -109,3 +119,20 @@ def test_the_folder_one_is_in_is_refused_at_once(tmp_path: Path, monkeypatch: py
         with pytest.raises(ExportError, match="cannot be replaced: it is the folder you are in"):
             check_free(out)
     check_free(Path("mine"))
+
+
+def test_an_installed_timbrel_has_no_commit_of_the_project_that_it_lies_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / ".venv" / "timbrel_export"
+    package.mkdir(parents=True)
+    shutil.copyfile(bundle_folder.__file__, package / "bundle_folder.py")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    (tmp_path / ".gitignore").write_text(".venv\n")
+    for command in (["init", "-q"], ["add", ".gitignore"], ["commit", "-q", "-m", "theirs"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.setattr(bundle_folder, "__file__", str(package / "bundle_folder.py"))
+    assert git_revision() == ""
+    for command in (["add", "-f", ".venv"], ["commit", "-q", "-m", "ours"]):
+        subprocess.run([*git, *command], check=True)
+    assert re.fullmatch("[0-9a-f]{40}", git_revision())
