@@ -266,14 +266,14 @@ class FolderSource(OneSource):
 
     def _note(self, entry: FolderEntry) -> Note:
         audio, sample_rate = read_recording(entry.path)
+        slower = 2.0 ** (entry.cents_off / 1200.0)
         if entry.cents_off:
-            slower = 2.0 ** (entry.cents_off / 1200.0)
             audio = soxr.resample(audio, sample_rate, sample_rate * slower, quality="HQ")
         if entry.held_seconds is None:
             audio = trim_onset(audio, sample_rate)
         length = sounding_samples(audio, sample_rate)
         stated = entry.held_seconds
-        hold = find_hold(audio, sample_rate) if stated is None else Hold(stated, cut=False)
+        hold = find_hold(audio, sample_rate) if stated is None else Hold(stated * slower, cut=False)
         return Note(
             audio=audio[:length],
             sample_rate=sample_rate,

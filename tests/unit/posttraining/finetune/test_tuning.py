@@ -85,3 +85,11 @@ def test_notes_below_what_the_trackers_hear_stay_as_they_are_called(tmp_path: Pa
     told: list[str] = []
     source = FolderSource(tmp_path)
     assert check_tuning(source, True, told.append) is source and told == []
+
+
+def test_a_retuned_sample_is_held_for_as_long_as_it_takes(samples: FolderSource, tmp_path: Path) -> None:
+    (tmp_path / "notes.csv").write_text("file,held_seconds\nreed_E4_mf.wav,0.8\nreed_C4_mf.wav,0.8\n")
+    c4, e4 = sorted(check_tuning(FolderSource(tmp_path), True, print), key=lambda note: note.pitch)
+    assert c4.held_seconds == 0.8 and len(c4.audio) == RATE
+    assert e4.held_seconds == pytest.approx(0.8 * len(e4.audio) / RATE, abs=1e-3)
+    assert e4.held_seconds == pytest.approx(0.8 * 2 ** (35 / 1200), abs=2e-3)
