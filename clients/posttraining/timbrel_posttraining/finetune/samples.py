@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ Point = NDArray[np.float32]
 def open_samples(text: str, licence: str, base: Base) -> FolderSource:
     """Opens the recordings that `folder:DIR` names. Raises ExportError: not of that form; TrainingError: they
     cannot be read, or an instrument's name is taken."""
-    folder = text.removeprefix(SOURCE_PREFIX)
+    folder = os.path.expanduser(text.removeprefix(SOURCE_PREFIX))
     if not text.startswith(SOURCE_PREFIX) or not folder:
         raise ExportError(f"--source {text!r}: fine-tuning reads recordings, expected {SOURCE_PREFIX}DIR")
     source = FolderSource(folder, sample_rate=base.header.sample_rate, licence=licence)
