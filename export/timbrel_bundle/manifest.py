@@ -19,6 +19,9 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 MAX_CODEBOOK_SIZE = 2**16
 """Codes travel as uint16."""
 
+LONGEST_FILE_NAME = 255
+"""Bytes: what file systems take."""
+
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 STATE_DTYPES = ("float32", "float64", "int64")
@@ -234,6 +237,8 @@ def _file_faults(manifest: pb.Manifest) -> Iterator[str]:
     for name in names:
         if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
             yield f"lists the file {name!r}, which is not a plain file name"
+        elif len(name.encode()) > LONGEST_FILE_NAME:
+            yield f"lists the file {name[:20]!r}..., {LONGEST_FILE_NAME} bytes are the most for a name"
     for file in manifest.files:
         if not _SHA256.fullmatch(file.sha256):
             yield f"gives {file.name!r} the SHA-256 {file.sha256[:70]!r}, which is none"
@@ -251,6 +256,9 @@ def _codec_faults(codec: pb.CodecSpec) -> Iterator[str]:
         yield f"gives {len(codec.silence)} codes of codec.silence for {codec.n_codebooks} codebooks"
     if any(code >= codec.codebook_size for code in codec.silence):
         yield f"has a code of codec.silence beyond codec.codebook_size {codec.codebook_size}"
+    states = [state.name for state in codec.decoder_state]
+    if len(set(states)) < len(states):
+        yield "lists a state of codec.decoder_state twice"
     for state in codec.decoder_state:
         if state.dtype not in STATE_DTYPES:
             allowed = ", ".join(STATE_DTYPES)

@@ -51,8 +51,8 @@ def save_timbre_map(timbre_map: pb.TimbreMap, path: Path | str) -> None:
 def find_instrument(timbre_map: pb.TimbreMap, name: str) -> pb.TimbrePoint:
     """The point of an instrument, whatever the case of its name. Raises UnknownInstrumentError: there is
     none; the message offers the nearest names."""
-    points = {_key(point.instrument): point for point in timbre_map.points}
-    if point := points.get(_key(name)):
+    points = {name_key(point.instrument): point for point in timbre_map.points}
+    if point := points.get(name_key(name)):
         return point
     raise UnknownInstrumentError(f"no instrument {name!r} on the timbre map; {_suggestion(points, name)}")
 
@@ -63,14 +63,15 @@ def by_distance(timbre_map: pb.TimbreMap, x: float, y: float) -> list[tuple[floa
     return sorted(distances, key=lambda pair: pair[0])
 
 
-def _key(name: str) -> str:
+def name_key(name: str) -> str:
+    """What spellings of one instrument's name have in common: case and blanks are the writer's."""
     return " ".join(name.casefold().split())
 
 
 def _suggestion(points: dict[str, pb.TimbrePoint], name: str) -> str:
-    key = _key(name)
+    key = name_key(name)
     containing = [candidate for candidate in points if key and key in candidate]
-    family = [candidate for candidate in points if key and _key(points[candidate].family) == key]
+    family = [candidate for candidate in points if key and name_key(points[candidate].family) == key]
     near = difflib.get_close_matches(key, points, n=N_SUGGESTIONS, cutoff=0.5)
     # Who asks for a piano wants no banjo, however alike their letters are.
     if chosen := list(dict.fromkeys(containing + family))[:N_SUGGESTIONS] or near:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from timbrel_bundle.layout import FORMAT_VERSION, MANIFEST
-from timbrel_bundle.manifest import bundle_hash, describe_file, held_frames, last_delay
+from timbrel_bundle.bundle import Bundle
+from timbrel_bundle.errors import UNPRINTABLE, BundleError
+from timbrel_bundle.files import read_json_object
+from timbrel_bundle.layout import FORMAT_VERSION, MANIFEST, MAP_PICTURE, MODEL_CARD
+from timbrel_bundle.manifest import LONGEST_TEXT, bundle_hash, describe_file, held_frames, last_delay
 from timbrel_export.errors import ExportError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
@@ -73,15 +76,51 @@ def lengthen_holds(manifest: pb.Manifest) -> None:
         manifest.ranges.seconds_max = max(manifest.ranges.seconds_max, HOLD_SECONDS)
 
 
+def check_texts(texts: Mapping[str, str]) -> None:
+    """Raises ExportError where a bundle could not be opened for one of its texts; each by what it is."""
+    for what, text in texts.items():
+        if len(text) > LONGEST_TEXT:
+            raise ExportError(f"{what} has {len(text)} characters, {LONGEST_TEXT} are the most")
+        if UNPRINTABLE.search(text):
+            raise ExportError(f"{what} {text[:60]!r} has characters that cannot be printed")
+
+
+def open_written(folder: Path) -> Bundle:
+    """Opens a bundle that was just written. Raises BundleError: nobody could open it, its map or its
+    references."""
+    bundle = Bundle.open(folder)
+    _ = bundle.timbre_map, bundle.timbre_references
+    return bundle
+
+
 def check_free(out_dir: Path) -> None:
-    """Raises ExportError where `out_dir` holds something that is no bundle: a bundle may be replaced."""
-    if out_dir.is_file() or (out_dir.is_dir() and not _may_be_replaced(out_dir)):
+    """Raises ExportError where `out_dir` holds something that is no bundle's, which may be replaced, or is a
+    folder that no other can take the place of."""
+    if out_dir.is_file():
+        raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder")
+    if not out_dir.is_dir():
+        return
+    if out_dir.resolve() == Path.cwd() or out_dir.is_mount():
+        raise ExportError(
+            f"{out_dir}: cannot be replaced: it is the folder you are in, or a mount point; choose another"
+        )
+    present, known = {path.name for path in out_dir.iterdir()}, _known_files(out_dir)
+    if present and known is None:
         raise ExportError(f"{out_dir}: exists and is no bundle; choose another folder or empty it")
+    if known is not None and (foreign := present - known):
+        raise ExportError(
+            f"{out_dir}: holds {min(foreign)!r}, which is not the bundle's and would be lost; "
+            "choose another folder or move it away"
+        )
 
 
 @contextmanager
 def new_bundle(out_dir: Path) -> Iterator[Path]:
-    """A folder to write a bundle's files to; it becomes `out_dir` when the block ends well, else it goes."""
+    """A folder to write a bundle's files to; it becomes `out_dir` when the block ends well, else it goes.
+
+    Where `out_dir` is a symbolic link, it becomes what that names.
+    """
+    out_dir = out_dir.resolve()
     out_dir.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out_dir.name}.", suffix=".tmp", dir=out_dir.parent))
     try:
@@ -93,15 +132,24 @@ def new_bundle(out_dir: Path) -> Iterator[Path]:
 
 
 def git_revision() -> str:
-    """The commit of the checkout that this file lies in, with "-dirty" where it was edited; "" elsewhere."""
+    """The commit of the checkout that this file is part of, with "-dirty" where it was edited; "" elsewhere:
+    an installed timbrel may lie in the checkout of something else."""
     head = _git("rev-parse", "HEAD")
-    if not head:
+    if not head or not _git("ls-files", "--error-unmatch", Path(__file__).name):
         return ""
     return f"{head}-dirty" if _git("status", "--porcelain", "--untracked-files=no") else head
 
 
-def _may_be_replaced(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file() or not any(folder.iterdir())
+def _known_files(folder: Path) -> set[str] | None:
+    """The names of what belongs to the bundle in a folder, of any version; None: it holds none."""
+    try:
+        content = read_json_object(folder / MANIFEST)
+    except BundleError:
+        return None
+    if not {"format_version", "bundle_hash"} <= content.keys() or not isinstance(content.get("files"), list):
+        return None
+    listed = {str(file["name"]) for file in content["files"] if isinstance(file, dict) and "name" in file}
+    return {MANIFEST, MODEL_CARD, MAP_PICTURE, *listed}
 
 
 def _make_readable(folder: Path) -> None:
@@ -119,7 +167,11 @@ def _replace_folder(folder: Path, out_dir: Path) -> None:
     old = out_dir.with_name(f".{out_dir.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     out_dir.rename(old)
-    folder.rename(out_dir)
+    try:
+        folder.rename(out_dir)
+    except OSError:
+        old.rename(out_dir)
+        raise
     shutil.rmtree(old)
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from timbrel_bundle import layout
-from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import write_message
 from timbrel_bundle.manifest import save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
@@ -63,11 +62,14 @@ def export_bundle(
         The manifest written.
 
     Raises:
-        ExportError: the parts do not fit together, no sample notes, or out_dir holds something else.
+        ExportError: the parts do not fit together, no sample notes, a name that no bundle may have, or
+            out_dir holds something else.
+        BundleError: a text of the map, the references or the training is one that no bundle may have.
         InterfaceError: a graph's inputs, outputs or weights differ from the bundle format's.
         ParityError: a graph computes something else than its module.
     """
     out_dir = Path(out_dir)
+    bundle_folder.check_texts({"--name": name})
     _check_parts(model, codec, timbre_encoder, out_dir, sample_notes)
     model, codec, timbre_encoder = _as_shipped(model), _as_shipped(codec), _as_shipped(timbre_encoder)
     with bundle_folder.new_bundle(out_dir) as folder:
@@ -82,7 +84,8 @@ def export_bundle(
         bundle_folder.lengthen_holds(manifest)
         manifest.training.CopyFrom(training)
         save_manifest(manifest, folder / layout.MANIFEST)
-        parity = bundle_parity.check_bundle(Bundle.open(folder), model, codec, timbre_encoder, sample_notes)
+        written = bundle_folder.open_written(folder)
+        parity = bundle_parity.check_bundle(written, model, codec, timbre_encoder, sample_notes)
         manifest.parity.CopyFrom(parity)
         save_manifest(manifest, folder / layout.MANIFEST)
     return manifest

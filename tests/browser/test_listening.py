@@ -6,7 +6,8 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from browser.explorer_page import PATIENCE_MILLISECONDS
 from requirements_gate import require_module
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_posttraining.evaluate.listening import PAIRS, Heard, matched, render_listening
+from timbrel_posttraining.evaluate.listening import PAIRS, Heard, matched, notes_to_hear, render_listening
 
 RATE = 48_000
 FORMS = ("source", "codec", "written", "sampler")
@@ -133,6 +134,22 @@ def test_answers_are_counted_kept_and_saved(listening: Any, tmp_path: Path) -> N
         )
 
 
+def test_a_page_without_notes_says_so(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "listening.html"
+    path.write_text(render_listening(Bundle.open(DEFAULT_BUNDLE), []))
+    page, faults = browser.new_page(), list[str]()
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(path.as_uri())
+    for key in "abx12":
+        page.keyboard.press(key)
+    page.locator("#show").click()
+    assert page.locator("#progress").inner_text().startswith("There is nothing to hear")
+    disabled = page.locator("button:disabled").all_inner_texts()
+    assert disabled == ["Play A", "Play B", "Play X", "X is A", "X is B"]
+    assert faults == []
+    page.close()
+
+
 def test_axe_finds_nothing_on_the_listening_page(listening: Any) -> None:
     require_module("axe_playwright_python", "dev")
     from axe_playwright_python.sync_playwright import Axe
@@ -150,3 +167,27 @@ def test_forms_of_a_note_are_as_loud_and_as_long() -> None:
     assert {len(sound) for sound in forms.values()} == {2 * RATE}
     assert max(np.abs(sound).max() for sound in forms.values()) == pytest.approx(0.7, rel=0.01)
     assert all(abs(sound[-1]) < 1e-3 for sound in forms.values())
+
+
+def test_forms_of_another_rate_are_heard_all_the_same() -> None:
+    """A library need not have the codec's rate."""
+    take = SimpleNamespace(velocity=100, seconds=1.0, row=0, pitch=60)
+    section = SimpleNamespace(
+        sources=[take],
+        takes={form: [SimpleNamespace(form=form)] for form in ("sampler", "reconstruction", "generated")},
+        kinds=["Winds"],
+        instruments=["Reed"],
+    )
+    sounds = {44_100: np.interp(np.arange(44_100) / 44_100 * RATE, np.arange(RATE), tone(300, 1.0, 0.1))}
+    sounds[RATE] = tone(300, 1.0, 0.1)
+
+    def of(each: Any) -> tuple[Any, int]:
+        rate = RATE if getattr(each, "form", "") in ("reconstruction", "generated") else 44_100
+        return sounds[rate].astype(np.float32), rate
+
+    notes: Any = SimpleNamespace(name=lambda row: "Reed")
+    [heard] = notes_to_hear(notes, cast(Any, section), cast(Any, SimpleNamespace(of=of)))
+    assert set(heard.forms) == set(FORMS) and heard.sample_rate == RATE
+    for sound in heard.forms.values():
+        spectrum = np.abs(np.fft.rfft(sound * np.hanning(len(sound))))
+        assert np.argmax(spectrum) * RATE / len(sound) == pytest.approx(300, abs=1)

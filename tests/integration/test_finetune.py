@@ -197,6 +197,8 @@ def other_model(tiny_bundle: Path, folder: Path) -> Path:
         ("outside", "no sample is left to train on"),
         ("onto itself", "is the bundle to start from"),
         ("onto a folder", "exists and is no bundle"),
+        ("licence", "--licence 'mine\\nall rights' has characters that cannot be printed"),
+        ("name", "--name has 1001 characters, 1000 are the most"),
         ("other model", "its weights give another model here than in its graphs"),
     ],
 )
@@ -233,6 +235,7 @@ def test_mistakes_are_one_clear_line(
     given = arguments(base, source, out)
     if mistake == "no kind":
         given[given.index(f"folder:{source}")] = str(source)
+    given += {"licence": ["--licence", "mine\nall rights"], "name": ["--name", "x" * 1001]}.get(mistake, [])
     assert main(given) == 2
     error = capsys.readouterr().err
     lines = [line for line in error.splitlines() if line.startswith("timbrel: ")]

@@ -25,10 +25,10 @@ SHIPPED = "default"
 """Stands for the bundle that ships."""
 
 
-def bundle_path(name: str) -> Path:
-    """The folder of a bundle: the one that ships is called "default", where no folder here is. Raises
-    ExportError: none ships with this installation."""
-    if name != SHIPPED or Path(name).is_dir():
+def bundle_path(name: str | Path, option: str = "--bundle") -> Path:
+    """The folder of the bundle that an option of the command line names: the one that ships is called
+    "default", where no folder here is. Raises ExportError: none ships with this installation."""
+    if str(name) != SHIPPED or Path(name).is_dir():
         return Path(name)
     found = importlib.util.find_spec("timbrel_server")
     packages = (found.submodule_search_locations or []) if found is not None else []
@@ -36,7 +36,7 @@ def bundle_path(name: str) -> Path:
         for folder in (package, package.parent):
             if (folder / "bundles" / SHIPPED / MANIFEST).is_file():
                 return folder / "bundles" / SHIPPED
-    raise ExportError("no bundle ships with this installation: name one with --from-bundle DIR")
+    raise ExportError(f"no bundle ships with this installation: name one with {option} DIR")
 
 
 class NoteCoder:

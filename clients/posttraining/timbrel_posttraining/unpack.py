@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
+from torch import nn
 
+from timbrel_export.errors import ExportError
 from timbrel_training.stages import add_device_argument, add_folder
 
 help = "make the folders of all stages from a bundle, to go on from what shipped"
@@ -57,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
 def unpack(bundle_dir: Path, out: Path) -> list[str]:
     """Writes codec/, timbre/, model/ and config.toml into `out`, and returns a line about each. Raises
     BundleError: no bundle, or a file is missing or altered; ExportError: its model fits none that this
-    timbrel can build; CheckpointError: nor does its codec or its timbre encoder."""
+    timbrel can build, or `out` holds other weights; CheckpointError: its codec or its timbre encoder fits
+    none."""
     from timbrel_bundle.files import write_message
     from timbrel_bundle.layout import CODEC_WEIGHTS, TIMBRE_REFERENCES
     from timbrel_export.bundle_folder import WRITTEN_SHARE
@@ -82,6 +85,11 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
         {name: getattr(source, name) for name in ("name", "licence", "n_instruments", "n_notes")}
         for source in manifest.training.sources
     ]
+    _check_own(
+        (codec, WEIGHTS_NAME, made),
+        (timbre, ENCODER, encoder),
+        *((model, name, base.model) for name in (MODEL, BEST)),
+    )
     save_weights(codec, WEIGHTS_NAME, made, {**about_codec, "sources": sources})
     save_weights(timbre, ENCODER, encoder, {"kind": ENCODER, **about_encoder})
     write_chart(timbre, base.chart)
@@ -121,6 +129,15 @@ def unpack(bundle_dir: Path, out: Path) -> list[str]:
         f"model/   {base.model.n_parameters / 1e6:.1f} M parameters",
         "config.toml   the model's config, for --config",
     ]
+
+
+def _check_own(*weights: tuple[Path, str, nn.Module]) -> None:
+    """Raises ExportError where a folder holds weights of the name that are not these."""
+    for folder, name, module in weights:
+        path = folder / f"{name}.safetensors"
+        tensors = {key: value.contiguous().clone() for key, value in module.state_dict().items()}
+        if path.is_file() and path.read_bytes() != save(tensors):
+            raise ExportError(f"{path}: holds other weights than the bundle's; choose another --out")
 
 
 def place_notes(timbre: Path, tokens: Path, notes: Path, device: str) -> str:

@@ -84,6 +84,7 @@ def _drop(name: str) -> Callable[[Path], None]:
     return lambda path: (path / name).unlink()
 
 
+LONG_FILE = {"name": "\u00e9" * 128, "sha256": "0" * 64, "size": 1}
 EVIL_FILE = {"name": "../evil", "sha256": "", "size": "1"}
 
 
@@ -100,6 +101,7 @@ EVIL_FILE = {"name": "../evil", "sha256": "", "size": "1"}
         (_rewrite_manifest(codec={"sample_rate": "high"}), layout.MANIFEST, "does not describe a Manifest"),
         (_rewrite_manifest(codec={}), layout.MANIFEST, r"gives no codec\.sample_rate"),
         (_rewrite_manifest(files=[EVIL_FILE]), layout.MANIFEST, "not a plain file name"),
+        (_rewrite_manifest(files=[LONG_FILE]), layout.MANIFEST, "255 bytes are the most for a name"),
         (_rewrite_manifest(bundle_hash="0" * 64), layout.MANIFEST, "bundle_hash that does not match"),
         (_truncate(layout.CODEC_WEIGHTS), layout.CODEC_WEIGHTS, "cut short"),
         (_truncate(layout.CODEC_DECODER), layout.CODEC_DECODER, "cut short"),
@@ -213,6 +215,14 @@ def test_a_state_that_the_manifest_describes_wrongly_is_refused(folder: Any) -> 
     with pytest.raises(BundleError) as error:
         CodecDecoder(folder.open())
     assert_names(error, layout.CODEC_DECODER, r"the state 'tail' as \[6\]")
+
+
+def test_a_state_that_is_listed_twice_is_refused(folder: Any) -> None:
+    folder.manifest.codec.decoder_state.append(folder.manifest.codec.decoder_state[0])
+    folder.save()
+    with pytest.raises(BundleError) as error:
+        folder.open()
+    assert_names(error, layout.MANIFEST, "lists a state of codec.decoder_state twice")
 
 
 @pytest.mark.parametrize("location", ["../codec.safetensors", "unlisted.safetensors"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,18 @@ import pytest
 from data.make_tiny_bundle import sample_note
 from safetensors.numpy import load_file, save_file
 
+from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST
 from timbrel_bundle.manifest import load_manifest, save_manifest
-from timbrel_posttraining.bundles import NoteCoder
+from timbrel_posttraining.bundles import NoteCoder, bundle_path
+from timbrel_posttraining.finetune.base import Base
+from timbrel_posttraining.finetune.samples import open_samples
 from timbrel_training.errors import CheckpointError
+from timbrel_training.notes.config import NotesConfig, SourceConfig
+from timbrel_training.notes.note import SourceError
+from timbrel_training.notes.sources import open_source
 
 RATE = 48_000
 
@@ -41,3 +48,32 @@ def test_a_codec_that_is_not_known_here_names_who_reads_it(tiny_bundle: Path, tm
     save_file(load_file(tiny_bundle / CODEC_WEIGHTS), tmp_path / CODEC_WEIGHTS)
     with pytest.raises(CheckpointError, match=r"codec that this timbrel can make again.* revision 45c80a37"):
         NoteCoder(Bundle.open(tmp_path, verify=False))
+
+
+def test_the_bundle_that_ships_has_a_name_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = bundle_path("default")
+    assert Bundle.open(shipped).path == shipped and bundle_path("mine") == Path("mine")
+    out = ["--out", str(tmp_path / "out")]
+    for stage, given, fault in (
+        ("evaluate", ["--notes", str(tmp_path), *out], f"{tmp_path}"),
+        ("card", ["--evaluation", str(tmp_path)], "holds no finished evaluation"),
+        ("hearing", ["--notes", str(tmp_path), "--timbre", str(tmp_path), *out], f"{tmp_path}"),
+    ):
+        assert main(["train", stage, "--bundle", "default", *given]) == 2
+        assert fault in (error := capsys.readouterr().err) and "default: there is no such" not in error
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for stage, option in (("card", "--bundle"), ("finetune", "--from-bundle")):
+        given = ["--evaluation", str(tmp_path)] if stage == "card" else ["--source", "folder:here", *out]
+        assert main(["train", stage, option, "default", *given]) == 2
+        assert f"name one with {option} DIR" in capsys.readouterr().err
+
+
+def test_samples_may_lie_at_home(tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(SourceError, match=f"{tmp_path}/none: no such folder"):
+        open_samples("folder:~/none", "MIT", Base.open(tiny_bundle))
+    for kind in ("folder", "soundfont", "nsynth", "sfz"):
+        with pytest.raises(SourceError, match=f"{tmp_path}/none"):
+            list(open_source(SourceConfig(f"{kind}:~/none"), NotesConfig()))

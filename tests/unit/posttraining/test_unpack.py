@@ -17,6 +17,7 @@ from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST, MODEL_WEIGHTS, TIMBRE
 from timbrel_bundle.manifest import load_manifest, save_manifest
 from timbrel_bundle.timbre_encoder import TimbreEncoder
 from timbrel_export.bundle_folder import lengthen_holds
+from timbrel_export.errors import ExportError
 from timbrel_posttraining import unpack
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
@@ -118,6 +119,21 @@ def test_training_goes_on_from_the_folders(tiny_bundle: Path, library_dir: Path,
         init=init,
     )
     assert loop.finished and (tmp_path / "on" / "model.safetensors").is_file()
+
+
+def test_weights_of_another_training_are_not_overwritten(tiny_bundle: Path, tmp_path: Path) -> None:
+    """The same bundle may be unpacked again."""
+    for _ in range(2):
+        assert run("--bundle", tiny_bundle, "--out", tmp_path) == 0
+    for name in ("codec/codec", "model/best"):
+        trained = tmp_path / f"{name}.safetensors"
+        save_file({name: value + 1 for name, value in load_file(trained).items()}, tmp_path / "trained")
+        (tmp_path / "trained").replace(trained)
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*")}
+        with pytest.raises(ExportError, match=rf"{trained.name}: holds other weights than the bundle's"):
+            run("--bundle", tiny_bundle, "--out", tmp_path)
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.*")} == before
+        trained.unlink()
 
 
 def test_what_cannot_be_unpacked_is_one_line(tiny_bundle: Path, tmp_path: Path) -> None:

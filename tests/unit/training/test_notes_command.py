@@ -89,7 +89,7 @@ def test_the_band_names_what_there_is() -> None:
         ("vinyl:x", "'vinyl' is not a kind of source; expected soundfont:FILE"),
         ("soundfont", "'soundfont' is not a source; expected soundfont:FILE"),
         ("synthetic:Theremin", "no synthetic instrument 'Theremin'; expected all or one of Nylon String"),
-        ("sfz:/missing.sfz", r"/missing\.sfz: no such \.sfz file"),
+        ("sfz:/missing.sfz", r"/missing\.sfz: there is no such file"),
         ("soundfont:/missing.sf2", r"/missing\.sf2: no such soundfont"),
         ("folder:/missing", "/missing: no such folder"),
         ("nsynth:/missing", r"/missing/examples\.json: No such file"),

@@ -11,6 +11,7 @@ import soundfile
 
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.note import Note, SourceError
+from timbrel_training.notes.recording import read_recording
 
 RATE = 22_050
 
@@ -191,3 +192,65 @@ def test_a_surround_recording_is_refused(tmp_path: Path) -> None:
     record(tmp_path / "060.wav", channels=4)
     with pytest.raises(SourceError, match="has 4 channels"):
         list(FolderSource(tmp_path))
+
+
+@pytest.mark.parametrize("letter", ["\u200b", "\n", "\udcf6", "\u202e"])
+def test_a_name_that_no_bundle_may_have_is_refused_with_its_file(tmp_path: Path, letter: str) -> None:
+    record(tmp_path / "a_060.wav")
+    (tmp_path / "a_060.wav").rename(tmp_path / f"Fl{letter}te_060.wav")
+    with pytest.raises(SourceError, match=r"te_060\.wav': the name 'Fl.*te' has characters that cannot be"):
+        FolderSource(tmp_path)
+    record(tmp_path / "Kalimba" / "a_060.wav")
+    (tmp_path / "notes.csv").write_text(f"file,family\nKalimba/a_060.wav,Eth{letter}nic\n", errors="replace")
+    if letter in "\u200b\u202e":
+        with pytest.raises(SourceError, match=r"a_060\.wav': the name 'Eth.*nic' has characters"):
+            FolderSource(tmp_path)
+
+
+def test_a_path_that_is_not_utf8_is_one_clear_line(tmp_path: Path) -> None:
+    record(tmp_path / "Oud" / "060.wav")
+    (tmp_path / "Oud" / "060.wav").rename(tmp_path / "Oud" / "b\udcf6.wav")
+    with pytest.raises(
+        SourceError, match=r"b\\udcf6\.wav': not a name in UTF-8; rename the file or its folder"
+    ):
+        read_recording(tmp_path / "Oud" / "b\udcf6.wav")
+
+
+def test_an_instrument_has_one_name_and_one_family_however_they_are_written(tmp_path: Path) -> None:
+    for name in ("Reed  Organ_060.wav", "reed organ_061.wav", "Reed Organ_062.wav"):
+        record(tmp_path / name)
+    assert FolderSource(tmp_path).groups() == ["Reed  Organ"]
+    (tmp_path / "notes.csv").write_text(
+        "file,instrument,family\nReed  Organ_060.wav,Reed,\nreed organ_061.wav,reed,Winds\n"
+        "Reed Organ_062.wav,REED,winds\n"
+    )
+    source = FolderSource(tmp_path)
+    assert source.groups() == ["Reed"] and {note.family for note in source} == {"winds"}
+    assert [note.instrument for note in source] == ["Reed"] * 3
+
+
+def test_an_instrument_of_two_families_is_one_clear_line(tmp_path: Path) -> None:
+    record(tmp_path / "a_060.wav")
+    record(tmp_path / "A_061.wav")
+    (tmp_path / "notes.csv").write_text("file,family\nA_061.wav,Winds\na_060.wav,Keys\n")
+    with pytest.raises(SourceError, match=r"a_060\.wav: 'A' is of the family 'Keys', of 'Winds' elsewhere"):
+        FolderSource(tmp_path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_samples_that_are_no_numbers_are_one_clear_line(tmp_path: Path, value: float) -> None:
+    audio = np.full((RATE, 2), 0.1, np.float32)
+    audio[100, 1] = value
+    soundfile.write(tmp_path / "060.wav", audio, RATE, subtype="FLOAT")
+    with pytest.raises(SourceError, match=r"060\.wav: has samples that are NaN or infinite; save it again"):
+        list(FolderSource(tmp_path))
+
+
+def test_what_is_hidden_is_no_sample(tmp_path: Path) -> None:
+    folder = tmp_path / ".kept" / "Oud"
+    record(folder / "060.wav")
+    for name in ("._060.wav", ".Trash/061.wav", "__MACOSX/._060.wav", "__MACOSX/062.wav"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"no sound")
+    (folder / "._notes.csv").write_bytes(b"no table")
+    assert described(FolderSource(folder)) == [("Oud", 60, 100)]

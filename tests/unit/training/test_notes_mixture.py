@@ -121,3 +121,34 @@ def test_held_out_instruments_are_told_with_their_nearest_neighbour() -> None:
     )  # fmt: skip
     open_sources([f"soundfont:{fluid_r3()}"], config, tell=lines.append)
     assert len(lines) == 1 and lines[0].startswith("held out whole: Oboe, ") and "dB from Trumpet" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("licence", "name"), [("mine\nall rights", "a"), ("x" * 1001, "a"), ("MIT", "a\x07")]
+)
+def test_texts_that_no_bundle_may_have_are_refused_before_they_are_trained_on(
+    tmp_path: Path, licence: str, name: str
+) -> None:
+    source = SyntheticSource()
+    source.licence, source.name = licence, name
+    with pytest.raises(SourceError, match=r"printable characters, got|characters that cannot be printed"):
+        render_dataset(source, tmp_path / "out", 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_instrument_of_two_sources_is_one_instrument(tmp_path: Path) -> None:
+    sources = [SyntheticSource(1, (60,), 1), SyntheticSource(1, (61,), 1), SyntheticSource(1, (62,), 1)]
+    names = [("Reed", "Unknown"), ("reed ", "Winds"), ("REED", "Keys")]
+
+    def named(source: SyntheticSource, instrument: str, family: str) -> None:
+        notes = source.notes
+        source.notes = lambda group: (  # type: ignore[method-assign]
+            replace(note, instrument=instrument, family=family) for note in notes(group)
+        )
+
+    for source, (instrument, family) in zip(sources, names, strict=True):
+        named(source, instrument, family)
+    render_dataset(MixedSource(sources), tmp_path / "out", 1)
+    library = NoteDataset(tmp_path / "out")
+    assert list(library.instruments) == ["Reed"] and list(library.instrument_families) == ["Winds"]
+    assert sorted(library.pitch.tolist()) == [60, 61, 62]

@@ -13,13 +13,20 @@ from pathlib import Path
 
 import soxr
 
-from timbrel_training.notes.note import Note, OneSource, SourceError
+from timbrel_training.notes.note import (
+    UNKNOWN_FAMILY,
+    Note,
+    OneSource,
+    SourceError,
+    agreed_names,
+    fold_name,
+    is_printable,
+)
 from timbrel_training.notes.recording import Hold, find_hold, read_recording, sounding_samples, trim_onset
 from timbrel_training.notes.sample_names import DYNAMICS, MOST_LAYERS, SampleName, read_name, read_names
 
 SUFFIXES = (".wav", ".flac", ".aif", ".aiff", ".mp3", ".ogg")
 DEFAULT_VELOCITY = 100
-UNKNOWN_FAMILY = "Unknown"
 COLUMNS = ("file", "pitch", "velocity", "instrument", "family", "held_seconds")
 
 
@@ -51,7 +58,7 @@ def list_folder(folder: Path) -> list[FolderEntry]:
     """Returns all notes of a folder, sorted by file. Raises SourceError: see FolderSource."""
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
-    tables = sorted(folder.glob("*.csv"))
+    tables = sorted(table for table in folder.glob("*.csv") if not _is_hidden(table, folder))
     if len(tables) > 1:
         names = ", ".join(table.name for table in tables)
         raise SourceError(f"{folder}: more than one CSV ({names}); keep the one that lists the notes")
@@ -62,7 +69,31 @@ def list_folder(folder: Path) -> list[FolderEntry]:
             f"{where}: no notes; expected {', '.join(SUFFIXES)} files named by MIDI number or note, "
             "such as 060.wav or Violin_C4_mf.wav"
         )
-    return sorted(_with_layers(entries), key=lambda entry: str(entry.path))
+    for entry in entries:
+        for name in (entry.instrument, entry.family):
+            if not is_printable(name):
+                raise SourceError(
+                    f"{str(entry.path)!r}: the name {name!r} has characters that cannot be printed"
+                )
+    entries.sort(key=lambda entry: str(entry.path))
+    return list(_with_layers(_with_one_name(entries)))
+
+
+def _with_one_name(entries: Sequence[FolderEntry]) -> list[FolderEntry]:
+    """The entries, those of one instrument with one name and one family."""
+    agreed = agreed_names((entry.instrument, entry.family) for entry in entries)
+    for entry in entries:
+        name, family = agreed[fold_name(entry.instrument)]
+        if entry.family != UNKNOWN_FAMILY and fold_name(entry.family) != fold_name(family):
+            raise SourceError(
+                f"{entry.path}: {name!r} is of the family {entry.family!r}, of {family!r} elsewhere; "
+                "an instrument has one family"
+            )
+    named = [agreed[fold_name(entry.instrument)] for entry in entries]
+    return [
+        replace(entry, instrument=name, family=family)
+        for entry, (name, family) in zip(entries, named, strict=True)
+    ]
 
 
 def _with_layers(entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
@@ -81,12 +112,18 @@ def _with_layers(entries: Iterable[FolderEntry]) -> Iterator[FolderEntry]:
 
 
 def _from_names(folder: Path) -> list[FolderEntry]:
-    files = [path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
+    found = (path for path in folder.rglob("*") if not _is_hidden(path, folder))
+    files = [path for path in found if path.suffix.lower() in SUFFIXES and path.is_file()]
     names = read_names([path.stem for path in files])
     if nameless := [path for path, name in zip(files, names, strict=True) if name is None]:
         more = f" (and {len(nameless) - 1} more)" if len(nameless) > 1 else ""
         raise _no_note(f"{min(nameless)}{more}")
     return [_named(path, name) for path, name in zip(files, names, strict=True)]
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    """Whether a path within a folder is no sample but what a system or an editor keeps beside them."""
+    return any(part.startswith(".") or part == "__MACOSX" for part in path.relative_to(folder).parts)
 
 
 def _named(path: Path, name: SampleName | None) -> FolderEntry:
@@ -182,7 +219,7 @@ def _by_instrument(entries: Iterable[FolderEntry]) -> dict[str, list[FolderEntry
 
 
 class FolderSource(OneSource):
-    """The sound files of a folder and its subfolders; one group per instrument.
+    """The sound files of a folder and its subfolders, but for hidden ones; one group per instrument.
 
     File names say MIDI number or note, and perhaps velocity or dynamics: `060.wav`, `piano_060_v100.flac`,
     `Violin_C#4_mf.mp3`. What precedes these is the instrument; without it, the folder's name is. One CSV
@@ -229,14 +266,14 @@ class FolderSource(OneSource):
 
     def _note(self, entry: FolderEntry) -> Note:
         audio, sample_rate = read_recording(entry.path)
+        slower = 2.0 ** (entry.cents_off / 1200.0)
         if entry.cents_off:
-            slower = 2.0 ** (entry.cents_off / 1200.0)
             audio = soxr.resample(audio, sample_rate, sample_rate * slower, quality="HQ")
         if entry.held_seconds is None:
             audio = trim_onset(audio, sample_rate)
         length = sounding_samples(audio, sample_rate)
         stated = entry.held_seconds
-        hold = find_hold(audio, sample_rate) if stated is None else Hold(stated, cut=False)
+        hold = find_hold(audio, sample_rate) if stated is None else Hold(stated * slower, cut=False)
         return Note(
             audio=audio[:length],
             sample_rate=sample_rate,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,31 @@ from timbrel_training.errors import TrainingError
 
 class SourceError(TrainingError):
     """A source of notes cannot be read; the message is one line that says what to do."""
+
+
+def is_printable(text: str) -> bool:
+    """Tells whether a text can be shown, on one line: no bundle opens that holds anything else."""
+    return all(letter.isprintable() or unicodedata.category(letter) == "Zs" for letter in text)
+
+
+UNKNOWN_FAMILY = "Unknown"
+"""The family of an instrument where nothing says one."""
+
+
+def fold_name(name: str) -> str:
+    """Returns what names of one instrument have in common: a bundle's map asks for no case and no blanks."""
+    return " ".join(name.casefold().split())
+
+
+def agreed_names(told: Iterable[tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Finds the name and the family of each instrument, by its folded name: the first spelling, and the first
+    family that is one, among (instrument, family) as told note by note."""
+    found: dict[str, tuple[str, str]] = {}
+    for instrument, family in told:
+        name, known = found.setdefault(fold_name(instrument), (instrument, family))
+        if known == UNKNOWN_FAMILY:
+            found[fold_name(instrument)] = (name, family)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,13 +87,16 @@ def choose_fold(stereo: NDArray[np.float32]) -> MonoFold:
 
 def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
     """Returns mono audio [samples] and the sample rate in Hz of a file that libsndfile knows. Raises
-    SourceError: the file is missing, corrupt, empty, too long, or has more than two channels."""
+    SourceError: the file is missing, corrupt, empty, too long, has samples that are no numbers, or more than
+    two channels."""
     if not path.is_file():
         raise SourceError(f"{path}: no such file")
     try:
         with soundfile.SoundFile(path) as file:
             sample_rate, n_channels = file.samplerate, file.channels
             audio = file.read(MOST_SAMPLES + 1 if n_channels <= 2 else 0, dtype="float32", always_2d=True)
+    except UnicodeEncodeError:
+        raise SourceError(f"{str(path)!r}: not a name in UTF-8; rename the file or its folder") from None
     except (soundfile.SoundFileError, OSError) as error:
         reason = str(getattr(error, "error_string", error)).strip().rstrip(".")
         raise SourceError(f"{path}: not a readable sound file ({reason})") from None
@@ -104,6 +107,8 @@ def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
     if len(audio) > MOST_SAMPLES:
         longest = MOST_SAMPLES / sample_rate
         raise SourceError(f"{path}: lasts longer than {longest:.0f} s; a recording of one note is needed")
+    if not np.isfinite(audio).all():
+        raise SourceError(f"{path}: has samples that are NaN or infinite; save it again")
     mono: NDArray[np.float32] = audio[:, 0] if n_channels == 1 else choose_fold(audio.T)(audio.T)
     return mono, int(sample_rate)
 

@@ -24,13 +24,15 @@ from tqdm import tqdm
 
 from timbrel_training.notes.cleaning import Cleaner, audio_digest, without_offset
 from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
-from timbrel_training.notes.note import Note, Source, SourceError
+from timbrel_training.notes.note import Note, Source, SourceError, agreed_names, fold_name, is_printable
 from timbrel_training.notes.split import Split, SplitRule
 
 PLAN_FILE = "plan.json"
 INT16_MAX = 32767
 MAX_NAME = 128
 """Longest name of an instrument or family, in characters."""
+MAX_LICENCE = 1000
+"""Longest text of a bundle's manifest, in characters."""
 
 PART_ROW = np.dtype(
     [
@@ -98,6 +100,7 @@ def render_dataset(
     if path.exists():
         raise SourceError(f"{path}: exists already; remove it or choose another folder")
     work = path.with_name(path.name + ".partial")
+    _check_licences(source)
     _begin(work, source, cleaner)
     parts = [PartFiles(work, number) for number in range(len(source.groups()))]
     try:
@@ -114,6 +117,15 @@ def render_dataset(
     if not summary.n_notes:
         raise SourceError(f"no usable note in {source.name}: {'; '.join(summary.lines()[1:2])}")
     return summary
+
+
+def _check_licences(source: Source) -> None:
+    for name, licence in source.licences.items():
+        if len(licence) > MAX_LICENCE or not is_printable(licence):
+            raise SourceError(
+                f"licence {licence[:60]!r} of {name}: needs one line of at most {MAX_LICENCE} printable "
+                f"characters, got {len(licence)}"
+            )
 
 
 def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
@@ -200,6 +212,8 @@ def _part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float)
     for name in (note.instrument, note.family, note.source):
         if len(name) > MAX_NAME:
             raise SourceError(f"{name[:20]}...: names have at most {MAX_NAME} characters, got {len(name)}")
+        if not is_printable(name):
+            raise SourceError(f"{name!r}: has characters that cannot be printed, which no name may have")
     told = (note.pitch, note.velocity, note.held_seconds, note.cut, note.instrument, note.family, note.source)
     digests = (audio_digest(audio), note.cell_digest.ljust(16, b"\0"), bool(note.cell_digest))
     return (offset, len(audio), scale, *told, *digests)
@@ -221,6 +235,7 @@ class Merger:
         self.rule = rule
         self.cleaner = cleaner
         self.rows: list[tuple[object, ...]] = []
+        self.names: dict[str, tuple[str, str]] = {}
         self.instruments: dict[tuple[str, str], int] = {}
         self.families: dict[str, int] = {}
         self.sources: dict[str, int] = {}
@@ -229,6 +244,8 @@ class Merger:
 
     def merge(self, parts: Sequence[PartFiles], source: Source) -> DatasetSummary:
         """Copies the notes of all parts that are not repeats, then writes index and header."""
+        told = ((row["instrument"], row["family"]) for part in parts for row in np.load(part.rows))
+        self.names = agreed_names((str(instrument), str(family)) for instrument, family in told)
         with (self.folder / AUDIO_FILE).open("wb") as out:
             for part in parts:
                 self._merge_part(part, out)
@@ -262,13 +279,13 @@ class Merger:
         self.dropped.update(part.faults.read_text().split("\n") if part.faults.stat().st_size else [])
         audio: NDArray[np.int16] = np.fromfile(part.audio, "<i2")
         for row in np.load(part.rows):
-            instrument, pitch = str(row["instrument"]), int(row["pitch"])
+            instrument, family = self.names[fold_name(str(row["instrument"]))]
+            pitch, source = int(row["pitch"]), str(row["source"])
             cell_digest = row["cell_digest"].tobytes() if row["has_cell_digest"] else b""
             if fault := self.cleaner.repeat_fault(row["digest"].tobytes(), instrument, pitch, cell_digest):
                 self.dropped[fault.value] += 1
                 continue
             audio[row["offset"] : row["offset"] + row["length"]].tofile(out)
-            family, source = str(row["family"]), str(row["source"])
             values = {
                 **dict(zip(PART_ROW.names or (), row.tolist(), strict=True)),
                 "offset": self.n_samples,

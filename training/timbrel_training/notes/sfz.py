@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timbrel_training.notes.config import NotesConfig
-from timbrel_training.notes.note import Note, OneSource, SourceError
+from timbrel_training.notes.note import UNKNOWN_FAMILY, Note, OneSource, SourceError
 from timbrel_training.notes.playing import NoteRecorder
 
 BLOCK = 256
@@ -116,7 +116,7 @@ class SfzSource(OneSource):
         self.pitches = tuple(pitches)
         self.n_draws = n_draws
         self.instrument = instrument or self.path.stem
-        self.family = family or "Unknown"
+        self.family = family or UNKNOWN_FAMILY
         self.licence = licence
         self.name = f"sfz {self.instrument}"
 

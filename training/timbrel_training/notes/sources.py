@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,7 @@ def open_source(wanted: SourceConfig, config: NotesConfig) -> Source:
     """Opens one source of FORMS. Raises SourceError: it has none of these forms, or the source cannot be
     read."""
     kind, _, path = wanted.source.partition(":")
+    path = os.path.expanduser(path)
     recorder = NoteRecorder(
         config.sample_rate, config.onset_seconds, config.max_held_seconds, config.max_seconds
     )

@@ -28,7 +28,7 @@ comparison by ear. A run that was stopped goes on when it is started again.
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.epilog = _EXAMPLES
-    add_folder(parser, "bundle", "the bundle to judge")
+    add_folder(parser, "bundle", "the bundle to judge; `default` is the one that ships")
     add_folder(parser, "notes", "the library of notes that it learnt from")
     parser.add_argument(
         "--count",
@@ -62,10 +62,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judges, writes the report and prints the figures that have a bar."""
+    from timbrel_posttraining.bundles import bundle_path
     from timbrel_posttraining.evaluate import evaluation
 
     settings = evaluation.Settings(
-        args.bundle, args.notes, args.out, args.count, args.jobs, tuple(args.section)
+        bundle_path(args.bundle), args.notes, args.out, args.count, args.jobs, tuple(args.section)
     )
     progress = sys.stderr.isatty()
     if settings.sections:

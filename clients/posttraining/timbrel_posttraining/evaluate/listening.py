@@ -14,6 +14,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from timbrel_bundle.audio import resample
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate.evaluation_set import EvaluationSet, Take
 from timbrel_posttraining.evaluate.measure.features import level_db
@@ -61,8 +62,8 @@ def notes_to_hear(notes: EvaluationSet, section: Realism, audio: TakeAudio) -> l
         sounds = {name: audio.of(take) for name, take in takes.items()}
         source = takes["source"]
         title = f"{notes.name(source.row)}, pitch {source.pitch}, velocity {source.velocity}"
-        rate = sounds["source"][1]
-        forms = {name: sound for name, (sound, of) in sounds.items() if of == rate}
+        rate = max(of for _, of in sounds.values())
+        forms = {name: resample(sound, of, rate) for name, (sound, of) in sounds.items()}
         heard.append(Heard(title, rate, matched(forms, rate)))
     return heard
 

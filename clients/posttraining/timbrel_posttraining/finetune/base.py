@@ -145,7 +145,7 @@ def write_bundle(
             getattr(described, section).CopyFrom(getattr(base.bundle.manifest, section))
         described.training.CopyFrom(training)
         save_manifest(described, folder / MANIFEST)
-        described.parity.CopyFrom(_parity(Bundle.open(folder), base, shipped, notes))
+        described.parity.CopyFrom(_parity(bundle_folder.open_written(folder), base, shipped, notes))
         save_manifest(described, folder / MANIFEST)
     return described
 

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             f"fine-tuning needs {error.name}, which is not installed: pip install 'timbrel[cpu,train,export]'"
         ) from error
     task = FineTuning(
-        base=bundle_path(args.from_bundle),
+        base=bundle_path(args.from_bundle, "--from-bundle"),
         source=args.source,
         out=args.out,
         config=config_of(args).finetune,

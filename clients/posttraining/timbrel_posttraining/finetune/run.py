@@ -11,7 +11,8 @@ from typing import cast
 import numpy as np
 
 from timbrel_bundle.files import atomic_write
-from timbrel_export.bundle_folder import check_free
+from timbrel_bundle.manifest import LONGEST_TEXT
+from timbrel_export.bundle_folder import check_free, check_texts
 from timbrel_export.errors import ExportError
 from timbrel_posttraining.finetune.base import Base, sample_notes, write_bundle
 from timbrel_posttraining.finetune.rehearsal import rehearse
@@ -33,6 +34,8 @@ from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import FineTuneConfig
 
 PLAN_FILE = "plan.json"
+LONGEST_NAME = 100
+"""Characters of a name within an account of a training."""
 N_PARITY_NOTES = 4
 """Notes that the new bundle's graphs are compared on."""
 
@@ -76,8 +79,11 @@ def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None
     if task.out.resolve() == task.base.resolve():
         raise ExportError(f"{task.out}: is the bundle to start from; choose another folder for the new one")
     device = pick_device(task.device)
+    name = task.name or task.out.resolve().name
+    check_texts({"--name": name, "--licence": task.licence, "--config": task.config_name})
     base = Base.open(task.base)
     source = check_tuning(open_samples(task.source, task.licence, base), task.retune, tell)
+    check_texts({"the samples' folder": _source_name(source)})
     _begin(task, base, source)
     config, work = task.config, task.work
     distance = config.distance * base.chart.spacing
@@ -105,7 +111,7 @@ def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None
         _training_info(base, source, samples, loop, task.config_name),
         sample_notes(notes.table, notes.conditions.centroid, rows),
         task.out,
-        task.name or task.out.resolve().name,
+        name,
     )
     shutil.rmtree(work, ignore_errors=True)
     return manifest
@@ -128,6 +134,17 @@ def _begin(task: FineTuning, base: Base, source: FolderSource) -> None:
         )
 
 
+def longer_config(before: str, step: str) -> str:
+    """Adds a step to a manifest's account of the steps of a training. Where that gets too long, the first and
+    the last stay: the bundle that the last began from tells of the others."""
+    text = f"{before}; {step}"
+    return text if len(text) <= LONGEST_TEXT else f"{before.split('; ')[0][:LONGEST_NAME]}; ...; {step}"
+
+
+def _source_name(source: FolderSource) -> str:
+    return f"folder {source.folder.resolve().name}"
+
+
 def _training_info(
     base: Base, source: FolderSource, samples: CodedSamples, loop: Loop[FineTuneBatch], config_name: str
 ) -> pb.TrainingInfo:
@@ -137,10 +154,10 @@ def _training_info(
     info.CopyFrom(manifest.training)
     info.n_steps += loop.step
     info.validation_loss = loop.history[-1].get("held_out", info.validation_loss)
-    origin = f"{manifest.name} {manifest.bundle_hash[:12]}"
-    info.config = f"{info.config}; fine-tuned from {origin} by config {config_name}"
+    origin = f"{manifest.name[:LONGEST_NAME]} {manifest.bundle_hash[:12]}"
+    info.config = longer_config(info.config, f"fine-tuned from {origin} by config {config_name}")
     info.sources.add(
-        name=f"folder {source.folder.resolve().name}",
+        name=_source_name(source),
         licence=source.licence,
         n_instruments=len(samples.table.instruments),
         n_notes=samples.n_trained,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from timbrel_bundle.timbre_encoder import MIN_SECONDS, TimbreEncoder
+from timbrel_bundle.timbre_map import name_key
 from timbrel_export.errors import ExportError
 from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.finetune.base import Base
@@ -46,7 +48,7 @@ Point = NDArray[np.float32]
 def open_samples(text: str, licence: str, base: Base) -> FolderSource:
     """Opens the recordings that `folder:DIR` names. Raises ExportError: not of that form; TrainingError: they
     cannot be read, or an instrument's name is taken."""
-    folder = text.removeprefix(SOURCE_PREFIX)
+    folder = os.path.expanduser(text.removeprefix(SOURCE_PREFIX))
     if not text.startswith(SOURCE_PREFIX) or not folder:
         raise ExportError(f"--source {text!r}: fine-tuning reads recordings, expected {SOURCE_PREFIX}DIR")
     source = FolderSource(folder, sample_rate=base.header.sample_rate, licence=licence)
@@ -56,11 +58,11 @@ def open_samples(text: str, licence: str, base: Base) -> FolderSource:
 
 def check_names(new: Sequence[str], old: Sequence[str]) -> None:
     """Raises TrainingError where a new instrument has the name of an old one: the map knows them by name."""
-    known = {name.casefold(): name for name in old}
+    known = {name_key(name): name for name in old}
     for name in new:
-        if name.casefold() in known:
+        if name_key(name) in known:
             raise TrainingError(
-                f"{name!r}: the bundle has an instrument {known[name.casefold()]!r} already; "
+                f"{name!r}: the bundle has an instrument {known[name_key(name)]!r} already; "
                 "give yours another name, in its file names or in the CSV's column `instrument`"
             )
 

@@ -23,6 +23,9 @@ TOLERANCE_CENTS = 20.0
 SEMITONE_CENTS = 100.0
 """Beyond this it is the name that is wrong: another octave's, or written for a transposing instrument."""
 
+LOWEST_PITCH = 31
+"""The lowest note that both trackers hear, some 47 Hz: of a lower one they take a partial for the pitch."""
+
 MOST_LINES = 20
 """Samples that are named one by one; of more, there is the count."""
 
@@ -62,7 +65,7 @@ def check_tuning(source: FolderSource, retune: bool, tell: Callable[[str], objec
 
 def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float, float | None]]:
     """Each sample, for how many seconds it sounds, and how many cents it is above its pitch; None where no
-    pitch is heard."""
+    pitch is heard, or its note is too low for that."""
     yin = Yin()
     try:
         second: PitchMeter | None = PitchMeter()
@@ -71,8 +74,9 @@ def _measured(source: FolderSource) -> Iterator[tuple[FolderEntry, float, float 
     for entry in source.entries:
         audio, sample_rate = read_recording(entry.path)
         audio = trim_onset(audio, sample_rate)
-        cents = _cents(yin.measure(audio, sample_rate), entry.pitch)
-        if second is not None and (cents is None or abs(cents) > TOLERANCE_CENTS):
+        is_heard = entry.pitch >= LOWEST_PITCH
+        cents = _cents(yin.measure(audio, sample_rate), entry.pitch) if is_heard else None
+        if second is not None and is_heard and (cents is None or abs(cents) > TOLERANCE_CENTS):
             other = _cents(second.measure(audio, sample_rate), entry.pitch)
             # What only one of two hears is no reason to complain.
             cents = None if other is None else min(cents if cents is not None else other, other, key=abs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,14 +50,17 @@ Transformer that writes a note's codec frames from a point and a pitch.
 | predicts | continuous 128-d codec vectors, by mean-squared error | codec tokens, by cross-entropy |
 | variation | none | sampling with a seed: temperature, top-k, top-p |
 {pitch}| velocity | one | continuous |
-| pitches | 25 | more than five octaves |
-| length | 4 s, fixed | held for as long as asked, then a release of learned length |
+| pitches | 25 | {n_pitches} |
+| length | 4 s, fixed | held for {held}, then a release of learned length |
 | decoding | recomputes everything at each step | KV cache in a static arena, batched across requests |
 | codec | EnCodec, 24 kHz | `{codec.id}`, {codec.sample_rate} Hz |
 
 pGESAM's own published demo notes are 75 % in tune within 50 cents by swift-f0, measured as here.
 """
 
+
+FINE_TUNED = re.compile(r"; fine-tuned from (?P<base>[^;]+) by config (?P<config>[^;]+)$")
+"""The last step that `timbrel train finetune` adds to the account of a training."""
 
 PITCH = "| pitch | learnt | the fundamental is coded relative to the pitch asked |\n"
 """Of a codec that codes the fundamental."""
@@ -103,7 +107,7 @@ def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[
             moves="" if manifest.codec.moves else FIXED_TIMBRE,
             source=SOURCE if manifest.codec.bends else "",
         ),
-        DEPARTURES.format(pitch=PITCH if manifest.model.codes_per_semitone else "", codec=manifest.codec),
+        _departures(manifest),
         _reproduction(manifest),
     )
     return (
@@ -238,10 +242,30 @@ def _cell(cell: object) -> str:
     return f"{cell:.3g}" if isinstance(cell, float) else str(cell)
 
 
+def _departures(manifest: pb.Manifest) -> str:
+    ranges = manifest.ranges
+    return DEPARTURES.format(
+        pitch=PITCH if manifest.model.codes_per_semitone else "",
+        n_pitches=ranges.pitch_max - ranges.pitch_min + 1,
+        held="as long as asked" if manifest.model.hold_frames else f"up to {ranges.seconds_max:g} s",
+        codec=manifest.codec,
+    )
+
+
 def _reproduction(manifest: pb.Manifest) -> list[str]:
-    """Returns how to come to such a bundle: from nothing by a configuration of ours, else from the bundle."""
-    config, revision = manifest.training.config or "cpu", manifest.git_revision[:12]
-    if config in NAMED:
+    """Returns how to come to such a bundle: from nothing by a configuration of ours, from the bundle that it
+    was fine-tuned from, else from the bundle itself."""
+    config = manifest.training.config or "cpu"
+    commit, dash, state = manifest.git_revision.partition("-")
+    if tuned := FINE_TUNED.search(config):
+        how = [
+            "    timbrel train finetune --from-bundle BASE --source folder:SAMPLES "
+            f"--config {tuned['config']} --out BUNDLE",
+            "",
+            f"teaches BASE, which is {tuned['base']}, samples such as those of the last source above. "
+            f"The whole way: {config}.",
+        ]
+    elif config in NAMED:
         how = [
             "    apt-get install fluidsynth fluid-soundfont-gm musescore-general-soundfont",
             f"    make pretrain CONFIG={config}",
@@ -256,6 +280,6 @@ def _reproduction(manifest: pb.Manifest) -> list[str]:
             "makes the folders of all its stages, to go on from. It was trained so itself, or by a "
             f"configuration of its own ({config}); `make pretrain` trains one from nothing.",
         ]
-    exported = f"It was exported from revision `{revision}`."
+    exported = f"It was exported from revision `{commit[:12]}{dash}{state}`." if commit else ""
     repeats = "Training on a CPU repeats bit for bit only on a like CPU."
-    return ["## Make it again", "", *how[:-1], f"{how[-1]} {exported} {repeats}"]
+    return ["## Make it again", "", *how[:-1], " ".join(filter(None, (how[-1], exported, repeats)))]

@@ -20,13 +20,14 @@ Card and picture are no part of what the bundle's hash names: writing them does 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.epilog = _EXAMPLES
-    add_folder(parser, "bundle", "the bundle, which receives the card")
+    add_folder(parser, "bundle", "the bundle, which receives the card; `default` is the one that ships")
     add_folder(parser, "evaluation", "the folder that `timbrel train evaluate` wrote of this very bundle")
 
 
 def run(args: argparse.Namespace) -> int:
     """Writes both files."""
+    from timbrel_posttraining.bundles import bundle_path
     from timbrel_posttraining.model_card.card import write_card
 
-    print(write_card(args.bundle, args.evaluation))
+    print(write_card(bundle_path(args.bundle), args.evaluation))
     return 0

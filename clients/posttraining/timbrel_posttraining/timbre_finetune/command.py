@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     add_config_arguments(parser)
     add_device_argument(parser)
-    add_folder(parser, "bundle", "a bundle exported with that stage 1")
+    add_folder(parser, "bundle", "a bundle exported with that stage 1; `default` is the one that ships")
     add_folder(parser, "notes", "the library of notes that it learnt from")
     add_folder(parser, "timbre", "folder of stage 1, where training begins")
     add_folder(parser, "out", "folder for lessons, checkpoint, encoder and map; an unfinished one is resumed")
@@ -42,11 +42,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Trains, and prints how well notes are located."""
     from timbrel_bundle.bundle import Bundle
+    from timbrel_posttraining.bundles import bundle_path
     from timbrel_posttraining.timbre_finetune.trainer import fine_tune_timbre
     from timbrel_training.loop import pick_device
     from timbrel_training.notes.dataset import NoteDataset
 
-    bundle = Bundle.open(args.bundle)
+    bundle = Bundle.open(bundle_path(args.bundle))
     bundle.require()
     loop = fine_tune_timbre(
         config_of(args).hearing,

@@ -16,6 +16,7 @@ import pytest
 from timbrel_bundle.bundle import Bundle
 from timbrel_posttraining.evaluate import command, estimates
 from timbrel_posttraining.evaluate.report import BARS
+from timbrel_posttraining.finetune.run import longer_config
 from timbrel_posttraining.model_card import command as card_command
 from timbrel_posttraining.model_card.card import model_card
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -99,6 +100,40 @@ def test_a_card_says_how_to_come_to_such_a_bundle(judged: Path, tiny_bundle: Pat
     manifest.training.config = "cpu, fine-tuned from timbrel-band 0123456789ab on mine"
     card = model_card(manifest, bundle.timbre_map, report)
     assert "CONFIG=" not in card and "timbrel train unpack --bundle BUNDLE" in card
+
+
+def test_a_card_says_no_more_than_the_manifest_does(judged: Path, tiny_bundle: Path) -> None:
+    bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
+    manifest = pb.Manifest()
+    manifest.CopyFrom(bundle.manifest)
+
+    def card() -> str:
+        return model_card(manifest, bundle.timbre_map, report)
+
+    manifest.git_revision = f"{'0123456789' * 4}-dirty"
+    assert "It was exported from revision `012345678901-dirty`." in card()
+    manifest.git_revision = ""
+    assert "revision" not in card().partition("## Make it again")[2] and "  " not in card().splitlines()[-1]
+    manifest.ranges.pitch_min, manifest.ranges.pitch_max, manifest.ranges.seconds_max = 48, 60, 3.0
+    manifest.model.hold_frames = 0
+    assert "| pitches | 25 | 13 |" in card() and "| held for up to 3 s, then a release" in card()
+    manifest.model.hold_frames, manifest.ranges.seconds_max = 60, 600.0
+    assert "| held for as long as asked, then a release" in card()
+
+
+def test_a_card_of_a_fine_tuned_bundle_names_fine_tuning(judged: Path, tiny_bundle: Path) -> None:
+    bundle, report = Bundle.open(tiny_bundle), json.loads((judged / "report.json").read_text())
+    manifest = pb.Manifest()
+    manifest.CopyFrom(bundle.manifest)
+    once = longer_config("cpu", "fine-tuned from timbrel 0123456789ab by config cpu")
+    for config, base in (
+        (once, "timbrel 0123456789ab"),
+        (longer_config(once, "fine-tuned from mine 1123456789ab by config cpu"), "mine 1123456789ab"),
+    ):
+        manifest.training.config = config
+        card = model_card(manifest, bundle.timbre_map, report).partition("## Make it again")[2]
+        assert "timbrel train finetune --from-bundle BASE --source folder:SAMPLES --config cpu --out" in card
+        assert f"BASE, which is {base}, samples" in card and config in card
 
 
 def test_a_card_counts_the_bars_that_were_not_measured(judged: Path, tiny_bundle: Path) -> None:

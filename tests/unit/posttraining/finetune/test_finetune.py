@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from timbrel_bundle.manifest import LONGEST_TEXT
+from timbrel_bundle.timbre_map import name_key
 from timbrel_posttraining.finetune.base import NoteRanges
 from timbrel_posttraining.finetune.rehearsal import BETWEEN, RehearsalPlan, write_rehearsal
+from timbrel_posttraining.finetune.run import longer_config
 from timbrel_posttraining.finetune.samples import check_names, find_place, new_points
 from timbrel_posttraining.finetune.train import FineTuner, divergence, gather
 from timbrel_training.errors import ConfigError, TrainingError
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.note_training.train import NoteTrainingConfig
+from timbrel_training.notes.note import fold_name
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint
@@ -187,6 +191,23 @@ def test_a_name_that_is_taken_is_refused() -> None:
     check_names(["Reed"], ["Violin"])
     with pytest.raises(TrainingError, match="has an instrument 'Violin' already"):
         check_names(["violin"], ["Violin"])
+    with pytest.raises(TrainingError, match="has an instrument 'Grand Piano' already"):
+        check_names(["grand  piano "], ["Grand Piano"])
+
+
+@pytest.mark.parametrize("name", ["Reed Organ", " reed  ORGAN\t", "STRASSE", "Stra\u00dfe", "a\u00a0b", ""])
+def test_training_and_the_map_tell_instruments_apart_alike(name: str) -> None:
+    assert fold_name(name) == name_key(name)
+
+
+def test_the_account_of_a_training_stays_short_however_often_it_goes_on() -> None:
+    text = "band"
+    for number in range(60):
+        text = longer_config(text, f"fine-tuned from mine-{number} 0123456789ab by config cpu")
+        assert len(text) <= LONGEST_TEXT
+        assert text.startswith("band; ") and f"; fine-tuned from mine-{number} " in text
+    assert longer_config("cpu", "fine-tuned from a b by config c") == "cpu; fine-tuned from a b by config c"
+    assert len(longer_config("x" * LONGEST_TEXT, "y" * 400)) <= LONGEST_TEXT
 
 
 @pytest.mark.parametrize(

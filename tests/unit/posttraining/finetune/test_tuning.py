@@ -73,3 +73,23 @@ def test_samples_that_a_table_names_may_lie_anywhere(samples: FolderSource, tmp_
     told: list[str] = []
     check_tuning(FolderSource(folder), False, told.append)
     assert told[1].strip().startswith("../reed_E4_mf.wav: +35 cents")
+
+
+def test_notes_below_what_the_trackers_hear_stay_as_they_are_called(tmp_path: Path) -> None:
+    """Of a bass whose second partial is its strongest, trackers hear the lowest notes as others."""
+    time = np.arange(2 * RATE) / RATE
+    for pitch in (23, 26, 28, 29, 30, 31, 33, 40):
+        strengths = enumerate((0.35, 1.0, 0.5, 0.45, 0.2, 0.25, 0.1, 0.1), 1)
+        partials = [s * np.sin(2 * np.pi * n * frequency(pitch) * time + n) for n, s in strengths]
+        soundfile.write(tmp_path / f"bass_{pitch:03d}.wav", 0.1 * sum(partials) * np.exp(-time), RATE)
+    told: list[str] = []
+    source = FolderSource(tmp_path)
+    assert check_tuning(source, True, told.append) is source and told == []
+
+
+def test_a_retuned_sample_is_held_for_as_long_as_it_takes(samples: FolderSource, tmp_path: Path) -> None:
+    (tmp_path / "notes.csv").write_text("file,held_seconds\nreed_E4_mf.wav,0.8\nreed_C4_mf.wav,0.8\n")
+    c4, e4 = sorted(check_tuning(FolderSource(tmp_path), True, print), key=lambda note: note.pitch)
+    assert c4.held_seconds == 0.8 and len(c4.audio) == RATE
+    assert e4.held_seconds == pytest.approx(0.8 * len(e4.audio) / RATE, abs=1e-3)
+    assert e4.held_seconds == pytest.approx(0.8 * 2 ** (35 / 1200), abs=2e-3)
