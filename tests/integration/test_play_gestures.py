@@ -16,6 +16,9 @@ import soundfile
 from requirements_gate import require_module
 from server_process import ServerProcess
 
+import timbrel
+from timbrel.library.render.level import rms_db
+from timbrel.performance.sustain import Sustain, TrimmedNote
 from timbrel_bundle.yin import Yin, track_pitch
 
 DEFAULT_BUNDLE = Path(__file__).resolve().parents[2] / "server" / "bundles" / "default"
@@ -267,6 +270,21 @@ def test_a_bent_note_longer_than_the_bundles_goes_on(
     levels = [player.level_db(start, start + 0.5) for start in np.arange(5.0, 13.4, 0.5)]
     assert np.ptp(levels) < 6.0 and 14.0 < len(player.audio) / player.rate < 15.0
     assert (player.facts["lengthened"], player.facts["cut"]) == (n_lengthened, 0)
+
+
+def test_what_dies_goes_on_dying_alike_bent_or_not(served: str) -> None:
+    with timbrel.Client(served) as client:
+        note = client.generate("Tubular Bells", 60, seconds=2.4, seed=1)
+        sustain, rate = Sustain(TrimmedNote.of(note)), client.model().frame_rate
+        unbent, order = (
+            sustain.lengthened(4 * note.sample_rate),
+            sustain.lengthened_frames(note, round(4 * rate), rate),
+        )
+        assert unbent is not None and order is not None
+        bent = TrimmedNote.of(note, client.decode(note.codes[order], note.seed, 50.0), note.seconds + 4.0)
+    for start in (2.5, 4.0, 5.0):
+        part = slice(round(start * note.sample_rate), round((start + 0.5) * note.sample_rate))
+        assert rms_db(bent.audio[part]) == pytest.approx(rms_db(unbent.audio[part]), abs=3.0)
 
 
 def test_scales_and_midi_tuning(player: Player) -> None:
