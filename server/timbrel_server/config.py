@@ -35,16 +35,20 @@ class BundleSource:
 
 
 def read_bundle_source(text: str) -> BundleSource:
-    """Reads "DIR" or "NAME=DIR".
+    """Reads "DIR" or "NAME=DIR"; "default", where no folder here is called so, is the bundle that ships.
 
     Raises:
         ValueError: it is neither.
+        ConfigError: no bundle ships with this installation.
     """
     named = _NAMED.fullmatch(text)
     folder = named["folder"] if named else text
     if not folder.strip():
         raise ValueError("expected DIR or NAME=DIR")
-    return BundleSource(Path(folder).expanduser(), named["name"] if named else "")
+    path = Path(folder).expanduser()
+    if folder == DEFAULT_BUNDLE_NAME and not path.is_dir():
+        path = default_bundle_path()
+    return BundleSource(path, named["name"] if named else "")
 
 
 @dataclass(frozen=True)

@@ -310,8 +310,14 @@ def config_of(args: argparse.Namespace) -> Config:
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
     n_cores = os.cpu_count() or 1
     parser.add_argument(
-        "--jobs", type=int, default=n_cores, metavar="N", help="processes (default: one per core)"
+        "--jobs", type=_jobs, default=n_cores, metavar="N", help="processes (default: one per core)"
     )
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+    return int(text)
 
 
 def _print_codec(folder: Path, codec: Codec | None) -> int:

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from timbrel_posttraining.bundles import bundle_path
 
     if (args.tokens is None) != (args.notes is None):
-        raise SystemExit("timbrel: --tokens and --notes: both or neither")
+        raise ExportError("--tokens and --notes: both or neither")
     told = unpack(bundle_path(args.bundle), args.out)
     if args.tokens is not None:
         told.append(place_notes(args.out / "timbre", args.tokens, args.notes, args.device))

@@ -101,6 +101,15 @@ def test_several_bundles_from_the_environment() -> None:
     )
 
 
+def test_the_bundle_that_ships_is_called_default_unless_a_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert config_of("--bundle", "own=default").bundles == (BundleSource(default_bundle_path(), "own"),)
+    (tmp_path / "default").mkdir()
+    assert config_of("--bundle", "default").bundles == (BundleSource(Path("default")),)
+
+
 def test_a_secret_is_never_shown_and_has_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
     made = sourced(TIMBREL_TOKEN="from the environment")
     assert made.config.token == "from the environment"

@@ -101,6 +101,13 @@ def test_a_bad_source_is_one_clear_line_and_leaves_nothing(tmp_path: Path, sourc
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("jobs", ["0", "-2", "two"])
+def test_less_than_one_process_is_refused(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("--out", "notes", "--jobs", jobs)
+    assert f"must be a whole number from 1, got '{jobs}'" in capsys.readouterr().err
+
+
 def test_fields_can_be_overridden(tmp_path: Path) -> None:
     out = tmp_path / "notes"
     arguments = ("--config", "tiny", "--source", "synthetic:Saw Lead", "--out", str(out), "--jobs", "1")

@@ -344,7 +344,7 @@ def _run_sharded(
     from timbrel.library.finish.distributed import build_shards
 
     given = args.bundle or os.environ.get(BUNDLE_VARIABLE)
-    bundle = str(Path(given).resolve()) if given else None
+    bundle = str(Path(given).resolve()) if given and Path(given).is_dir() else given or None
     with PrivateServer(bundle) as server, Client(server.address, token=server.token) as client:
         job = _job_of(args, client, wanted.voices(client.timbre_map()), pitches, velocities)
         check_job(job, client.model())
