@@ -137,7 +137,7 @@ def test_weights_of_another_training_are_not_overwritten(tiny_bundle: Path, tmp_
 
 
 def test_what_cannot_be_unpacked_is_one_line(tiny_bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="--tokens and --notes: both or neither"):
+    with pytest.raises(ExportError, match="--tokens and --notes: both or neither"):
         run("--bundle", tiny_bundle, "--out", tmp_path / "out", "--notes", tmp_path)
     weights = tmp_path / TIMBRE_WEIGHTS
     save_file(load_file(tiny_bundle / TIMBRE_WEIGHTS), weights)  # as older ones, without its config
