@@ -64,7 +64,7 @@ def by_distance(timbre_map: pb.TimbreMap, x: float, y: float) -> list[tuple[floa
 
 
 def name_key(name: str) -> str:
-    """What spellings of one instrument's name have in common: case and blanks are the writer's."""
+    """Returns what spellings of one instrument's name have in common: case and blanks are the writer's."""
     return " ".join(name.casefold().split())
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from timbrel.client import Client
@@ -28,7 +28,6 @@ from timbrel.library.render.worker_pool import Urgency, WorkerPool, default_thre
 from timbrel.progress import bar
 from timbrel.scala import KeyCents
 from timbrel_bundle.files import atomic_write
-from timbrel_bundle.request_fields import SamplingSettings
 
 NO_TABLE = "manifest.parquet was not written: pyarrow is not installed (manifest.jsonl holds the same)"
 
@@ -81,7 +80,7 @@ def build_library(
     """
     options = options or BuildOptions()
     model, folder = client.model(), LibraryFolder(Path(path))
-    job = replace(job, sampling=job.sampling.filled(SamplingSettings.of(model.default_sampling)))
+    job = job.filled(model)
     check_job(job, model)
     if options.tuning is not None and not plays_any_key(job.pitches, options.tuning):
         raise refusal("tuning", "no key of it sounds: all lie more than an octave from the pitches rendered")

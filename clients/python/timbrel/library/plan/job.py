@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from timbrel.audio import SAMPLE_RATES
@@ -85,6 +85,10 @@ class LibraryJob:
     def seeds(self) -> tuple[int, int]:
         """The lowest seed that its notes may take, and the highest."""
         return self.seed, self.seed + SEED_STRIDE * (self.round_robins - 1) + self.tries - 1
+
+    def filled(self, model: Model) -> LibraryJob:
+        """The job with the model's defaults where its sampling is left to the server."""
+        return replace(self, sampling=self.sampling.filled(SamplingSettings.of(model.default_sampling)))
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as job.json holds it."""
