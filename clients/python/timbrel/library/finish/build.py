@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from timbrel.client import Client
-from timbrel.errors import refusal
 from timbrel.library.finish.finisher import ChosenInstrument, Finisher
-from timbrel.library.finish.instrument_files import plays_any_key
+from timbrel.library.finish.instrument_files import check_tuning
 from timbrel.library.finish.manifest import ManifestRow, write_rows, write_table
 from timbrel.library.finish.summary import BuildSummary, licence_text, readme_text, summarise
 from timbrel.library.plan.folder import LibraryFolder
@@ -82,8 +81,8 @@ def build_library(
     model, folder = client.model(), LibraryFolder(Path(path))
     job = job.filled(model)
     check_job(job, model)
-    if options.tuning is not None and not plays_any_key(job.pitches, options.tuning):
-        raise refusal("tuning", "no key of it sounds: all lie more than an octave from the pitches rendered")
+    if options.tuning is not None:
+        check_tuning(options.tuning, job.pitches)
     with folder.lock():
         folder.claim(job)
         folder.sweep()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from xml.etree import ElementTree
 
+from timbrel.errors import refusal
 from timbrel.library.finish.dynamics import Dynamics, Zone
 from timbrel.scala import KeyCents
 
@@ -151,12 +152,13 @@ def key_zones(pitches: Sequence[int]) -> dict[int, tuple[int, int]]:
     return dict(zip(pitches, zip(lows, highs, strict=True), strict=True))
 
 
-def plays_any_key(pitches: Sequence[int], cents: KeyCents) -> bool:
-    """Tells whether any key that is tuned so sounds in reach of these rising pitches."""
+def check_tuning(cents: KeyCents, pitches: Sequence[int]) -> None:
+    """Raises InvalidRequestError where no key that is tuned so sounds in reach of these rising pitches."""
     zones = list(key_zones(pitches).values())
     lowest, highest = zones[0][0], zones[-1][1]
     sounding = (key + round(value / 100.0) for key, value in enumerate(cents) if value is not None)
-    return any(lowest <= pitch <= highest for pitch in sounding)
+    if not any(lowest <= pitch <= highest for pitch in sounding):
+        raise refusal("tuning", "no key of it sounds: all lie more than an octave from the pitches rendered")
 
 
 def sfz_text(instrument: SamplerInstrument) -> str:
