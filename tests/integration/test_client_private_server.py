@@ -63,6 +63,18 @@ def test_a_server_ends_with_a_client_that_nobody_closes(tiny_bundle: Path) -> No
     assert wait_until_gone(pid)
 
 
+def test_what_a_program_does_at_its_end_may_ask_its_server(tiny_bundle: Path) -> None:
+    script = (
+        "import atexit, sys, timbrel\n"
+        "atexit.register(lambda: print(client.generate('Violin', seconds=0.2).seconds))\n"
+        "client = timbrel.Client(bundle=sys.argv[1])\n"
+        "client.prepare()\n"
+    )
+    command = [sys.executable, "-c", script, str(tiny_bundle)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "0.2\n", done.stderr
+
+
 def test_strangers_are_turned_away(tiny_bundle: Path) -> None:
     with PrivateServer(tiny_bundle) as server:
         with timbrel.Client(server.address) as client, pytest.raises(timbrel.AuthenticationError):

@@ -58,6 +58,7 @@ class PrivateServer:
         # Neither holds this object: who drops it without closing it must not leave a server running.
         threading.Thread(target=_read_output, args=(self._process.stdout, self._lines), daemon=True).start()
         self._hang_up = weakref.finalize(self, _close, self._process.stdin)
+        self._hang_up.atexit = False  # what the program does at its end may still ask the server
         try:
             self.address = self._wait_until_ready(time.monotonic() + START_TIMEOUT_SECONDS)
             """HOST:PORT."""
