@@ -42,7 +42,7 @@ def test_a_bend_changes_the_sound_and_not_the_codes(client: timbrel.Client) -> N
     curve = [(0.0, 0.0), (0.3, 200.0)]
     plain, bent = (client.generate("Violin", seconds=0.5, seed=1, cents=cents) for cents in (0.0, curve))
     np.testing.assert_array_equal(plain.codes, bent.codes)
-    assert bent.cents == curve and "cents=[" in repr(bent) and "cents" not in repr(plain)
+    assert bent.cents == tuple(curve) and "cents=((0.0, 0.0), " in repr(bent) and "cents" not in repr(plain)
     assert np.abs(plain.audio - bent.audio).max() > 0.05
     np.testing.assert_array_equal(bent.audio, client.decode(bent.codes, bent.seed, curve))
     np.testing.assert_allclose(
@@ -53,6 +53,19 @@ def test_a_bend_changes_the_sound_and_not_the_codes(client: timbrel.Client) -> N
     many = [timbrel.NoteRequest("Violin", seconds=0.5, seed=1, cents=cents) for cents in (-50, curve)]
     first, second = client.generate_many(many)
     assert first.cents == -50 and np.array_equal(second.audio, bent.audio)
+
+
+def test_a_curve_that_its_owner_changes_later_changes_no_note(client: timbrel.Client) -> None:
+    for curve in (np.array([[0.0, 0.0], [0.3, 200.0]]), [[0.0, 0.0], [0.3, 200.0]]):
+        made = client.generate("Violin", seconds=0.5, seed=1, cents=curve)  # type: ignore[arg-type]
+        request = timbrel.NoteRequest("Violin", seconds=0.5, seed=1, cents=curve)  # type: ignore[arg-type]
+        curve[1][1] = -200.0
+        (of_many,) = client.generate_many([request])
+        for note in (made, of_many):
+            assert note.cents == ((0.0, 0.0), (0.3, 200.0)) and "np." not in repr(note)
+            np.testing.assert_array_equal(
+                note.audio, client.decode(note.codes, 1, [(0.0, 0.0), (0.3, 200.0)])
+            )
 
 
 @pytest.mark.parametrize("cents", [2401, -2401.0, float("nan"), "up", [(0.0,)], [(0.5, 0.0), (0.0, 0.0)]])

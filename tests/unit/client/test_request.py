@@ -130,6 +130,9 @@ def test_a_placed_point_can_be_read_again_too() -> None:
 def test_a_bend_is_what_it_was_when_it_was_asked_for() -> None:
     """A note is decoded when its sound is first asked for; the caller's list may be another by then."""
     curve = np.array([[0.0, 0.0], [1.0, 100.0]])
-    request = placed(NoteRequest((0.1, 0.2), cents=curve), pb.TimbreMap())
-    curve[:, 1] = 400.0
-    assert request.cents == ((0.0, 0.0), (1.0, 100.0))
+    points = curve.tolist()
+    for given in (curve, points):
+        request = NoteRequest((0.1, 0.2), cents=given)
+        given[1][1] = 400.0
+        assert placed(request, pb.TimbreMap()).cents == ((0.0, 0.0), (1.0, 100.0))
+        assert "np." not in repr(request)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
+
+import numpy as np
 
 from timbrel.core.timbre import instrument_point
 from timbrel.errors import FieldViolation, InvalidRequestError, refusal
@@ -74,8 +76,8 @@ class NoteRequest:
     codes stay what they are: a note is bent where it is decoded."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.cents, Iterator):  # the first who looked at it would use it up
-            object.__setattr__(self, "cents", tuple(self.cents))
+        # An iterator would be used up by the first who looked at it, and a curve may be changed by its owner.
+        object.__setattr__(self, "cents", _bend(self.cents))
 
     @property
     def path(self) -> Path:
@@ -111,13 +113,9 @@ def placed(request: NoteRequest, timbre_map: pb.TimbreMap) -> NoteRequest:
             return instrument_point(timbre_map, timbre)
         return cast(Timbre, _point(timbre))
 
-    # Copies: a note is decoded when its sound is first asked for, and lists may have changed by then.
-    cents = _bend(request.cents)
     if path := request.path:
-        return replace(
-            request, timbre=tuple((seconds, point(timbre)) for seconds, timbre in path), cents=cents
-        )
-    return replace(request, timbre=point(cast(Timbre, request.timbre)), cents=cents)
+        return replace(request, timbre=tuple((seconds, point(timbre)) for seconds, timbre in path))
+    return replace(request, timbre=point(cast(Timbre, request.timbre)))
 
 
 def request_to_pb(request: NoteRequest, manifest: pb.Manifest) -> pb.GenerateRequest:
@@ -190,6 +188,10 @@ def _point(timbre: object) -> tuple[float, ...]:
 def _bend(cents: Cents) -> Cents:
     """A bend's points as tuples, whatever they were, so that each look finds them; anything else as it is."""
     if isinstance(cents, str | bytes) or not isinstance(cents, Iterable):
+        return cents
+    if isinstance(cents, np.ndarray) and cents.ndim:
+        cents = cents.tolist()
+    elif isinstance(cents, tuple) and all(type(each) is tuple for each in cents):
         return cents
     points = (_point(each) if isinstance(each, Iterable) else each for each in _point(cents))
     return cast(Cents, tuple(points))
