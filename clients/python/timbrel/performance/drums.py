@@ -13,7 +13,7 @@ import numpy as np
 import soundfile
 
 from timbrel.errors import TimbrelError, refusal
-from timbrel.performance.mix import Stereo
+from timbrel.performance.mix import RAMP_SECONDS, Stereo
 
 PROGRAM = "fluidsynth"
 GAIN = 0.8
@@ -75,9 +75,15 @@ def play_drums(events: Sequence[tuple[float, Any]], font: Path, sample_rate: int
 
 
 def at_volume(sound: Stereo, volume_db: Sequence[tuple[float, float]], sample_rate: int) -> Stereo:
-    """A sound [samples, 2] with a volume that changes: (seconds, dB from then on)."""
-    places = [max(0, round(seconds * sample_rate)) if seconds > 0 else 0 for seconds, _ in volume_db]
-    for begin, end, (_, decibels) in zip(places, [*places[1:], len(sound)], volume_db, strict=True):
-        if decibels:
-            sound[begin:end] *= np.float32(10.0 ** (decibels / 20.0))
+    """A sound [samples, 2] with a volume that changes, in place: (seconds, dB from then on). A step is a ramp
+    before it, as of a channel's faders."""
+    steps = [(seconds, decibels) for seconds, decibels in volume_db if seconds * sample_rate < len(sound)]
+    places = [round(max(0.0, seconds * sample_rate)) for seconds, _ in steps]
+    gains = np.array([10.0 ** (decibels / 20.0) for _, decibels in steps], dtype=np.float32)
+    following = zip([*places[1:], len(sound)], [*gains[1:], *gains[-1:]], strict=True)
+    for begin, gain, (end, next_gain) in zip(places, gains, following, strict=True):
+        steady = max(begin, end - round(RAMP_SECONDS * sample_rate))
+        if gain != 1.0:
+            sound[begin:steady] *= gain
+        sound[steady:end] *= np.linspace(gain, next_gain, end - steady, dtype=np.float32)[:, np.newaxis]
     return sound

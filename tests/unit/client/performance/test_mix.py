@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from timbrel.performance.drums import at_volume
 from timbrel.performance.mix import RAMP_SECONDS, Faders, StereoMix, levelled, side_gains
 from timbrel.performance.score import ChannelState
 
@@ -74,6 +75,16 @@ def test_a_stretch_is_read_off_the_points_around_it_and_is_as_read_off_all(
             expected = whole[:, start : start + n_samples]
             assert np.array_equal(np.broadcast_to(gains, (2, n_samples)), expected), (start, n_samples)
     assert max(n_points) < 40
+
+
+def test_a_step_of_the_drums_volume_is_a_ramp_before_it() -> None:
+    steps = ((-np.inf, 0.0), (0.5, -12.0), (0.502, -6.0), (2.0, -20.0))
+    sound = at_volume(np.ones((RATE, 2), np.float32), steps, RATE)[:, 0]
+    assert np.all(sound[: round((0.5 - RAMP_SECONDS) * RATE)] == 1.0)
+    assert sound[round(0.5 * RATE)] == pytest.approx(10 ** (-12 / 20), abs=0.01)
+    assert np.all(sound[round(0.502 * RATE) :] == np.float32(10 ** (-6 / 20)))
+    assert np.abs(np.diff(sound)).max() < 0.01
+    assert len(at_volume(np.zeros((0, 2), np.float32), steps, RATE)) == 0
 
 
 MIX_RATE = 1000
