@@ -24,7 +24,7 @@ Spoil = Callable[[Path, pb.Manifest], object]
 
 
 def serve(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Starts a server, which ends with its input at the latest."""
+    """Runs a server until it ends by itself, for two minutes at most."""
     return subprocess.run(
         [
             sys.executable,
@@ -34,9 +34,8 @@ def serve(folder: Path) -> subprocess.CompletedProcess[str]:
             str(folder),
             "--port",
             "0",
-            "--exit-with-parent",
         ],
-        input="",
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         env=server_environment(),
