@@ -21,6 +21,9 @@ Curve: TypeAlias = tuple[tuple[float, float], ...]
 STEP_SECONDS = 0.01
 """Between two points of a curve."""
 
+MOST_POINTS = 1 << 16
+"""Of a curve: eleven minutes of such steps. Those of longer notes lie further apart."""
+
 RELEASE_SECONDS = 1.0
 """A curve goes on for so long behind the hold, while the release sounds."""
 
@@ -80,7 +83,8 @@ class Steps:
 def curve_times(start: float, held: float) -> Times:
     """When the points of a note's curves are: from its start until its release is over."""
     seconds = held + RELEASE_SECONDS
-    return start + np.linspace(0.0, seconds, max(2, round(seconds / STEP_SECONDS) + 1))
+    n_points = min(max(2, round(seconds / STEP_SECONDS) + 1), MOST_POINTS)
+    return start + np.linspace(0.0, seconds, n_points)
 
 
 def vibrato(depth: npt.NDArray[np.float64], times: Times) -> npt.NDArray[np.float64]:
