@@ -226,13 +226,14 @@ def train(rng: np.random.Generator) -> NoteTransformer:
             replace(batch, tokens=_spoil(batch.tokens)),
         )
         optimizer.zero_grad()
-        loss.mean.backward()
+        mean = loss.nats.sum() / loss.n_targets.sum()
+        mean.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         if step % 200 == 0 or step == N_STEPS - 1:
             by_codebook = (loss.nats / loss.n_targets).detach().numpy().round(3)
-            print(f"step {step}: {loss.mean.item():.3f} nats per token, by codebook {by_codebook}")
+            print(f"step {step}: {mean.item():.3f} nats per token, by codebook {by_codebook}")
     return model.eval()
 
 
