@@ -32,7 +32,7 @@ class Absorbed(NamedTuple):
 
 
 def cross_layers(model: NoteTransformer) -> list[CrossLayer]:
-    """The decoder's layers of a model with `conditioning: cross`."""
+    """The decoder's layers."""
     return list(cast("Iterable[CrossLayer]", model.decoder.layers))
 
 

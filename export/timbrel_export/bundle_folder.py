@@ -58,7 +58,7 @@ def describe_model(model: NoteTransformer) -> pb.ModelSpec:
         max_frames=config.max_frames,
         max_positions=config.max_positions,
         n_condition_positions=N_CONDITION_POSITIONS,
-        conditioning=config.conditioning,
+        conditioning="cross",
         n_parameters=model.n_parameters,
         codes_per_semitone=config.codes_per_semitone,
         code_offset=config.code_offset,

@@ -2,27 +2,25 @@
 
 `FusedStep` computes what `timbrel_training.model.decoder.Decoder.step` does, but queries, keys and values
 stay one tensor, cross-attention is absorbed, and a residual connection meets the LayerNorm behind it.
-`PrefixStep` is that of the decoder-only model, which is there for comparison alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from timbrel_export.absorbed_attention import Absorbed, attend_absorbed, cross_layers
-from timbrel_export.step_operators import StepOperators, standard_attention
+from timbrel_export.step_operators import StepOperators
 from timbrel_training.model import NoteTransformer
-from timbrel_training.model.attention import KV, attend_cached
+from timbrel_training.model.attention import KV
 from timbrel_training.model.decoder import row_at
 from timbrel_training.model.embeddings import MASKED_LOGIT
 from timbrel_training.model.layers import CrossLayer
 
 
 class FusedStep(nn.Module):
-    """The step of a model with `conditioning: cross`. It shares the model's weights, under their names."""
+    """The step of a model. It shares the model's weights, under their names."""
 
     def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
         super().__init__()
@@ -105,21 +103,3 @@ class FusedStep(nn.Module):
         biases = heads.bias.float().masked_fill(heads.forbidden, MASKED_LOGIT)  # [3, K, V]
         bias = biases.index_select(0, heads.part(position, self.model.is_held(gate)))
         return scores.reshape(bias.shape) + bias
-
-
-class PrefixStep(nn.Module):
-    """The step of a model with `conditioning: prefix`: the model's own, in no special operators.
-
-    The decoder-only model is kept for comparison and does not ship.
-    """
-
-    def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self, tokens: Tensor, gate: Tensor, position: Tensor, caches: Sequence[KV], memories: Sequence[KV]
-    ) -> tuple[Tensor, list[KV]]:
-        """Runs as `FusedStep` does; memories: per layer, keys and values [B, n_kv_heads, 3, head_dim]."""
-        attention = standard_attention if torch.compiler.is_exporting() else attend_cached
-        return self.model.step(tokens, gate, position, caches, memories, attention)

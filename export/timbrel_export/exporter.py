@@ -106,13 +106,12 @@ def write_graphs(
     model_graphs.export_condition_encoder(model, folder / layout.CONDITION_ENCODER, weights)
     model_graphs.export_decoder_step(model, folder / layout.DECODER_STEP, weights)
     model_graphs.export_decoder_step_portable(model, folder / layout.DECODER_STEP_PORTABLE, weights)
-    if model.config.conditioning == "cross":
-        scales = find_cache_scales(model, notes)
-        model_graphs.export_decoder_step_int8(model, folder / layout.DECODER_STEP_INT8, weights, scales)
-        model_graphs.export_condition_encoder(
-            model, folder / layout.CONDITION_ENCODER_HALF, weights, torch.float16
-        )
-        model_graphs.export_decoder_step_half(model, folder / layout.DECODER_STEP_HALF, weights)
+    scales = find_cache_scales(model, notes)
+    model_graphs.export_decoder_step_int8(model, folder / layout.DECODER_STEP_INT8, weights, scales)
+    model_graphs.export_condition_encoder(
+        model, folder / layout.CONDITION_ENCODER_HALF, weights, torch.float16
+    )
+    model_graphs.export_decoder_step_half(model, folder / layout.DECODER_STEP_HALF, weights)
     codec_spec = codec_graphs.export_codec(codec, folder)
     about = {
         "encoder": dataclasses.asdict(timbre_encoder.config),

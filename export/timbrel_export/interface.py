@@ -58,17 +58,12 @@ def memory_names(config: ModelConfig) -> list[str]:
     """
     parts = ("read", "write", "bias") if config.attention_bias else ("read", "write")
     layers = range(config.n_decoder_layers)
-    if config.conditioning == "prefix":
-        return [f"prefix_{part}_{layer}" for layer in layers for part in ("k", "v")]
     names = [f"cross_{part}_{layer}" for layer in layers for part in parts]
     return [*names, HEADER] if config.has_header_network else names
 
 
 def memory_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
     """Shapes of the same tensors behind the batch axis."""
-    if config.conditioning == "prefix":
-        shape = (config.n_kv_heads, N_CONDITION_POSITIONS, config.width_per_head)
-        return [shape] * (2 * config.n_decoder_layers)
     n_columns = config.n_heads * N_CONDITION_POSITIONS
     shapes: list[tuple[int, ...]] = [(config.d_model, n_columns), (n_columns, config.d_model)]
     if config.attention_bias:

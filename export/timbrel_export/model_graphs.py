@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from timbrel_export import interface, step_operators
 from timbrel_export.absorbed_attention import absorb, cross_layers, to_absorbed
-from timbrel_export.decoder_step import FusedStep, PrefixStep
+from timbrel_export.decoder_step import FusedStep
 from timbrel_export.onnx_export import WeightFile, export_program, save_graph
 from timbrel_export.sample_note import CacheScales
 from timbrel_training.model import NoteTransformer
@@ -36,14 +36,11 @@ class ConditionGraph(nn.Module):
 
     def forward(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> tuple[Tensor, ...]:
         memories = self.model.cross_kv(self.model.condition(timbre, pitch, velocity))
-        if self.model.config.conditioning == "prefix":
-            kept = [tensor.contiguous() for memory in memories for tensor in memory]
-        else:
-            layers = cross_layers(self.model)
-            absorbed = [
-                absorb(layer.cross_attention, memory) for layer, memory in zip(layers, memories, strict=True)
-            ]
-            kept = [tensor for each in absorbed for tensor in each if tensor is not None]
+        layers = cross_layers(self.model)
+        absorbed = [
+            absorb(layer.cross_attention, memory) for layer, memory in zip(layers, memories, strict=True)
+        ]
+        kept = [tensor for each in absorbed for tensor in each if tensor is not None]
         if (header := self.model.header_rows(timbre, pitch, velocity)) is not None:
             kept.append(header)
         return tuple(tensor.to(self.dtype) for tensor in kept)
@@ -56,7 +53,7 @@ class DecoderStepGraph(nn.Module):
         super().__init__()
         self.config = model.config
         self.operators = operators
-        self.step = (FusedStep if model.config.conditioning == "cross" else PrefixStep)(model, operators)
+        self.step = FusedStep(model, operators)
 
     def forward(
         self,
@@ -70,11 +67,10 @@ class DecoderStepGraph(nn.Module):
         top_k: Tensor,
         top_p: Tensor,
     ) -> tuple[Tensor, ...]:
-        cross = self.config.conditioning == "cross"
         n_header = int(self.config.has_header_network)
         memories, header = memories[: len(memories) - n_header], memories[len(memories) - n_header :]
-        remembered = to_absorbed(memories, self.config) if cross else _pairs(memories)
-        logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), remembered, *header)
+        absorbed = to_absorbed(memories, self.config)
+        logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), absorbed, *header)
         lasts = self.step.model.rarely_ends(gate)
         next_tokens = self.operators.sample(logits, uniforms, lasts, temperature, top_k, top_p)
         return next_tokens, logits, *(tensor for cache in written for tensor in cache)

@@ -169,13 +169,13 @@ def test_what_the_bundle_does_not_know_is_left_out(
     assert Bundle.open(tmp_path / "mine").timbre_map.points[-1].pitch_min == 58
 
 
-def other_model(tiny_bundle: Path, folder: Path) -> Path:
+def other_model(tiny_bundle: Path, folder: Path, **said: str) -> Path:
     """A bundle whose weights say that they are of another model than its graphs."""
     shutil.copytree(tiny_bundle, folder)
     manifest = Bundle.open(folder).manifest
     weights = folder / "model.safetensors"
     with safe_open(weights, "np") as file:
-        config = json.loads(file.metadata()["config"]) | {"activation": "relu"}
+        config = json.loads(file.metadata()["config"]) | said
     save_file(load_file(weights), weights, {"config": json.dumps(config)})
     for file in manifest.files:
         if file.name == weights.name:
@@ -200,6 +200,7 @@ def other_model(tiny_bundle: Path, folder: Path) -> Path:
         ("licence", "--licence 'mine\\nall rights' has characters that cannot be printed"),
         ("name", "--name has 1001 characters, 1000 are the most"),
         ("other model", "its weights give another model here than in its graphs"),
+        ("decoder-only model", "that this timbrel knows (conditioning is 'prefix'; it must be cross)"),
     ],
 )
 def test_mistakes_are_one_clear_line(
@@ -231,7 +232,9 @@ def test_mistakes_are_one_clear_line(
     elif mistake == "onto a folder":
         out = tmp_path / "folder"
     elif mistake == "other model":
-        base = other_model(tiny_bundle, tmp_path / "other")
+        base = other_model(tiny_bundle, tmp_path / "other", activation="relu")
+    elif mistake == "decoder-only model":
+        base = other_model(tiny_bundle, tmp_path / "other", conditioning="prefix")
     given = arguments(base, source, out)
     if mistake == "no kind":
         given[given.index(f"folder:{source}")] = str(source)

@@ -12,7 +12,6 @@ import onnx
 import pytest
 import torch
 
-from timbrel_bundle.bundle import Bundle
 from timbrel_export import exporter
 from timbrel_export.step_operators import ATTENTION_INPUTS
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -50,17 +49,6 @@ def export(
     assert manifest.parity.n_flips_outside_margin == 0
     assert manifest.model.n_parameters == model.n_parameters
     return model, manifest
-
-
-def test_a_decoder_only_model(tiny: Any, recipe: ModuleType, tmp_path: Path) -> None:
-    out_dir = tmp_path / "bundle"
-    model, manifest = export(tiny, recipe, out_dir, conditioning="prefix", n_encoder_layers=0)
-    assert (manifest.model.conditioning, manifest.model.n_encoder_layers) == ("prefix", 0)
-    config = model.config
-    for graph in ("decoder_step.onnx", "decoder_step_portable.onnx"):
-        shapes = {value.name: value.shape[1:] for value in Bundle.open(out_dir).session(graph).get_inputs()}
-        assert shapes["self_k_0"] == [config.n_kv_heads, config.max_positions, config.width_per_head]
-        assert shapes["prefix_k_0"] == [config.n_kv_heads, 3, config.width_per_head]
 
 
 @pytest.mark.acceptance

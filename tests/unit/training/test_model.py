@@ -36,12 +36,7 @@ VARIANTS = {
     "header network": {"lead_frames": 3, "header_width": 24},
     "counted release": {"release_frames": 4},
     "biased": {"attention_bias": True, "head_dim": 16},
-    "prefix": {"conditioning": "prefix", "n_encoder_layers": 0},
-    "prefix, encoded": {"conditioning": "prefix"},
-    "prefix, grouped": {"conditioning": "prefix", "n_encoder_layers": 0, "n_kv_heads": 2},
-    "prefix, post-norm": {"conditioning": "prefix", "n_encoder_layers": 0, "norm": "post", "n_kv_heads": 1},
 }
-CONDITIONINGS = pytest.mark.parametrize("conditioning", ["cross", "prefix"])
 
 
 @pytest.fixture(autouse=True)
@@ -86,9 +81,8 @@ def test_steps_against_a_cache_give_the_logits_of_the_whole_sequence(variant: st
 
 
 @torch.no_grad()
-@CONDITIONINGS
-def test_rows_at_different_positions_do_not_disturb_each_other(conditioning: str) -> None:
-    model = build(conditioning=conditioning, n_kv_heads=2)
+def test_rows_at_different_positions_do_not_disturb_each_other() -> None:
+    model = build(n_kv_heads=2)
     given, (read, gate) = conditions(3), tokens(3, 12)
     expected = model(*given, read, gate)
     memories = model.cross_kv(model.condition(*given))
@@ -101,10 +95,24 @@ def test_rows_at_different_positions_do_not_disturb_each_other(conditioning: str
 
 
 @torch.no_grad()
-@CONDITIONINGS
+def test_a_step_leaves_the_caches_it_was_given_alone() -> None:
+    model = build(n_kv_heads=2)
+    given, (read, gate) = conditions(1), tokens(1, 1)
+    caches, memories = model.empty_caches(1), model.cross_kv(model.condition(*given))
+    position = torch.tensor([2], dtype=torch.int32)
+    _, written = model.step(read[:, 0], gate[:, 0], position, caches, memories)
+    for (keys, values), (new_keys, new_values) in zip(caches, written, strict=True):
+        assert keys.shape == new_keys.shape == (1, 2, CONFIG.max_positions, CONFIG.width_per_head)
+        assert not keys.any() and not values.any()
+        for new in (new_keys, new_values):
+            assert new[:, :, 2].abs().min() > 0
+            assert not new[:, :, :2].any() and not new[:, :, 3:].any()
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("n_kv_heads", [4, 1])
-def test_no_step_sees_a_later_one(conditioning: str, n_kv_heads: int) -> None:
-    model = build(conditioning=conditioning, n_kv_heads=n_kv_heads)
+def test_no_step_sees_a_later_one(n_kv_heads: int) -> None:
+    model = build(n_kv_heads=n_kv_heads)
     given, (read, gate) = conditions(), tokens()
     before = model(*given, read, gate)
     changed, opened = read.clone(), gate.clone()
@@ -116,10 +124,9 @@ def test_no_step_sees_a_later_one(conditioning: str, n_kv_heads: int) -> None:
 
 
 @torch.no_grad()
-@CONDITIONINGS
 @pytest.mark.parametrize("changed", ["timbre", "pitch", "velocity", "gate"])
-def test_everything_asked_for_is_heard_from_the_first_step(changed: str, conditioning: str) -> None:
-    model = build(conditioning=conditioning)
+def test_everything_asked_for_is_heard_from_the_first_step(changed: str) -> None:
+    model = build()
     (timbre, pitch, velocity), (read, gate) = conditions(), tokens()
     before = model(timbre, pitch, velocity, read, gate)
     timbre = timbre + 0.3 if changed == "timbre" else timbre
@@ -161,10 +168,9 @@ def test_the_loss_is_the_cross_entropy_of_the_targets_alone(variant: str) -> Non
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-@CONDITIONINGS
 @pytest.mark.parametrize("n_kv_heads", [4, 2, 1])
-def test_bfloat16_autocast_trains_as_float32_does(conditioning: str, n_kv_heads: int) -> None:
-    model = build(conditioning=conditioning, n_kv_heads=n_kv_heads)
+def test_bfloat16_autocast_trains_as_float32_does(n_kv_heads: int) -> None:
+    model = build(n_kv_heads=n_kv_heads)
     given, (read, gate) = conditions(), tokens()
     batch = TokenBatch(read, torch.randint(0, CONFIG.codebook_size, read.shape), gate)
     gradients = []
@@ -250,20 +256,14 @@ def test_codes_that_share_a_digit_share_what_is_learnt() -> None:
     [
         ({"n_kv_heads": 3}, "n_kv_heads"),
         ({"n_heads": 5, "n_kv_heads": 5}, "head_dim"),
-        ({"conditioning": "adaptive"}, "conditioning is 'adaptive'; it must be one of cross, prefix"),
-        ({"n_encoder_layers": 0}, "n_encoder_layers is 0; with conditioning = cross it must be at least 1"),
-        ({"n_encoder_layers": -1, "conditioning": "prefix"}, "n_encoder_layers"),
-        ({"norm": "none"}, "norm"),
+        ({"n_encoder_layers": 0}, "n_encoder_layers is 0; it must be at least 1"),
+        ({"norm": "none"}, "norm is 'none'; it must be one of pre, post"),
         ({"n_decoder_layers": 0}, "n_decoder_layers"),
         ({"dropout": 1.0}, "dropout"),
         ({"digit_base": 1}, "digit_base is 1; it must be 0 or at least 2"),
         ({"release_frames": 0}, "release_frames is 0; it must be at least 1"),
         ({"held_codes": (0, 4)}, "held_codes is .0, 4.; it must have 3 numbers"),
         ({"n_codebooks": 1, "held_codes": (4,), "released_codes": (4,)}, "must be above that of held_codes"),
-        (
-            {"header_width": 8, "conditioning": "prefix"},
-            "header_width is 8; with conditioning = prefix it must be 0",
-        ),
     ],
 )
 def test_shapes_that_cannot_be_built_are_refused_by_name(changes: dict[str, Any], named: str) -> None:

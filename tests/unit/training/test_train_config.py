@@ -47,6 +47,8 @@ def test_a_file_may_say_only_what_is_different(tmp_path: Path) -> None:
     mine, cpu = load_config(str(path)), load_config("cpu")
     assert mine.note_training.loop == replace(cpu.note_training.loop, n_steps=9)
     assert mine.model == cpu.model and type(mine.codec) is not type(cpu.codec)
+    path.write_text('extends = "cpu"\n[model]\nconditioning = "cross"\n')  # as earlier timbrels unpacked
+    assert load_config(str(path)) == cpu
     path.write_text('extends = "gpus"')
     with pytest.raises(ConfigError, match="extends 'gpus', expected one of tiny, cpu"):
         load_config(str(path))
@@ -60,6 +62,7 @@ def test_a_file_may_say_only_what_is_different(tmp_path: Path) -> None:
         ("model.d_model=3.5", "expected int"),
         ("model.norm=middle", "'pre' or 'post'"),
         ("model.dropout=1.5", "dropout"),
+        ("model.conditioning=prefix", "tiny: conditioning is 'prefix'; it must be cross"),
         ("timbre.loop.precision=float8", "auto, float32 or bfloat16"),
         ("note_training.centroid_share=2", "expected 0 to 1"),
         ("nonsense", "section.field=value"),

@@ -24,7 +24,14 @@ from timbrel_training.model.sampling import Sampling
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.note_training.batches import BatchPlan, TimbreConditions
 from timbrel_training.note_training.loss import header_loss, token_loss, training_loss
-from timbrel_training.note_training.train import MODEL, NoteTrainer, load_model, start_from, train_notes
+from timbrel_training.note_training.train import (
+    MODEL,
+    NoteTrainer,
+    load_model,
+    read_config,
+    start_from,
+    train_notes,
+)
 from timbrel_training.notes.split import Split
 from timbrel_training.oracle import generate
 from timbrel_training.timbre.map import TimbreMap, map_hash, write_map
@@ -296,11 +303,11 @@ def test_a_store_without_training_notes_is_refused(config: Config, table: TokenT
         make_trainer(config, empty)
 
 
-@pytest.mark.parametrize("delay", [0, 1])
-def test_notes_written_together_are_those_of_the_oracle(delay: int) -> None:
+@pytest.mark.parametrize(("delay", "n_kv_heads"), [(0, 2), (1, 2), (1, 1)])
+def test_notes_written_together_are_those_of_the_oracle(delay: int, n_kv_heads: int) -> None:
     torch.manual_seed(3)
     sizes = {"codebook_size": 12, "n_codebooks": 3, "codebook_delay": delay, "max_frames": 15}
-    config = ModelConfig(**sizes, d_model=32, n_heads=2, n_kv_heads=2)
+    config = ModelConfig(**sizes, d_model=32, n_heads=2, n_kv_heads=n_kv_heads)
     model = NoteTransformer(config).eval()
     with torch.no_grad():
         model.decoder.heads.bias[0, config.layout.eos_id] = 1.0  # so that some end early
@@ -391,6 +398,17 @@ def test_a_run_goes_on_from_a_model_that_counts_and_reads_less(
         start_from(tmp_path / "larger", NoteTransformer(smaller), (table.codec_hash,))
 
 
+def test_models_of_earlier_timbrels_are_read_if_they_are_of_the_kind_there_is(
+    config: Config, tmp_path: Path
+) -> None:
+    stored = dataclasses.asdict(config.model)
+    assert read_config(tmp_path, {"model": {**stored, "conditioning": "cross"}}) == config.model
+    with pytest.raises(
+        CheckpointError, match=r"knows \(conditioning is 'prefix'; it must be cross\); train it"
+    ):
+        read_config(tmp_path, {"model": {**stored, "conditioning": "prefix"}})
+
+
 def test_headers_are_learnt_by_a_network_of_their_own(config: Config, table: TokenTable) -> None:
     model = dataclasses.replace(config.model, lead_frames=4, header_width=24)
     leading = dataclasses.replace(table, lead_frames=4)
@@ -451,6 +469,7 @@ def test_a_run_is_of_one_map_and_of_the_notes_that_it_learns(
             train_notes(training, config.model, notes, folder, out, CPU)
     earlier = load_checkpoint(out / "checkpoint.pt")
     del earlier["later_identity"]  # as earlier timbrels wrote it
+    assert earlier["identity"]["model"]["conditioning"] == "cross"  # likewise
     save_checkpoint(out / "checkpoint.pt", earlier)
     assert train_notes(training, config.model, known, timbre, out, CPU).finished
     described = load_description(out, MODEL)

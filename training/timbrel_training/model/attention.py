@@ -45,11 +45,6 @@ class SelfAttention(nn.Module):
         )
         return self.out(merge_heads(attended))
 
-    def project_memory(self, memory: Tensor) -> KV:
-        """Returns the keys and values [B, n_kv_heads, E, head_dim] that `forward` has for [B, E, d]."""
-        _, key, value = self.qkv(memory).split(self.sizes, dim=2)
-        return split_heads(key, self.n_kv_heads), split_heads(value, self.n_kv_heads)
-
     def step(self, x: Tensor, cache: KV, position: Tensor, attention: CachedAttention) -> tuple[Tensor, KV]:
         """Attends from one position [B, 1, d] per row; its cache holds `position` int32 [B] already."""
         query, key, value = self.qkv(x).split(self.sizes, dim=2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from timbrel_training.tokens.delay import CodebookLayout
 
@@ -53,7 +54,7 @@ class ModelConfig:
     d_feed_forward: int = 1024
     """Width between the two layers of a feed-forward block."""
     n_encoder_layers: int = 2
-    """Layers over the condition's three positions: cheap, they run once a note. `prefix` needs none: 0."""
+    """Layers over the condition's three positions: cheap, they run once a note."""
     header_width: int = 0
     """Width of the network that says lead frames, see HeaderNetwork; 0: the decoder says them. Of a codec
     without lead frames there is none."""
@@ -73,10 +74,6 @@ class ModelConfig:
     """The function between the two layers of a feed-forward block."""
     dropout: float = 0.0
     """Share of each block's output dropped in training; attention weights are left alone, to stay fast."""
-    conditioning: Literal["cross", "prefix"] = "cross"
-    """The decoder's way to the condition. `cross`, which ships: a cross-attention in every layer
-    (encoder-decoder). `prefix`, kept for comparison: positions before the note's tokens in the same masked
-    self-attention (decoder-only, as GPT); its step copies the cache, which that of `cross` need not."""
     head_dim: int | None = None
     """Width of one head; None: d_model / n_heads. The GroupQueryAttention kernel needs a multiple of 8."""
     attention_bias: bool = False
@@ -104,7 +101,7 @@ class ModelConfig:
                 f" of held_codes, {list(self.held_codes)}"
             )
         sizes = ("codebook_size", "n_codebooks", "d_model", "n_heads", "n_kv_heads", "d_feed_forward")
-        for field in (*sizes, "n_decoder_layers", "max_frames", "release_frames"):
+        for field in (*sizes, "n_encoder_layers", "n_decoder_layers", "max_frames", "release_frames"):
             if getattr(self, field) < 1:
                 raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 1")
         if self.n_heads % self.n_kv_heads:
@@ -116,7 +113,6 @@ class ModelConfig:
                 f"d_model = {self.d_model} is no multiple of n_heads = {self.n_heads}; set head_dim"
             )
         for field, choices in (
-            ("conditioning", ("cross", "prefix")),
             ("positions", ("sinusoidal", "learned")),
             ("norm", ("pre", "post")),
             ("activation", ("gelu", "relu")),
@@ -130,19 +126,9 @@ class ModelConfig:
         for field in ("n_timbre_waves", "n_velocity_waves", "header_width"):
             if getattr(self, field) < 0:
                 raise ModelConfigError(f"{field} is {getattr(self, field)}; it must be at least 0")
-        fewest = 1 if self.conditioning == "cross" else 0
-        if self.n_encoder_layers < fewest:
-            raise ModelConfigError(
-                f"n_encoder_layers is {self.n_encoder_layers}; with conditioning = {self.conditioning} "
-                f"it must be at least {fewest}"
-            )
         if not 0 <= self.lead_frames < self.max_frames:
             raise ModelConfigError(
                 f"lead_frames is {self.lead_frames}; it must be in [0, max_frames = {self.max_frames})"
-            )
-        if self.header_width and self.conditioning == "prefix":
-            raise ModelConfigError(
-                f"header_width is {self.header_width}; with conditioning = prefix it must be 0"
             )
         if not 0.0 <= self.dropout < 1.0:
             raise ModelConfigError(f"dropout is {self.dropout}; it must be in [0, 1)")
@@ -172,3 +158,12 @@ class ModelConfig:
     def max_positions(self) -> int:
         """Length of a KV cache: every step of the longest note, and one to spare."""
         return self.max_frames + self.layout.last_delay + 2
+
+
+def without_conditioning(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a ModelConfig's fields as they were stored or written by hand, without the one that it had in
+    earlier timbrels and that now has but one value. Raises ModelConfigError: it is another."""
+    kept = dict(fields)
+    if (conditioning := kept.pop("conditioning", "cross")) != "cross":
+        raise ModelConfigError(f"conditioning is {conditioning!r}; it must be cross")
+    return kept

@@ -1,13 +1,9 @@
-"""The decoders, which write the note: tokens so far, gate and condition in, scores of the next tokens out.
-
-The encoder-decoder model ships; the decoder-only one is kept for comparison.
-"""
+"""The decoder, which writes the note: tokens so far, gate and condition in, scores of the next tokens out."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +16,15 @@ from timbrel_training.model.embeddings import (
     SinusoidalPositions,
     TokenEmbedding,
 )
-from timbrel_training.model.layers import CrossLayer, DecoderLayer, PrefixLayer
+from timbrel_training.model.layers import CrossLayer
 from timbrel_training.model.sampling import SOON_FRAMES
 
 
-class TransformerDecoder(nn.Module, ABC):
-    """Token embeddings summed over codebooks, plus the gate's and the position's, through the layers."""
+class TransformerDecoder(nn.Module):
+    """Token embeddings summed over codebooks, plus the gate's and the position's, through the layers.
 
-    layer_type: ClassVar[type[DecoderLayer]]
+    After Vaswani et al. (2017).
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -36,21 +33,25 @@ class TransformerDecoder(nn.Module, ABC):
         positions = SinusoidalPositions if config.positions == "sinusoidal" else LearnedPositions
         self.positions = positions(config.max_positions, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(self.layer_type(config) for _ in range(config.n_decoder_layers))
+        self.layers = nn.ModuleList(CrossLayer(config) for _ in range(config.n_decoder_layers))
         self.norm = (
             nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
         )
         self.heads = OutputHeads(config.layout, config.lead_frames, config.held_codes, config.released_codes)
         self.release_frames = config.release_frames
 
-    @abstractmethod
     def memories(self, condition: Tensor) -> list[KV]:
         """Returns each layer's keys and values [B, n_kv_heads, 3, head_dim] of the condition [B, 3, d]."""
+        layers = cast("Iterable[CrossLayer]", self.layers)
+        return [layer.cross_attention.project_memory(condition) for layer in layers]
 
-    @abstractmethod
     def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
         """Returns [B, S, d], which the heads read, of tokens int64 [B, S, K], gate int64 [B, S], condition
         [B, 3, d]."""
+        x = self.embed(tokens, gate)
+        for layer, memory in zip(self.layers, self.memories(condition), strict=True):
+            x = layer(x, memory)
+        return self.norm(x)
 
     def embed(self, tokens: Tensor, gate: Tensor) -> Tensor:
         """Returns [B, S, d] of tokens int64 [B, S, K] and gate int64 [B, S], from a note's first step on."""
@@ -83,7 +84,7 @@ class TransformerDecoder(nn.Module, ABC):
         """
         x = self._embed(tokens, gate, position.long())[:, None]
         written: list[KV] = []
-        layers = cast("Iterable[DecoderLayer]", self.layers)
+        layers = cast("Iterable[CrossLayer]", self.layers)
         for layer, cache, memory in zip(layers, caches, memories, strict=True):
             x, cache = layer.step(x, memory, cache, position, attention)
             written.append(cache)
@@ -110,42 +111,3 @@ def row_at(rows: Tensor, position: Tensor, beyond: Tensor) -> Tensor:
     number = torch.arange(rows.shape[1], dtype=position.dtype, device=position.device)
     place = position[:, None, None]
     return torch.where(place < rows.shape[1], (place == number).to(rows.dtype) @ rows, beyond)
-
-
-class CrossAttentionDecoder(TransformerDecoder):
-    """After Vaswani et al. (2017)."""
-
-    layer_type = CrossLayer
-
-    def memories(self, condition: Tensor) -> list[KV]:
-        layers = cast("Iterable[CrossLayer]", self.layers)
-        return [layer.cross_attention.project_memory(condition) for layer in layers]
-
-    def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
-        x = self.embed(tokens, gate)
-        for layer, memory in zip(self.layers, self.memories(condition), strict=True):
-            x = layer(x, memory)
-        return self.norm(x)
-
-
-class PrefixDecoder(TransformerDecoder):
-    """After GPT-2 (Radford et al., 2019).
-
-    One masked self-attention sees both, and each has positions of its own, numbered from 0. Nothing in the
-    prefix sees the tokens: its keys and values are made once a note, and caches hold the tokens' alone.
-    """
-
-    layer_type = PrefixLayer
-
-    def memories(self, condition: Tensor) -> list[KV]:
-        found = []
-        for layer in cast("Iterable[PrefixLayer]", self.layers):
-            found.append(layer.project_memory(condition))
-            condition = layer(condition)
-        return found
-
-    def hidden(self, tokens: Tensor, gate: Tensor, condition: Tensor) -> Tensor:
-        x = torch.cat([condition, self.embed(tokens, gate)], dim=1)
-        for layer in self.layers:
-            x = layer(x)
-        return self.norm(x[:, condition.shape[1] :])

@@ -1,10 +1,9 @@
-"""The layers of the encoder and of both decoders, made of residual blocks."""
+"""The layers of the encoder and of the decoder, made of residual blocks."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from timbrel_training.model.attention import KV, CachedAttention, CrossAttention, SelfAttention
@@ -52,9 +51,9 @@ class EncoderLayer(nn.Module):
     n_blocks: ClassVar[int] = 2
     """Additions to the residual stream."""
 
-    def __init__(self, config: ModelConfig, *, causal: bool = False) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config, causal=causal)
+        self.self_attention = SelfAttention(config, causal=False)
         self.self_residual = Residual(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = Residual(config)
@@ -65,7 +64,7 @@ class EncoderLayer(nn.Module):
 
 
 class CrossLayer(nn.Module):
-    """A layer of the encoder-decoder model.
+    """A layer of the decoder.
 
     Masked self-attention, cross-attention to the condition, feed-forward: [B, S, d] -> [B, S, d].
     """
@@ -97,33 +96,3 @@ class CrossLayer(nn.Module):
         return self.feed_forward_residual.join(
             x, self.feed_forward(self.feed_forward_residual.enter(x))
         ), cache
-
-
-class PrefixLayer(EncoderLayer):
-    """A layer of the decoder-only model: an encoder's, but masked. The prefix stands first in its input."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config, causal=True)
-
-    def project_memory(self, prefix: Tensor) -> KV:
-        """Returns keys and values [B, n_kv_heads, E, head_dim] of the prefix [B, E, d] entering it."""
-        return self.self_attention.project_memory(self.self_residual.enter(prefix))
-
-    def step(
-        self, x: Tensor, memory: KV, cache: KV, position: Tensor, attention: CachedAttention
-    ) -> tuple[Tensor, KV]:
-        """Does `forward` for one position [B, 1, d] per row; `memory` is the prefix."""
-        n_prefix = memory[0].shape[2]
-        prefixed = (torch.cat([memory[0], cache[0]], dim=2), torch.cat([memory[1], cache[1]], dim=2))
-        attended, (keys, values) = self.self_attention.step(
-            self.self_residual.enter(x), prefixed, position + n_prefix, attention
-        )
-        x = self.self_residual.join(x, attended)
-        cache = (keys[:, :, n_prefix:], values[:, :, n_prefix:])
-        return self.feed_forward_residual.join(
-            x, self.feed_forward(self.feed_forward_residual.enter(x))
-        ), cache
-
-
-DecoderLayer = CrossLayer | PrefixLayer
-"""A layer of either decoder."""

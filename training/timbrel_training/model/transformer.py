@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from timbrel_training.model.attention import KV, CachedAttention, attend_cached
 from timbrel_training.model.config import N_CONDITION_POSITIONS, N_PITCHES, ModelConfig
-from timbrel_training.model.decoder import CrossAttentionDecoder, PrefixDecoder, TransformerDecoder
+from timbrel_training.model.decoder import TransformerDecoder
 from timbrel_training.model.embeddings import FourierFeatures, LearnedPositions
 from timbrel_training.model.layers import CrossLayer, EncoderLayer
 
@@ -59,8 +59,7 @@ class HeaderNetwork(nn.Module):
 class ConditionEncoder(nn.Module):
     """Timbre, pitch and velocity, one position each, then layers that let them see each other.
 
-    Velocity is a continuous input: an embedding would leave velocities untrained that no note has. Before a
-    decoder-only model the vectors are not normalised: they enter its residual stream, whose layers do that.
+    Velocity is a continuous input: an embedding would leave velocities untrained that no note has.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -72,8 +71,9 @@ class ConditionEncoder(nn.Module):
         self.velocity = nn.Linear(self.velocity_features.n_outputs, config.d_model)
         self.positions = LearnedPositions(N_CONDITION_POSITIONS, config.d_model)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_encoder_layers))
-        normalises = config.norm == "pre" and config.conditioning == "cross"
-        self.norm = nn.LayerNorm(config.d_model, eps=config.norm_eps) if normalises else nn.Identity()
+        self.norm = (
+            nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
+        )
 
     def forward(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> Tensor:
         """Returns memory [B, 3, d] of timbre [B, 2] (unit disc), pitch int64 [B], velocity float32 [B]."""
@@ -94,9 +94,7 @@ class NoteTransformer(nn.Module):
         self.config = config
         self.condition_encoder = ConditionEncoder(config)
         self.header = HeaderNetwork(config) if config.has_header_network else None
-        self.decoder: TransformerDecoder = (
-            CrossAttentionDecoder if config.conditioning == "cross" else PrefixDecoder
-        )(config)
+        self.decoder = TransformerDecoder(config)
         self._initialise()
 
     @property
@@ -133,10 +131,8 @@ class NoteTransformer(nn.Module):
         return self.decoder.rarely_ends(gate)
 
     def cross_kv(self, memory: Tensor) -> list[KV]:
-        """Returns each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory [B, 3, d].
-
-        Cross-attention reads them, or, in a decoder-only model, self-attention before the cache.
-        """
+        """Returns each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory
+        [B, 3, d]."""
         return self.decoder.memories(memory)
 
     def hidden(self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor) -> Tensor:
