@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from oracle import OracleNote, generate
 from reference_draw import reference
 
 from timbrel_bundle.bundle import Bundle
@@ -21,7 +22,6 @@ from timbrel_export import onnx_export
 from timbrel_export.interface import cache_names
 from timbrel_export.parity import GraphDecoder
 from timbrel_training.model.sampling import Sampling
-from timbrel_training.oracle import OracleNote, generate
 from timbrel_training.tokens.delay import CodebookLayout, gate_steps
 
 GRAPHS = ("decoder_step.onnx", "decoder_step_portable.onnx")

@@ -22,7 +22,7 @@ def write_notes(
     sampling: Sampling = GREEDY,
     seed: int = 0,
 ) -> list[NDArray[np.uint16]]:
-    """Returns the codes [T, K] of B notes, as `oracle.generate` writes them one by one.
+    """Returns the codes [T, K] of B notes, as `generate` of tests/oracle.py writes them one by one.
 
     The model is in evaluation mode, on the CPU. Timbre is [B, 2], points in the unit disc; pitch, velocity
     and held_frames are [B]. The seed is that of the draws.

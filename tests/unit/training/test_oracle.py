@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from oracle import OracleNote, generate
 
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.model.sampling import Sampling
-from timbrel_training.oracle import OracleNote, generate
 from timbrel_training.tokens.delay import apply_delay
 
 CONFIG = ModelConfig(

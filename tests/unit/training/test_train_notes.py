@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from oracle import generate
 
 from timbrel_training.checkpoint import (
     load_checkpoint,
@@ -33,7 +34,6 @@ from timbrel_training.note_training.train import (
     train_notes,
 )
 from timbrel_training.notes.split import Split
-from timbrel_training.oracle import generate
 from timbrel_training.timbre.map import TimbreMap, map_hash, write_map
 from timbrel_training.tokens.delay import IGNORED
 from timbrel_training.tokens.table import TokenTable
