@@ -19,7 +19,8 @@ import { TakeAway } from "./take_away.js";
 document.documentElement.dataset.whole = "";
 const theme = new Theme($("theme"));
 const messages = new Messages($("messages"), $("spoken"));
-const audio = new AudioOutput();
+const worker = new Worker(new URL("sound_worker.js", import.meta.url));
+const audio = new AudioOutput(worker);
 new Tabs($("tabs"));
 
 const { model, points } = await loadModel((error) => {
@@ -29,7 +30,7 @@ const { model, points } = await loadModel((error) => {
 messages.clear("loading");
 const fields = fieldsOf(model);
 const state = new State(fields);
-const bridge = new Bridge();
+const bridge = new Bridge(worker);
 const notes = new Notes(bridge, audio, new NoteCache(), model.sample_rate);
 const player = new Player(state, notes, audio, model);
 const map = new TimbreMap({ points, state, player, audio, theme, messages });

@@ -1,4 +1,4 @@
-// The loudspeaker: one AudioContext with the mixer of worklet.js in it.
+// The loudspeaker: one AudioContext with the mixer of worklet.js in it, which hears of the page by the worker.
 
 import { Emitter } from "./browser.js";
 
@@ -11,12 +11,13 @@ const LEAD = 0.15; // seconds that a held note is written ahead of time; and by 
  * Browsers let a page sound only after a gesture: call `unlock` in one.
  */
 export class AudioOutput extends Emitter {
-  #port = null;
+  #worker;
+  #started = false;
   #starting = null;
-  #waiting = []; // messages for the mixer, from before it was there
 
-  constructor() {
+  constructor(worker) {
     super();
+    this.#worker = worker;
     this.context = null;
     this.prebuffer = LEAST_PREBUFFER;
   }
@@ -27,7 +28,7 @@ export class AudioOutput extends Emitter {
   }
 
   get running() {
-    return this.context?.state === "running" && this.#port !== null;
+    return this.context?.state === "running" && this.#started;
   }
 
   /** Whether what is played without a gesture, as over MIDI, is heard; says what is missing where it is not. */
@@ -53,7 +54,7 @@ export class AudioOutput extends Emitter {
     this.#send({ type: "start", id, rate, gain, prebuffer: whole ? 0 : this.prebuffer });
   }
 
-  /** More of a voice, float32 samples; they are copied. */
+  /** More of a voice that no server writes, float32 samples; they are copied. */
   push(id, samples) {
     const copy = samples.slice();
     this.#send({ type: "push", id, samples: copy }, [copy.buffer]);
@@ -62,11 +63,6 @@ export class AudioOutput extends Emitter {
   /** Nothing more will come for this voice. */
   finish(id) {
     this.#send({ type: "finish", id });
-  }
-
-  /** Leaves out what comes before this second of a voice and has not sounded; what follows is about to be pushed. */
-  skipTo(id, seconds) {
-    this.#send({ type: "skipTo", id, seconds });
   }
 
   /** Fades a voice out and forgets it. */
@@ -114,14 +110,15 @@ export class AudioOutput extends Emitter {
     });
     node.connect(this.context.destination);
     node.port.onmessage = ({ data }) => this.#take(data);
-    this.#port = node.port;
-    for (const [message, moved] of this.#waiting.splice(0)) this.#port.postMessage(message, moved);
+    const { port1, port2 } = new MessageChannel();
+    node.port.postMessage({ type: "listen", port: port1 }, [port1]);
+    this.#worker.postMessage({ port: port2 }, [port2]);
+    this.#started = true;
     tell();
   }
 
   #send(message, moved = []) {
-    if (this.#port) this.#port.postMessage(message, moved);
-    else if (this.#waiting.length < 4096) this.#waiting.push([message, moved]);
+    this.#worker.postMessage({ mixer: message, moved }, moved);
   }
 
   #take(data) {

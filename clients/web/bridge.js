@@ -1,4 +1,4 @@
-// The bridge to the server: one WebSocket, which comes back by itself, and what is known of both.
+// The bridge to the server: one WebSocket, in a worker, which comes back by itself, and what is known of both.
 
 import { getJson } from "./api.js";
 import { $, Emitter } from "./browser.js";
@@ -11,19 +11,23 @@ const ADDRESS = new URL("/api/play", location.href.replace(/^http/, "ws")).href;
 
 /**
  * Events: `open`, `closed`, `server` {state, message}, `hello` {bundle_hash}, of the bundle that is served from now on.
- * A note's own messages go to the handlers it was sent with: {audio, release, end, error}.
+ * A note's own messages go to the handlers it was sent with: {audio, end, error}. Its sound goes to the mixer by itself.
  */
 export class Bridge extends Emitter {
-  #socket = null;
+  #worker;
   #notes = new Map();
   #nextId = 1;
   #wait = FIRST_WAIT;
   #timer = 0;
   #pongTimer = 0;
 
-  constructor() {
+  constructor(worker) {
     super();
+    this.#worker = worker;
     this.open = false;
+    this.connecting = false;
+    worker.onmessage = ({ data }) => this.#receive(data);
+    worker.onerror = () => this.#lost();
     addEventListener("online", () => this.#hurry());
     document.addEventListener("visibilitychange", () => document.hidden || this.#hurry());
     setInterval(() => this.#ping(), PING_EVERY);
@@ -31,12 +35,8 @@ export class Bridge extends Emitter {
 
   connect() {
     clearTimeout(this.#timer);
-    const socket = new WebSocket(ADDRESS);
-    socket.binaryType = "arraybuffer";
-    socket.onopen = () => this.#opened();
-    socket.onmessage = ({ data }) => this.#receive(data);
-    socket.onclose = () => this.#lost(socket);
-    this.#socket = socket;
+    this.connecting = true;
+    this.#worker.postMessage({ connect: ADDRESS });
   }
 
   /** An id that no live note has. */
@@ -77,18 +77,21 @@ export class Bridge extends Emitter {
   }
 
   #send(message) {
-    if (this.open) this.#socket.send(JSON.stringify(message));
+    if (this.open) this.#worker.postMessage({ send: message });
   }
 
-  #receive(data) {
-    clearTimeout(this.#pongTimer);
-    this.#pongTimer = 0;
-    if (data instanceof ArrayBuffer) {
-      const id = new DataView(data).getUint32(0, true);
-      this.#notes.get(id)?.audio(new Float32Array(data, 4));
-      return;
+  #receive({ opened, closed, sound, message }) {
+    if (opened) this.#opened();
+    else if (closed) this.#lost();
+    else {
+      clearTimeout(this.#pongTimer);
+      this.#pongTimer = 0;
+      if (sound) this.#notes.get(new DataView(sound).getUint32(0, true))?.audio(new Float32Array(sound, 4));
+      else this.#hear(message);
     }
-    const message = JSON.parse(data);
+  }
+
+  #hear(message) {
     if (message.type === "server" || message.type === "hello") this.emit(message.type, message);
     else if (message.id !== undefined) this.#tell(message);
     else if (message.type === "error") this.emit("server", { state: "error", ...message, type: undefined });
@@ -102,14 +105,14 @@ export class Bridge extends Emitter {
 
   #opened() {
     this.open = true;
+    this.connecting = false;
     this.#wait = FIRST_WAIT;
     this.emit("open");
   }
 
-  #lost(socket) {
-    if (socket !== this.#socket) return;
+  #lost() {
     const wasOpen = this.open;
-    this.open = false;
+    this.open = this.connecting = false;
     const error = { code: "unavailable", message: "The connection was lost.", quiet: true };
     const orphans = [...this.#notes.values()];
     this.#notes.clear();
@@ -121,13 +124,13 @@ export class Bridge extends Emitter {
 
   #hurry() {
     this.#wait = FIRST_WAIT;
-    if (!this.open && this.#socket?.readyState === WebSocket.CLOSED) this.connect();
+    if (!this.open && !this.connecting) this.connect();
   }
 
   #ping() {
     if (!this.open || document.hidden) return;
     this.#send({ type: "ping", t: Math.round(performance.now()) });
-    this.#pongTimer ||= setTimeout(() => this.#socket.close(), PONG_WITHIN);
+    this.#pongTimer ||= setTimeout(() => this.#worker.postMessage({ close: true }), PONG_WITHIN);
   }
 }
 

@@ -80,7 +80,9 @@ export class Notes extends Emitter {
     if (samples === undefined) this.#ask(note, held);
     else {
       note.cached = true;
-      this.#append(note, samples);
+      this.audio.push(note.id, samples);
+      note.append(samples);
+      this.audio.finish(note.id);
       this.#complete(note);
     }
     return note;
@@ -136,18 +138,12 @@ export class Notes extends Emitter {
   #ask(note, held) {
     const wanted = held ? { ...note.request, seconds: undefined, lead: this.audio.lead } : note.request;
     const asked = this.bridge.on(note.id, { ...wanted, live: held }, {
-      release: ({ held_seconds }) => held && note.isOff && this.audio.skipTo(note.id, held_seconds),
-      audio: (samples) => this.#append(note, samples),
+      audio: (samples) => note.append(samples),
       end: (end) => this.#ended(note, end),
       error: (error) => this.#failed(note, error),
     });
     const error = { code: "unavailable", message: "The explorer does not answer.", quiet: true };
     if (!asked) queueMicrotask(() => this.#failed(note, error));
-  }
-
-  #append(note, samples) {
-    this.audio.push(note.id, samples);
-    note.append(samples);
   }
 
   #ended(note, { held_seconds, let_go }) {
@@ -160,7 +156,6 @@ export class Notes extends Emitter {
 
   #complete(note) {
     note.complete = true;
-    this.audio.finish(note.id);
     note.emit("end");
   }
 

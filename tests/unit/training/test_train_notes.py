@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from data import make_tiny_bundle
 from oracle import generate
 
 from timbrel_training.checkpoint import (
@@ -474,3 +475,10 @@ def test_a_run_is_of_one_map_and_of_the_notes_that_it_learns(
     assert train_notes(training, config.model, known, timbre, out, CPU).finished
     described = load_description(out, MODEL)
     assert (described["notes_hash"], described["map_hash"]) == ("of these", map_hash(timbre))
+
+
+def test_the_tiny_bundle_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its training, that is; what it is exported by is tested elsewhere."""
+    monkeypatch.setattr(make_tiny_bundle, "N_STEPS", 3)
+    model = make_tiny_bundle.train(np.random.default_rng(0))
+    assert all(bool(torch.isfinite(weight).all()) for weight in model.parameters())

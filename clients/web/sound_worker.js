@@ -1,0 +1,66 @@
+// A thread of its own between server, page and mixer: sound goes from the WebSocket straight to the mixer, however
+// busy the page is with its painting.
+//
+// From the page:  {connect: address} | {close: true} | {send: message}, to the server | {mixer: message, moved}, to the
+//                 mixer of worklet.js | {port}, where the mixer listens
+// To the page:    {opened} | {closed} | {message}, what the server says | {sound}, a note's samples, id before them
+
+let socket = null;
+let mixer = null;
+const waiting = []; // messages for the mixer, from before it was there
+const MOST_WAITING = 4096;
+const live = new Map(); // notes that the server writes: whether their key was held and is up
+
+onmessage = ({ data }) => {
+  if (data.connect) connect(data.connect);
+  else if (data.close) socket?.close();
+  else if (data.send) send(data.send);
+  else if (data.mixer) tellMixer(data.mixer, data.moved);
+  else if (data.port) {
+    mixer = data.port;
+    for (const [message, moved] of waiting.splice(0)) mixer.postMessage(message, moved);
+  }
+};
+
+function connect(address) {
+  socket?.close();
+  const opened = new WebSocket(address);
+  opened.binaryType = "arraybuffer";
+  opened.onopen = () => postMessage({ opened: true });
+  opened.onmessage = ({ data }) => (data instanceof ArrayBuffer ? takeSound(data) : takeMessage(JSON.parse(data)));
+  opened.onclose = () => {
+    if (opened !== socket) return;
+    live.clear();
+    postMessage({ closed: true });
+  };
+  socket = opened;
+}
+
+function send(message) {
+  const { type, id } = message;
+  if (type === "on") live.set(id, { held: message.live, isUp: false });
+  else if (type === "off" && live.has(id)) live.get(id).isUp = live.get(id).held;
+  else if (type === "cancel") live.delete(id);
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+}
+
+function takeSound(sound) {
+  const id = new DataView(sound).getUint32(0, true);
+  if (live.has(id)) {
+    const samples = new Float32Array(sound.slice(4));
+    tellMixer({ type: "push", id, samples }, [samples.buffer]);
+  }
+  postMessage({ sound }, [sound]);
+}
+
+function takeMessage(message) {
+  const { type, id } = message;
+  if (type === "release" && live.get(id)?.isUp) tellMixer({ type: "skipTo", id, seconds: message.held_seconds });
+  if ((type === "end" || type === "error") && live.delete(id)) tellMixer({ type: "finish", id });
+  postMessage({ message });
+}
+
+function tellMixer(message, moved = []) {
+  if (mixer) mixer.postMessage(message, moved);
+  else if (waiting.length < MOST_WAITING) waiting.push([message, moved]);
+}
