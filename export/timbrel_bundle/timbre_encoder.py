@@ -29,8 +29,18 @@ SILENCE_PEAK = 1e-4
 """Nothing louder than this, 80 dB below full scale, is no recording of a note."""
 
 SILENCE = 1e-2
-"""Share of the peak: what lies before the first sample above it and behind the last is silence. The noise of
-a room is mostly lower than this, 40 dB below the note; left in, it would count as a part of the note."""
+"""Share of the peak: what lies before the first sample above it and behind the last is silence."""
+
+ROOM_BLOCK_SECONDS = 0.01
+ROOM_PEAK, NOTE_PEAK = 0.08, 0.126
+"""Shares of the peak, 22 and 18 dB below it: what stays below the one until a block passes the other, and
+neither rises nor falls, is the noise of a room. Left in, it would count as a part of the note."""
+ROOM_RISES_BEFORE, ROOM_RISES_BEHIND = 2.0, 1.25
+"""By this factor its later half may be above its earlier one, as seen from the recording's end: a soft attack
+rises by more, and so does a note that dies away, seen from behind."""
+LEAST_BLOCKS_BEFORE, LEAST_BLOCKS_BEHIND = 4, 10
+ABOVE_ROOM = 1.5
+"""The note begins where a sample passes the room's loudest by this factor."""
 
 LEAD_SECONDS = 0.005
 """So much is kept before the note that no attack is cut into. Training notes begin with as much at most."""
@@ -147,11 +157,30 @@ def fold(channels: Audio) -> Audio:
 
 
 def trim(audio: Audio, sample_rate: int) -> Audio:
-    """Audio [S], not all zeros, without the silence before and after its sound."""
+    """Audio [S], not all zeros, without the silence or the noise of a room before and after its sound."""
+    lead, tail = round(LEAD_SECONDS * sample_rate), round(TAIL_SECONDS * sample_rate)
     sounding = np.abs(audio) >= SILENCE * np.abs(audio).max()
-    first = int(np.argmax(sounding)) - round(LEAD_SECONDS * sample_rate)
-    last = len(audio) - int(np.argmax(sounding[::-1])) + round(TAIL_SECONDS * sample_rate)
-    return audio[max(0, first) : last]
+    first, last = int(np.argmax(sounding)) - lead, len(audio) - int(np.argmax(sounding[::-1])) + tail
+    sound = audio[max(0, first) : last]
+    before = _room_samples(sound, sample_rate, LEAST_BLOCKS_BEFORE, ROOM_RISES_BEFORE) - lead
+    behind = _room_samples(sound[::-1], sample_rate, LEAST_BLOCKS_BEHIND, ROOM_RISES_BEHIND) - tail
+    return sound[max(0, before) : len(sound) - max(0, behind)]
+
+
+def _room_samples(sound: Audio, sample_rate: int, least_blocks: int, rises: float) -> int:
+    """How many samples at the start of the sound [S] are the noise of a room; 0 where that is not told."""
+    size = max(1, round(ROOM_BLOCK_SECONDS * sample_rate))
+    if len(sound) < 2 * size:
+        return 0
+    peaks = np.abs(sound[: len(sound) // size * size]).reshape(-1, size).max(axis=1)
+    n_room = int(np.argmax(peaks >= NOTE_PEAK * peaks.max()))
+    if n_room < least_blocks:
+        return 0
+    early, late = np.median(peaks[: n_room // 2]), np.median(peaks[n_room // 2 : n_room])
+    if max(early, late) > ROOM_PEAK * peaks.max() or late > rises * early:
+        return 0
+    loudest = peaks[: n_room // 2].max()
+    return int(np.argmax(np.abs(sound[: (n_room + 1) * size]) > ABOVE_ROOM * loudest))
 
 
 def _checked(audio: npt.NDArray[Any]) -> Audio:

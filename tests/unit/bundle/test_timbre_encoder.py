@@ -128,6 +128,29 @@ def test_silence_around_is_cut_off_but_for_a_few_milliseconds() -> None:
     np.testing.assert_allclose(prepared[lead:][: len(note())], prepare(note()), atol=2e-4)
 
 
+@pytest.mark.parametrize("level_db", [-55.0, -45.0, -38.0])
+@pytest.mark.parametrize("decay", [0.0, 3.0])
+def test_the_noise_of_a_room_before_and_after_is_cut_off(level_db: float, decay: float) -> None:
+    """Its peaks lie 12 dB above its level: they are louder than what counts as silence."""
+    time = np.arange(RATE) / RATE
+    room = np.random.default_rng(0).normal(0, 10 ** (level_db / 20), 3 * RATE).astype(np.float32)
+    room[RATE // 2 : RATE // 2 + RATE] += np.sin(2 * np.pi * 220 * time) * np.exp(-decay * time)
+    prepared = prepare(room)
+    assert 0.8 * RATE < len(prepared) < 1.05 * RATE
+    begun = np.flatnonzero(abs(prepared) > PEAK / 2)[0]
+    assert begun <= 0.015 * RATE
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 1.0])
+def test_a_soft_attack_or_end_is_no_room(seconds: float) -> None:
+    time = np.arange(2 * RATE) / RATE
+    rise = np.minimum(1, time / seconds)
+    for shape in (rise, rise**2, rise[::-1], np.exp(-4 * time)):
+        sound = (np.sin(2 * np.pi * 220 * time) * shape).astype(np.float32)
+        loud = np.flatnonzero(abs(sound) > 0.01)
+        assert len(prepare(sound)) >= loud[-1] - loud[0]
+
+
 def test_what_is_prepared_stays_as_it_is() -> None:
     once = prepare(np.pad(note(3.0, 44_100), (20_000, 9_000)), 44_100)
     np.testing.assert_allclose(prepare(once), once, rtol=1e-6)

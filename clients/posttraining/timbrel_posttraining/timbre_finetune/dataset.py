@@ -43,7 +43,7 @@ SHORTEST_SHARE = 0.3
 TRIES = 10_000
 """Points drawn to find one that is far enough from all instruments."""
 
-VERSION = 3
+VERSION = 4
 """Raise it when samples are drawn or heard in another way."""
 CHUNK = 8
 """Samples handed to a process at a time."""

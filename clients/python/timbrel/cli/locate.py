@@ -30,8 +30,10 @@ examples:
   timbrel render --timbre 0.31,-0.42 --pitch 48 --out low.wav       the point that was found, played
 
 A file, or with --hop each piece of it, holds one note, at any level and sample rate, mono or stereo;
-silence around it does no harm. Beside each instrument stand the share of such recordings that are of it,
-and its distance on the map.
+silence and the noise of a room around it do no harm. Instruments are told by how their notes begin: a
+piece that begins in the middle of one is told less surely. Beside each instrument stand the share of such
+recordings that are of it, as measured with notes of the sources that the bundle learnt from (of other
+recordings fewer are), and its distance on the map.
 """
 
 
