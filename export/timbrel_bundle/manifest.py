@@ -270,12 +270,10 @@ def _model_faults(manifest: pb.Manifest) -> Iterator[str]:
     for field in ("n_kv_heads", "head_dim", "n_decoder_layers", "max_frames"):
         if getattr(model, field) == 0:
             yield f"gives no model.{field}"
-    for field in ("bos_id", "eos_id"):
-        if not codec.codebook_size <= getattr(model, field) < model.vocabulary_size:
-            yield (
-                f"gives model.{field} {getattr(model, field)}, which must be at least codec.codebook_size "
-                f"{codec.codebook_size} and below model.vocabulary_size {model.vocabulary_size}"
-            )
+    size = codec.codebook_size
+    for field, wanted in (("bos_id", size), ("eos_id", size + 1), ("vocabulary_size", size + 2)):
+        if (stated := getattr(model, field)) != wanted:
+            yield f"gives model.{field} {stated}, which must be {wanted} with codec.codebook_size {size}"
     if model.max_positions <= model.max_frames + last_delay(manifest):
         yield f"gives model.max_positions {model.max_positions}, too few for max_frames {model.max_frames}"
 

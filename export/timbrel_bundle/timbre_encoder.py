@@ -14,8 +14,8 @@ import numpy.typing as npt
 from timbrel_bundle.audio import checked_rate, resample
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import Audio
-from timbrel_bundle.errors import AudioError
-from timbrel_bundle.layout import TIMBRE_ENCODER
+from timbrel_bundle.errors import AudioError, BundleError
+from timbrel_bundle.layout import TIMBRE_ENCODER, TIMBRE_REFERENCES
 from timbrel_bundle.manifest import heard_seconds
 from timbrel_bundle.runtime import session_options
 from timbrel_bundle.timbre_map import by_distance
@@ -96,6 +96,13 @@ class TimbreEncoder:
             inputs=["audio", "n_samples"],
             outputs=self._outputs,
         )
+        if self._recogniser is not None:
+            shapes = {output.name: output.shape for output in self._session.get_outputs()}
+            if (width := shapes["embedding"][-1]) != (stated := self._recogniser.width):
+                raise BundleError(
+                    bundle.path / TIMBRE_REFERENCES,
+                    f"has references of {stated} numbers, the encoder's embeddings have {width}",
+                )
 
     def locate(self, audio: npt.NDArray[Any], sample_rate: int) -> tuple[float, float]:
         """The point (x, y) in the unit disc of a recording of one note; see `hear`."""

@@ -56,7 +56,12 @@ def _load_weight(path: Path, file: Any, present: set[str], weight: ExternalWeigh
     if weight.name in present or source not in present:
         values = _read(path, file, present, weight.name)
     else:
-        values = derive(weight.name, _read(path, file, present, source))
+        values = _read(path, file, present, source)
+        if values.ndim != 2:
+            raise BundleError(
+                path, f"has the weight {source!r} as {list(values.shape)}, 8 bits need a matrix"
+            )
+        values = derive(weight.name, values)
     if values.shape != weight.shape:
         raise BundleError(
             path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from timbrel_bundle.audio import MAX_SAMPLES
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.errors import UNPRINTABLE, BundleError
 from timbrel_bundle.files import read_json_object
@@ -22,6 +24,9 @@ from timbrel_training.model.config import N_CONDITION_POSITIONS
 
 HOLD_SECONDS = 600.0
 """A request may hold a key for so long where the note goes on without the model."""
+
+MOST_HELD = 0.97
+"""Of the samples that a note may have, so many are held at most; the rest is for its release."""
 
 WRITTEN_SHARE = 0.75
 """From this share of the longest hold that it was trained on: closer to its end, where the keys of all notes
@@ -73,7 +78,8 @@ def lengthen_holds(manifest: pb.Manifest) -> None:
         written = max(manifest.ranges.seconds_min, WRITTEN_SHARE * manifest.ranges.seconds_max)
         n_written = held_frames(written, manifest.codec)
         manifest.model.hold_frames = min(n_written, manifest.model.max_frames - 1)
-        manifest.ranges.seconds_max = max(manifest.ranges.seconds_max, HOLD_SECONDS)
+        longest = min(HOLD_SECONDS, MOST_HELD * MAX_SAMPLES / manifest.codec.sample_rate)
+        manifest.ranges.seconds_max = max(manifest.ranges.seconds_max, math.floor(longest))
 
 
 def check_texts(texts: Mapping[str, str]) -> None:

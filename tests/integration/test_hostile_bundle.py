@@ -91,8 +91,10 @@ def pipe(name: str) -> Spoil:
 CASES: dict[str, tuple[Spoil, str]] = {
     "positions": (say("model", max_positions=2**31), "max_positions 2147483648"),
     "a large cache": (say("model", max_positions=2**17, head_dim=1024, n_kv_heads=256), "cache takes"),
-    "another vocabulary": (
-        say("model", vocabulary_size=5000, eos_id=4999),
+    "another vocabulary": (say("model", vocabulary_size=5000), "vocabulary_size 5000, which must be"),
+    "tokens in another order": (say("model", bos_id=1025, eos_id=1024), "bos_id 1025, which must be 1024"),
+    "more positions than the graph has": (
+        say("model", max_positions=182, max_frames=176),
         "do not run as the manifest says",
     ),
     "a gate that counts too far": (say("model", release_frames=4000), "do not run as the manifest says"),

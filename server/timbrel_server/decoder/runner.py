@@ -236,9 +236,12 @@ class Runner:
         memories = {output.name for output in sessions.condition_encoder.get_outputs()}
         self._memories = self._arenas(port for port in sessions.decoder.get_inputs() if port.name in memories)
         written = {output.name for output in sessions.decoder.get_outputs()}
-        self._caches = self._arenas(
-            port for port in sessions.decoder.get_inputs() if state_output(port.name) in written
-        )
+        caches = [port for port in sessions.decoder.get_inputs() if state_output(port.name) in written]
+        for port in caches:
+            if len(port.shape) == 4 and port.shape[2] < self._model.max_positions:
+                stated = f"{self._model.max_positions} are stated"
+                raise ValueError(f"{port.name} has {port.shape[2]} positions, {stated}")
+        self._caches = self._arenas(caches)
 
     def _arenas(self, ports: Iterable[Any]) -> dict[str, Arena]:
         """Makes an arena for each of these inputs of the decode graph, by name; the graph gives the shape."""

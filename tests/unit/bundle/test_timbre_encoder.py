@@ -233,3 +233,12 @@ def test_what_wanders_is_like_nothing_on_the_map(bundle: Bundle) -> None:
     sounds = [gliding(depth * np.sin(4 * np.pi * time)) for depth in (0.0, 4.0)]
     heard = [encoder.hear(sound, RATE) for sound in sounds]
     assert [each.near for each in heard] == [True, False] and heard[1].shares is not None
+
+
+def test_references_of_another_width_are_told(tiny_bundle: Path) -> None:
+    bundle = Bundle.open(tiny_bundle)
+    assert bundle.timbre_references is not None
+    for each in bundle.timbre_references.references:
+        del each.embedding[-1]
+    with pytest.raises(BundleError, match=r"references of \d+ numbers, the encoder's embeddings have"):
+        TimbreEncoder(bundle, n_threads=1)

@@ -40,6 +40,13 @@ def test_the_codebooks_of_the_header_hold_and_the_others_move(manifest: pb.Manif
     assert list(codec.hold) == [codec.codebook_size] * 2 + [codec.codebook_size - 1] * 2
 
 
+def test_at_a_high_rate_keys_are_held_for_as_long_as_a_note_may_be(manifest: pb.Manifest) -> None:
+    manifest.codec.sample_rate = 96_000
+    lengthen_holds(manifest)
+    assert hold_faults(manifest) == []
+    assert 300 < manifest.ranges.seconds_max < HOLD_SECONDS
+
+
 def test_the_model_writes_less_than_it_was_trained_on_and_a_request_may_ask_for_minutes(
     manifest: pb.Manifest,
 ) -> None:
