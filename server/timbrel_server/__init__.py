@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import PackageNotFoundError, version
+
+# Read once, as gRPC is imported. It writes a line to the standard error itself for whatever header it cannot
+# read, which any stranger can send: where nobody reads them, its threads wait for good.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def own_version() -> str:

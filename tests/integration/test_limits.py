@@ -9,7 +9,7 @@ import signal
 import struct
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -302,3 +302,39 @@ def test_a_log_that_nobody_reads_holds_nobody_up(start_server: StartServer, tiny
         assert server.wait() == 0
     finally:
         os.close(reader)
+
+
+def open_unreadable(peer: FloodPeer, n_calls: int) -> None:
+    """Opens so many calls by a method that is none; returns once the server has looked at all of them."""
+    for _ in range(n_calls):
+        peer.open("/x/y")
+    peer.unsent = peer.unsent.replace(b"POST", b"FROG")
+    check = peer.open(HEALTH_CHECK, body=message(b""), end=True)
+    peer.pump(lambda: check in peer.ended, PATIENCE_SECONDS)
+    assert check in peer.ended
+
+
+@pytest.mark.parametrize("program", [("timbrel_server",), ("timbrel", "serve")])
+class TestHeadersThatGrpcCannotRead:
+    """It tells of each on the standard error itself, past the log."""
+
+    def test_no_line_tells_of_them(self, start_server: StartServer, program: Sequence[str]) -> None:
+        server = start_server(program=("-m", *program))
+        with FloodPeer(server.address) as peer:
+            open_unreadable(peer, 20)
+        assert [line for line in server.log().splitlines() if " INFO timbrel_server" not in line] == []
+
+    def test_where_nobody_reads_the_log_they_hold_nobody_up(
+        self, start_server: StartServer, program: Sequence[str]
+    ) -> None:
+        reader, writer = os.pipe()
+        try:
+            with os.fdopen(writer, "w") as stderr, contextlib.ExitStack() as peers:
+                server = start_server(program=("-m", *program), stderr=stderr)
+                for _ in range(64):
+                    open_unreadable(peers.enter_context(FloodPeer(server.address)), 100)
+                assert is_serving(server)
+                server.signal(signal.SIGTERM)
+                assert server.wait() == 0
+        finally:
+            os.close(reader)

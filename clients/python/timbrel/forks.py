@@ -13,8 +13,9 @@ import os
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-# That a private server ends with its client is no news, which gRPC else tells on standard error.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# What a caller needs to know is in the errors raised: that a private server ends with its client, which gRPC
+# else tells on standard error, is no news. `timbrel serve` imports this first, too: see timbrel_server.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _HELP = "make clients after the fork, not before, or have multiprocessing start its processes by 'spawn'"
 
