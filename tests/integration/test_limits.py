@@ -123,12 +123,32 @@ class TestWithoutAToken:
     def test_unfinished_health_checks_make_room_for_others(self, server: ServerProcess) -> None:
         with bounded_memory(server, 75 * MIB), FloodPeer(server.address) as peer:
             body = message(bytes(MIB), announced=MIB + 1)
-            calls = [peer.open(HEALTH_CHECK, body=body) for _ in range(100)]
+            calls = [peer.open(HEALTH_CHECK, body=body) for _ in range(70)]
             peer.pump(lambda: len(peer.ended) >= len(calls) - 16, PATIENCE_SECONDS)
             assert len(peer.ended) == len(calls) - 16
             assert is_serving(server)
             peer.pump(lambda: len(peer.ended) >= len(calls) - 15, PATIENCE_SECONDS)
             assert len(peer.ended) == len(calls) - 15
+
+    def test_a_connection_of_unfinished_health_checks_is_cut(self, server: ServerProcess) -> None:
+        with FloodPeer(server.address) as peer:
+            for _ in range(200):
+                peer.open(HEALTH_CHECK, body=message(b"", announced=1))
+            peer.pump(lambda: peer.is_closed, PATIENCE_SECONDS)
+            assert peer.is_closed
+            assert is_serving(server)
+
+    def test_a_connection_with_a_call_on_it_is_not_cut(self, server: ServerProcess) -> None:
+        """A proxy's may carry strangers' checks beside it."""
+        in_use = 'timbrel_limit_in_use{limit="max_item_streams"}'
+        with FloodPeer(server.address) as peer:
+            playing = peer.open(f"{SYNTHESIZER}/Play", ANN)
+            peer.pump(lambda: metric(server, in_use) == 1, PATIENCE_SECONDS)
+            for _ in range(200):
+                peer.open(HEALTH_CHECK, body=message(b"", announced=1))
+            peer.pump(lambda: len(peer.ended) >= 184, PATIENCE_SECONDS)
+            assert len(peer.ended) == 184 and playing not in peer.ended
+            assert is_serving(server)
 
     @pytest.mark.parametrize("method", ["Check", "Watch"])
     def test_health_that_nobody_reads_is_hung_up_on(self, start_server: StartServer, method: str) -> None:

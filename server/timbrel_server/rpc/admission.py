@@ -5,13 +5,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from timbrel_server.errors import InvalidRequestError
+from timbrel_server.errors import InvalidRequestError, OverloadedError
 from timbrel_server.limits import BODY_SECONDS, Limits, Quota
 from timbrel_server.rpc.call_context import current_account
 from timbrel_server.rpc.handlers import Answer, Context, Method, Middleware, receive
+from timbrel_server.rpc.listener import hang_up
+
+MOST_SENT_AWAY = 64
+"""Unfinished health checks of one connection, within FORGET_SECONDS: to send away what comes without pause
+would keep others' checks waiting."""
+
+FORGET_SECONDS = 5.0
 
 
 class Admission(Middleware):
@@ -37,6 +45,8 @@ class Admission(Middleware):
         self._checks = checks
         self._refusing = refusing
         self._queueing = queueing
+        self._n_calls: Counter[str] = Counter()  # that are let in, by connection
+        self._n_sent_away: Counter[str] = Counter()  # likewise, while it had no such call
 
     def around(self, answer: Answer, method: Method) -> Answer:
         if method.is_health_check:
@@ -49,6 +59,7 @@ class Admission(Middleware):
             if check is not None:
                 check(account)
             with contextlib.ExitStack() as places:
+                places.enter_context(self._counted(context.peer() or ""))
                 places.enter_context(limits.calls.take(account))
                 if refusing is not None:
                     places.enter_context(refusing.take(account))
@@ -62,15 +73,44 @@ class Admission(Middleware):
 
         return admitted
 
+    @contextlib.contextmanager
+    def _counted(self, peer: str) -> Iterator[None]:
+        self._n_calls[peer] += 1
+        try:
+            yield
+        finally:
+            self._n_calls[peer] -= 1
+            if not self._n_calls[peer]:
+                del self._n_calls[peer]
+
     def _around_health_check(self, answer: Answer) -> Answer:
         async def admitted(_: Any, context: Context) -> None:
-            account = current_account()
-            async with self._limits.health_bodies.join(account):
-                body = await _receive_in_time(context)
+            account, peer = current_account(), context.peer() or ""
+            if self._n_sent_away[peer] >= MOST_SENT_AWAY:
+                raise asyncio.CancelledError  # its connection has been cut since
+            try:
+                async with self._limits.health_bodies.join(account):
+                    body = await _receive_in_time(context)
+            except OverloadedError:
+                await self._count_sent_away(peer)
+                raise
             async with self._limits.health_calls.join(account):
                 await _write(await answer(body, context), context)
 
         return admitted
+
+    async def _count_sent_away(self, peer: str) -> None:
+        """Cuts a connection that has too many checks sent away while no call is on it: behind a proxy that
+        could be somebody else's, and would be cut, too. Raises CancelledError once it is cut."""
+        if peer in self._n_calls:
+            return
+        self._n_sent_away[peer] += 1
+        if self._n_sent_away[peer] == 1:
+            asyncio.get_running_loop().call_later(FORGET_SECONDS, self._n_sent_away.pop, peer)
+        if self._n_sent_away[peer] == MOST_SENT_AWAY:
+            await asyncio.to_thread(hang_up, peer)
+        if self._n_sent_away[peer] >= MOST_SENT_AWAY:
+            raise asyncio.CancelledError
 
 
 async def _write(reply: Any, context: Context) -> None:
