@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -119,6 +120,26 @@ class TestTokens:
             assert code is grpc.StatusCode.UNAUTHENTICATED
             assert "tiny" not in details
             assert health(channel) == SERVING
+
+    def test_methods_that_there_are_not_are_calls_as_others(
+        self, start_server: StartServer, tokens: Path
+    ) -> None:
+        server = start_server("--token-file", str(tokens), "--metrics-port", "0")
+        paths = ["/timbrel.v1.Synthesizer/Nope", "/grpc.health.v1.Health/Nope", "/of-a-stranger/1", "/2"]
+        codes = []
+        with grpc.insecure_channel(server.address) as channel:
+            for who in ((), bearer("token-of-ann")):
+                for path in paths:
+                    call: Any = channel.unary_unary(path)
+                    with pytest.raises(grpc.RpcError) as caught:
+                        call(b"", metadata=who, timeout=PATIENCE_SECONDS)
+                    codes.append(caught.value.code())
+        assert codes == [grpc.StatusCode.UNAUTHENTICATED] * 4 + [grpc.StatusCode.UNIMPLEMENTED] * 4
+        wait_for(lambda: server.log().count("unknown UNIMPLEMENTED in") == 4, "a line for each call")
+        with urllib.request.urlopen(f"http://{server.metrics_address}/metrics") as page:
+            counted = [line for line in page.read().decode().splitlines() if "handled_total{" in line]
+        assert [line.rpartition(" ")[2] for line in counted] == ["4.0", "4.0"]
+        assert "stranger" not in "".join(counted) + server.log()
 
     def test_each_token_has_its_name(self, start_server: StartServer, tokens: Path) -> None:
         server = start_server("--token-file", str(tokens))

@@ -37,6 +37,9 @@ LARGEST_REQUEST_BYTES = 80 << 10
 """Of all but recordings: requests are kept while they wait, and empty parts are forty times as large once
 they are decoded. The longest bend takes 64 KiB of it."""
 
+UNKNOWN_PATH = "/unknown/unknown"
+"""Stands for whatever method there is not: its own path is the caller's word."""
+
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
@@ -144,6 +147,7 @@ class MiddlewareInterceptor(Interceptor):
         """
         self._middleware = tuple(middleware)
         self._wrapped: dict[str, Handler] = {}  # of methods that there are, so that it cannot grow
+        self._unknown = self._wrap(grpc.stream_stream_rpc_method_handler(_answer_unknown), UNKNOWN_PATH)
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -153,7 +157,7 @@ class MiddlewareInterceptor(Interceptor):
             return wrapped
         handler = await continuation(handler_call_details)
         if handler is None:
-            return None
+            return self._unknown
         wrapped = self._wrapped[path] = self._wrap(handler, path)
         return wrapped
 
@@ -167,6 +171,10 @@ class MiddlewareInterceptor(Interceptor):
         # stream's goes on until its reply is on its way: what a caller does not read counts as its own.
         made: Handler = grpc.stream_stream_rpc_method_handler(answer, None, handler.response_serializer)
         return made
+
+
+async def _answer_unknown(_: Any, context: Context) -> None:
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "there is no such method")
 
 
 def _as_answer(behaviour: Behaviour, handler: Handler) -> Answer:

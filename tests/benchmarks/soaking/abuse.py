@@ -63,8 +63,6 @@ class Abuse:
             else:
                 await call
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                self._tally.transport_answers += 1
             self._tally.count_fault(error)
 
     def _body(self) -> bytes:
