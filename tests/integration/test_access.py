@@ -28,7 +28,7 @@ from timbrel.settings import Security
 from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
-from timbrel_server.rpc.auth import read_tokens
+from timbrel_server.rpc.auth import Certificates, read_tokens
 
 PATIENCE_SECONDS = 60.0
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -329,6 +329,14 @@ class TestTls:
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
         assert "for certificate:" in server.log()
+
+    def test_certificates_are_told_once(self, authority: Authority) -> None:
+        """What gRPC is told anew it makes anew, which takes longer than a handshake."""
+        pair = authority.sign("server")
+        certificates = Certificates(pair.certificate, pair.key, authority.certificate)
+        assert [certificates.news() for _ in range(2)] == [None, None]
+        certificates.reload()
+        assert [certificates.news() is None for _ in range(3)] == [False, True, True]
 
     def test_the_certificate_is_read_anew(
         self, start_server: StartServer, authority: Authority, tmp_path: Path

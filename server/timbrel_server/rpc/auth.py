@@ -175,7 +175,7 @@ class Certificates:
         self._certificate = certificate
         self._key = key
         self._client_authority = client_authority
-        self._current = self._read()
+        self._current = self._told = self._read()
 
     @classmethod
     def of(cls, config: ServerConfig) -> Certificates | None:
@@ -192,9 +192,18 @@ class Certificates:
         """Returns what to listen with."""
         return grpc.dynamic_ssl_server_credentials(
             self._current,
-            lambda: self._current,
+            self.news,
             require_client_authentication=self._client_authority is not None,
         )
+
+    def news(self) -> Any:  # grpc-stubs does not know that it may be None
+        """Returns what was read since this was asked last, or None: gRPC asks for every connection, and makes
+        everything anew of what it gets."""
+        current = self._current
+        if current is self._told:
+            return None
+        self._told = current
+        return current
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         authority = _read_file(self._client_authority) if self._client_authority is not None else None
