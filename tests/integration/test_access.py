@@ -328,7 +328,31 @@ class TestTls:
                     assert "tiny" not in details
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
-        assert "for certificate:" in server.log()
+        assert "for certificate:CN=ann;localhost;127.0.0.1" in server.log()
+
+    def test_two_subjects_of_one_alternative_name_are_two_callers(
+        self, start_server: StartServer, authority: Authority
+    ) -> None:
+        options = ("--client-ca", str(authority.certificate), "--max-item-streams", "8")
+        server = start_server(*tls_options(authority), *options)
+        over = threading.Event()
+
+        def silent() -> Any:
+            over.wait()
+            yield from ()
+
+        with (
+            secure(server, authority.certificate, authority.sign("ann")) as anns,
+            secure(server, authority.certificate, authority.sign("bob")) as bobs,
+        ):
+            ann, bob = pb_grpc.SynthesizerStub(anns), pb_grpc.SynthesizerStub(bobs)
+            playing = [ann.Play(silent()) for _ in range(2)]
+            for call in playing:
+                call.initial_metadata()  # comes once the call has begun
+            code, details = refused_with(lambda: list(ann.Play(iter(()), timeout=PATIENCE_SECONDS)))
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and "has its share" in details
+            assert list(bob.Play(iter(()), timeout=PATIENCE_SECONDS)) == []
+            over.set()
 
     def test_certificates_are_told_once(self, authority: Authority) -> None:
         """What gRPC is told anew it makes anew, which takes longer than a handshake."""

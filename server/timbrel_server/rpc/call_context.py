@@ -66,12 +66,12 @@ def set_caller(name: str, account: str | None = None) -> None:
 
 
 def name_by_certificate(context: Context) -> str | None:
-    """Returns the subject of the caller's certificate; None where its connection brought none."""
+    """Returns the subject and the alternative names of the caller's certificate, for several may have either;
+    None where its connection brought none."""
     presented = context.auth_context() or {}
-    for key in ("x509_subject_alternative_name", "x509_common_name"):
-        if values := presented.get(key):
-            return f"certificate:{next(iter(values)).decode(errors='replace')}"
-    return None
+    keys = ("x509_subject", "x509_subject_alternative_name")
+    names = [name.decode(errors="replace") for key in keys for name in presented.get(key, ()) if name]
+    return f"certificate:{';'.join(names)}" if names else None
 
 
 @lru_cache(maxsize=1024)
