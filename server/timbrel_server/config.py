@@ -17,6 +17,7 @@ MAX_PROCESSES = 256
 ANY_ADDRESS = ("", "0.0.0.0", "::", "[::]", "*")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+SHORTEST_TOKEN = 8
 
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=(?P<folder>.+)", re.DOTALL)
 
@@ -372,8 +373,8 @@ def _check_ranges(config: ServerConfig) -> None:
         _check_range("metrics_port", config.metrics_port, 0, 65535)
     if not config.host:
         raise ConfigError("host is empty: give an address, such as 127.0.0.1")
-    if config.token == "":
-        raise ConfigError("the token is empty")
+    if config.token is not None:
+        check_token(config.token, "the token")
 
 
 def _check_choices(config: ServerConfig) -> None:
@@ -406,6 +407,16 @@ def _check_access(config: ServerConfig) -> None:
             f"tokens would travel unencrypted to {config.host}: give --tls-cert and --tls-key,"
             " or --insecure where the network itself can be trusted"
         )
+
+
+def check_token(token: str, whose: str) -> None:
+    """Raises ConfigError, which does not hold it, where it is too short or has blanks.
+
+    Args:
+        whose: begins the message.
+    """
+    if len(token) < SHORTEST_TOKEN or any(character.isspace() for character in token):
+        raise ConfigError(f"{whose} must have {SHORTEST_TOKEN} characters at least, none of them blank")
 
 
 def _check_otlp_endpoint(endpoint: str) -> None:

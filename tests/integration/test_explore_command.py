@@ -183,10 +183,10 @@ def test_a_server_that_is_not_there_yet_is_waited_for(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    explorer = start("--server", f"127.0.0.1:{port}", TIMBREL_TOKEN="sesame")
+    explorer = start("--server", f"127.0.0.1:{port}", TIMBREL_TOKEN="open-sesame")
     status, told = explorer.get("api/model")
     assert (status, told["error"]["code"]) == (503, "unavailable")
-    start_server("--port", str(port), TIMBREL_TOKEN="sesame")
+    start_server("--port", str(port), TIMBREL_TOKEN="open-sesame")
     explorer.until("api/health", lambda told: told["server"] == "serving")
     assert explorer.get("api/model")[1]["server"] == f"127.0.0.1:{port}"
     status, _, errors = explorer.end(signal.SIGTERM)
@@ -230,7 +230,7 @@ def test_what_cannot_work_is_said_in_one_line(
     assert "server: " in refused("--server", "a b", "--port", "0")
     assert "the private server did not start" in refused("--bundle", str(tmp_path), "--port", "0")
     monkeypatch.setenv("TIMBREL_TOKEN", "guess")
-    locked = start_server(TIMBREL_TOKEN="sesame")
+    locked = start_server(TIMBREL_TOKEN="open-sesame")
     assert "token" in refused("--server", locked.address, "--port", "0")
 
 

@@ -122,10 +122,10 @@ def test_a_closed_standard_input_is_otherwise_no_reason_to_end(start_server: Sta
 
 
 def test_a_token_is_asked_for(start_server: StartServer) -> None:
-    server = start_server(TIMBREL_TOKEN="right")
+    server = start_server(TIMBREL_TOKEN="right-one")
     with grpc.insecure_channel(server.address) as channel:
         stub = pb_grpc.SynthesizerStub(channel)
-        for metadata in ((), (("authorization", "Bearer wrong"),), (("authorization", "right"),)):
+        for metadata in ((), (("authorization", "Bearer wrong"),), (("authorization", "right-one"),)):
             for call in (
                 lambda m: stub.GetModel(pb.GetModelRequest(), metadata=m, timeout=PATIENCE_SECONDS),
                 lambda m: list(stub.Generate(request(0.5), metadata=m, timeout=PATIENCE_SECONDS)),
@@ -133,7 +133,7 @@ def test_a_token_is_asked_for(start_server: StartServer) -> None:
                 with pytest.raises(grpc.RpcError) as caught:
                     call(metadata)
                 assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        right = (("authorization", "Bearer right"),)
+        right = (("authorization", "Bearer right-one"),)
         assert stub.GetModel(pb.GetModelRequest(), metadata=right, timeout=PATIENCE_SECONDS).manifest.name
         assert health_status(channel) == health_pb2.HealthCheckResponse.SERVING
     assert "right" not in server.log()

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from timbrel_server.config import ServerConfig
+from timbrel_server.config import ServerConfig, check_token
 from timbrel_server.errors import UnauthenticatedError
 from timbrel_server.options import ConfigError
 from timbrel_server.rpc.call_context import name_by_certificate, name_by_host, network_of, set_caller
@@ -24,8 +24,6 @@ _SCHEME = b"bearer "
 
 DEFAULT_CALLER = "default"
 """The caller that a token without a name belongs to."""
-
-SHORTEST_TOKEN = 8
 
 LARGEST_FILE_BYTES = 1 << 20
 """Of a file of tokens or certificates."""
@@ -128,11 +126,7 @@ def read_tokens(file: Path) -> Tokens:
         name, colon, token = (part.strip() for part in line.partition(":"))
         if not colon or not name:
             raise ConfigError(f"{file}, line {number}: expected NAME:TOKEN")
-        if len(token) < SHORTEST_TOKEN or any(character.isspace() for character in token):
-            raise ConfigError(
-                f"{file}, line {number}: the token of {name!r} must have"
-                f" {SHORTEST_TOKEN} characters at least, none of them blank"
-            )
+        check_token(token, f"{file}, line {number}: the token of {name!r}")
         if name in by_name:
             raise ConfigError(f"{file}, line {number}: {name!r} has a token already")
         by_name[name] = token

@@ -111,11 +111,18 @@ def test_the_bundle_that_ships_is_called_default_unless_a_folder_is(
 
 
 def test_a_secret_is_never_shown_and_has_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    made = sourced(TIMBREL_TOKEN="from the environment")
-    assert made.config.token == "from the environment"
-    assert not any("from the environment" in line for line in made.lines())
+    made = sourced(TIMBREL_TOKEN="from-the-environment")
+    assert made.config.token == "from-the-environment"
+    assert not any("from-the-environment" in line for line in made.lines())
     with pytest.raises(SystemExit):
         config_of("--token", "secret")
+
+
+@pytest.mark.parametrize("token", ["seven77", "two words", "two\nlines-of-it"])
+def test_a_token_that_a_file_may_not_hold_is_refused_and_not_repeated(token: str) -> None:
+    with pytest.raises(ConfigError, match="8 characters at least, none of them blank") as caught:
+        sourced(TIMBREL_TOKEN=token)
+    assert token not in str(caught.value)
 
 
 def test_a_password_in_the_collectors_address_is_refused_and_not_repeated() -> None:
