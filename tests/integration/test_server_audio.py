@@ -246,6 +246,21 @@ def test_chunks_of_any_size_join_without_a_click(
     run(test)
 
 
+def test_a_code_that_cannot_be_fails_no_note_but_its_own(bundle: Bundle, decoding: CodecDecoding) -> None:
+    codec = bundle.manifest.codec
+    good = [(0,) * codec.n_codebooks] * 4
+    bad = [(codec.codebook_size,) * codec.n_codebooks] * 4
+
+    async def test() -> None:
+        streams = [decoding.stream() for _ in range(12)]
+        notes = (stream.decode(bad if n == 5 else good, last=True) for n, stream in enumerate(streams))
+        heard = await asyncio.gather(*notes, return_exceptions=True)
+        assert [n for n, each in enumerate(heard) if isinstance(each, Exception)] == [5]
+        assert isinstance(heard[5], ValueError)
+
+    run(test)
+
+
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many notes each run of the codec decodes, as they come."""

@@ -274,7 +274,7 @@ class _Inference:
     async def _decode(self, codes: tensors.Codes, note: NoteRequest) -> Audio:
         """Returns [samples]."""
         with self.served.decoding.stream(self.client.caller, note.seed, note.cents) as stream:
-            return await stream.decode([tuple(frame) for frame in codes.tolist()], True)
+            return await stream.decode(codes, True)
 
     def _response(self) -> oip.ModelInferResponse:
         return oip.ModelInferResponse(

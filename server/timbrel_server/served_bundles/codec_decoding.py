@@ -15,7 +15,15 @@ from types import TracebackType
 import numpy as np
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import Audio, CodecChunk, CodecDecoder, CodecStream, decode_together
+from timbrel_bundle.codec import (
+    Audio,
+    CodecChunk,
+    CodecDecoder,
+    CodecStream,
+    Codes,
+    checked_codes,
+    decode_together,
+)
 from timbrel_bundle.request_fields import Cents
 from timbrel_server.engine.request import Frame
 from timbrel_server.errors import UnavailableError
@@ -55,6 +63,7 @@ class CodecDecoding:
 
     def __init__(self, bundle: Bundle) -> None:
         self._bundle = bundle
+        self.spec = bundle.manifest.codec
         self._codec: CodecDecoder | None = None  # of the thread
         self._changed = threading.Condition()  # guards all below
         self._jobs: dict[str, deque[_Job]] = {}  # by account
@@ -119,8 +128,8 @@ class CodecDecoding:
             try:
                 for job, audio in zip(jobs, self._decode(run), strict=True):
                     job.pieces.append(audio)
-                _settle_soon([job for job in jobs if not job.frames])
-                self._go_on([job for job in jobs if job.frames])
+                _settle_soon([job for job in jobs if not len(job.codes)])
+                self._go_on([job for job in jobs if len(job.codes)])
             except Exception as error:
                 _log.exception("decoding has failed")
                 _settle_soon(jobs, error)
@@ -128,7 +137,7 @@ class CodecDecoding:
         given_up = [job for jobs in self._jobs.values() for job in jobs]
         _settle_soon(given_up, UnavailableError("the server is shutting down"))
 
-    def _take(self) -> list[tuple[_Job, Sequence[Frame]]]:
+    def _take(self) -> list[tuple[_Job, Codes]]:
         """Returns the next frames of whoever has had least, the oldest first; none once it is time to end."""
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed)
@@ -138,7 +147,7 @@ class CodecDecoding:
             jobs, in_company = self._jobs[account], bool(self._company(account))
             most = LARGEST_RUN_IN_COMPANY if in_company else LARGEST_RUN
             most_frames = LARGEST_CHUNK_FRAMES_IN_COMPANY if in_company else LARGEST_CHUNK_FRAMES
-            run: list[tuple[_Job, Sequence[Frame]]] = []
+            run: list[tuple[_Job, Codes]] = []
             n_frames = 0
             while jobs and len(run) < most and n_frames + most_frames <= LARGEST_RUN_FRAMES:
                 job = jobs.popleft()
@@ -172,14 +181,12 @@ class CodecDecoding:
                 if not job.done.cancelled():
                     self._jobs.setdefault(job.stream.account, deque()).appendleft(job)
 
-    def _decode(self, run: Sequence[tuple[_Job, Sequence[Frame]]]) -> list[Audio]:
+    def _decode(self, run: Sequence[tuple[_Job, Codes]]) -> list[Audio]:
         if self._codec is None:
             self._codec = CodecDecoder(self._bundle, n_threads=1)
-        n_codebooks = self._codec.spec.n_codebooks
         chunks = []
-        for job, frames in run:
-            codes = np.array(frames, dtype=np.uint16).reshape(len(frames), n_codebooks)
-            ends = job.last and not job.frames
+        for job, codes in run:
+            ends = job.last and not len(job.codes)
             chunks.append(CodecChunk(job.stream.on_thread(self._codec), codes, ends, job.bend))
         return decode_together(chunks)
 
@@ -203,7 +210,7 @@ class AudioStream:
     ) -> None:
         self._decoding._leave(self.account)
 
-    async def decode(self, frames: Sequence[Frame], last: bool, bend: float = 0.0) -> Audio:
+    async def decode(self, frames: Sequence[Frame] | Codes, last: bool, bend: float = 0.0) -> Audio:
         """Takes the note's next frames, and returns what audio is ready: float32 [samples], possibly none.
 
         To be awaited before the next call. All that it returns, joined, is the whole note's audio.
@@ -211,9 +218,14 @@ class AudioStream:
         Args:
             last: whether the note ends with these.
             bend: cents, on top of the note's own.
+
+        Raises:
+            ValueError: a code is out of range: other notes of its run would fail with it.
         """
+        spec = self._decoding.spec
+        codes = checked_codes(np.array(frames, np.int64).reshape(len(frames), spec.n_codebooks), spec)
         done: asyncio.Future[Audio] = asyncio.get_running_loop().create_future()
-        self._decoding._put(_Job(self, frames, last, bend, done))
+        self._decoding._put(_Job(self, codes, last, bend, done))
         return await done
 
     def on_thread(self, codec: CodecDecoder) -> CodecStream:
@@ -226,17 +238,17 @@ class AudioStream:
 @dataclass(eq=False)
 class _Job:
     stream: AudioStream
-    frames: Sequence[Frame]
+    codes: Codes
     """Those that are still to be decoded."""
     last: bool
     bend: float
     done: asyncio.Future[Audio]
     pieces: list[Audio] = field(default_factory=list)
 
-    def cut(self, n_frames: int) -> Sequence[Frame]:
-        """Takes so many of the frames, as far as there are any."""
-        frames, self.frames = self.frames[:n_frames], self.frames[n_frames:]
-        return frames
+    def cut(self, n_frames: int) -> Codes:
+        """Takes so many frames, as far as there are any."""
+        codes, self.codes = self.codes[:n_frames], self.codes[n_frames:]
+        return codes
 
 
 def _settle_soon(jobs: Sequence[_Job], error: Exception | None = None) -> None:

@@ -51,7 +51,7 @@ class MovingTimbre:
             path=(),
         )
         self._hold = [code if code < codec.codebook_size else None for code in codec.hold]
-        self._bases = codec.code_bases
+        self._bases, self._top = codec.code_bases, codec.codebook_size - 1
         self._n_rows = n_rows
         self._n_passed = 0
         self._header: Header = ()
@@ -152,7 +152,10 @@ class MovingTimbre:
             return there
         bases = iter(self._bases)
         return [
-            tuple(_code_between(one, other, share, next(bases)) for one, other in zip(*rows, strict=True))
+            tuple(
+                min(_code_between(one, other, share, next(bases)), self._top)  # there may be no such code
+                for one, other in zip(*rows, strict=True)
+            )
             for rows in zip(here, there, strict=True)
         ]
 
