@@ -34,6 +34,10 @@ class Taker(Protocol):
     def n_free(self) -> int:
         """Requests that it can take before its next step."""
 
+    @property
+    def n_dying(self) -> int:
+        """Its slots that are soon free as it is."""
+
 
 class RequestQueue:
     """Serves callers in turn, and the calls of each; first come, first served within a call. So a caller who
@@ -82,6 +86,11 @@ class RequestQueue:
     def n_free(self) -> int:
         """Slots that no request waits for which may have one now."""
         return self._n_free - self.n_ready
+
+    @property
+    def n_dying(self) -> int:
+        """Slots that are soon free as it is."""
+        return sum(taker.n_dying for taker in self._takers)
 
     def join(self, taker: Taker) -> None:
         """From now on this one takes requests, too."""

@@ -91,6 +91,11 @@ class Scheduler:
         """Requests that would have a slot from the next admission on."""
         return self._buckets[-1] - self.slots.n_active
 
+    @property
+    def n_dying(self) -> int:
+        """Slots whose notes end by themselves."""
+        return self.slots.n_dying
+
     def has_work(self, tick: int) -> bool:
         """Whether there is anything to admit, run or free at this tick."""
         slots = self.slots
@@ -129,7 +134,8 @@ class Scheduler:
         queue, slots = self._queue, self.slots
         if not len(queue) or queue.finds_room or not (keys := slots.keys_down):
             return []
-        n_wanted, n_owed = queue.n_wanted - slots.n_dying, queue.n_owed - slots.n_dying
+        n_dying = queue.n_dying  # others may have let go of keys for the same requests
+        n_wanted, n_owed = queue.n_wanted - n_dying, queue.n_owed - n_dying
         let_go: list[RequestHandle] = []
         standing, surplus = set(slots.standing), queue.surplus()
         for held in sorted(keys, key=lambda key: (-surplus[key.client.caller], key.submitted)):

@@ -169,6 +169,8 @@ def test_those_who_wait_patiently_do_not_take_the_places_of_those_who_do_not() -
 class Slots:
     """So many free ones."""
 
+    n_dying = 0
+
     def __init__(self, n_free: int) -> None:
         self.n_free = n_free
 

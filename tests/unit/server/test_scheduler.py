@@ -178,6 +178,23 @@ def test_where_keys_are_held_in_every_slot_who_has_most_lets_go_of_the_one_held_
     assert len(made.slots.standing) == 3
 
 
+def test_of_two_engines_whose_keys_are_all_held_on_one_lets_one_go_for_one_request() -> None:
+    queue = RequestQueue(capacity=1000, n_frames=1_000_000)
+    engines = [Scheduler(LAYOUT, BUCKETS, queue) for _ in range(2)]
+    held = [held_on(seed, "one") for seed in range(8)]
+    for each in held:
+        queue.put(each)
+    for engine in engines:
+        engine.admit()
+        assert engine.slots.begin_step(0) is not None
+        engine.slots.end_step(np.ones((4, 2), np.int64), 0.0)
+    assert sum(len(engine.slots.standing) for engine in engines) == 8
+    queue.put(handle(seed=9))
+    for engine in engines * 2:
+        engine.admit()
+    assert sum(each.is_released for each in held) == 1
+
+
 def live(seed: int, caller: str) -> RequestHandle:
     request = NoteRequest((0.0, 0.0), 60, 100, held_frames=40, seed=seed, frames_ahead=9)
     return RequestHandle(request, lambda delivery: None, ClientKey(caller))
