@@ -185,6 +185,49 @@ def test_who_holds_every_key_keeps_nobody_else_waiting(
     served(tiny_bundle, test, n_slots=16, token_file=tokens)
 
 
+def has_moved(keyboard: Keyboard, note_id: int) -> bool:
+    """Whether a note says another header while its key is held on."""
+    codes = np.frombuffer(keyboard.codes(note_id), "<u2").reshape(-1, 3)
+    return bool((codes[WRITTEN + 8 :, 2] != HOLD).any())
+
+
+def test_a_chord_moves_where_slots_are_few_and_lets_no_key_go(bundle: Path) -> None:
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        seeds = await sustained(stub, manifest, 5)
+        keyboard = Keyboard(stub.Play())
+        for seed in seeds:
+            await keyboard.on(seed, seed, lead=0.05)
+        await keyboard.until(lambda: all(keyboard.n_frames(seed) > WRITTEN + 8 for seed in seeds))
+        for x in (-0.5, 0.5):
+            move = pb.Move(timbre=pb.Timbre(x=x, y=0.3), all=True)
+            await keyboard.call.write(pb.PlayRequest(move=move))
+        await keyboard.until(lambda: all(has_moved(keyboard, n) or keyboard.finished(n) for n in seeds))
+        assert not any(map(keyboard.finished, seeds)) and not keyboard.refusals
+        await keyboard.close()
+        assert not any(keyboard.last(seed).let_go for seed in seeds)
+
+    served(bundle, test, n_slots=6, caller_share=1.0)
+
+
+def test_a_chord_whose_paths_find_no_slot_goes_on_and_moves_once_there_is_one(bundle: Path) -> None:
+    async def test(stub: Any, manifest: pb.Manifest) -> None:
+        first, *others = await sustained(stub, manifest, 4)
+        keyboard = Keyboard(stub.Play())
+        path = [pb.TimbreAt(seconds=0.5, timbre=pb.Timbre(x=x, y=0.2)) for x in (0.1, -0.5)]
+        seeds = (first, *others)
+        for seed in seeds:
+            await keyboard.on(seed, seed, lead=0.05, path=path)
+        await keyboard.until(lambda: all(keyboard.n_frames(n) > 60 or keyboard.finished(n) for n in seeds))
+        assert not any(has_moved(keyboard, seed) or keyboard.finished(seed) for seed in seeds)
+        await keyboard.off(first)
+        await keyboard.until(lambda: all(has_moved(keyboard, seed) for seed in others))
+        assert not any(map(keyboard.finished, others))
+        await keyboard.close()
+        assert not any(keyboard.last(seed).let_go for seed in seeds)
+
+    served(bundle, test, n_slots=4, caller_share=1.0)
+
+
 def test_sound_decoded_here_is_that_of_the_codes(bundle: Path) -> None:
     async def test(stub: Any, manifest: pb.Manifest) -> None:
         [seed] = await sustained(stub, manifest)

@@ -89,6 +89,12 @@ class EnginePool:
         return sum(engine.n_occupied for engine in self.engines)
 
     @property
+    def is_full(self) -> bool:
+        """Whether no slot is free, or soon to be."""
+        with self._changed:
+            return self._queue.n_free <= 0 and not self._queue.n_dying
+
+    @property
     def n_waiting(self) -> int:
         """Requests that have no slot yet."""
         with self._changed:
@@ -137,14 +143,17 @@ class EnginePool:
                 except QueueFull as full:
                     raise self._overloaded(full, self._queue.mean_frames) from None
 
-    def accept(self, handle: RequestHandle, seconds_left: float | None = None) -> None:
+    def accept(
+        self, handle: RequestHandle, seconds_left: float | None = None, *, at_once: bool = False
+    ) -> None:
         """Takes a request on; its deliveries go to `handle.receive`, by way of `post`.
 
         Args:
             seconds_left: until it is of no use any more; None where there is no such time.
+            at_once: whether it is to have a slot now or not at all: no key is let go of for it.
 
         Raises:
-            OverloadedError: the queue is full, or the note cannot be written in time.
+            OverloadedError: the queue is full, or the note cannot be written in time, or at once.
             UnavailableError: the engines have stopped.
         """
         with self._changed:
@@ -152,6 +161,8 @@ class EnginePool:
                 raise UnavailableError(self._refusal)
             if seconds_left is not None:
                 self._check_time(handle, seconds_left)
+            if at_once and not self._queue.finds_slot(handle):
+                raise OverloadedError("there is no free slot", SHORTEST_RETRY_SECONDS)
             try:
                 self._queue.put(handle)
             except QueueFull as full:

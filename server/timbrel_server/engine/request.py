@@ -59,6 +59,9 @@ class NoteRequest:
     path: TimbrePath = ()
     """Where its timbre goes, behind the engine: each point's header is a note of its own to it."""
 
+    is_header: bool = False
+    """Whether it is for its first frames alone, which another note takes on, and is then given up."""
+
     @property
     def is_live(self) -> bool:
         """Whether it is played live, and keeps its slot for as long as its key is held."""

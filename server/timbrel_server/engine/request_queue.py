@@ -101,11 +101,15 @@ class RequestQueue:
         if taker in self._takers:
             self._takers.remove(taker)
 
+    def finds_slot(self, handle: RequestHandle) -> bool:
+        """Whether `put` would give this request a slot at once."""
+        return self.n_free > 0 and self._is_let(handle.client.caller, handle)
+
     def put(self, handle: RequestHandle) -> None:
         """Puts a request behind those of its call. Raises QueueFull."""
         name = handle.client.caller
         self._note_company(name)
-        if self.n_free > 0 and self._is_let(name, handle):
+        if self.finds_slot(handle):
             self._slot_is_free[handle] = None
             self._n_running[name] += 1
             self._n_live += handle.request.is_live

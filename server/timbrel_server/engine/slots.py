@@ -45,7 +45,7 @@ class Slots:
         self._live: set[int] = set()  # rows of active notes that are played live
         self._active = np.zeros(n_slots, np.bool_)
         self._held_frames = np.zeros(n_slots, np.int64)
-        self._is_released = np.zeros(n_slots, np.bool_)  # whether somebody let go of the key
+        self._is_released = np.zeros(n_slots, np.bool_)  # whether it is as good as up
         self._release_frames = layout.release_frames
         self._lead = np.full(n_slots, FAR)  # with the tick added: the position to be reached by now
         self._stop = np.full(n_slots, FAR)  # the position to wait at for the key to go up
@@ -86,7 +86,8 @@ class Slots:
         self._handles[row] = handle
         self._rows[handle] = row
         self._active[row] = True
-        self._held_frames[row], self._is_released[row] = handle.held_frames, handle.is_released
+        self._held_frames[row] = handle.held_frames
+        self._is_released[row] = handle.is_released or handle.request.is_header
         if (lead := handle.request.frames_ahead) is not None:
             self._lead[row] = lead - tick
             self._live.add(row)
@@ -117,7 +118,8 @@ class Slots:
 
     @property
     def n_dying(self) -> int:
-        """Active notes whose key is up, or is let go of and has to stay down for a few frames yet."""
+        """Active notes whose key is up, or is let go of and has to stay down for a few frames yet; and those
+        that are for their header alone."""
         is_up = (self.notes.position >= self._held_frames) & (self._stop == FAR)
         return int(np.count_nonzero((is_up | self._is_released) & self._active))
 

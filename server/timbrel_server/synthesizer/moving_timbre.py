@@ -20,6 +20,9 @@ RETRY_SECONDS = 0.1
 Point = tuple[float, float]
 Header = Sequence[Frame]
 """A note's lead frames."""
+Change = tuple[int, Point, Point, float]
+"""The frame at which a note begins to take on a timbre, which lies a share of the way from one point to
+another."""
 
 
 class MovingTimbre:
@@ -28,7 +31,8 @@ class MovingTimbre:
     The codes that a note begins with, its header, say all of its timbre. So at a new point the engine is
     asked for the beginning of a note there, of the same pitch, velocity and seed, and its header replaces the
     note's, a row a frame, while all else goes on: the fundamental, and when the key goes up. Along a path one
-    header becomes the other step by step. For one event loop.
+    header becomes the other step by step. What is played live has it written in a slot that is free, so that
+    no key goes up for it: where there is none, the note goes on as it is until there is. For one event loop.
     """
 
     def __init__(
@@ -39,7 +43,7 @@ class MovingTimbre:
             client: whose turn the headers take.
         """
         self._engine = engine
-        self._client = client
+        self._client = replace(client, patient=True)
         n_rows = codec.lead_frames
         self._request = replace(
             request,
@@ -49,17 +53,20 @@ class MovingTimbre:
             frames_ahead=None,
             held_on_frames=0,
             path=(),
+            is_header=True,
         )
+        self._is_live = request.is_live
         self._hold = [code if code < codec.codebook_size else None for code in codec.hold]
         self._bases, self._top = codec.code_bases, codec.codebook_size - 1
         self._n_rows = n_rows
         self._n_passed = 0
         self._header: Header = ()
         self._due: set[int] = set()  # rows of it that have not gone out
-        rate = codec.sample_rate / codec.hop_length
-        self._way = _way(request.timbre, request.path, rate, n_rows)
+        self._rate = codec.sample_rate / codec.hop_length
+        self._way = _way(request.timbre, request.path, self._rate, n_rows)
         self._next = next(self._way, None)  # change on the way
-        self._asked: dict[Point, asyncio.Task[Header]] = {}  # of the path
+        self._change: Change | None = None  # whose frame has come
+        self._headers: dict[Point, Header] = {}  # of the path
         self._target: Point | None = None  # where to go once it is where it was sent before
         self._task: asyncio.Task[None] | None = None
 
@@ -67,12 +74,11 @@ class MovingTimbre:
         """The note goes to this point from now on; of points that come faster than it goes, the last counts.
 
         Raises:
-            OverloadedError: no slot is free to write the header.
+            OverloadedError: no slot is free to write the header, or soon to be.
         """
         self._target = timbre
         if self._task is None or self._task.done():
-            if self._engine.n_occupied >= self._engine.n_slots:
-                # What waits for a slot could make the server let go of a key: this very note's, even.
+            if self._engine.is_full:
                 raise OverloadedError("there is no free slot for a note's timbre to move", RETRY_SECONDS)
             self._task = asyncio.create_task(self._follow(), name="moving-timbre")
 
@@ -82,26 +88,26 @@ class MovingTimbre:
         Raises:
             ServiceError: as the engine, where the note has a path.
         """
-        if not self._header and self._next is None:
+        if not self._header and self._next is None and self._change is None:
             self._n_passed += len(delivery.frames)
             return delivery
         return replace(delivery, frames=[await self._changed(frame) for frame in delivery.frames])
 
     def close(self) -> None:
         """Gives up what is being written."""
-        for task in (self._task, *self._asked.values()):
-            if task is not None:
-                task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _changed(self, frame: Frame) -> Frame:
         n = self._n_passed
         self._n_passed += 1
-        change = None
         while self._next is not None and n >= self._next[0]:  # of several at once, the last counts
-            change, self._next = self._next, next(self._way, None)
-        if change is not None:
-            _, here, there, share = change
-            self._take(self._between(await self._at(here), await self._at(there), share))
+            self._change, self._next = self._next, next(self._way, None)
+        if self._change is not None:
+            _, here, there, share = self._change
+            with contextlib.suppress(OverloadedError):  # the next frame tries again
+                self._take(self._between(await self._at(here), await self._at(there), share))
+                self._change = None
         if not self._header or n < self._n_rows:
             return frame
         row = n % self._n_rows
@@ -117,22 +123,27 @@ class MovingTimbre:
 
     async def _at(self, point: Point) -> Header:
         """Returns the header at a point of the path, asked for once."""
-        if point not in self._asked:
-            self._asked[point] = asyncio.create_task(self._header_at(point, patient=True))
-        return await self._asked[point]
+        if point not in self._headers:
+            self._headers[point] = await self._header_at(point)
+        return self._headers[point]
 
     async def _follow(self) -> None:
         with contextlib.suppress(ServiceError):  # the next move tries again, or the note itself ends by it
             while (point := self._target) is not None:
-                self._target = None
-                self._take(await self._header_at(point))
+                try:
+                    self._take(await self._header_at(point))
+                except OverloadedError:
+                    await asyncio.sleep(1 / self._rate)
+                    continue
+                if self._target is point:
+                    self._target = None
 
-    async def _header_at(self, point: Point, *, patient: bool = False) -> Header:
-        """Returns the first frames of a note at this point."""
+    async def _header_at(self, point: Point) -> Header:
+        """Returns the first frames of a note at this point. Raises OverloadedError where this one is played
+        live, and no slot is free."""
         deliveries: asyncio.Queue[Delivery] = asyncio.Queue()
-        client = replace(self._client, patient=patient)
-        handle = RequestHandle(replace(self._request, timbre=point), deliveries.put_nowait, client)
-        self._engine.accept(handle)
+        handle = RequestHandle(replace(self._request, timbre=point), deliveries.put_nowait, self._client)
+        self._engine.accept(handle, at_once=self._is_live)
         frames: list[Frame] = []
         try:
             while len(frames) < self._n_rows:
@@ -173,11 +184,8 @@ def _code_between(here: int, there: int, share: float, base: int) -> int:
     return code
 
 
-def _way(
-    start: Point, path: TimbrePath, rate: float, n_rows: int
-) -> Iterator[tuple[int, Point, Point, float]]:
-    """Yields the frames at which a note begins to take on another timbre, which lies a share of the way from
-    one point to another: it has it when all rows of the header are out."""
+def _way(start: Point, path: TimbrePath, rate: float, n_rows: int) -> Iterator[Change]:
+    """Yields the changes of a note: it has another timbre when all rows of the header are out."""
     for (begin, here), (end, there) in pairwise([(0.0, start), *path]):
         first, last = (n_rows + round(seconds * rate) for seconds in (begin, end))
         for frame in range(first, max(last - n_rows, first) + 1, n_rows) if here != there else ():

@@ -178,6 +178,26 @@ def test_where_keys_are_held_in_every_slot_who_has_most_lets_go_of_the_one_held_
     assert len(made.slots.standing) == 3
 
 
+def test_no_key_goes_up_for_one_that_may_have_the_slot_of_a_header() -> None:
+    made, queue = scheduler()
+    held = [held_on(seed, "one") for seed in range(3)]
+    request = NoteRequest((0.0, 0.0), 60, 100, held_frames=5, seed=3, is_header=True)
+    header = RequestHandle(request, lambda delivery: None, ClientKey("one"))
+    for each in (*held, header):
+        queue.put(each)
+    made.admit()
+    made.slots.begin_step(0)
+    made.slots.end_step(np.ones((4, 2), np.int64), 0.0)
+    queue.put(held_on(4, "one"))
+    made.admit()
+    assert made.slots.standing == held and not any(each.is_released for each in held)
+    made.slots.end(header)
+    assert rows(made.admit().begun) == {3: 4}
+    queue.put(held_on(5, "one"))
+    made.admit()
+    assert [each.is_released for each in held] == [True, False, False]
+
+
 def test_of_two_engines_whose_keys_are_all_held_on_one_lets_one_go_for_one_request() -> None:
     queue = RequestQueue(capacity=1000, n_frames=1_000_000)
     engines = [Scheduler(LAYOUT, BUCKETS, queue) for _ in range(2)]
