@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import signal
 import urllib.error
 import urllib.request
@@ -13,6 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
+from bundle_variants import holding
 from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess
 from waiting import wait_for
@@ -114,6 +116,41 @@ def test_what_is_counted(start_server: StartServer) -> None:
         assert info["bundle_hash"] == model.manifest.bundle_hash
         wait_until(server, lambda: value(server, "timbrel_slots_active") == 0)
         assert value(server, "timbrel_queue_notes") == 0
+
+
+def test_a_note_that_moves_is_one_note(start_server: StartServer) -> None:
+    server = start_server("--metrics-port", "0")
+    moving = note(path=[pb.TimbreAt(seconds=0.1 * n, timbre=pb.Timbre(x=0.03 * n)) for n in range(20)])
+    with grpc.insecure_channel(server.address) as channel:
+        replies = list(pb_grpc.SynthesizerStub(channel).Generate(moving, timeout=PATIENCE_SECONDS))
+        wait_until(server, lambda: handled(server, "OK") == 1)
+        wait_until(server, lambda: value(server, "timbrel_slots_active") == 0)
+    names = ("accepted", "finished", "cancelled", "failed")
+    assert [value(server, f"timbrel_notes_{name}_total") for name in names] == [1, 1, 0, 0]
+    assert value(server, "timbrel_frames_total") == sum(reply.codes.n_frames for reply in replies)
+
+
+def test_a_key_that_is_held_on_is_in_no_step(
+    start_server: StartServer, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    server = start_server(
+        "--metrics-port", "0", bundle=holding(tiny_bundle, tmp_path / "bundle", hold_frames=4)
+    )
+    with grpc.insecure_channel(server.address) as channel:
+        stub: Any = pb_grpc.SynthesizerStub(channel)
+        requests: queue.Queue[pb.PlayRequest | None] = queue.Queue()
+        call = stub.Play(iter(requests.get, None))
+        requests.put(pb.PlayRequest(id=1, note_on=pb.NoteOn(note=note(seconds=60.0))))
+        n_frames = 0
+        while n_frames < 20:
+            n_frames += next(call).reply.codes.n_frames
+        before = [value(server, f"timbrel_batch_notes_{part}") for part in ("sum", "count")]
+        list(stub.Generate(note(), timeout=PATIENCE_SECONDS))
+        wait_until(server, lambda: value(server, "timbrel_slots_active") == 1)  # the key's own
+        after = [value(server, f"timbrel_batch_notes_{part}") for part in ("sum", "count")]
+        assert after[0] - before[0] == after[1] - before[1] > 0
+        call.cancel()
+        requests.put(None)
 
 
 def outcome(call: Any) -> grpc.StatusCode:

@@ -202,12 +202,11 @@ class Engine:
 
     def _run(self, given: StepInput) -> npt.NDArray[np.int64]:
         """Returns the tokens [n, K] that the first n rows drew."""
-        n_notes = self._slots.n_active
         started = time.monotonic()
         drawn = self._runner.step(given)
         seconds = time.monotonic() - started
         self._step_seconds += 0.1 * (seconds - self._step_seconds)
-        self._observer.stepped(seconds, n_notes)
+        self._observer.stepped(seconds, self._slots.n_moving)
         return drawn
 
     def _publish(self, drawn: npt.NDArray[np.int64] | None) -> None:

@@ -39,6 +39,8 @@ class Slots:
         """Rows up to the last that is not free."""
         self.done: set[int] = set()
         """Rows that are to be vacated."""
+        self.n_moving = 0
+        """Notes that the last step moved on, or this one does."""
         self._free = list(range(n_slots))  # a heap
         self._handles: list[RequestHandle | None] = [None] * n_slots
         self._rows: dict[RequestHandle, int] = {}  # of active notes
@@ -155,15 +157,16 @@ class Slots:
         """Returns what a step reads: from now on its frames can no longer be released. None where no note is
         due."""
         n, notes = self.n_rows, self.notes
+        n_moving = n
         if self._live or len(self._rows) < n:
             moving = self._due(tick)
-            n_moving = np.count_nonzero(moving)
+            n_moving = int(np.count_nonzero(moving))
             if n_moving == 0:
                 return None
             self._moving = moving if n_moving < n else None
         elif not n:
             return None
-        self._is_stepping = True
+        self._is_stepping, self.n_moving = True, n_moving
         position, most = notes.position[:n], self._release_frames
         gate = np.minimum(np.maximum(self._held_frames[:n] + (most - 1) - position, 0), most)
         return StepInput(self._active[:n], position, notes.tokens[:n], gate)

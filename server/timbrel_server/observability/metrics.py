@@ -165,14 +165,17 @@ class EngineMetrics(EngineObserver):
         self._live: WeakSet[RequestHandle] = WeakSet()  # which have not ended
 
     def accepted(self, handle: RequestHandle) -> None:
-        """Counts a note, and from now on what its reader gets."""
+        """Counts a note, and from now on what its reader gets. Of a header nothing is counted: it is part of
+        the note that moves."""
+        if handle.request.is_header:
+            return
         self._accepted.inc()
         self._unheard.add(handle)
         self._live.add(handle)
 
     def delivered(self, handle: RequestHandle, delivery: Delivery) -> None:
         """Counts the frames, how long the first were waited for, and the end."""
-        if delivery.frames:
+        if delivery.frames and not handle.request.is_header:
             self._frames.inc(len(delivery.frames))
             if handle in self._unheard and not delivery.finish:  # else it was asked for in one piece
                 self._first_chunk.observe(time.monotonic() - handle.submitted)
