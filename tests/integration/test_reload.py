@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
+from bundle_variants import changed_manifest
 from in_process_server import run, serving
 from server_process import ServerProcess
 from waiting import wait_for, wait_for_async
@@ -126,6 +127,23 @@ def test_a_bundle_is_switched_under_load(
         assert set(ended) == {alone}  # every one of them, before, during and after
     server.signal(signal.SIGTERM)
     assert server.wait() == 0
+
+
+def test_a_manifest_that_says_something_else_is_another_bundle(
+    start_server: StartServer, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    bundle = changed_manifest(tiny_bundle, tmp_path / "bundle", lambda manifest: None)
+    server = start_server(bundle=bundle)
+    manifest = load_manifest(bundle / "manifest.json")
+    manifest.ranges.seconds_max = 1.5
+    save_manifest(manifest, bundle / "manifest.json")
+    server.signal(signal.SIGHUP)
+    wait_for_log(server, "is freed")
+    with grpc.insecure_channel(server.address) as channel:
+        reply = pb_grpc.SynthesizerStub(channel).GetModel(pb.GetModelRequest(), timeout=PATIENCE_SECONDS)
+    assert reply.manifest.ranges.seconds_max == 1.5
+    server.signal(signal.SIGHUP)
+    wait_for_log(server, "unchanged")
 
 
 @pytest.mark.parametrize("damage", ["altered", "missing", "no manifest", "no folder"])
