@@ -29,7 +29,7 @@ from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
 from timbrel_training.stages import STAGES
-from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.store import StoreError, TokenStore
 from timbrel_training.tokens.table import TokenTable
 
 CONFIG = CodecTrainingConfig(
@@ -255,6 +255,26 @@ def test_tokens_say_whether_codes_repeat_those_of_the_header(
     codec.hold = None  # as a codec that says each frame anew
     tokenize_dataset(dataset, codec, "of another", tmp_path / "tokens.bin", folder=trained)
     assert not TokenStore(tmp_path / "tokens.bin").header.repeats
+
+
+def test_tokens_that_were_begun_go_on_with_the_same_notes_alone(
+    dataset: NoteDataset, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codec, calls = load_codec(trained), iter(range(3))
+
+    def interrupted(_: object) -> object:
+        return np.full((9, codec.n_codebooks), next(calls), np.int64)
+
+    monkeypatch.setattr(codec, "encode_analysis", interrupted)
+    with pytest.raises(StopIteration):  # at the fourth note
+        tokenize_dataset(dataset, codec, "hash", tmp_path / "tokens.bin", folder=trained)
+    shutil.copytree(dataset.path, tmp_path / "notes")
+    audio = tmp_path / "notes" / "audio.i16"
+    audio.write_bytes(audio.read_bytes()[::-1])  # as many notes of these names, but of another sound
+    with pytest.raises(StoreError, match="unfinished work of other notes"):
+        tokenize_dataset(
+            NoteDataset(tmp_path / "notes"), codec, "hash", tmp_path / "tokens.bin", folder=trained
+        )
 
 
 def test_notes_to_codec_to_tokens_from_the_command_line(

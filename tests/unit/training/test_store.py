@@ -141,14 +141,25 @@ def test_unfinished_work_of_another_codec_is_refused(tmp_path: Path) -> None:
         TokenStoreWriter(tmp_path / "store", other)
 
 
+def test_unfinished_work_of_other_notes_is_refused(tmp_path: Path) -> None:
+    with TokenStoreWriter(tmp_path / "store", HEADER, of="these") as writer:
+        add(writer, 0)
+    with pytest.raises(StoreError, match=r"store\.partial: unfinished work of other notes; remove"):
+        TokenStoreWriter(tmp_path / "store", HEADER, of="others")
+    with TokenStoreWriter(tmp_path / "store", HEADER, of="these") as writer:
+        assert len(writer) == 1
+        writer.finish()
+    assert TokenStore(tmp_path / "store").header == HEADER
+
+
 def test_unfinished_work_of_an_earlier_timbrel_goes_on(tmp_path: Path) -> None:
     with TokenStoreWriter(tmp_path / "store", HEADER) as writer:
         add(writer, 0)
     stated = tmp_path / "store.partial" / "header.json"
     header = json.loads(stated.read_text())
-    del header["repeats"]
+    del header["repeats"], header["of"]
     stated.write_text(json.dumps(header))
-    with TokenStoreWriter(tmp_path / "store", HEADER) as writer:
+    with TokenStoreWriter(tmp_path / "store", HEADER, of="these") as writer:
         assert len(writer) == 1
     with pytest.raises(StoreError, match="unfinished work of another codec"):
         TokenStoreWriter(tmp_path / "store", replace(HEADER, codebook_size=17))

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from timbrel_training import worker_process
 from timbrel_training.codec.interface import Codec, check_sample_rate, codes_like, encode_note
-from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.dataset import AUDIO_FILE, NoteDataset
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 
@@ -70,7 +70,8 @@ def tokenize_dataset(
 
     The codec is in evaluation mode, on the CPU of each of `jobs` processes; in its folder its training may
     have kept what it measured of these notes. Raises StoreError: there is a store at `path` already, or
-    unfinished work of another codec; ConfigError: the dataset is at another sample rate than the codec.
+    unfinished work of another codec or of other notes; ConfigError: the dataset is at another sample rate
+    than the codec.
     """
     check_sample_rate(dataset, codec.sample_rate)
     header = TokenHeader(
@@ -89,7 +90,9 @@ def tokenize_dataset(
         repeats=codec.hold is not None,
         codes_like=codes_like(folder) if folder is not None else (),
     )
-    with TokenStoreWriter(path, header) as writer, ExitStack() as stack:
+    audio = (dataset.path / AUDIO_FILE).stat()
+    of = f"{dataset.fingerprint} {audio.st_size} {audio.st_mtime_ns}"
+    with TokenStoreWriter(path, header, of) as writer, ExitStack() as stack:
         done = len(writer)
         known = codec.known_codes(dataset, folder) if folder is not None else {}
         rows = range(done, len(dataset))

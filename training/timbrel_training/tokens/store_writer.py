@@ -29,11 +29,11 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
             writer.finish()
 
     Raises:
-        StoreError: `path` exists, or the unfinished work is of another codec.
+        StoreError: `path` exists, or the unfinished work is of another codec, or `of` other notes.
     """
 
-    def __init__(self, path: str | Path, header: TokenHeader) -> None:
-        self.path, self.header = Path(path), header
+    def __init__(self, path: str | Path, header: TokenHeader, of: str = "") -> None:
+        self.path, self.header, self._of = Path(path), header, of
         if self.path.exists():
             raise StoreError(f"{self.path}: exists already; remove it or choose another name")
         self._folder = self.path.with_name(self.path.name + ".partial")
@@ -109,13 +109,14 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
 
     def _begin(self) -> None:
         header_file = self._folder / "header.json"
-        header = json.loads(json.dumps(asdict(self.header)))  # tuples are lists there
+        header = json.loads(json.dumps(asdict(self.header) | {"of": self._of}))  # tuples are lists there
         try:
             found = json.loads(header_file.read_text()) if header_file.exists() else None
         except ValueError:
             found = None
         if found is not None and {**header, **found} != header:  # older ones state less
-            raise StoreError(f"{self._folder}: unfinished work of another codec; remove that folder")
+            of_whom = "other notes" if {**header, **found, "of": self._of} == header else "another codec"
+            raise StoreError(f"{self._folder}: unfinished work of {of_whom}; remove that folder")
         if found is None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder.mkdir(parents=True)
