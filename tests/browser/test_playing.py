@@ -127,6 +127,19 @@ def test_resting_on_the_map_previews_and_leaving_ends_it(page: Any) -> None:
     assert page.evaluate("timbrel.bridge.live") == 0
 
 
+def test_a_click_is_not_followed_by_a_preview_of_itself(open_page: Any) -> None:
+    page = open_page("#s=4")
+    page.unlock()
+    left, top = page.place(*page.instrument("Violin"))
+    page.page.mouse.click(left, top)
+    page.page.mouse.move(left + 1, top)
+    page.page.wait_for_timeout(600)
+    assert page.evaluate("timbrel.notes.sounding") == 1
+    for place in (left + 40, left):  # elsewhere there is one, and here again
+        page.page.mouse.move(place, top)
+        page.until("timbrel.disc.hover?.previewing")
+
+
 def test_a_preview_that_was_heard_out_makes_the_click_instant(open_page: Any) -> None:
     page = open_page("#s=0.3")
     page.unlock()

@@ -19,6 +19,7 @@ const KEY_STEP = 0.02;
 export class Disc extends Emitter {
   #dwell = 0;
   #previewAt = null;
+  #playedAt = null; // where a press or a path ended: resting there would play the same note again
   #lastStep = { left: 0, top: 0, time: 0 };
   #frame = 0;
   #dragging = false;
@@ -132,16 +133,18 @@ export class Disc extends Emitter {
   }
 
   hovered(left, top) {
-    if (this.#previewAt && Math.hypot(left - this.#previewAt[0], top - this.#previewAt[1]) > STAY) {
+    const far = (place) => place && Math.hypot(left - place[0], top - place[1]) > STAY;
+    if (far(this.#previewAt)) {
       this.player.endPreview();
       this.#previewAt = null;
     }
+    if (far(this.#playedAt)) this.#playedAt = null;
     clearTimeout(this.#dwell);
     const place = this.pointAt(left, top);
     this.canvas.style.cursor = place ? "crosshair" : "default";
     if (this.#previewAt && this.hover) return;
     this.hover = place && { ...place, previewing: false };
-    if (place && this.previews) this.#dwell = setTimeout(() => this.#dwelt(left, top, place), DWELL);
+    if (place && this.previews && !this.#playedAt) this.#dwell = setTimeout(() => this.#dwelt(left, top, place), DWELL);
     this.redraw();
   }
 
@@ -154,7 +157,7 @@ export class Disc extends Emitter {
 
   left() {
     clearTimeout(this.#dwell);
-    this.#previewAt = null;
+    this.#previewAt = this.#playedAt = null;
     this.player.endPreview();
     this.hover = null;
     this.redraw();
@@ -167,6 +170,7 @@ export class Disc extends Emitter {
     if (!place) return;
     this.hover = null;
     this.#previewAt = null;
+    this.#playedAt = [left, top];
     const { x, y, seed } = this.state.values;
     this.#before = { x, y, seed };
     this.state.set({ x: place.x, y: place.y });
@@ -179,6 +183,7 @@ export class Disc extends Emitter {
   dragged(left, top) {
     if (!this.#dragging) return;
     const place = this.pointAt(left, top) ?? this.#inside(...this.view.toWorld(left, top));
+    this.#playedAt = [left, top];
     const last = this.#lastStep;
     const far = Math.hypot(left - last.left, top - last.top) >= STEP_PIXELS;
     const strikes = far && performance.now() - last.time >= STEP_TIME;
