@@ -70,9 +70,9 @@ export class InstrumentBuilder {
     event.preventDefault();
     if (!this.form.reportValidity()) return;
     const { name, low, high, step, seconds, format, takes, loops, sf2 } = this.form.elements;
-    const { x, y, seed } = this.state.values;
+    const { x, y, seed, t: temperature } = this.state.values;
     const pitches = `${pitchOf(low.value)}-${pitchOf(high.value)}:${step.value}`;
-    const request = { x, y, seed, pitches, velocities: this.#velocities(), format: format.value };
+    const request = { x, y, seed, temperature, pitches, velocities: this.#velocities(), format: format.value };
     Object.assign(request, { round_robins: Number(takes.value), loops: loops.checked, sf2: sf2.checked });
     if (name.value.trim()) request.name = name.value.trim();
     request.seconds = Number(seconds.value);

@@ -79,6 +79,7 @@ def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path)
     from timbrel.library.verify import verify_library
 
     page.click(*page.instrument("Clarinet"))
+    page.evaluate("timbrel.state.set({ t: 0.55 })")
     page.page.locator("#instrument-open").click()
     form = page.page.locator("#instrument-form")
     for name, value in {
@@ -101,6 +102,8 @@ def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path)
     [folder] = (tmp_path / "instrument").iterdir()
     assert {".sfz", ".sf2", ".dspreset"} <= {path.suffix for path in folder.iterdir()}
     assert len(list((folder / "samples").rglob("*.wav"))) == 4
+    notes = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    assert [note["temperature"] for note in notes] == [0.55] * 4
     report = verify_library(folder, scale=False, show_progress=False)
     assert report.passed and report.n_looped == 0, report.to_text()
 

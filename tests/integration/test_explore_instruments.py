@@ -170,6 +170,7 @@ def test_what_cannot_be_built_is_refused_in_one_line(tiny_bundle: Path) -> None:
         '{"x": 0, "y": 0, "velocities": []}': "velocities: none is given",
         '{"x": 0, "y": 0, "seconds": 99}': "seconds: 99 is out of range",
         '{"x": 0, "y": 0, "seed": -1}': "seed: -1 is no whole number",
+        '{"x": 0, "y": 0, "temperature": 2.1}': "temperature: 2.1 is not allowed; 0 to 2 is",
         '{"x": 0, "y": 0, "format": "mp3"}': "format: must be wav or flac",
         '{"x": 0, "y": 0, "round_robins": 0}': "round_robins: 0 is out of range",
         '{"x": 0, "y": 0, "sf2": 1}': "sf2: 1 is neither true nor false",

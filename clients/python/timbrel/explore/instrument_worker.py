@@ -40,7 +40,9 @@ NOTES_AT_ONCE = 2
 PATIENCE_SECONDS = 60.0
 """How long the server may be away."""
 
-FIELDS = frozenset({"x", "y", "name", "pitches", "velocities", "seconds", "seed", "format", "round_robins"})
+FIELDS = frozenset(
+    {"x", "y", "name", "pitches", "velocities", "seconds", "seed", "temperature", "format", "round_robins"}
+)
 SWITCHES = frozenset({"loops", "sf2"})
 
 DEFAULT_PITCHES = "48-72:3"
@@ -65,6 +67,7 @@ class InstrumentRequest:
     velocities: tuple[int, ...]
     seconds: float
     seed: int
+    temperature: float
     format: str
     round_robins: int
     loops: bool
@@ -93,6 +96,7 @@ class InstrumentRequest:
             velocities=_velocities(given.get("velocities", DEFAULT_VELOCITIES)),
             seconds=_number(given, "seconds", min(NoteRequest.seconds, model.seconds_range[1])),
             seed=_whole("seed", given.get("seed", LibraryJob.seed)),
+            temperature=_number(given, "temperature", model.default_sampling.temperature),
             format=read_text(given, "format") or DEFAULT_FORMAT,
             round_robins=_whole("round_robins", given.get("round_robins", 1)),
             loops=_switch(given, "loops", True),
@@ -115,7 +119,7 @@ class InstrumentRequest:
             velocities=self.velocities,
             round_robins=self.round_robins,
             seconds=self.seconds,
-            sampling=SamplingSettings(**asdict(model.default_sampling)),
+            sampling=SamplingSettings(**asdict(model.default_sampling) | {"temperature": self.temperature}),
             seed=self.seed,
             file_format=self.format,
             loops=self.loops,

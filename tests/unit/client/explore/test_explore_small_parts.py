@@ -57,7 +57,7 @@ def test_equal_folders_make_equal_zips_without_the_working_files(tmp_path: Path)
 
 
 def test_a_token_is_not_shown(tmp_path: Path) -> None:
-    request = InstrumentRequest(0.0, 0.0, None, (60,), (100,), 1.0, 1, "wav", 1, True, False)
+    request = InstrumentRequest(0.0, 0.0, None, (60,), (100,), 1.0, 1, 0.7, "wav", 1, True, False)
     settings = ClientSettings.resolve("studio:50051", "sesame", 1.0, None, Security(), {})
     task = BuildTask("studio:50051", "sesame", Security(), request, tmp_path, tmp_path / "instrument.zip")
     for holder in (settings, task):
