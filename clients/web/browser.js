@@ -43,10 +43,13 @@ export class Emitter extends EventTarget {
   }
 }
 
-/** A value of an earlier visit; where the browser keeps nothing, the page works all the same. */
-export function remembered(name, otherwise) {
+/**
+ * A value of an earlier visit, or with `where` "sessionStorage" of this tab's; where the browser keeps nothing, the page
+ * works all the same.
+ */
+export function remembered(name, otherwise, where = "localStorage") {
   try {
-    const text = localStorage.getItem(PREFIX + name);
+    const text = globalThis[where].getItem(PREFIX + name);
     return text === null ? otherwise : JSON.parse(text);
   } catch {
     return otherwise;
@@ -59,9 +62,9 @@ export function onRemembered(name, then) {
 }
 
 /** Keeps a value for later visits; returns whether it could. */
-export function remember(name, value) {
+export function remember(name, value, where = "localStorage") {
   try {
-    localStorage.setItem(PREFIX + name, JSON.stringify(value));
+    globalThis[where].setItem(PREFIX + name, JSON.stringify(value));
     return true;
   } catch {
     return false;

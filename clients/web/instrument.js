@@ -1,11 +1,12 @@
 // A playable instrument from the point: asked for, watched, saved as a zip.
 
 import { call, getJson, postJson } from "./api.js";
-import { $ } from "./browser.js";
+import { $, remember, remembered } from "./browser.js";
 import { counted, pitchName, pitchOf } from "./names.js";
 
 const EVERY = 500; // milliseconds between two looks at a job
 const PATIENCE = 20; // looks that may fail in a row
+const KEPT = "sessionStorage"; // a page that is loaded anew goes on with its job
 
 export class InstrumentBuilder {
   #job = null;
@@ -23,6 +24,8 @@ export class InstrumentBuilder {
     $("job-cancel").addEventListener("click", () => this.#cancel());
     this.form.addEventListener("input", () => this.#count());
     this.form.addEventListener("submit", (event) => this.#submit(event));
+    const job = remembered("job", null, KEPT);
+    if (job) this.#watch(job);
   }
 
   #limits() {
@@ -34,6 +37,10 @@ export class InstrumentBuilder {
   }
 
   #open() {
+    if (this.running) {
+      this.messages.show(`${this.#job.title} is being built: wait for it, or cancel it.`);
+      return;
+    }
     const { x, y } = this.state.values;
     const name = this.placeWords(x, y);
     $("instrument-words").textContent = `${name}, for samplers that read SFZ or DecentSampler's files, in a zip.`;
@@ -78,9 +85,9 @@ export class InstrumentBuilder {
     request.seconds = Number(seconds.value);
     this.dialog.close();
     try {
-      await this.#stop();
       const { id, n_notes } = await postJson("/api/instruments", request);
       this.#watch({ id, title: request.name ?? "instrument", notes: n_notes });
+      this.#show({ state: "waiting", n_done: 0, n_notes });
     } catch (error) {
       this.messages.show(error.message, "bad");
     }
@@ -88,18 +95,19 @@ export class InstrumentBuilder {
 
   async #watch(job) {
     this.#job = job;
-    this.#show({ state: "waiting", n_done: 0, n_notes: job.notes });
-    let missed = 0;
-    while (this.#job === job) {
-      await new Promise((resolve) => setTimeout(resolve, EVERY));
-      if (this.#job !== job) return;
+    this.running = true;
+    remember("job", job, KEPT);
+    for (let missed = 0; this.#job === job; await new Promise((resolve) => setTimeout(resolve, EVERY))) {
       try {
-        const now = await getJson(`/api/instruments/${job.id}`);
+        const now = await getJson(`/api/instruments/${encodeURIComponent(job.id)}`);
+        if (this.#job !== job) return;
         missed = 0;
         this.#show(now);
         if (["done", "failed", "cancelled"].includes(now.state)) return;
       } catch (error) {
+        if (this.#job !== job) return;
         missed += 1;
+        if (error.code === "not_found" && $("job").hidden) return this.#forget(); // of an explorer that is gone
         if (error.code === "not_found" || missed > PATIENCE) {
           this.#show({ state: "failed", n_done: 0, n_notes: job.notes, error: error.message });
           return;
@@ -131,22 +139,21 @@ export class InstrumentBuilder {
     $("job-cancel").textContent = ["waiting", "rendering", "finishing"].includes(state) ? "Cancel" : "Close";
     this.running = $("job-cancel").textContent === "Cancel";
     if (isNew || state === "done") $("job").scrollIntoView({ block: "end" });
-    if (state === "done") this.messages.show(`${title} is ready to be saved.`, "good");
+    if (state === "done" && !isNew) this.messages.show(`${title} is ready to be saved.`, "good");
   }
 
   async #cancel() {
-    const running = this.running;
-    await this.#stop();
-    $("job").hidden = true;
-    if (running) this.messages.show("Cancelled.");
+    const [job, running] = [this.#job, this.running];
+    this.#forget();
+    if (!running) return;
+    await call(`/api/instruments/${job.id}`, { method: "DELETE" }).catch(() => {});
+    this.messages.show("Cancelled.");
   }
 
-  /** Ends the job that runs, if one does. */
-  async #stop() {
-    const job = this.#job;
+  #forget() {
     this.#job = null;
-    if (!job || !this.running) return;
     this.running = false;
-    await call(`/api/instruments/${job.id}`, { method: "DELETE" }).catch(() => {});
+    remember("job", null, KEPT);
+    $("job").hidden = true;
   }
 }

@@ -95,7 +95,13 @@ def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path)
     form.get_by_text("Loops").click()
     assert "C4 to E4: 4 notes" in page.page.locator("#instrument-count").inner_text()
     form.locator("button[type=submit]").click()
+    page.page.locator("#job").wait_for()
+    page.page.locator("#instrument-open").click()  # another one is not begun over it
+    page.page.locator(".message", has_text="Clarinet is being built").wait_for()
+    assert page.page.locator("#instrument").is_hidden()
+    page.page.reload()  # and it goes on
     page.page.locator("#job-file").wait_for(timeout=240_000)
+    assert page.page.locator("#job-words").inner_text() == "Clarinet: ready, 4 notes"
     archive = download(page, "#job-file", tmp_path)
     with zipfile.ZipFile(archive) as content:
         content.extractall(tmp_path / "instrument")
@@ -113,6 +119,20 @@ def test_an_instrument_being_built_can_be_cancelled(page: Any) -> None:
     page.page.locator("#instrument-form button[type=submit]").click()
     page.page.locator("#job-cancel").click()
     page.page.locator("#job").wait_for(state="hidden")
+    page.page.locator(".message", has_text="Cancelled").wait_for()
+    assert page.evaluate("sessionStorage['timbrel.job']") == "null"
+
+
+def test_an_instrument_that_the_explorer_knows_no_more_is_forgotten_when_the_page_is_loaded(
+    page: Any,
+) -> None:
+    page.evaluate(
+        "sessionStorage['timbrel.job'] = JSON.stringify({ id: 'gone', title: 'Oboe', notes: 4 }); null"
+    )
+    page.page.reload()
+    page.until("sessionStorage['timbrel.job'] === 'null'")
+    assert page.page.locator("#job").is_hidden() and page.page.locator(".message").count() == 0
+    page.faults[:] = [fault for fault in page.faults if "status of 404" not in fault]  # the answer itself
 
 
 def test_wrong_ranges_are_named_before_anything_is_asked(page: Any) -> None:
