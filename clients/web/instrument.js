@@ -1,7 +1,7 @@
 // A playable instrument from the point: asked for, watched, saved as a zip.
 
 import { call, getJson, postJson } from "./api.js";
-import { $, remember, remembered } from "./browser.js";
+import { $, element, remember, remembered } from "./browser.js";
 import { counted, pitchName, pitchOf } from "./names.js";
 
 const EVERY = 500; // milliseconds between two looks at a job
@@ -22,6 +22,7 @@ export class InstrumentBuilder {
     $("instrument-open").addEventListener("click", () => this.#open());
     $("instrument-close").addEventListener("click", () => this.dialog.close());
     $("job-cancel").addEventListener("click", () => this.#cancel());
+    $("job-file").addEventListener("click", (event) => this.#save(event));
     this.form.addEventListener("input", () => this.#count());
     this.form.addEventListener("submit", (event) => this.#submit(event));
     const job = remembered("job", null, KEPT);
@@ -140,6 +141,19 @@ export class InstrumentBuilder {
     this.running = $("job-cancel").textContent === "Cancel";
     if (isNew || state === "done") $("job").scrollIntoView({ block: "end" });
     if (state === "done" && !isNew) this.messages.show(`${title} is ready to be saved.`, "good");
+  }
+
+  /** Saves the zip where it is still there: a link to what is gone would replace the page, or save a refusal. */
+  async #save(event) {
+    event.preventDefault();
+    const { href, download } = $("job-file");
+    try {
+      await getJson(`/api/instruments/${encodeURIComponent(this.#job.id)}`);
+      element("a", { href, download }).click();
+    } catch (error) {
+      this.messages.show(`${this.#job.title}: ${error.message}`, "bad");
+      if (error.code === "not_found") this.#forget();
+    }
   }
 
   async #cancel() {

@@ -112,6 +112,12 @@ def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path)
     assert [note["temperature"] for note in notes] == [0.55] * 4
     report = verify_library(folder, scale=False, show_progress=False)
     assert report.passed and report.n_looped == 0, report.to_text()
+    job = "/api/instruments/" + page.evaluate("JSON.parse(sessionStorage['timbrel.job']).id")
+    page.evaluate("async (job) => (await fetch(job, { method: 'DELETE' })).status", job)
+    page.page.locator("#job-file").click()
+    page.page.locator(".message", has_text="Clarinet: there is no such instrument, or no more").wait_for()
+    assert page.page.locator("#job").is_hidden()
+    page.faults[:] = [fault for fault in page.faults if "status of 404" not in fault]  # the answer itself
 
 
 def test_an_instrument_being_built_can_be_cancelled(page: Any) -> None:
