@@ -5,11 +5,13 @@ import { $, element, remember, remembered } from "./browser.js";
 import { counted, pitchName, pitchOf } from "./names.js";
 
 const EVERY = 500; // milliseconds between two looks at a job
+const MOST_NOTES = 256; // of one instrument: the explorer builds no larger one
 const PATIENCE = 20; // looks that may fail in a row
 const KEPT = "sessionStorage"; // a page that is loaded anew goes on with its job
 
 export class InstrumentBuilder {
   #job = null;
+  #ordering = false;
 
   constructor({ state, model, placeWords, messages }) {
     this.state = state;
@@ -71,12 +73,14 @@ export class InstrumentBuilder {
     if (pitches < 1) high.setCustomValidity("Above the lowest note");
     const names = `${pitchName(from)} to ${pitchName(to)}`;
     const notes = pitches * velocities.length * Number(takes.value);
-    $("instrument-count").textContent = pitches > 0 && !wrong ? `${names}: ${counted(notes, "note")}` : "";
+    const known = pitches > 0 && !wrong && step.checkValidity() && takes.checkValidity();
+    if (known && notes > MOST_NOTES) high.setCustomValidity(`${notes} notes; ${MOST_NOTES} at most`);
+    $("instrument-count").textContent = known ? `${names}: ${counted(notes, "note")}` : "";
   }
 
   async #submit(event) {
     event.preventDefault();
-    if (!this.form.reportValidity()) return;
+    if (this.#ordering || !this.form.reportValidity()) return;
     const { name, low, high, step, seconds, format, takes, loops, sf2 } = this.form.elements;
     const { x, y, seed, t: temperature } = this.state.values;
     const pitches = `${pitchOf(low.value)}-${pitchOf(high.value)}:${step.value}`;
@@ -84,13 +88,17 @@ export class InstrumentBuilder {
     Object.assign(request, { round_robins: Number(takes.value), loops: loops.checked, sf2: sf2.checked });
     if (name.value.trim()) request.name = name.value.trim();
     request.seconds = Number(seconds.value);
-    this.dialog.close();
+    this.#ordering = true;
     try {
       const { id, n_notes } = await postJson("/api/instruments", request);
+      this.dialog.close();
       this.#watch({ id, title: request.name ?? "instrument", notes: n_notes });
       this.#show({ state: "waiting", n_done: 0, n_notes });
     } catch (error) {
-      this.messages.show(error.message, "bad");
+      if (this.dialog.open) $("instrument-count").textContent = error.message;
+      else this.messages.show(error.message, "bad");
+    } finally {
+      this.#ordering = false;
     }
   }
 
@@ -147,11 +155,12 @@ export class InstrumentBuilder {
   async #save(event) {
     event.preventDefault();
     const { href, download } = $("job-file");
+    const { id, title } = this.#job;
     try {
-      await getJson(`/api/instruments/${encodeURIComponent(this.#job.id)}`);
+      await getJson(`/api/instruments/${encodeURIComponent(id)}`);
       element("a", { href, download }).click();
     } catch (error) {
-      this.messages.show(`${this.#job.title}: ${error.message}`, "bad");
+      this.messages.show(`${title}: ${error.message}`, "bad");
       if (error.code === "not_found") this.#forget();
     }
   }

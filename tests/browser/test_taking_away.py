@@ -151,6 +151,26 @@ def test_wrong_ranges_are_named_before_anything_is_asked(page: Any) -> None:
     form.locator("button[type=submit]").click()
     assert page.page.locator("#instrument").get_attribute("open") is not None
     assert "1 to 127" in form.locator("[name=velocities]").evaluate("(input) => input.validationMessage")
+    form.locator("[name=velocities]").fill("1 2 3 4 5 6 7 8 9 10")
+    form.locator("[name=step]").fill("1")
+    assert page.page.locator("#instrument-count").inner_text().endswith("2 to C5: 270 notes")
+    assert form.locator("[name=high]").evaluate("(input) => input.validationMessage") == (
+        "270 notes; 256 at most"
+    )
+    for empty in ("0", ""):
+        form.locator("[name=step]").fill(empty)
+        assert page.page.locator("#instrument-count").inner_text() == ""
+    form.locator("[name=step]").fill("12")
+    page.page.route(
+        "**/api/instruments",
+        lambda route: route.fulfill(
+            status=503, json={"error": {"code": "overloaded", "message": "8 instruments are being built"}}
+        ),
+    )
+    form.locator("button[type=submit]").click()
+    page.until("document.getElementById('instrument-count').textContent === '8 instruments are being built'")
+    assert page.page.locator("#instrument").is_visible()
+    page.faults[:] = [fault for fault in page.faults if "status of 503" not in fault]  # the refusal itself
 
 
 def test_the_python_and_the_command_make_exactly_what_is_downloaded(open_page: Any, tmp_path: Path) -> None:
