@@ -130,6 +130,15 @@ def test_no_button_is_cut_off_on_a_small_laptop(open_page: Any) -> None:
     page.page.locator("#job-cancel").click()
 
 
+@pytest.mark.parametrize("width", [320, 360])
+def test_a_small_phone_has_room_for_all(open_page: Any, width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 640}, has_touch=True, is_mobile=True)
+    assert page.evaluate("[innerWidth, document.documentElement.scrollWidth]") == [width, width]
+    assert page.page.locator("#volume").bounding_box()["width"] >= 60
+    page.page.locator("#search").click()
+    assert page.page.locator("#search-list").bounding_box()["width"] == width - 16
+
+
 def test_the_legend_hides_a_family_from_map_and_pointer(page: Any) -> None:
     x, y = page.instrument("Violin")
     near = "([x, y]) => timbrel.disc.pointAt(...timbrel.disc.view.toScreen(x, y)).instrument?.instrument"
