@@ -43,6 +43,7 @@ const favourites = new Favourites({
   recall,
   messages,
   fields,
+  bundle: model.bundle_hash,
 });
 new Controls(state, player, fields);
 new Compare(state, player, map.disc, placeWords);

@@ -10,14 +10,16 @@ const MOST_KEPT = 200;
 export class Favourites {
   #shown = new WeakMap(); // entry to its chord, as it was when it was shown
 
-  constructor({ name, colour, recall, messages, fields }) {
+  constructor({ name, colour, recall, messages, fields, bundle }) {
     this.name = name; // (request) to words
     this.colour = colour; // (request) to a swatch
     this.recall = recall;
     this.messages = messages;
+    this.bundle = bundle; // on the map of another one the same places are other sounds
     // What was kept before there was a field has its usual value.
     this.usual = Object.fromEntries(fields.map((field) => [field.name, field.start]));
     this.kept = [];
+    this.others = []; // kept of other bundles
     this.recent = [];
     this.keeps = true; // whether the browser does
     onRemembered("kept", () => {
@@ -29,9 +31,11 @@ export class Favourites {
 
   /** Takes what is kept, by any tab. */
   #read() {
-    const stored = this.keeps ? remembered("kept", []) : this.kept; // it may be anything
+    const stored = this.keeps ? remembered("kept", []) : [...this.kept, ...this.others]; // it may be anything
     const filled = Array.isArray(stored) ? stored.map((each) => ({ ...this.usual, ...each })) : [];
-    this.kept = filled.filter(isRequest);
+    const isOther = ({ bundle = this.bundle }) => bundle !== this.bundle;
+    this.kept = filled.filter((each) => isRequest(each) && !isOther(each));
+    this.others = filled.filter((each) => isRequest(each) && isOther(each));
     this.#show();
   }
 
@@ -45,8 +49,8 @@ export class Favourites {
     this.#read();
     const was = this.has(request);
     if (was) this.kept = this.kept.filter((other) => !sameSound(other, request));
-    else this.kept = [request, ...this.kept].slice(0, MOST_KEPT);
-    this.keeps = remember("kept", this.kept);
+    else this.kept = [{ ...request, bundle: this.bundle }, ...this.kept].slice(0, MOST_KEPT);
+    this.keeps = remember("kept", [...this.kept, ...this.others]);
     if (!this.keeps) {
       this.messages.show("This browser keeps nothing: the list goes when the page is closed.");
     }
@@ -62,7 +66,7 @@ export class Favourites {
   }
 
   #show() {
-    this.#fill($("kept"), this.kept.map((request) => [request]), true);
+    this.#fill($("kept"), this.kept.map(({ bundle, ...request }) => [request]), true);
     this.#fill($("recent"), this.recent, false);
     $("kept-none").hidden = this.kept.length > 0;
     $("recent-none").hidden = this.recent.length > 0;

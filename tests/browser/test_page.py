@@ -175,6 +175,26 @@ def test_what_another_tab_keeps_is_shown_and_stays(page: Any) -> None:
     assert page.page.locator("#keep").get_attribute("aria-pressed") == "false"
 
 
+def test_what_is_kept_of_another_bundle_is_not_shown_and_stays(page: Any) -> None:
+    stored = "JSON.parse(localStorage['timbrel.kept'])"
+    page.evaluate("""() => {
+      const request = timbrel.player.request();
+      const kept = [{ ...request, bundle: "another", x: 0.7 }, { ...request, x: 0.6 }];
+      localStorage.setItem("timbrel.kept", JSON.stringify(kept));
+      dispatchEvent(new StorageEvent("storage", { key: "timbrel.kept" }));
+    }""")
+    assert page.page.locator("#kept .sound").count() == 1
+    page.page.locator("#keep").click()
+    own = page.evaluate("timbrel.model.bundle_hash")
+    kept = [(each.get("bundle"), each["x"]) for each in page.evaluate(stored)]
+    assert kept == [(own, 0), (None, 0.6), ("another", 0.7)]
+    page.page.locator("#kept .sound").nth(0).click()
+    page.until("timbrel.player.current?.complete")
+    page.page.locator("#kept .remove").nth(0).click()
+    page.page.locator("#kept .remove").nth(0).click()
+    assert [each["bundle"] for each in page.evaluate(stored)] == ["another"]
+
+
 def test_lists_of_sounds_stay_as_they_are_while_notes_begin_and_end(open_page: Any) -> None:
     page = open_page("#s=0.15")
     page.unlock()
