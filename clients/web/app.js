@@ -168,8 +168,9 @@ function describe() {
 /** The request that is taken away: the note that sounded last where nothing was changed since, else what would sound. */
 function taken() {
   const wanted = player.request();
-  const last = player.current?.request;
-  return last && sameSound(last, wanted) && player.holds ? last : wanted;
+  if (!player.current || !player.holds) return wanted;
+  const { request, setVelocity } = player.current;
+  return sameSound({ ...request, velocity: setVelocity }, wanted) ? request : wanted;
 }
 
 function recall(chord) {

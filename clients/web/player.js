@@ -114,7 +114,7 @@ export class Player extends Emitter {
   }
 
   #show(note, chord, place) {
-    this.current = Object.assign(note, { chord, place });
+    this.current = Object.assign(note, { chord, place, setVelocity: this.state.get("v") }); // a key has its own
     this.emit("current", { note });
     return note;
   }

@@ -142,6 +142,20 @@ def test_midi_plays_with_velocity_and_pedal(page: Any) -> None:
     page.wait_for_silence()
 
 
+def test_a_key_is_kept_with_its_own_velocity(open_page: Any) -> None:
+    page = open_page("#s=hold&v=100")
+    page.unlock()
+    for bytes_ in ([0x90, 64, 37], [0x80, 64, 0]):
+        page.evaluate("(bytes) => timbrel.midi.take(bytes)", bytes_)
+    page.until("timbrel.player.current.complete")
+    page.page.locator("#keep").click()
+    [kept] = page.evaluate("JSON.parse(localStorage['timbrel.kept'])")
+    assert (kept["pitch"], kept["velocity"]) == (64, 37)
+    assert page.page.locator("#keep").get_attribute("aria-pressed") == "true"
+    page.page.locator("#velocity").fill("90")  # what would sound now is another
+    assert page.page.locator("#keep").get_attribute("aria-pressed") == "false"
+
+
 @pytest.mark.slow
 def test_midi_bends_notes_each_in_an_mpe_zone_and_sets_their_level(page: Any) -> None:
     """A key of a zone: as it is, bent by its own wheel, by the manager's, and tuned and made softer by it."""
