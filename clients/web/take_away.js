@@ -60,9 +60,14 @@ class RecordingInput {
       this.messages.show(`${file.name} has ${Math.round(file.size / 2 ** 20)} MiB; a recording may have 32.`, "bad");
       return;
     }
+    const body = await file.arrayBuffer().catch(() => null);
+    if (!body) {
+      this.messages.show(`${file.name} cannot be read: is it a folder, or was it moved?`, "bad");
+      return;
+    }
     this.messages.stand("locating", `Listening to ${file.name}…`, "plain");
     try {
-      const response = await call("/api/locate", { method: "POST", body: file });
+      const response = await call("/api/locate", { method: "POST", body });
       this.found(await response.json(), file.name);
     } catch (error) {
       this.messages.show(`${file.name}: ${error.message}`, "bad");

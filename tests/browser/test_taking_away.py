@@ -75,6 +75,17 @@ def test_a_file_that_is_no_recording_is_refused_in_words(page: Any) -> None:
     page.faults[:] = [fault for fault in page.faults if "status of 4" not in fault]  # the refusal itself
 
 
+def test_a_folder_is_no_recording(page: Any, tmp_path: Path) -> None:
+    (tmp_path / "samples").mkdir()
+    session = page.page.context.new_cdp_session(page.page)
+    left, top = page.place(0.1, 0.1)
+    data = {"items": [], "files": [str(tmp_path / "samples")], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, "x": left, "y": top, "data": data})
+    page.page.locator(".message", has_text="samples cannot be read: is it a folder").wait_for()
+    assert page.page.locator(".message").count() == 1
+
+
 def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path) -> None:
     from timbrel.library.verify import verify_library
 
