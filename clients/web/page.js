@@ -120,7 +120,8 @@ export class Messages {
       if (this.#latest.get(text) === line) this.#latest.delete(text);
     };
     setTimeout(forget, kind === "bad" ? stay * 1.6 : stay);
-    while (this.list.children.length > 4) this.list.firstElementChild.remove();
+    const passing = this.list.querySelectorAll(".message:not([data-text])");
+    if (passing.length > 4) passing[0].remove(); // lines that stay, do
   }
 
   /** A line that stays until `clear(name)`. */

@@ -243,6 +243,18 @@ def test_a_server_that_was_away_is_not_said_to_be_so_by_another_explorer(page: A
     assert said == [2, 0]
 
 
+def test_short_messages_leave_those_that_stay(page: Any) -> None:
+    page.evaluate("timbrel.bridge.emit('server', { state: 'away' })")
+    page.evaluate("""() => {
+      for (let n = 0; n < 6; n++) timbrel.notes.emit("failed", { code: "internal", message: `Failed ${n}.` });
+    }""")
+    said = page.page.locator(".message").all_inner_texts()
+    assert said == [
+        "The server is away. It will be asked again by itself.",
+        *(f"Failed {n}." for n in range(2, 6)),
+    ]
+
+
 def test_a_browser_that_keeps_nothing_is_told_so_and_plays_on(open_page: Any) -> None:
     page = open_page()
     page.evaluate(
