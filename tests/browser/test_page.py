@@ -45,6 +45,19 @@ def test_all_that_the_page_loads_weighs_less_than_half_a_megabyte_and_comes_from
     assert sum(path.stat().st_size for path in files) < MOST_BYTES
 
 
+@pytest.mark.parametrize("scripts", [False, True], ids=["no scripts", "a browser too old"])
+def test_a_page_that_cannot_begin_says_what_it_needs(browser: Any, explorer_url: str, scripts: bool) -> None:
+    context = browser.new_context(java_script_enabled=scripts, reduced_motion="reduce")
+    page = context.new_page()
+    page.route("**/app.js", lambda route: route.fulfill(content_type="text/javascript", body="of tomorrow"))
+    page.goto(explorer_url)
+    assert not page.locator("#disc").is_visible()
+    if not scripts:
+        assert page.locator("noscript").is_visible()
+    page.get_by_text("browser of 2024 or later").wait_for()
+    context.close()
+
+
 @pytest.mark.parametrize("viewport", [(1440, 900), (390, 844)], ids=["desktop", "phone"])
 def test_nothing_moves_while_the_page_loads_and_plays(open_page: Any, viewport: tuple[int, int]) -> None:
     page = open_page(viewport={"width": viewport[0], "height": viewport[1]})
