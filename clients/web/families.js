@@ -62,8 +62,9 @@ export function traceShape(context, shape, x, y, radius) {
   }
 }
 
-/** The same as an SVG element, 12 by 12. */
-export function shapeIcon(shape, colour) {
+/** The same as an SVG element, 12 by 12, in the theme's of two colours. */
+export function shapeIcon(shape, { light, dark }) {
+  const colour = `light-dark(${light}, ${dark})`;
   const points = CORNERS[shape]?.map(([x, y]) => `${x * 4.6},${y * 4.6}`).join(" ");
   const mark = points ? svg("polygon", { points, fill: colour }) : svg("circle", { r: "4.6", fill: colour });
   return svg("svg", { viewBox: "-6 -6 12 12", class: "swatch" }, mark);
@@ -77,21 +78,15 @@ const CORNERS = {
 
 /** The list of families, and which of them are shown. */
 export class Legend {
-  constructor(element, allButton, { points, palette, theme, disc }) {
+  constructor(element, allButton, { points, palette, disc }) {
     this.element = element;
     this.allButton = allButton;
     this.points = points;
     this.palette = palette;
-    this.theme = theme;
     this.disc = disc;
     this.shown = new Set(Object.keys(palette));
     allButton.addEventListener("click", () => this.#show(Object.keys(palette)));
-    this.build();
-  }
-
-  /** Draws the list anew, as in another theme. */
-  build() {
-    this.element.replaceChildren(...Object.keys(this.palette).map((family) => this.#entry(family)));
+    element.append(...Object.keys(palette).map((family) => this.#entry(family)));
   }
 
   #entry(family) {
@@ -105,7 +100,7 @@ export class Legend {
       onclick: () => this.#toggle(family),
       ondblclick: () => this.#show([family]),
     };
-    return element("button", properties, shapeIcon(shape, hue[this.theme.shade]), family, element("small", {}, count));
+    return element("button", properties, shapeIcon(shape, hue), family, element("small", {}, count));
   }
 
   #toggle(family) {
@@ -119,6 +114,7 @@ export class Legend {
     for (const button of this.element.children) {
       button.setAttribute("aria-pressed", String(this.shown.has(button.dataset.family)));
     }
+    if (document.activeElement === this.allButton) this.element.firstElementChild.focus(); // it is hidden now
     this.allButton.hidden = this.shown.size === Object.keys(this.palette).length;
     this.disc.filter(this.shown);
   }

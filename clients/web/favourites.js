@@ -76,16 +76,18 @@ export class Favourites {
   #fill(list, chords, removable) {
     const focused = document.activeElement;
     const old = [...list.children];
+    const place = old.findIndex((each) => each.contains(focused));
     const entries = chords.map((chord) => {
       const entry = old.find((each) => sameChord(this.#shown.get(each), chord)) ?? this.#entry(chord, removable);
       this.#shown.set(entry, [...chord]);
       return entry;
     });
     for (const each of old) if (!entries.includes(each)) each.remove();
-    entries.forEach((entry, place) => {
-      if (list.children[place] !== entry) list.insertBefore(entry, list.children[place]);
+    entries.forEach((entry, at) => {
+      if (list.children[at] !== entry) list.insertBefore(entry, list.children[at]);
     });
     if (list.contains(focused)) focused.focus({ preventScroll: true });
+    else if (place >= 0) ((list.children[place] ?? list.lastElementChild)?.lastElementChild ?? $("keep")).focus();
   }
 
   #entry(chord, removable) {

@@ -14,17 +14,14 @@ export class TimbreMap {
     this.palette = makePalette(points);
     const { palette } = this;
     this.disc = new Disc($("disc"), { points, palette, state, player, theme, still: () => theme.still });
-    this.legend = new Legend($("legend"), $("families-all"), { points, palette, theme, disc: this.disc });
+    this.legend = new Legend($("legend"), $("families-all"), { points, palette, disc: this.disc });
     const search = { points, swatch: (point) => this.#icon(point), choose: (point) => this.#goTo(point) };
     new Search($("search"), $("search-list"), search);
     $("zoom-in").addEventListener("click", () => this.disc.zoom(1.5));
     $("zoom-out").addEventListener("click", () => this.disc.zoom(1 / 1.5));
     $("zoom-home").addEventListener("click", () => this.disc.home());
     audio.addEventListener("level", ({ detail }) => this.disc.setLevel(detail.rms));
-    theme.addEventListener("change", () => {
-      this.disc.recolour();
-      this.legend.build();
-    });
+    theme.addEventListener("change", () => this.disc.recolour());
     this.#readOut();
     this.#choosePreviews();
   }
@@ -59,7 +56,7 @@ export class TimbreMap {
 
   #icon({ family }) {
     const { hue, shape } = this.palette[family];
-    return shapeIcon(shape, `light-dark(${hue.light}, ${hue.dark})`);
+    return shapeIcon(shape, hue);
   }
 
   #goTo({ x, y, instrument }) {

@@ -109,6 +109,27 @@ def test_the_piano_is_played_with_arrows_and_enter(page: Any) -> None:
     page.wait_for_silence()
 
 
+def test_the_focus_stays_near_what_is_gone(page: Any) -> None:
+    focused = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.dataset.family"
+    for name in ("Oboe", "Violin", "Cello"):
+        page.click(*page.instrument(name))
+        page.page.locator("#keep").click()
+    page.page.locator("#kept .remove").nth(1).focus()
+    for left in ("Forget Oboe", "Forget Cello", "Keep this sound"):
+        page.page.keyboard.press("Enter")
+        assert page.evaluate(focused) == left
+    family = page.page.locator("#legend button[data-family=Strings]")
+    family.focus()
+    colour = "getComputedStyle(document.activeElement.querySelector('.swatch > *')).fill"
+    light = page.evaluate(colour)
+    page.page.emulate_media(color_scheme="dark")
+    page.until(f"{colour} !== '{light}'")
+    page.page.keyboard.press("Enter")
+    page.page.locator("#families-all").focus()
+    page.page.keyboard.press("Enter")
+    assert page.evaluate(focused) == "Piano"
+
+
 def test_where_motion_is_unwelcome_nothing_moves(open_page: Any) -> None:
     page = open_page(reduced_motion="reduce")
     page.unlock()
