@@ -99,8 +99,11 @@ class ComputerKeyboard {
   constructor(held, piano) {
     this.held = held;
     this.piano = piano;
-    $("computer-keys").addEventListener("change", ({ target }) => (this.enabled = target.checked));
-    this.enabled = true;
+    $("computer-keys").checked = this.enabled = remembered("letters", true) !== false;
+    $("computer-keys").addEventListener("change", ({ target }) => {
+      this.enabled = target.checked;
+      remember("letters", target.checked);
+    });
     addEventListener("keydown", (event) => this.#pressed(event));
     addEventListener("keyup", (event) => {
       if (event.key === "Meta") this.#allUp(); // macOS tells of no letter that comes up before it

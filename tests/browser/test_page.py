@@ -126,11 +126,17 @@ def test_searching_finds_goes_there_and_plays(page: Any) -> None:
     assert page.page.locator("#search").input_value() == ""
 
 
-def test_a_question_mark_opens_the_help(page: Any) -> None:
+def test_a_question_mark_opens_the_help_and_its_switch_is_remembered(page: Any) -> None:
     page.page.keyboard.press("?")
     assert page.page.locator("#help-page").is_visible()
+    page.page.get_by_text("Letters play the piano").click()
     page.page.keyboard.press("Escape")
     assert page.page.locator("#help-page").is_hidden()
+    page.page.reload()  # what was chosen there is remembered
+    page.page.wait_for_selector("html[data-ready]")
+    page.page.keyboard.press("a")
+    assert page.evaluate("timbrel.player.current") is None
+    assert not page.page.locator("#computer-keys").is_checked()
 
 
 def test_no_button_is_cut_off_on_a_small_laptop(open_page: Any) -> None:
