@@ -139,15 +139,20 @@ export class Piano {
     const before = this.#pointers.get(event.pointerId);
     const pitch = this.#pitchAt(event);
     if (pitch === before) return;
-    if (before !== null) this.keys.up(before);
-    if (pitch !== null) this.keys.down(pitch);
     this.#pointers.set(event.pointerId, pitch);
+    if (before !== null) this.#up(before);
+    if (pitch !== null) this.keys.down(pitch);
   }
 
   #released(event) {
     const pitch = this.#pointers.get(event.pointerId);
     this.#pointers.delete(event.pointerId);
-    if (pitch !== undefined && pitch !== null) this.keys.up(pitch);
+    if (pitch !== undefined && pitch !== null) this.#up(pitch);
+  }
+
+  /** A key comes up where nothing else holds it. */
+  #up(pitch) {
+    if (pitch !== this.#held && ![...this.#pointers.values()].includes(pitch)) this.keys.up(pitch);
   }
 
   #key(event) {
@@ -174,9 +179,9 @@ export class Piano {
   }
 
   #letGo() {
-    if (this.#held === null) return;
-    this.keys.up(this.#held);
+    const held = this.#held;
     this.#held = null;
+    if (held !== null) this.#up(held);
   }
 
   #focus(pitch) {

@@ -239,6 +239,33 @@ def test_two_fingers_play_two_keys(open_page: Any) -> None:
     page.wait_for_silence()
 
 
+def test_a_key_that_two_fingers_hold_comes_up_with_the_last(page: Any) -> None:
+    found = page.evaluate("""() => {
+      const piano = document.getElementById("keys");
+      const send = (type, pointerId, pitch) => {
+        const { left, bottom } = piano.querySelector(`[data-pitch="${pitch}"]`).getBoundingClientRect();
+        piano.dispatchEvent(new PointerEvent(type, { pointerId, clientX: left + 5, clientY: bottom - 8 }));
+      };
+      send("pointerdown", 71, 60);
+      const note = timbrel.player.current;
+      const states = [note.isOff];
+      const then = (...event) => {
+        send(...event);
+        states.push(note.isOff);
+      };
+      then("pointerdown", 72, 60);
+      then("pointerup", 71, 60);
+      then("pointerdown", 73, 60);
+      then("pointermove", 72, 62);
+      then("pointerup", 72, 62);
+      then("pointerup", 73, 60);
+      return states;
+    }""")
+    assert found == [False] * 6 + [True]
+    assert page.page.locator(".key.down").count() == 0
+    page.wait_for_silence()
+
+
 def until_it_sounds(page: ExplorerPage, pitch: float, within: float = 0.1) -> float:
     """Waits until the last second of the note that sounds, as it comes from the server, has about this pitch;
     returns the pitch that it has."""
