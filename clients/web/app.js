@@ -139,11 +139,12 @@ function wireShortcuts() {
     const command = event.ctrlKey || event.metaKey;
     if (event.key === "Escape") silence();
     if (isWriting(event.target)) return;
-    if (command && event.key.toLowerCase() === "z") {
+    const letter = event.key > "~" ? event.code.slice(3) : event.key; // of a layout without Latin letters, by its place
+    if (command && letter.toLowerCase() === "z") {
       event.preventDefault();
       if (event.shiftKey) state.redo();
       else state.undo();
-    } else if (command && event.key.toLowerCase() === "y") {
+    } else if (command && letter.toLowerCase() === "y") {
       event.preventDefault();
       state.redo();
     } else if (event.key === "/") {

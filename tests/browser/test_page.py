@@ -110,6 +110,11 @@ def test_undo_and_redo_walk_through_what_was_done(page: Any) -> None:
     page.page.keyboard.press("Control+Shift+z")
     page.page.locator("#redo").click()
     assert page.state() == oboe
+    page.evaluate("""() => {
+      const cyrillic = { key: "я", code: "KeyZ", ctrlKey: true, bubbles: true };
+      document.body.dispatchEvent(new KeyboardEvent("keydown", cyrillic));
+    }""")
+    assert page.page.locator("#place").inner_text() == "Violin"
 
 
 def test_searching_finds_goes_there_and_plays(page: Any) -> None:
@@ -283,6 +288,12 @@ def test_a_browser_that_keeps_nothing_is_told_so_and_plays_on(open_page: Any) ->
     page.page.locator("#keep").click()
     assert "keeps nothing" in page.page.locator(".message").inner_text()
     assert page.page.locator("#kept .sound").count() == 1
+
+
+def test_the_map_is_sharp_on_another_screen(page: Any) -> None:
+    page.evaluate("Object.defineProperty(window, 'devicePixelRatio', { value: 2 }); null")
+    page.click(0.2, 0.2)
+    page.until("timbrel.disc.canvas.width === Math.round(2 * timbrel.disc.view.width)")
 
 
 def test_zooming_shows_names_that_had_no_room(open_page: Any) -> None:

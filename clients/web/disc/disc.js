@@ -263,6 +263,7 @@ export class Disc extends Emitter {
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
     const ratio = devicePixelRatio || 1;
+    if (this.canvas.width !== Math.round(this.view.width * ratio)) return this.#resize(); // on another screen
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.#age();
     const scene = this.#scene();
