@@ -6,6 +6,7 @@ const SIZE = 2048;
 const HOP = 512; // samples for each column
 const ROWS = 96;
 const MOST_COLUMNS = 48; // for each frame: a note from the cache comes all at once
+const MOST_PEAKS = 2048; // of a waveform: more than a picture has pixels
 const [LOWEST, HIGHEST] = [55, 18000]; // Hz
 const RANGE_DB = 78;
 const [LEAST_SECONDS, MOST_SECONDS] = [1, 8]; // the width of an empty picture
@@ -51,11 +52,16 @@ export class Scope {
   #clear(seconds, rate) {
     this.rate = rate;
     this.seconds = seconds;
-    this.columns = 0;
     this.peak = 0.05;
-    this.peaks = []; // least and most of each column
+    this.#begin();
     this.picture.width = Math.ceil((seconds * 2.5 * rate) / HOP) + 1;
     this.bins = rowBins(rate);
+  }
+
+  #begin() {
+    this.columns = 0;
+    this.peaks = []; // least and most of so many columns each:
+    this.span = 1;
   }
 
   #ended() {
@@ -73,7 +79,7 @@ export class Scope {
     const image = new ImageData(count, ROWS);
     for (let column = 0; column < count; column++) {
       const start = (first + column) * HOP;
-      this.peaks.push(this.#extremes(start));
+      this.#addPeak(this.#extremes(start), first + column);
       const magnitudes = this.fft.transform(this.note.samples, start - SIZE / 2);
       this.#paint(image, column, magnitudes);
     }
@@ -81,6 +87,15 @@ export class Scope {
     this.picture.getContext("2d").putImageData(image, first, 0);
     this.columns += count;
     return count < missing;
+  }
+
+  /** Adds a column's least and most. A long note has fewer points for a second: each frame draws them all. */
+  #addPeak(extremes, column) {
+    if (column % this.span) this.peaks.push(joined(this.peaks.pop(), extremes));
+    else this.peaks.push(extremes);
+    if (this.peaks.length <= MOST_PEAKS) return;
+    this.span *= 2;
+    this.peaks = this.peaks.filter((_, i) => i % 2 === 0).map((peak, i) => joined(peak, this.peaks[2 * i + 1] ?? peak));
   }
 
   #extremes(start) {
@@ -118,7 +133,7 @@ export class Scope {
   }
 
   #recolour() {
-    [this.columns, this.peaks] = [0, []];
+    this.#begin();
     this.picture.getContext("2d").clearRect(0, 0, this.picture.width, ROWS);
     this.redraw();
   }
@@ -161,7 +176,7 @@ export class Scope {
     context.fillStyle = ink.line;
     context.fillRect(0, Math.round(middle), width, 1);
     if (!peaks.length) return;
-    const each = ((HOP / this.rate) * width) / seconds;
+    const each = ((this.span * HOP) / this.rate / seconds) * width;
     const tall = (middle - 5) / peak;
     context.beginPath();
     peaks.forEach(([, most], i) => context.lineTo(i * each, middle - most * tall - 0.4));
@@ -231,6 +246,10 @@ class Fft {
       }
     }
   }
+}
+
+function joined([least, most], [lower, higher]) {
+  return [Math.min(least, lower), Math.max(most, higher)];
 }
 
 function reversed(size) {

@@ -427,6 +427,34 @@ def test_the_picture_of_the_note_fills_as_it_comes(page: Any) -> None:
     assert page.evaluate(blank) != before
 
 
+def test_the_picture_of_a_long_note_is_drawn_of_so_many_points_at_most(page: Any) -> None:
+    """Of 32 s, 3,000 columns; and its loudest sample is among them, wherever it lies."""
+    drawn = page.evaluate("""async () => {
+      const { Scope } = await import("/static/scope.js");
+      const canvas = document.createElement("canvas");
+      canvas.style.cssText = "position: fixed; width: 300px; height: 100px";
+      document.body.append(canvas);
+      const theme = Object.assign(new EventTarget(), { shade: "dark", ink: () => ({}) });
+      const scope = new Scope(canvas, theme);
+      const samples = new Float32Array(32 * 48000);
+      samples[1001 * 512 + 7] = 0.9;
+      samples[3000 * 512 - 1] = -0.8;
+      const note = Object.assign(new EventTarget(), { request: { seconds: 32 }, sampleRate: 48000, samples });
+      scope.follow(Object.assign(note, { length: samples.length, complete: true }));
+      let points;
+      scope.context.beginPath = () => (points = []);
+      scope.context.lineTo = (...point) => points.push(point);
+      while (scope.columns < 3000) await new Promise(requestAnimationFrame);
+      canvas.remove();
+      return [scope.columns, scope.peak, points];
+    }""")
+    columns, peak, points = drawn
+    across, down = np.array(points).T
+    assert (columns, round(peak, 6)) == (3000, 0.9) and len(points) <= 4096
+    assert across[down.argmin()] == pytest.approx(300 * 1001 / 3000, abs=0.3)
+    assert across[down.argmax()] == pytest.approx(300 * 2999 / 3000, abs=0.3)
+
+
 def test_a_key_of_the_map_is_let_go_wherever_it_comes_up(open_page: Any) -> None:
     page = open_page("#s=hold")
     page.unlock()
