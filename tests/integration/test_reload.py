@@ -146,6 +146,25 @@ def test_a_manifest_that_says_something_else_is_another_bundle(
     wait_for_log(server, "unchanged")
 
 
+def test_the_same_bundle_in_another_folder_is_served_from_there(
+    start_server: StartServer, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """The first folder may go once the link has been turned: what is read late is not read of it."""
+    first, second = (shutil.copytree(tiny_bundle, tmp_path / name) for name in ("first", "second"))
+    link = tmp_path / "link"
+    turn(link, first)
+    server = start_server(bundle=link)
+    turn(link, second)
+    server.signal(signal.SIGHUP)
+    wait_for_log(server, "is freed")
+    shutil.rmtree(first)
+    with grpc.insecure_channel(server.address) as channel:
+        request = note(seconds=0.2)
+        request.audio_format = pb.AUDIO_FORMAT_WAV
+        replies = pb_grpc.SynthesizerStub(channel).Generate(request, timeout=PATIENCE_SECONDS)
+        assert b"".join(reply.audio for reply in replies).startswith(b"RIFF")
+
+
 @pytest.mark.parametrize("damage", ["altered", "missing", "no manifest", "no folder"])
 def test_a_broken_bundle_leaves_the_old_one(
     start_server: StartServer, tiny_bundle: Path, renewed: Path, tmp_path: Path, damage: str
