@@ -74,7 +74,7 @@ class Reloader:
         """Loads and warms up beside the old one, which goes on until the new one takes its place."""
         try:
             new = await asyncio.to_thread(self._loader.open, BundleSource(source.folder, old.name))
-            if (new.bundle.path, new.manifest) == (old.bundle.path, old.manifest):  # its hash is of other files
+            if (new.bundle.path, new.manifest) == (old.bundle.path, old.manifest):
                 self._count("bundle", "unchanged")
                 _log.info("bundle %s: unchanged", old.name)
                 return
