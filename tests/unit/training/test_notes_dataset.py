@@ -149,16 +149,28 @@ def test_nothing_usable_is_one_clear_line_and_leaves_nothing(tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_source_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:
-    class Corrupt(SyntheticSource):
-        def notes(self, group: str) -> Iterator[Note]:
-            if group == self.groups()[-1]:
-                raise SourceError("060.wav: not a readable WAV")
-            return super().notes(group)
+class CorruptSource(SyntheticSource):
+    """Cannot read one of its groups, nor knows so before."""
 
+    def __init__(self, corrupt: int | None) -> None:
+        super().__init__(n_instruments=3, pitches=range(60, 64), n_draws=2, max_held=0.3)
+        self.corrupt = corrupt
+
+    def notes(self, group: str) -> Iterator[Note]:
+        if self.corrupt is not None and group == self.groups()[self.corrupt]:
+            raise SourceError("060.wav: not a readable WAV")
+        return super().notes(group)
+
+
+def test_a_source_that_cannot_be_read_leaves_nothing_but_what_it_rendered(path: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"060\.wav"):
-        render_dataset(Corrupt(n_instruments=2, pitches=(60,), n_draws=1), tmp_path / "notes", jobs=1)
+        render_dataset(CorruptSource(0), tmp_path / "notes", jobs=1)
     assert not list(tmp_path.iterdir())
+    with pytest.raises(SourceError, match=r"060\.wav"):
+        render_dataset(CorruptSource(2), tmp_path / "notes", jobs=1)
+    assert len(list((tmp_path / "notes.partial").glob("*.npy"))) == 2
+    render_dataset(CorruptSource(None), tmp_path / "notes", jobs=1)
+    assert files(tmp_path / "notes") == files(path)
 
 
 def test_an_existing_folder_is_not_overwritten(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,11 @@ from simple_notes import SyntheticSource
 
 from timbrel_training.notes.config import NotesConfig
 from timbrel_training.notes.dataset import NoteDataset
+from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.fonts import distance, plan_fonts, reference_soundings
-from timbrel_training.notes.note import SourceError
+from timbrel_training.notes.note import Note, SourceError
 from timbrel_training.notes.render import render_dataset
+from timbrel_training.notes.sfz import SfzSource
 from timbrel_training.notes.soundfont import SoundfontSource
 from timbrel_training.notes.sources import MixedSource, open_sources
 from timbrel_training.notes.split import SplitRule
@@ -48,6 +51,28 @@ def test_a_mixture_has_the_notes_of_all_its_sources(tmp_path: Path) -> None:
     assert library.licences == {"synthetic": "CC0-1.0", "other": "MIT"}
     assert np.bincount(library.source).tolist() == [2, 4]
     assert set(library.pitch[library.source == 1]) == {62, 64}
+
+
+def test_what_cannot_be_read_is_found_before_anything_is_rendered(tmp_path: Path) -> None:
+    require_module("pysfizz", "train")
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples" / "060.wav").write_bytes(b"RIFF\x24\0\0\0WAVEfmt ")
+    (tmp_path / "empty.sfz").write_text("<region>\nsample=nowhere.wav\n")
+    rendered: list[str] = []
+
+    class Watched(SyntheticSource):
+        def notes(self, group: str) -> Iterator[Note]:
+            rendered.append(group)
+            return super().notes(group)
+
+    first = Watched(n_instruments=1, pitches=(60,), sample_rate=48_000)
+    for last, message in (
+        (FolderSource(tmp_path / "samples"), r"060\.wav: not a readable sound file"),
+        (SfzSource(tmp_path / "empty.sfz"), r"empty\.sfz: no region can be played"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            render_dataset(MixedSource([first, last]), tmp_path / "notes", jobs=1)
+    assert not rendered and not list(tmp_path.glob("notes*"))
 
 
 def test_sources_that_cannot_be_mixed_are_one_clear_line() -> None:

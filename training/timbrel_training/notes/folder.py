@@ -22,7 +22,14 @@ from timbrel_training.notes.note import (
     fold_name,
     is_printable,
 )
-from timbrel_training.notes.recording import Hold, find_hold, read_recording, sounding_samples, trim_onset
+from timbrel_training.notes.recording import (
+    Hold,
+    find_hold,
+    open_recording,
+    read_recording,
+    sounding_samples,
+    trim_onset,
+)
 from timbrel_training.notes.sample_names import DYNAMICS, MOST_LAYERS, SampleName, read_name, read_names
 
 SUFFIXES = (".wav", ".flac", ".aif", ".aiff", ".mp3", ".ogg")
@@ -242,6 +249,11 @@ class FolderSource(OneSource):
     def settings(self) -> Mapping[str, object]:
         notes = [entry.to_json(self.folder) for entry in self.entries]
         return {"notes": notes, "sample_rate": self.sample_rate}
+
+    def check(self) -> None:
+        for entry in self.entries:
+            with open_recording(entry.path):
+                pass
 
     def groups(self) -> Sequence[str]:
         return list(self._entries)

@@ -90,6 +90,9 @@ class Source(Protocol):
     def settings(self) -> Mapping[str, object]:
         """Returns all that the notes depend on, as JSON values: equal settings give equal notes."""
 
+    def check(self) -> None:
+        """Looks, as far as is fast, whether all can be read. Raises SourceError: something cannot be."""
+
     def groups(self) -> Sequence[str]:
         """Returns the names of the groups, in order."""
 
@@ -112,6 +115,9 @@ class OneSource:
     @property
     def licences(self) -> Mapping[str, str]:
         return {self.name: self.licence}
+
+    def check(self) -> None:
+        """Nothing: what such sources read is read when they are opened."""
 
     def __iter__(self: Source) -> Iterator[Note]:
         for group in self.groups():

@@ -6,6 +6,8 @@ steadily on a piano), then fast once it is let go. So the bend between two fitte
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,23 +87,30 @@ def choose_fold(stereo: NDArray[np.float32]) -> MonoFold:
     return LEFT_FOLD if left >= right else RIGHT_FOLD
 
 
-def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
-    """Returns mono audio [samples] and the sample rate in Hz of a file that libsndfile knows. Raises
-    SourceError: the file is missing, corrupt, empty, too long, has samples that are no numbers, or more than
-    two channels."""
+@contextmanager
+def open_recording(path: Path) -> Iterator[soundfile.SoundFile]:
+    """Opens a file that libsndfile knows. Raises SourceError, when it is read, too: it is missing or corrupt,
+    or has more than two channels."""
     if not path.is_file():
         raise SourceError(f"{path}: no such file")
     try:
         with soundfile.SoundFile(path) as file:
-            sample_rate, n_channels = file.samplerate, file.channels
-            audio = file.read(MOST_SAMPLES + 1 if n_channels <= 2 else 0, dtype="float32", always_2d=True)
+            if file.channels > 2:
+                raise SourceError(f"{path}: has {file.channels} channels, only mono and stereo are notes")
+            yield file
     except UnicodeEncodeError:
         raise SourceError(f"{str(path)!r}: not a name in UTF-8; rename the file or its folder") from None
     except (soundfile.SoundFileError, OSError) as error:
         reason = str(getattr(error, "error_string", error)).strip().rstrip(".")
         raise SourceError(f"{path}: not a readable sound file ({reason})") from None
-    if n_channels > 2:
-        raise SourceError(f"{path}: has {n_channels} channels, only mono and stereo are notes")
+
+
+def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
+    """Returns mono audio [samples] and the sample rate in Hz of a file that libsndfile knows. Raises
+    SourceError: as `open_recording`; or it is empty, too long, or has samples that are no numbers."""
+    with open_recording(path) as file:
+        sample_rate = file.samplerate
+        audio = file.read(MOST_SAMPLES + 1, dtype="float32", always_2d=True)
     if not len(audio):
         raise SourceError(f"{path}: holds no audio")
     if len(audio) > MOST_SAMPLES:
@@ -109,7 +118,7 @@ def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
         raise SourceError(f"{path}: lasts longer than {longest:.0f} s; a recording of one note is needed")
     if not np.isfinite(audio).all():
         raise SourceError(f"{path}: has samples that are NaN or infinite; save it again")
-    mono: NDArray[np.float32] = audio[:, 0] if n_channels == 1 else choose_fold(audio.T)(audio.T)
+    mono: NDArray[np.float32] = audio[:, 0] if audio.shape[1] == 1 else choose_fold(audio.T)(audio.T)
     return mono, int(sample_rate)
 
 

@@ -101,12 +101,14 @@ def render_dataset(
         raise SourceError(f"{path}: exists already; remove it or choose another folder")
     work = path.with_name(path.name + ".partial")
     _check_licences(source)
+    source.check()
     _begin(work, source, cleaner)
     parts = [PartFiles(work, number) for number in range(len(source.groups()))]
     try:
         _render_missing(source, parts, cleaner, jobs, progress)
     except SourceError:
-        shutil.rmtree(work)  # what cannot be read will not be continued
+        if not any(part.rows.exists() for part in parts):
+            shutil.rmtree(work)
         raise
     merged = work / "result"
     merged.mkdir(exist_ok=True)

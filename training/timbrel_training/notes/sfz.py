@@ -131,6 +131,9 @@ class SfzSource(OneSource):
             **asdict(self.recorder),
         }
 
+    def check(self) -> None:
+        _ = self.mapped  # loads all samples
+
     def groups(self) -> Sequence[str]:
         return [self.instrument]
 

@@ -54,6 +54,10 @@ class MixedSource:
     def settings(self) -> Mapping[str, object]:
         return {"sources": [{"name": source.name, **source.settings()} for source in self.sources]}
 
+    def check(self) -> None:
+        for source in self.sources:
+            source.check()
+
     def groups(self) -> Sequence[str]:
         return [
             f"{number}{SEPARATOR}{group}"
