@@ -78,7 +78,7 @@ examples:
   timbrel train codec --notes runs/notes --out runs/codec
   timbrel train codec --notes runs/notes --out runs/codec --set codec.loop.n_steps=4000
   timbrel train codec --notes runs/notes --out runs/codec --set codec.init=runs/on/codec    # go on from it
-  timbrel train codec --design encodec --weights meta --notes runs/notes --out runs/codec
+  timbrel train codec --config encodec --weights meta --notes runs/notes --out runs/codec
   timbrel train codec --config encodec --weights none --notes runs/notes --out runs/codec
 
 Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle made with them says so.
@@ -326,7 +326,7 @@ def _print_codec(folder: Path, codec: Codec | None) -> int:
         print(f"{folder}: stopped before the last step; run the same command again to go on")
         return 0
     print(f"{folder}: finished")
-    _print_figures(load_description(folder, WEIGHTS_NAME)["figures"], ".4g")
+    _print_figures(load_description(folder, WEIGHTS_NAME).get("figures", {}), ".4g")
     return 0
 
 

@@ -7,6 +7,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -291,3 +292,38 @@ def test_notes_to_codec_to_tokens_from_the_command_line(
     assert store.header.codec_hash == codec_hash(codec)
     with pytest.raises(ValueError, match="exists already"):
         run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens)
+
+
+def notes_of(folder: Path, **source: object) -> NoteDataset:
+    wanted: dict[str, Any] = {"pitches": (60, 61), "n_draws": 2, "sample_rate": 48_000, "max_held": 0.8}
+    render_dataset(SyntheticSource(**wanted | source), folder, jobs=1, rule=SplitRule(cell_fraction=0.25))
+    return NoteDataset(folder)
+
+
+def test_a_codec_is_trained_on_notes_too_short_for_movement(tmp_path: Path) -> None:
+    short = notes_of(tmp_path / "notes", max_held=0.2)
+    config = replace(CONFIG, loop=replace(CONFIG.loop, n_steps=4))
+    assert train_codec(config, short, tmp_path / "codec") is not None
+
+
+def test_notes_that_the_codec_has_no_code_for_are_one_clear_line(tmp_path: Path) -> None:
+    low = notes_of(tmp_path / "notes", pitches=(21, 60))
+    with pytest.raises(ConfigError, match=r"MIDI pitch 21 to 60, this codec codes 24 to 109\.25"):
+        train_codec(CONFIG, low, tmp_path / "codec")
+    assert not (tmp_path / "codec").exists()
+
+
+def test_a_library_that_is_held_out_whole_is_one_clear_line(tmp_path: Path) -> None:
+    held_out = notes_of(tmp_path / "notes")
+    held_out.split[:] = Split.HELD_OUT_INSTRUMENT
+    with pytest.raises(CheckpointError, match="no notes to train on in this split"):
+        train_codec(CONFIG, held_out, tmp_path / "codec")
+
+
+@pytest.mark.parametrize("rate", [24_000, 44_100, 96_000])
+def test_pitch_is_measured_at_the_rate_of_the_notes(rate: int) -> None:
+    time = np.arange(rate) / rate
+    hertz = 440 * 2 ** ((60 - 69) / 12)
+    audio = sum(np.sin(2 * np.pi * hertz * n * time) / n for n in range(1, 6)).astype(np.float32) / 4
+    note, _ = analyse_note(audio, rate, 60.0, 0.8)
+    assert np.median(note.track[4:20]) == pytest.approx(60, abs=0.03)

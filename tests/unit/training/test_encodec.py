@@ -19,6 +19,7 @@ from timbrel.cli import main
 from timbrel_training.codec.encodec import EncodecCodec, EncodecConfig, EncodecSizes, make_codec
 from timbrel_training.codec.encodec.package import building, import_encodec
 from timbrel_training.codec.encodec.pretrained import CHECKPOINT, HASH, CodecWeightsError, load_meta
+from timbrel_training.codec.encodec.train import EncodecTraining
 from timbrel_training.codec.interface import encode_note, file_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.errors import CheckpointError, ConfigError
@@ -197,3 +198,19 @@ def test_metas_own_weights() -> None:
     assert isinstance(tone, Tensor)
     heard = codec.decode(codec.encode(tone[None]))[0]
     assert float((heard - tone)[2000:-2000].square().mean() / tone.square().mean()) < 0.25
+
+
+def test_what_every_codebook_leaves_over_pulls_the_encoder() -> None:
+    """And what is heard does once, whatever the number of codebooks."""
+    torch.manual_seed(0)
+    training = EncodecTraining(SMALL).train()
+    latents: list[torch.Tensor] = []
+    errors: list[torch.Tensor] = []
+    training.encoder.register_forward_hook(lambda *given: latents.append(given[-1]))
+    for layer in training.quantizer.vq.layers:
+        layer.register_forward_hook(lambda *given: errors.append(given[-1][-1].mean()))
+    training(torch.randn(2, 4800))
+    assert len(errors) > 1
+    for error in errors:
+        (pull,) = torch.autograd.grad(error, latents[0], retain_graph=True)
+        assert pull.abs().max() > 0

@@ -116,13 +116,15 @@ class EncodecTraining(nn.Module):
 
     def forward(self, audio: Tensor) -> tuple[Tensor, Tensor]:
         """Returns audio [B, S] as it comes back, and how far the codes were from what they code."""
-        residual = self.encoder(audio[:, None])
+        residual = latents = self.encoder(audio[:, None])
         quantized, commitment = torch.zeros_like(residual), residual.new_zeros(())
         for layer in self.quantizer.vq.layers:
             if self.training:
                 _revive(layer._codebook, residual.detach().transpose(1, 2).flatten(0, 1))
             coded, _, error = layer(residual)
+            coded = coded.detach()  # else an error further on would pull the encoder nowhere
             quantized, residual, commitment = quantized + coded, residual - coded, commitment + error.mean()
+        quantized = latents + (quantized - latents).detach()
         return self.decoder(quantized)[:, 0, : audio.shape[1]], commitment / self.quantizer.n_q
 
     def loss(self, audio: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -208,7 +210,15 @@ def _train(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> Encode
 
     identity = {name: value for name, value in asdict(config).items() if name not in ("loop", "device")}
     loop = Loop(
-        config.loop, trained, trained.loss, batch, out_dir, validate=validate, identity=identity, name="codec"
+        config.loop,
+        trained,
+        trained.loss,
+        batch,
+        out_dir,
+        validate=validate,
+        identity=identity,
+        later_identity={"notes": dataset.fingerprint},
+        name="codec",
     )
     loop.run()
     if not loop.finished:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import multiprocessing
 import os
@@ -61,7 +62,9 @@ class NoteAnalysis(NamedTuple):
     held_seconds: float
 
 
-_tracker = FundamentalTracker(48_000, HOP_LENGTH)
+@functools.cache
+def _tracker(sample_rate: int) -> FundamentalTracker:
+    return FundamentalTracker(sample_rate, HOP_LENGTH)
 
 
 def analyse_note(
@@ -74,7 +77,7 @@ def analyse_note(
     if not (0 < pitch <= 127 and held_seconds >= 0):
         raise NoNoteError(f"pitch {pitch:g}, held {held_seconds:g} s: above 0 to 127, from 0 s are allowed")
     with torch.no_grad():
-        track = _tracker(torch.from_numpy(audio)[None], torch.tensor([pitch]))[0]
+        track = _tracker(sample_rate)(torch.from_numpy(audio)[None], torch.tensor([pitch]))[0]
     centres = (np.arange(len(track)) + 0.5) * HOP_LENGTH
     hertz = np.interp(np.arange(len(audio)), centres, midi_to_hertz(track).double().numpy())
     partials = measure_partials(audio, hertz, sample_rate, held_seconds)
@@ -101,7 +104,8 @@ class AnalysedNotes:
         """[N, N_VALUES], in 64ths."""
         self.moving: NDArray[np.int64] = whole["moving"]
         """[M], numbers in the dataset of the notes whose movement is kept."""
-        self.movements: list[Movement] = np.split(whole["movement"], np.cumsum(whole["points"])[:-1])
+        movements = np.split(whole["movement"], np.cumsum(whole["points"])[:-1])
+        self.movements: list[Movement] = movements[: len(self.moving)]  # numpy splits nothing into one
         self._tracks = np.split(whole["track"], np.cumsum(whole["frames"])[:-1])
         self.features: NDArray[np.float32] = whole["features"]
         """[N, N_FEATURES], of the movements; NaN of notes too short to say."""

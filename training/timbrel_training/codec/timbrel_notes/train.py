@@ -38,7 +38,7 @@ from timbrel_training.codec.timbrel_notes.header import (
 )
 from timbrel_training.codec.timbrel_notes.header_prior import HeaderPrior
 from timbrel_training.codec.timbrel_notes.note_parameters import SHAPES
-from timbrel_training.errors import CheckpointError
+from timbrel_training.errors import CheckpointError, ConfigError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed, pick_device
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
@@ -167,6 +167,9 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     codec.safetensors and codec.json; None where the sitting ended before the last step (run again to
     resume)."""
     check_sample_rate(dataset, config.codec.sample_rate)
+    if not (dataset.split == Split.TRAIN).any():
+        raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
+    _check_pitches(dataset, config.codec)
     device = pick_device(config.device)
     torch.manual_seed(config.loop.seed)
     trained = HeaderTraining(config, len(dataset.instruments)).to(device)
@@ -185,8 +188,6 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     jobs = config.jobs or os.cpu_count() or 1
     notes = analyse_dataset(dataset, chosen, out_dir / ANALYSIS_FOLDER, jobs)
     trains = dataset.split[notes.notes] == Split.TRAIN
-    if not trains.any():
-        raise CheckpointError(f"{dataset.path}: no notes to train on in this split; render more")
     train = HeaderSampler(notes, dataset, np.flatnonzero(trains), config)
     held_out = np.flatnonzero(~trains if not trains.all() else trains)[:VALIDATION_NOTES]
     if earlier is None:
@@ -228,6 +229,18 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
     about = {"id": codec.id, "config": asdict(config.codec), "figures": figures, CODES_LIKE: before, **learnt}
     save_weights(out_dir, WEIGHTS_NAME, codec, about)
     return codec.eval()
+
+
+def _check_pitches(dataset: NoteDataset, sizes: TimbrelNotesConfig) -> None:
+    """Raises ConfigError where the library has notes whose pitch has no code: they would get another's."""
+    low = sizes.fundamental_min
+    high = low + (sizes.codebook_size - 1) / sizes.fundamental_steps_per_semitone
+    lowest, highest = dataset.pitch.min(), dataset.pitch.max()
+    if lowest < low or highest > high:
+        raise ConfigError(
+            f"{dataset.path}: has notes of MIDI pitch {lowest:g} to {highest:g}, this codec codes {low:g} to "
+            f"{high:g}: render others (notes.low_pitch, notes.high_pitch), or set codec.codec.fundamental_min"
+        )
 
 
 def _finished(folder: Path, sizes: TimbrelNotesConfig) -> TimbrelNotes:
