@@ -160,7 +160,7 @@ def test_the_same_bundle_in_another_folder_is_served_from_there(
     shutil.rmtree(first)
     with grpc.insecure_channel(server.address) as channel:
         request = note(seconds=0.2)
-        request.audio_format = pb.AUDIO_FORMAT_WAV
+        request.audio = pb.AUDIO_FORMAT_WAV
         replies = pb_grpc.SynthesizerStub(channel).Generate(request, timeout=PATIENCE_SECONDS)
         assert b"".join(reply.audio for reply in replies).startswith(b"RIFF")
 

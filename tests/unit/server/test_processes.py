@@ -52,7 +52,7 @@ def test_a_configuration_is_what_its_flags_make() -> None:
         port=0,
         devices=(1, 2),
         caller_share=0.125,
-        token="a secret",
+        token="a-secret-of-one",
         token_file=None,
         max_seconds=3.5,
         metrics_port=0,
