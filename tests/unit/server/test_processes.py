@@ -62,7 +62,7 @@ def test_a_configuration_is_what_its_flags_make() -> None:
     assert not any("secret" in flag for flag in flags)
     parser = argparse.ArgumentParser()
     add_flags(parser, ServerConfig)
-    read = gather(parser.parse_args(flags), ServerConfig, {"TIMBREL_TOKEN": "a secret"})
+    read = gather(parser.parse_args(flags), ServerConfig, {"TIMBREL_TOKEN": "a-secret-of-one"})
     assert read.config == config
     assert flags_of(ServerConfig()) == []
 
