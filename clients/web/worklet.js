@@ -12,7 +12,6 @@ const MORE_SECONDS = 0.06; // a voice that ran dry goes on so much further behin
 const MOST_WAITED_FOR_SECONDS = 0.5; // ... but waits for no more than this
 const LEVEL_SECONDS = 1 / 30;
 const SKIP_SECONDS = 0.012; // a skip is faded over in so long, and leads to within half as much of its target
-const SKIP_AHEAD_SECONDS = 0.035; // what follows a skip's target is to be here for so long, or a skip would run dry
 const BALANCE_SECONDS = 0.02; // over so long a brighter or duller voice is as loud as it was
 const LEAST_POWER = 1e-12;
 const MOST_VOICES = 48;
@@ -107,7 +106,7 @@ class Voice {
   push(samples) {
     this.fifo.push(samples);
     this.pushed += samples.length;
-    if (this.pushed >= this.target + SKIP_AHEAD_SECONDS * this.rate) this.#skip();
+    if (this.pushed >= this.target + this.#skipNeeds) this.#skip();
   }
 
   /** Nothing more will come. */
