@@ -175,7 +175,7 @@ def trim(audio: Audio, sample_rate: int) -> Audio:
 
 
 def _room_samples(sound: Audio, sample_rate: int, least_blocks: int, rises: float) -> int:
-    """Counts the samples at the start of the sound [S] that are the noise of a room; 0 where that is not told."""
+    """Counts the samples at the start of the sound [S] that are a room's noise; 0 where that is not told."""
     size = max(1, round(ROOM_BLOCK_SECONDS * sample_rate))
     if len(sound) < 2 * size:
         return 0
