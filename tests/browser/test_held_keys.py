@@ -100,9 +100,10 @@ def test_a_process_that_hogs_a_core_costs_no_gap(page: Any) -> None:
     assert silent == 0
 
 
-def test_a_page_that_is_busy_for_a_second_costs_no_sound(page: Any) -> None:
-    """Its own thread, that is: a key that is down sounds on meanwhile, and what sounds is kept whole. Three
-    quarters of the second are to be heard: a machine with other work leaves gaps of its own."""
+def test_a_page_that_is_busy_for_seconds_sounds_on(page: Any) -> None:
+    """Its own thread, that is: what is sent while it is busy is heard, and kept whole. What came before is
+    over within the first second; of the rest a fifth is to be heard, since a machine with other work leaves
+    gaps of its own."""
     x, y = page.instrument("Flute")
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     press(page, 1.0)
@@ -110,14 +111,14 @@ def test_a_page_that_is_busy_for_a_second_costs_no_sound(page: Any) -> None:
         page.page.keyboard.down("d")
         page.until("timbrel.player.current?.soundedAt")
         page.page.wait_for_timeout(500)
-        begun = 128 * page.evaluate(BUSY, 1000)
+        begun = 128 * page.evaluate(BUSY, 3000)
         page.page.wait_for_timeout(500)
         page.page.keyboard.up("d")
         page.wait_for_silence()
-    during = heard[0][begun : begun + SAMPLE_RATE].reshape(-1, SAMPLE_RATE // 100)
-    assert np.mean(abs(during).max(axis=1) > QUIET) > 0.75
+    late = heard[0][begun + SAMPLE_RATE : begun + 3 * SAMPLE_RATE].reshape(-1, SAMPLE_RATE // 100)
+    assert np.mean(abs(late).max(axis=1) > QUIET) > 0.2
     kept, held = page.evaluate("[timbrel.player.current.length, timbrel.player.current.request.seconds]")
-    assert kept / SAMPLE_RATE > held > 1.5
+    assert kept / SAMPLE_RATE > held > 3.5
 
 
 def press(page: Any, seconds: float) -> tuple[npt.NDArray[np.float32], int]:
