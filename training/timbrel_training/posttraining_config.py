@@ -63,6 +63,9 @@ class TimbreFinetuneConfig:
     """Notes that the bundle writes at its instruments' points, shared alike."""
     between_notes: int = 2000
     """Notes that it writes between them, whose place is the point asked: the map stays even there."""
+    other_notes: int = 6000
+    """Notes of other libraries, shared evenly among the instruments of the map that these have: an instrument
+    that is known from one soundfont alone is known by that font's first milliseconds."""
     between_distance: float = 0.5
     """Distance that those keep from every point, in median distances between neighbouring instruments: twice
     the noise that stage 2 was trained with."""
@@ -72,6 +75,8 @@ class TimbreFinetuneConfig:
     """Share of notes that are heard as recordings have them: in rooms, as MP3, out of tune."""
     disturbed_share: float = 0.4
     """Share of a batch that a random microphone's colour and noise are put on, drawn anew each time."""
+    begun_share: float = 0.65
+    """Share of a batch that begins late, behind the noise of a room, or softly, drawn anew each time."""
     foreign_sounds: int = 3000
     """Sounds that are no note of an instrument, from which notes are told."""
     foreign_share: float = 0.125
@@ -80,6 +85,8 @@ class TimbreFinetuneConfig:
     """Share of a batch that is source notes."""
     between_share: float = 0.1
     """Share of a batch that is notes from between instruments; the rest are at their points."""
+    other_share: float = 0.3
+    """Share of a batch that is notes of other libraries, where there are any."""
     crop_share: float = 0.25
     """Share of a batch of which only the first frames are shown, random many."""
     pull_weight: float = 0.5
@@ -88,10 +95,20 @@ class TimbreFinetuneConfig:
     """Share of the notes kept back, to see whether the encoder learns more than them."""
 
     def __post_init__(self) -> None:
-        check_shares(self, "cut_share", "crop_share", "recorded_share", "disturbed_share", "foreign_share")
+        names = (
+            "cut_share",
+            "crop_share",
+            "recorded_share",
+            "disturbed_share",
+            "foreign_share",
+            "other_share",
+            "begun_share",
+        )
+        check_shares(self, *names)
         if not 0.0 < self.source_share + self.between_share < 1.0:
             raise ConfigError("source_share and between_share: expected above 0 and below 1 together")
         if not 0.0 <= self.validation_share < 1.0:
             raise ConfigError(f"validation_share: {self.validation_share}, expected at least 0 and below 1")
         check_at_least(self, source_notes=1, own_notes=1, batch_size=1, between_notes=0, between_distance=0)
+        check_at_least(self, other_notes=0)
         check_at_least(self, pull_weight=0, foreign_sounds=10)

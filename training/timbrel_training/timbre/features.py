@@ -39,6 +39,15 @@ COLOUR_DB = 4.0
 NOISE_DB = (20.0, 50.0)
 """How far noise lies below a note's loudest band."""
 
+SHORTEST_CROP = 15
+"""Frames: recordings shown to `locate` may be this short, so training sees such crops too."""
+LATE_SHARE, BEHIND_NOISE_SHARE, SOFT_SHARE = 0.45, 0.3, 0.6
+"""Shares of notes of which the first frames are missed, that come behind a noise, that rise softly."""
+MOST_MISSED, MOST_BEFORE, LONGEST_RISE = 40, 6, 9
+"""Frames."""
+RISE_DB, ROOM_NOISE_DB = (6.0, 40.0), (25.0, 60.0)
+"""How far below itself a note begins that rises, and how far below it noise lies that comes before."""
+
 
 @dataclass(frozen=True, eq=False)
 class NoteFeatures:
@@ -136,13 +145,9 @@ def locate(
 def disturbed(
     levels: NDArray[np.float32], n_frames: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Puts a microphone's colour and a noise on levels [B, F, n_bands], for each note another.
-
-    What lies behind a note's `n_frames` [B] does not say how loud it is.
-    """
+    """Puts a microphone's colour and a noise on levels [B, F, n_bands], for each note another."""
     n_notes, _, n_bands = levels.shape
-    inside = (np.arange(levels.shape[1]) < n_frames[:, None])[:, :, None]
-    loudest = levels.max(axis=(1, 2), where=inside, initial=-np.inf)
+    loudest = _loudest(levels, n_frames)
     points = rng.normal(0.0, COLOUR_DB, (2, n_notes, COLOUR_POINTS))
     at = np.linspace(0.0, COLOUR_POINTS - 1.0, n_bands)
     low = np.minimum(at.astype(int), COLOUR_POINTS - 2)
@@ -151,6 +156,42 @@ def disturbed(
     swing = 2.0 * rng.standard_normal(levels.shape, np.float32)
     heard = levels + colour[:, None].astype(np.float32)
     return np.asarray(np.logaddexp2(heard * DB, (noise[:, None] + swing).astype(np.float32) * DB) / DB)
+
+
+def begun_otherwise(
+    levels: NDArray[np.float32], n_frames: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Has notes of levels [B, F, n_bands] begin late, behind the noise of a room, or softly.
+
+    The same instrument begins otherwise in every collection of samples, and an encoder that knows one by its
+    first frames knows no other. Returns the levels, and the frames [B] that the notes have then.
+    """
+    n_notes, length, _ = levels.shape
+    late, behind, soft = (
+        rng.random(n_notes) < share for share in (LATE_SHARE, BEHIND_NOISE_SHARE, SOFT_SHARE)
+    )
+    missed = np.where(late, rng.integers(0, MOST_MISSED + 1, n_notes), 0)
+    missed = np.minimum(missed, np.maximum(n_frames - SHORTEST_CROP, 0))
+    before = np.where(behind, rng.integers(1, MOST_BEFORE + 1, n_notes), 0)
+    place = np.arange(length) - before[:, None]  # frame of the note that is heard; negative before it
+    at = np.clip(place + missed[:, None], 0, length - 1)
+    heard = np.take_along_axis(levels, at[:, :, None], axis=1)
+    rise = np.where(soft, rng.integers(1, LONGEST_RISE + 1, n_notes), 0)[:, None]
+    lower = rng.uniform(*RISE_DB, (n_notes, 1)) * np.maximum(1.0 - (place + 0.5) / np.maximum(rise, 1), 0.0)
+    heard = heard - np.where(rise > 0, lower, 0.0)[:, :, None].astype(np.float32)
+    noise = (
+        _loudest(levels, n_frames)[:, None, None]
+        - rng.uniform(*ROOM_NOISE_DB, (n_notes, 1, 1))
+        + 3.0 * rng.standard_normal(levels.shape)
+    )
+    heard = np.where(place[:, :, None] < 0, noise, heard).astype(np.float32)
+    return heard, np.minimum(n_frames - missed + before, length)
+
+
+def _loudest(levels: NDArray[np.float32], n_frames: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Returns the loudest level of each note, [B]; what lies behind its `n_frames` [B] does not count."""
+    inside = (np.arange(levels.shape[1]) < n_frames[:, None])[:, :, None]
+    return np.asarray(levels.max(axis=(1, 2), where=inside, initial=-np.inf))
 
 
 def _features(

@@ -21,6 +21,7 @@ from timbrel_training.timbre import layout, references
 from timbrel_training.timbre.encoder import TimbreEncoder, TimbreEncoderConfig, frame_mask
 from timbrel_training.timbre.features import (
     EMBED_BATCH,
+    SHORTEST_CROP,
     disturbed,
     embed,
     features_key,
@@ -39,8 +40,6 @@ N_COMPARED = 20_000
 """Training notes whose sound says how far instruments lie from one another, at most."""
 N_JUDGED = 1_500
 """Notes of held-out cells that are heard as recordings, at most: shares are fitted to them."""
-SHORTEST_CROP = 15
-"""Frames: recordings shown to `locate` may be this short, so training sees such crops too."""
 
 
 class TimbreTrainer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from timbrel_training.stages import add_config_arguments, add_device_argument, add_folder, config_of
 
@@ -28,6 +29,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_device_argument(parser)
     add_folder(parser, "bundle", "a bundle exported with that stage 1; `default` is the one that ships")
     add_folder(parser, "notes", "the library of notes that it learnt from")
+    parser.add_argument(
+        "--also",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="another library, of other fonts or of recordings, with instruments named as on the map; may come again",
+    )
     add_folder(parser, "timbre", "folder of stage 1, where training begins")
     add_folder(parser, "out", "folder for lessons, checkpoint, encoder and map; an unfinished one is resumed")
     parser.add_argument(
@@ -52,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     loop = fine_tune_timbre(
         config_of(args).hearing,
         bundle,
-        NoteDataset(args.notes),
+        [NoteDataset(path) for path in (args.notes, *args.also)],
         args.timbre,
         args.out,
         pick_device(args.device),

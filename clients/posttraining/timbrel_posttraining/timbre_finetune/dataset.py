@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
 from timbrel_posttraining.evaluate.takes import TakeAudio, TakeCache, write_takes
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
-from timbrel_training.notes.split import Split
+from timbrel_training.notes.note import fold_name
+from timbrel_training.notes.split import VARIANT, Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.encoder import TimbreEncoder
 from timbrel_training.timbre.features import Levels, NoteFeatures, features_key, kept_features, levels_of
@@ -53,6 +55,7 @@ FIELDS = (
     "source_notes",
     "own_notes",
     "between_notes",
+    "other_notes",
     "between_distance",
     "cut_share",
     "recorded_share",
@@ -70,19 +73,28 @@ class TimbreSample:
     start: float = 0.0  # seconds that a late recording misses
     share: float = 1.0  # of the rest, before a recording ends too early
     flaws: int | None = None  # what the flaws of its recording are drawn with; None: it has none
+    library: int = 0  # that a source note is of: 0 is the bundle's, then come the others
 
 
 class SamplePlan:
     """Draws the samples: a function of the bundle's map and ranges, the library and the config alone.
 
     Source notes are of training cells, and the bundle is asked for pitches of training cells too: nothing of
-    a cell or of an instrument that is held out is ever trained on. Raises TrainingError: the library has no
-    training notes of an instrument on the bundle's map.
+    a cell or of an instrument that is held out is ever trained on. Of `others`, libraries of other fonts or of
+    recordings, come the notes whose instruments are on the map by name. Raises TrainingError: the library has
+    no training notes of an instrument on the bundle's map, or another one none of any.
     """
 
-    def __init__(self, bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        library: NoteDataset,
+        config: TimbreFinetuneConfig,
+        others: Sequence[NoteDataset] = (),
+    ) -> None:
         self.config = config
         self.library = library
+        self.libraries = [library, *others]
         self.ranges = written_ranges(bundle.manifest)
         self.chart = published_map(bundle)
         self._rng = np.random.default_rng(config.loop.seed)
@@ -94,16 +106,27 @@ class SamplePlan:
                     f"{bundle.path}; name the library that the bundle learnt from"
                 )
         self._draws = iter(range(FIRST_DRAW, FIRST_DRAW + 10**9))
+        self._elsewhere: dict[int, dict[int, NDArray[np.int64]]] = {}  # instrument: library: rows
+        for number, other in enumerate(others, start=1):
+            named = np.where(self._usable(other, Split.TRAIN), self._on_the_map(other), NO_INSTRUMENT)
+            if named.max(initial=NO_INSTRUMENT) == NO_INSTRUMENT:
+                raise TrainingError(
+                    f"{other.path}: no training notes of any instrument on the map of {bundle.path}; name its "
+                    "instruments as `timbrel info` does"
+                )
+            for instrument in np.unique(named[named != NO_INSTRUMENT]).tolist():
+                self._elsewhere.setdefault(instrument, {})[number] = np.flatnonzero(named == instrument)
 
     def draw(self) -> list[TimbreSample]:
-        """Draws all samples, in this order: source notes, the bundle's notes, those in between."""
+        """Draws all samples, in this order: source notes, the bundle's notes, those in between, others'."""
         config = self.config
         samples = [
             *self._sources(config.source_notes),
             *self._own(config.own_notes),
             *self._between(config.between_notes),
         ]
-        return [self._varied(sample) for sample in samples]
+        drawn = [self._varied(sample) for sample in samples]
+        return drawn + [self._varied(sample) for sample in self._others(config.other_notes)]
 
     def draw_judged(self) -> list[TimbreSample]:
         """Draws source notes of held-out cells, each as a recording has it: what references are fitted to."""
@@ -115,17 +138,19 @@ class SamplePlan:
         ]
         chosen = [found[number] for number in rng.permutation(len(found))[:N_JUDGED]]
         return [
-            TimbreSample(self._source(row), number, self._point(number), flaws=int(rng.integers(2**31)))
+            TimbreSample(
+                self._source(row, self.library), number, self._point(number), flaws=int(rng.integers(2**31))
+            )
             for row, number in chosen
         ]
 
     def _sources(self, count: int) -> Iterator[TimbreSample]:
-        for instrument, n_notes in enumerate(self._shares(count)):
+        for instrument, n_notes in enumerate(_shares(count, len(self.chart.points))):
             for row in np.sort(self._rng.permutation(self._rows[instrument])[:n_notes]):
-                yield TimbreSample(self._source(int(row)), instrument, self._point(instrument))
+                yield TimbreSample(self._source(int(row), self.library), instrument, self._point(instrument))
 
     def _own(self, count: int) -> Iterator[TimbreSample]:
-        for instrument, n_notes in enumerate(self._shares(count)):
+        for instrument, n_notes in enumerate(_shares(count, len(self.chart.points))):
             cells = np.unique(self.library.pitch[self._rows[instrument]])
             for pitch in self._rng.choice(cells, n_notes):
                 point = self._point(instrument)
@@ -136,6 +161,29 @@ class SamplePlan:
             point = self._open_point()
             pitch = int(self._rng.integers(self.ranges.pitch_min, self.ranges.pitch_max + 1))
             yield TimbreSample(self._asked(point, pitch), NO_INSTRUMENT, point)
+
+    def _others(self, count: int) -> Iterator[TimbreSample]:
+        """Draws notes of other libraries, evenly among the instruments that these have, each library in turn.
+        A note may come again, and is then recorded in another way."""
+        for n_notes, (instrument, found) in zip(
+            _shares(count, len(self._elsewhere)), self._elsewhere.items(), strict=True
+        ):
+            for library, rows in itertools.islice(itertools.cycle(found.items()), n_notes):
+                source = self._source(int(self._rng.choice(rows)), self.libraries[library])
+                yield TimbreSample(source, instrument, self._point(instrument), library=library)
+
+    def _on_the_map(self, library: NoteDataset) -> NDArray[np.int64]:
+        """Finds the number on the map of each note's instrument, or NO_INSTRUMENT, by its name; of a
+        soundfont's, that of its own variant where the map has one."""
+        known = {fold_name(point.instrument): number for number, point in enumerate(self.chart.points)}
+        numbers = np.full((len(library.instruments), len(library.sources)), NO_INSTRUMENT, np.int64)
+        for (i, name), (j, source) in itertools.product(
+            enumerate(library.instruments), enumerate(library.sources)
+        ):
+            font = Path(source).stem.partition(" ")[2].replace("_", " ")
+            own = known.get(fold_name(name), NO_INSTRUMENT)
+            numbers[i, j] = known.get(fold_name(f"{name}{VARIANT}{font}"), own)
+        return np.asarray(numbers[library.instrument, library.source])
 
     def _asked(self, point: tuple[float, float], pitch: int) -> Take:
         """Asks a note of the bundle, as soft or loud and as short or long as it can be."""
@@ -168,13 +216,7 @@ class SamplePlan:
         point = self.chart.points[instrument]
         return point.x, point.y
 
-    def _shares(self, count: int) -> list[int]:
-        """Shares `count` notes out among the instruments."""
-        n = len(self.chart.points)
-        return [(count * (number + 1)) // n - (count * number) // n for number in range(n)]
-
-    def _source(self, row: int) -> Take:
-        library = self.library
+    def _source(self, row: int, library: NoteDataset) -> Take:
         held, pitch = float(library.held_seconds[row]), int(library.pitch[row])
         return Take(Kind.SOURCE, pitch, int(library.velocity[row]), held, row=row)
 
@@ -184,26 +226,35 @@ class SamplePlan:
         if instrument not in library.instruments:
             return np.zeros(0, np.int64)
         own = library.instrument == library.instruments.index(instrument)
+        return np.flatnonzero(own & self._usable(library, split)).astype(np.int64)
+
+    def _usable(self, library: NoteDataset, split: Split) -> NDArray[np.bool_]:
+        """Tells which notes of a library are audible, of this split, and within the bundle's pitches."""
         inside = (library.pitch >= self.ranges.pitch_min) & (library.pitch <= self.ranges.pitch_max)
-        audible = (library.split == int(split)) & (library.length > 0)
-        return np.flatnonzero(own & inside & audible).astype(np.int64)
+        return np.asarray(inside & (library.split == int(split)) & (library.length > 0))
+
+
+def _shares(count: int, n_parts: int) -> list[int]:
+    """Shares `count` notes out among so many instruments."""
+    return [(count * (number + 1)) // n_parts - (count * number) // n_parts for number in range(n_parts)]
 
 
 def dataset_key(
-    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, encoder: TimbreEncoder
+    bundle: Bundle, plan: SamplePlan, config: TimbreFinetuneConfig, encoder: TimbreEncoder
 ) -> str:
     """Names the dataset by 16 hexadecimal digits: equal ones have the same, and no others."""
     hashes = {file.name: file.sha256 for file in bundle.manifest.files}
     fields = {name: value for name, value in asdict(config).items() if name in FIELDS}
     about = [VERSION, [hashes[name] for name in FILES], fields, config.loop.seed]
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    digest.update(features_key(encoder, library).encode())
+    for library in plan.libraries:
+        digest.update(features_key(encoder, library).encode())
     return digest.hexdigest()[:16]
 
 
 def make_dataset(
     bundle: Bundle,
-    library: NoteDataset,
+    libraries: Sequence[NoteDataset],
     samples: list[TimbreSample],
     timbre_dir: Path,
     folder: Path,
@@ -216,7 +267,8 @@ def make_dataset(
     TimbrelError: the bundle cannot be served.
     """
     cache = TakeCache(folder)
-    make_extractor = functools.partial(FeatureExtractor, bundle.path, library.path, timbre_dir, cache)
+    paths = [library.path for library in libraries]
+    make_extractor = functools.partial(FeatureExtractor, bundle.path, paths, timbre_dir, cache)
 
     def compute(done: int) -> Iterator[Levels]:
         write_takes(bundle.path, [sample.take for sample in samples], cache, progress=True)
@@ -236,15 +288,15 @@ class FeatureExtractor:
     """Hears samples as `locate` hears recordings: trimmed, at one level. One per process, with the bundle's
     codec for the notes that it wrote, which the cache holds."""
 
-    def __init__(self, bundle: Path, library: Path, timbre_dir: Path, cache: TakeCache) -> None:
+    def __init__(self, bundle: Path, libraries: Sequence[Path], timbre_dir: Path, cache: TakeCache) -> None:
         opened = Bundle.open(bundle, verify=False)  # checked by whoever started this
-        self._audio = TakeAudio(opened, NoteDataset(library), cache)
+        self._audio = [TakeAudio(opened, NoteDataset(library), cache) for library in libraries]
         self._encoder = load_encoder(timbre_dir)
         self._manifest = opened.manifest
 
     def hear(self, sample: TimbreSample) -> Levels:
         """Returns levels [T, n_bands]; none where there is too little to hear."""
-        audio, rate = self._audio.of(sample.take)
+        audio, rate = self._audio[sample.library].of(sample.take)
         rest = audio[round(sample.start * rate) :]
         recorded, manifest = rest[: round(sample.share * len(rest))], self._manifest
         longest = longest_seconds(manifest)

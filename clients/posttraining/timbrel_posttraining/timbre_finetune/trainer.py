@@ -27,10 +27,18 @@ from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre import references
 from timbrel_training.timbre.encoder import TimbreEncoder
-from timbrel_training.timbre.features import NoteFeatures, disturbed, embed, foreign_features, locate
-from timbrel_training.timbre.map import ENCODER, MAP_FILE, NOTES_FILE, TimbreMap, read_map
+from timbrel_training.timbre.features import (
+    SHORTEST_CROP,
+    NoteFeatures,
+    begun_otherwise,
+    disturbed,
+    embed,
+    foreign_features,
+    locate,
+)
+from timbrel_training.timbre.map import ENCODER, MAP_FILE, NOTES_FILE, TimbreMap, read_chart
 from timbrel_training.timbre.model import Recognition
-from timbrel_training.timbre.train import KEPT_BACK, SHORTEST_CROP, encoder_of, load_encoder
+from timbrel_training.timbre.train import KEPT_BACK, encoder_of, load_encoder
 
 DATASET = "lessons"
 """The folder of the dataset, within that of the training; so named that older runs can be resumed."""
@@ -47,7 +55,9 @@ class TimbreBatch:
     levels: Tensor  # float32 [B + foreign, F, n_bands], in dB: of notes, then of foreign sounds
     n_frames: Tensor  # int64 [B + foreign]
     instrument: Tensor  # int64 [B], NO_INSTRUMENT between instruments
-    target: Tensor  # float32 [B, 2]
+    target: (
+        Tensor  # float32 [b, 2], of the first b of them: those of other libraries are not pulled to a point
+    )
 
 
 class TimbreFineTuner:
@@ -94,12 +104,15 @@ class TimbreFineTuner:
         """Draws notes of each kind, each kind's share, and foreign sounds; some cropped, some disturbed."""
         config = self.config
         rng = np.random.default_rng(batch_seed(config.loop.seed, step))
-        n_sources = round(config.source_share * config.batch_size)
-        n_between = round(config.between_share * config.batch_size) if len(self._training["between"]) else 0
+        n_others = round(config.other_share * config.batch_size) if len(self._training["other"]) else 0
+        n_pulled = config.batch_size - n_others
+        n_sources = round(config.source_share * n_pulled)
+        n_between = round(config.between_share * n_pulled) if len(self._training["between"]) else 0
         counts = {
             "source": n_sources,
             "between": n_between,
-            "generated": config.batch_size - n_sources - n_between,
+            "generated": n_pulled - n_sources - n_between,
+            "other": n_others,
         }
         rows = np.concatenate([rng.choice(self._training[kind], n) for kind, n in counts.items() if n])
         n_frames = self.encoder.config.n_frames
@@ -109,13 +122,15 @@ class TimbreFineTuner:
         shorter = rng.integers(min(SHORTEST_CROP, n_frames), n_frames + 1, len(lengths))
         cropped = rng.random(len(lengths)) < config.crop_share
         lengths = np.where(cropped, np.minimum(lengths, shorter), lengths)
+        begun = rng.random(len(levels)) < config.begun_share
+        levels[begun], lengths[begun] = begun_otherwise(levels[begun], lengths[begun], rng)
         worse = rng.random(len(levels)) < config.disturbed_share
         levels[worse] = disturbed(levels[worse], lengths[worse], rng)
         return TimbreBatch(
             levels=torch.from_numpy(levels).to(self.device),
             n_frames=torch.from_numpy(lengths).to(self.device),
             instrument=torch.from_numpy(self.instrument[rows]).to(self.device),
-            target=torch.from_numpy(self.target[rows]).to(self.device),
+            target=torch.from_numpy(self.target[rows[:n_pulled]]).to(self.device),
         )
 
     def loss(self, batch: TimbreBatch, /) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -126,11 +141,11 @@ class TimbreFineTuner:
         """
         config = self.config
         embedding = self.encoder.hear(batch.levels, batch.n_frames)
-        points = self.encoder.point(embedding[: len(batch.instrument)])
-        foreign = torch.full_like(batch.n_frames[len(points) :], len(self.points))
+        points = self.encoder.point(embedding[: len(batch.target)])
+        foreign = torch.full_like(batch.n_frames[len(batch.instrument) :], len(self.points))
         what = torch.cat([batch.instrument, foreign])
         named = what != dataset.NO_INSTRUMENT
-        away = _length(points - batch.target) / self._scale[batch.instrument]
+        away = _length(points - batch.target) / self._scale[batch.instrument[: len(points)]]
         parts = {
             "name": nn.functional.cross_entropy(self.model.logits(embedding[named]), what[named]),
             "pull": nn.functional.huber_loss(away, torch.zeros_like(away), delta=0.5),
@@ -142,7 +157,7 @@ class TimbreFineTuner:
         encoder = encoder_of(average)
         figures: dict[str, float] = {}
         for name, rows in (("kept_back", self._kept_back), ("training", self._sample(self._training))):
-            for kind in ("source", "generated"):
+            for kind in ("source", "generated", "other"):
                 if len(rows[kind]):
                     rank = ranks(self.locate(encoder, rows[kind]), self.instrument[rows[kind]], self.points)
                     figures[f"{name}_{kind}"] = float((rank == 0).mean())
@@ -207,7 +222,7 @@ class TimbreFineTuner:
 def fine_tune_timbre(
     config: TimbreFinetuneConfig,
     bundle: Bundle,
-    library: NoteDataset,
+    libraries: Sequence[NoteDataset],
     timbre_dir: Path,
     out_dir: Path,
     device: torch.device,
@@ -215,7 +230,7 @@ def fine_tune_timbre(
 ) -> Loop[TimbreBatch]:
     """Makes the dataset and trains in `out_dir`, or resumes any of that.
 
-    The bundle, verified, was made of this stage 1, which learnt from the library. Leaves what stage 1 leaves:
+    The bundle, verified, was made of this stage 1, which learnt from the first library. Leaves what stage 1 leaves:
     the encoder as it is now, and its map and its notes' points as they were. Raises CheckpointError: stage 1
     is missing or not the bundle's, or the checkpoint is of another run; TrainingError: the library is not the
     bundle's; TimbrelError: the bundle cannot be served.
@@ -223,12 +238,13 @@ def fine_tune_timbre(
     chart = _shared_map(bundle, timbre_dir)
     encoder = load_encoder(timbre_dir)
     _check_rate(bundle, encoder, timbre_dir)
-    plan = dataset.SamplePlan(bundle, library, config)
+    library, *others = libraries
+    plan = dataset.SamplePlan(bundle, library, config, others)
     samples, judged = plan.draw(), plan.draw_judged()
-    key = dataset.dataset_key(bundle, library, config, encoder)
+    key = dataset.dataset_key(bundle, plan, config, encoder)
     folder = out_dir / DATASET / key
-    features = dataset.make_dataset(bundle, library, samples, timbre_dir, folder, jobs)
-    heard = dataset.make_dataset(bundle, library, judged, timbre_dir, folder / JUDGED, jobs)
+    features = dataset.make_dataset(bundle, libraries, samples, timbre_dir, folder, jobs)
+    heard = dataset.make_dataset(bundle, libraries, judged, timbre_dir, folder / JUDGED, jobs)
     trained = library.of_split(Split.TRAIN).astype(np.int64)
     foreign = foreign_features(out_dir / DATASET, encoder, library, trained, config.foreign_sounds)
     known = references.read_references(timbre_dir)
@@ -259,7 +275,7 @@ def fine_tune_timbre(
     save_weights(out_dir, ENCODER, average, {**load_description(timbre_dir, ENCODER), "hearing": hearing})
     for name in (MAP_FILE, NOTES_FILE):
         source, target = timbre_dir / name, out_dir / name
-        if source.resolve() != target.resolve():
+        if source.is_file() and source.resolve() != target.resolve():  # unpacked from a bundle: no notes
             with atomic_path(target) as temporary:
                 shutil.copyfile(source, temporary)
     return loop
@@ -268,16 +284,18 @@ def fine_tune_timbre(
 def _kinds(
     samples: Sequence[dataset.TimbreSample], instrument: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """Finds the numbers of the source notes, of those generated at points, and of those between them."""
+    """Finds the numbers of the source notes, of those generated at points, of those between them, and of other
+    libraries' notes."""
     source = np.array([sample.take.kind is Kind.SOURCE for sample in samples], dtype=bool)
+    other = np.array([sample.library > 0 for sample in samples], dtype=bool)
     between = instrument == dataset.NO_INSTRUMENT
-    found = {"source": source, "generated": ~source & ~between, "between": between}
+    found = {"source": source & ~other, "generated": ~source & ~between, "between": between, "other": other}
     return {kind: np.flatnonzero(of).astype(np.int64) for kind, of in found.items()}
 
 
 def _shared_map(bundle: Bundle, timbre_dir: Path) -> TimbreMap:
     """Reads the bundle's map; raises CheckpointError where stage 1 has another one."""
-    published, (chart, _) = published_map(bundle), read_map(timbre_dir)
+    published, chart = published_map(bundle), read_chart(timbre_dir)
     names = [[point.instrument for point in each.points] for each in (published, chart)]
     if names[0] != names[1] or np.abs(published.centroids - chart.centroids).max() > PLACE_TOLERANCE:
         raise CheckpointError(

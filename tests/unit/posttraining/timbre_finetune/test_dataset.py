@@ -109,7 +109,8 @@ def test_samples_are_the_same_in_every_run_and_have_a_name(
     encoder = load_encoder(timbre_dir)
 
     def draw(config: TimbreFinetuneConfig) -> tuple[str, list[object]]:
-        return dataset_key(bundle, library, config, encoder), list(SamplePlan(bundle, library, config).draw())
+        plan = SamplePlan(bundle, library, config)
+        return dataset_key(bundle, plan, config, encoder), list(plan.draw())
 
     assert draw(config) == draw(config)
     slower = replace(config, pull_weight=9.0)
@@ -119,7 +120,7 @@ def test_samples_are_the_same_in_every_run_and_have_a_name(
         key, samples = draw(other)
         assert key != draw(config)[0] and samples != draw(config)[1]
     other_ear = TimbreEncoder(replace(encoder.config, n_bands=32), encoder.sample_rate, len(encoder.places))
-    assert dataset_key(bundle, library, config, other_ear) != draw(config)[0]
+    assert dataset_key(bundle, SamplePlan(bundle, library, config), config, other_ear) != draw(config)[0]
 
 
 def test_a_library_without_an_instrument_of_the_map_is_refused(
@@ -128,6 +129,45 @@ def test_a_library_without_an_instrument_of_the_map_is_refused(
     library.instruments[0] = "Kazoo"
     with pytest.raises(TrainingError, match="no training notes of Grand Piano"):
         SamplePlan(bundle, library, config)
+
+
+def test_other_libraries_give_notes_of_the_instruments_that_the_map_names(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    config = replace(config, other_notes=40)
+    first, second = (point.instrument for point in bundle.timbre_map.points[:2])
+    other = NoteDataset(library.path)
+    other.instruments = [
+        {first: f"  {first.upper()}", second: second}.get(name, "Kazoo") for name in library.instruments
+    ]
+    plan = SamplePlan(bundle, library, config, [other, other])
+    samples = plan.draw()
+    assert samples[:-40] == SamplePlan(bundle, library, config).draw()  # the others come on top of these
+    drawn = samples[-40:]
+    assert Counter((each.instrument, each.library) for each in drawn) == {
+        (number, of): 10 for number in (0, 1) for of in (1, 2)
+    }
+    for each in drawn:
+        assert library.name(each.take.row) == (first, second)[each.instrument]
+        assert library.split[each.take.row] == Split.TRAIN
+    other.instruments = ["Kazoo"] * len(library.instruments)
+    with pytest.raises(TrainingError, match="no training notes of any instrument on the map"):
+        SamplePlan(bundle, library, config, [other])
+
+
+def test_a_soundfonts_notes_are_of_its_own_variant_where_the_map_has_one(
+    bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig
+) -> None:
+    point = bundle.timbre_map.points[0]
+    variant = f"{bundle.timbre_map.points[1].instrument} of My Font"
+    library.instruments[library.instruments.index(point.instrument)] = variant
+    point.instrument = variant
+    other = NoteDataset(library.path)
+    other.instruments = [variant.partition(" of ")[0]] * len(library.instruments)
+    for source, expected in (("soundfont My_Font.sf2", 0), ("soundfont Another.sf2", 1)):
+        other.sources = [source] * len(library.sources)
+        samples = SamplePlan(bundle, library, replace(config, other_notes=5), [other]).draw()[-5:]
+        assert {each.instrument for each in samples} == {expected}
 
 
 @pytest.mark.parametrize(

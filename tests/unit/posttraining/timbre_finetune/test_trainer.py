@@ -91,7 +91,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     config = replace(config, source_notes=16, own_notes=4, between_notes=2)
 
     def train(config: TimbreFinetuneConfig, out: Path) -> Loop:
-        return fine_tune_timbre(config, bundle, library, timbre_dir, tmp_path / out, CPU)
+        return fine_tune_timbre(config, bundle, [library], timbre_dir, tmp_path / out, CPU)
 
     assert train(config, Path("whole")).finished
     sitting = replace(config, loop=replace(config.loop, max_minutes=1e-9))
@@ -114,7 +114,7 @@ def test_an_interrupted_dataset_goes_on(
 ) -> None:
     samples = SamplePlan(bundle, library, config).draw()
     samples = [*samples[:10], *samples[-6:]]
-    whole = make_dataset(bundle, library, samples, timbre_dir, tmp_path / "whole", jobs=1)
+    whole = make_dataset(bundle, [library], samples, timbre_dir, tmp_path / "whole", jobs=1)
     hear = FeatureExtractor.hear
     heard: list[TimbreSample] = []
 
@@ -126,8 +126,8 @@ def test_an_interrupted_dataset_goes_on(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(FeatureExtractor, "hear", tiring)
-        make_dataset(bundle, library, samples, timbre_dir, tmp_path / "parts", jobs=1)
-    parts = make_dataset(bundle, library, samples, timbre_dir, tmp_path / "parts", jobs=1)
+        make_dataset(bundle, [library], samples, timbre_dir, tmp_path / "parts", jobs=1)
+    parts = make_dataset(bundle, [library], samples, timbre_dir, tmp_path / "parts", jobs=1)
     assert np.array_equal(parts.levels, whole.levels) and np.array_equal(parts.n_frames, whole.n_frames)
     assert len(parts.n_frames) == len(samples)
 
@@ -138,7 +138,7 @@ def test_samples_are_heard_as_locate_hears_recordings(
     """The bundle has stage 1's very encoder."""
     bundle = Bundle.open(tiny_bundle)
     samples = SamplePlan(bundle, library, config).draw()[: config.source_notes]
-    extractor = FeatureExtractor(bundle.path, library.path, timbre_dir, TakeCache(tmp_path))
+    extractor = FeatureExtractor(bundle.path, [library.path], timbre_dir, TakeCache(tmp_path))
     encoder = load_encoder(timbre_dir)
     plain = next(each for each in samples if each.share == 1.0 and each.flaws is None)
     audio, rate = library.audio(plain.take.row), library.sample_rate
@@ -240,7 +240,7 @@ def test_the_encoder_learns_and_the_points_stay(
 def test_batches_hold_each_kinds_share_and_nothing_silent_or_kept_back(
     bundle: Bundle, library: NoteDataset, config: TimbreFinetuneConfig, timbre_dir: Path
 ) -> None:
-    plain = {"crop_share": 0.0, "disturbed_share": 0.0, "foreign_share": 0.0}
+    plain = {"crop_share": 0.0, "disturbed_share": 0.0, "begun_share": 0.0, "foreign_share": 0.0}
     config = replace(config, validation_share=0.25, batch_size=40, **plain)
     samples = SamplePlan(bundle, library, config).draw()
     features = sample_features(samples)
@@ -279,9 +279,9 @@ def test_parts_that_do_not_belong_together_are_refused(
     as_it_is = about.read_text()
     about.write_text(as_it_is.replace("48000,", "16000,"))
     with pytest.raises(CheckpointError, match=r"hears audio at 16000 Hz, .* has audio at 48000 Hz"):
-        fine_tune_timbre(config, bundle, library, timbre_dir, out, CPU)
+        fine_tune_timbre(config, bundle, [library], timbre_dir, out, CPU)
     about.write_text(as_it_is)
     (timbre_dir / "timbre_map.json").write_text(json.dumps(moved.to_json()))
     with pytest.raises(CheckpointError, match="its map is not that of"):
-        fine_tune_timbre(config, bundle, library, timbre_dir, out, CPU)
+        fine_tune_timbre(config, bundle, [library], timbre_dir, out, CPU)
     assert not out.exists()
