@@ -71,8 +71,13 @@ instruments/salamander:
 	cd $@.part && for each in *.tgz; do tar xzf $$each --strip-components=2 --wildcards 'package/audio/*.ogg' || exit; done
 	$(or $(PYTHON),python3) training/examples/make_piano.py $@.part && rm $@.part/*.tgz && mv $@.part $@
 
+# Single notes by the University of Iowa, and sung vowels, as SpectMorph's instruments are made of them.
+instruments/orchestra:
+	git clone --quiet --depth 1 https://github.com/swesterfeld/spectmorph-instruments $@
+	$(or $(PYTHON),python3) training/examples/list_orchestra.py $@
+
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
-pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander) ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
+pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander instruments/orchestra) ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
 	@sed -n '1s/^# //p' training/timbrel_training/configs/$(CONFIG).toml
 	[ -e $(RUN)/notes ] || $(TIMBREL) train notes --config $(CONFIG) $(addprefix --source ,$(SOURCES)) --out $(RUN)/notes
 	$(TIMBREL) train codec --config $(CONFIG) --notes $(RUN)/notes --out $(RUN)/codec
@@ -81,7 +86,8 @@ pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander) ## Notes
 	$(TIMBREL) train model --config $(CONFIG) --tokens $(RUN)/tokens.bin --timbre $(RUN)/timbre --out $(RUN)/model
 	$(TIMBREL) train headers --config $(CONFIG) --notes $(RUN)/notes --tokens $(RUN)/tokens.bin --codec $(RUN)/codec --timbre $(RUN)/timbre --model $(RUN)/model --out $(RUN)/headers
 	$(EXPORT) --timbre $(RUN)/timbre
-	$(TIMBREL) train hearing --config $(CONFIG) --bundle $(RUN)/bundle --notes $(RUN)/notes --timbre $(RUN)/timbre --out $(RUN)/hearing
+	$(if $(SOURCES),,[ -e $(RUN)/others ] || $(TIMBREL) train notes --config hearing --out $(RUN)/others)
+	$(TIMBREL) train hearing --config $(CONFIG) --bundle $(RUN)/bundle --notes $(RUN)/notes $(if $(SOURCES),,--also $(RUN)/others) --timbre $(RUN)/timbre --out $(RUN)/hearing
 	$(EXPORT) --timbre $(RUN)/hearing
 	$(TIMBREL) train evaluate --bundle $(RUN)/bundle --notes $(RUN)/notes --count $(COUNT) --out $(RUN)/evaluation
 	$(TIMBREL) train card --bundle $(RUN)/bundle --evaluation $(RUN)/evaluation

@@ -2,12 +2,13 @@
 
     make instruments/orchestra    # fetches them and runs this
 
-Single notes of strings, woodwinds and brass by the University of Iowa, in the public domain, and sung vowels under
-CC0. Left out is what the map of the bundle that ships has no name for.
+Single notes of strings, woodwinds and brass by the University of Iowa, in the public domain, and sung vowels
+under CC0. Left out is what the map of the bundle that ships has no name for.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import sys
 from pathlib import Path
@@ -52,6 +53,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(f"usage: python {sys.argv[0]} FOLDER")
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    main(parser.parse_args().folder)

@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="another library, of other fonts or of recordings, with instruments named as on the map; may come again",
+        help="another library, such as of recordings, its instruments named as on the map; may be repeated",
     )
     add_folder(parser, "timbre", "folder of stage 1, where training begins")
     add_folder(parser, "out", "folder for lessons, checkpoint, encoder and map; an unfinished one is resumed")

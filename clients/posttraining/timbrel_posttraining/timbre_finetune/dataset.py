@@ -80,9 +80,9 @@ class SamplePlan:
     """Draws the samples: a function of the bundle's map and ranges, the library and the config alone.
 
     Source notes are of training cells, and the bundle is asked for pitches of training cells too: nothing of
-    a cell or of an instrument that is held out is ever trained on. Of `others`, libraries of other fonts or of
-    recordings, come the notes whose instruments are on the map by name. Raises TrainingError: the library has
-    no training notes of an instrument on the bundle's map, or another one none of any.
+    a cell or of an instrument that is held out is ever trained on. Of `others`, libraries of other fonts or
+    of recordings, come the notes whose instruments are on the map by name. Raises TrainingError: the library
+    has no training notes of an instrument on the bundle's map, or another one none of any.
     """
 
     def __init__(
@@ -106,16 +106,19 @@ class SamplePlan:
                     f"{bundle.path}; name the library that the bundle learnt from"
                 )
         self._draws = iter(range(FIRST_DRAW, FIRST_DRAW + 10**9))
-        self._elsewhere: dict[int, dict[int, NDArray[np.int64]]] = {}  # instrument: library: rows
+        self._elsewhere: dict[int, list[tuple[int, NDArray[np.int64]]]] = {}
+        """Of instruments that other libraries have: of each source of one the library's number, and rows."""
         for number, other in enumerate(others, start=1):
             named = np.where(self._usable(other, Split.TRAIN), self._on_the_map(other), NO_INSTRUMENT)
             if named.max(initial=NO_INSTRUMENT) == NO_INSTRUMENT:
                 raise TrainingError(
-                    f"{other.path}: no training notes of any instrument on the map of {bundle.path}; name its "
-                    "instruments as `timbrel info` does"
+                    f"{other.path}: no training notes of any instrument on the map of {bundle.path}; name "
+                    "them as `timbrel info` does"
                 )
-            for instrument in np.unique(named[named != NO_INSTRUMENT]).tolist():
-                self._elsewhere.setdefault(instrument, {})[number] = np.flatnonzero(named == instrument)
+            both = np.stack([named, other.source], axis=1)
+            for instrument, source in np.unique(both[named != NO_INSTRUMENT], axis=0).tolist():
+                rows = np.flatnonzero((named == instrument) & (other.source == source))
+                self._elsewhere.setdefault(instrument, []).append((number, rows))
 
     def draw(self) -> list[TimbreSample]:
         """Draws all samples, in this order: source notes, the bundle's notes, those in between, others'."""
@@ -163,12 +166,12 @@ class SamplePlan:
             yield TimbreSample(self._asked(point, pitch), NO_INSTRUMENT, point)
 
     def _others(self, count: int) -> Iterator[TimbreSample]:
-        """Draws notes of other libraries, evenly among the instruments that these have, each library in turn.
+        """Draws notes of other libraries, evenly among the instruments that these have, each source in turn.
         A note may come again, and is then recorded in another way."""
         for n_notes, (instrument, found) in zip(
             _shares(count, len(self._elsewhere)), self._elsewhere.items(), strict=True
         ):
-            for library, rows in itertools.islice(itertools.cycle(found.items()), n_notes):
+            for library, rows in itertools.islice(itertools.cycle(found), n_notes):
                 source = self._source(int(self._rng.choice(rows)), self.libraries[library])
                 yield TimbreSample(source, instrument, self._point(instrument), library=library)
 

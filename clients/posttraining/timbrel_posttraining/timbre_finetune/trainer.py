@@ -230,10 +230,10 @@ def fine_tune_timbre(
 ) -> Loop[TimbreBatch]:
     """Makes the dataset and trains in `out_dir`, or resumes any of that.
 
-    The bundle, verified, was made of this stage 1, which learnt from the first library. Leaves what stage 1 leaves:
-    the encoder as it is now, and its map and its notes' points as they were. Raises CheckpointError: stage 1
-    is missing or not the bundle's, or the checkpoint is of another run; TrainingError: the library is not the
-    bundle's; TimbrelError: the bundle cannot be served.
+    The bundle, verified, was made of this stage 1, which learnt from the first library. Leaves what stage 1
+    leaves: the encoder as it is now, and its map and its notes' points as they were. Raises CheckpointError:
+    stage 1 is missing or not the bundle's, or the checkpoint is of another run; TrainingError: the library is
+    not the bundle's; TimbrelError: the bundle cannot be served.
     """
     chart = _shared_map(bundle, timbre_dir)
     encoder = load_encoder(timbre_dir)
@@ -284,8 +284,8 @@ def fine_tune_timbre(
 def _kinds(
     samples: Sequence[dataset.TimbreSample], instrument: NDArray[np.int64]
 ) -> dict[str, NDArray[np.int64]]:
-    """Finds the numbers of the source notes, of those generated at points, of those between them, and of other
-    libraries' notes."""
+    """Finds the numbers of the source notes, of those generated at points, of those between them, and of
+    other libraries' notes."""
     source = np.array([sample.take.kind is Kind.SOURCE for sample in samples], dtype=bool)
     other = np.array([sample.library > 0 for sample in samples], dtype=bool)
     between = instrument == dataset.NO_INSTRUMENT
