@@ -56,7 +56,7 @@ listed at the end. A run that was stopped goes on by the same command.
         )
         add_folder(parser, "out", "the library to make; an unfinished one is continued")
         _add_jobs(parser)
-        parser.add_argument("--licence", help="licence of the recordings, kept for the manifest")
+        parser.add_argument("--licence", help="licence of sources whose own is not known, for the manifest")
 
     def run(self, args: argparse.Namespace) -> int:
         config = config_of(args).notes
