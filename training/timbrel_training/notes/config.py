@@ -61,7 +61,7 @@ class NotesConfig:
     instrument_fraction: float = 0.0
     """Share of instruments that is held out whole."""
     held_out_instruments: tuple[str, ...] = ()
-    """Instruments held out whole, by name."""
+    """Instruments held out whole, by name, with their variants, in any case."""
     held_out_families: tuple[str, ...] = ()
     """Families held out with all their instruments, whatever the source."""
     spacings: tuple[int, ...] = ()

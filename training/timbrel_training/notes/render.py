@@ -67,17 +67,20 @@ class DatasetSummary:
     n_cut: int  # notes still sounding where their audio ends
     dropped: Mapping[str, int]  # reason -> notes
     splits: Mapping[str, int]  # split -> notes
+    unmatched: Sequence[str]  # names to be held out that no instrument or family has
 
     def lines(self) -> list[str]:
         """Returns the summary as lines to print."""
         dropped = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
         splits = ", ".join(f"{count} {name}" for name, count in self.splits.items())
+        unmatched = f"held out by name, but not there: {', '.join(self.unmatched)}"
         return [
             f"{counted(self.n_notes, 'note')} of {counted(self.n_instruments, 'instrument')}, "
             f"{self.seconds / 3600:.2f} hours",
             f"dropped: {dropped}",
             f"split: {splits}",
             f"cut while still sounding: {self.n_cut}",
+            *([unmatched] if self.unmatched else []),
         ]
 
 
@@ -259,6 +262,7 @@ class Merger:
             n_cut=int(index["cut"].sum()),
             dropped=dict(self.dropped),
             splits={split.name.lower(): int((index["split"] == split).sum()) for split in Split},
+            unmatched=self.rule.unmatched(self.instruments),
         )
         np.save(self.folder / INDEX_FILE, index)
         header = {
