@@ -132,6 +132,17 @@ def test_a_csv_says_more(tmp_path: Path) -> None:
     assert isinstance(harp, Note) and harp.audio.ndim == 1
 
 
+def test_a_csv_that_says_the_pitch_leaves_the_rest_to_the_names(tmp_path: Path) -> None:
+    names = ("Oud_C3_mf", "Oud_C3_v200", "Oud_200_v45", "untitled")
+    for name in names:
+        record(tmp_path / "Box" / f"{name}.wav")
+    velocities = ("", "20", "", "")
+    rows = [f"{name}.wav,C4,{each}" for name, each in zip(names, velocities, strict=True)]
+    (tmp_path / "Box" / "notes.csv").write_text("\n".join(["file,pitch,velocity", *rows]))
+    expected = [("Oud", 60, 45), ("Oud", 60, 80), ("Oud", 60, 20), ("Box", 60, 100)]
+    assert described(FolderSource(tmp_path / "Box")) == expected
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -181,22 +181,23 @@ def _from_row(table: Path, number: int, row: Mapping[str, str | None]) -> Folder
     path = table.parent / cells["file"]
     if not path.is_file():
         raise SourceError(f"{where}: {cells['file']} does not exist")
+    name = read_name(path.stem)
     if cells["pitch"]:
-        named = FolderEntry(path, table.resolve().parent.name, UNKNOWN_FAMILY, 0, DEFAULT_VELOCITY, None)
-    else:
-        named = _named(path, read_name(path.stem))
-    note = read_name(cells["pitch"])  # a number or a note's name
+        note = read_name(cells["pitch"])  # a number or a note's name
+        pitch = _number(str(note.pitch) if note else cells["pitch"], 0, 127, f"{where}: pitch")
+        name = replace(name or SampleName(table.resolve().parent.name, pitch, None), pitch=pitch)
+    if name and cells["velocity"]:
+        name = replace(name, velocity=None, layer=None)
+    named = _named(path, name)
     dynamic = DYNAMICS.get(cells["velocity"].casefold())
     return FolderEntry(
         path=path,
         instrument=cells["instrument"] or named.instrument,
         family=cells["family"] or named.family,
-        pitch=_number(
-            str(note.pitch) if note else cells["pitch"] or str(named.pitch), 0, 127, f"{where}: pitch"
-        ),
+        pitch=named.pitch,
         velocity=_number(str(dynamic or cells["velocity"] or named.velocity), 1, 127, f"{where}: velocity"),
         held_seconds=_seconds(cells["held_seconds"], f"{where}: held_seconds"),
-        layer=None if cells["velocity"] else named.layer,
+        layer=named.layer,
     )
 
 
