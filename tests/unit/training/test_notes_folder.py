@@ -64,6 +64,16 @@ def described(notes: FolderSource) -> list[tuple[str, int, int]]:
         ("Pad A 2 060.wav", ("Pad A 2", 60, 100)),
         ("VcSus_G4_vl64_rr1.wav", ("VcSus", 67, 64)),
         ("60_piano.wav", ("piano", 60, 100)),
+        ("Piano_060_100.wav", ("Piano", 60, 100)),
+        ("060_045.wav", ("Box", 60, 45)),
+        ("Juno 106_060.wav", ("Juno 106", 60, 100)),
+        ("Strings_001_060.wav", ("Strings_001", 60, 100)),
+        ("Horn in F_C4_mf.wav", ("Horn in F", 60, 80)),
+        ("Horn in F_C4.wav", ("Horn in F", 60, 100)),
+        ("P Bass_E1.wav", ("P Bass", 28, 100)),
+        ("Fender P Bass E1 ff.wav", ("Fender P Bass", 28, 112)),
+        ("VIOLIN_F_G3.wav", ("VIOLIN", 55, 96)),
+        ("p_C4.wav", ("Box", 60, 49)),
     ],
 )
 def test_names_say_pitch_velocity_and_instrument(
@@ -77,6 +87,15 @@ def test_numbered_layers_are_velocities_the_softest_first(tmp_path: Path) -> Non
     for layer in (1, 2, 4):
         record(tmp_path / "Grand" / f"A0v{layer}.wav")
     assert described(FolderSource(tmp_path)) == [("Grand", 21, 32), ("Grand", 21, 64), ("Grand", 21, 127)]
+
+
+def test_numbers_are_pitch_and_velocity_where_they_are_in_their_folder(tmp_path: Path) -> None:
+    for name in ("Harp_096_100", "Harp_108_064"):
+        record(tmp_path / "harps" / f"{name}.wav")
+    assert described(FolderSource(tmp_path / "harps")) == [("Harp", 96, 100), ("Harp", 108, 64)]
+    for take, pitch in ((1, 60), (21, 61)):
+        record(tmp_path / "takes" / f"Harp_{take:03d}_{pitch:03d}.wav")
+    assert [pitch for _, pitch, _ in described(FolderSource(tmp_path / "takes"))] == [60, 61]
 
 
 def test_a_note_that_every_name_has_is_part_of_the_instruments(tmp_path: Path) -> None:
