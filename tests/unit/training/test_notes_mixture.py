@@ -93,13 +93,18 @@ def test_a_licence_given_is_that_of_the_sources_whose_own_is_not_known(tmp_path:
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()
         soundfile.write(tmp_path / name / "060.wav", np.full(100, 0.1), 16_000)
-    theirs = SourceConfig(f"folder:{tmp_path / 'theirs'}", licence="MIT")
+    theirs = SourceConfig(f"folder:{tmp_path / 'theirs'}", "MIT", "Kora", "Harps")
     lines: list[str] = []
     mixture = open_sources(
         [f"folder:{tmp_path / 'mine'}", theirs, "synthetic:Saw Lead"],
         NotesConfig(),
         "CC BY 4.0",
         lines.append,
+    )
+    named = next(mixture.notes("1/Kora"))
+    assert mixture.groups()[:2] == ["0/mine", "1/Kora"] and (named.instrument, named.family) == (
+        "Kora",
+        "Harps",
     )
     assert mixture.licences == {"folder": "CC BY 4.0; MIT", "synthetic Saw Lead": "CC0-1.0"}
     assert lines == [

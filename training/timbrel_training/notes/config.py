@@ -18,7 +18,7 @@ class SourceConfig:
     licence: str = ""
     """Of the recordings; empty where the source says."""
     instrument: str = ""
-    """Name of an .sfz file's instrument; empty for the file's own."""
+    """Name of the instrument of an .sfz file, or of all notes of a folder; empty for what these say."""
     family: str = ""
     """Its family."""
 

@@ -61,8 +61,9 @@ class FolderEntry:
         return [os.path.relpath(self.path, folder), size, changed, *told]
 
 
-def list_folder(folder: Path) -> list[FolderEntry]:
-    """Returns all notes of a folder, sorted by file. Raises SourceError: see FolderSource."""
+def list_folder(folder: Path, instrument: str = "", family: str = "") -> list[FolderEntry]:
+    """Returns all notes of a folder, sorted by file, of this instrument and family where one is given. Raises
+    SourceError: see FolderSource."""
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
     tables = sorted(table for table in folder.glob("*.csv") if not _is_hidden(table, folder))
@@ -76,6 +77,8 @@ def list_folder(folder: Path) -> list[FolderEntry]:
             f"{where}: no notes; expected {', '.join(SUFFIXES)} files named by MIDI number or note, "
             "such as 060.wav or Violin_C4_mf.wav"
         )
+    named = {name: text for name, text in (("instrument", instrument), ("family", family)) if text}
+    entries = [replace(entry, **named) for entry in entries]
     for entry in entries:
         for name in (entry.instrument, entry.family):
             if not is_printable(name):
@@ -232,7 +235,8 @@ class FolderSource(OneSource):
     File names say MIDI number or note, and perhaps velocity or dynamics: `060.wav`, `piano_060_v100.flac`,
     `Violin_C#4_mf.mp3`. What precedes these is the instrument; without it, the folder's name is. One CSV
     file in the folder, if there is any, lists the files instead: columns file, pitch, velocity, instrument,
-    family, held_seconds, of which the first is required. Where no hold is stated, silence before the sound is
+    family, held_seconds, of which the first is required. `instrument` and `family`, where given, are those of
+    all notes. Where no hold is stated, silence before the sound is
     cut off and `find_hold` looks for the release.
 
     Raises:
@@ -241,11 +245,19 @@ class FolderSource(OneSource):
 
     name = "folder"
 
-    def __init__(self, folder: str | Path, *, sample_rate: int = 48_000, licence: str = "unknown") -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        sample_rate: int = 48_000,
+        instrument: str = "",
+        family: str = "",
+        licence: str = "unknown",
+    ) -> None:
         self.folder = Path(folder)
         self.sample_rate = sample_rate
         self.licence = licence
-        self._entries = _by_instrument(list_folder(self.folder))
+        self._entries = _by_instrument(list_folder(self.folder, instrument, family))
 
     def settings(self) -> Mapping[str, object]:
         notes = [entry.to_json(self.folder) for entry in self.entries]

@@ -147,5 +147,11 @@ def open_source(wanted: SourceConfig, config: NotesConfig, licence: str = "unkno
         case "nsynth":
             return NSynthSource(path, sample_rate=config.sample_rate)
         case "folder":
-            return FolderSource(path, sample_rate=config.sample_rate, licence=wanted.licence or licence)
+            return FolderSource(
+                path,
+                sample_rate=config.sample_rate,
+                instrument=wanted.instrument,
+                family=wanted.family,
+                licence=wanted.licence or licence,
+            )
     raise SourceError(f"{kind!r} is not a kind of source; expected {FORMS}")
