@@ -77,8 +77,10 @@ def list_folder(folder: Path, instrument: str = "", family: str = "") -> list[Fo
             f"{where}: no notes; expected {', '.join(SUFFIXES)} files named by MIDI number or note, "
             "such as 060.wav or Violin_C4_mf.wav"
         )
-    named = {name: text for name, text in (("instrument", instrument), ("family", family)) if text}
-    entries = [replace(entry, **named) for entry in entries]
+    entries = [
+        replace(entry, instrument=instrument or entry.instrument, family=family or entry.family)
+        for entry in entries
+    ]
     for entry in entries:
         for name in (entry.instrument, entry.family):
             if not is_printable(name):
