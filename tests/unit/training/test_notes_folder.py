@@ -12,6 +12,7 @@ import soundfile
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.note import Note, SourceError
 from timbrel_training.notes.recording import read_recording
+from timbrel_training.notes.render import render_dataset
 
 RATE = 22_050
 
@@ -128,6 +129,29 @@ def test_without_a_stated_hold_leading_silence_goes_and_the_rest_is_held(tmp_pat
     [note] = FolderSource(tmp_path)
     assert note.seconds == pytest.approx(0.5, abs=0.02) and note.held_seconds == pytest.approx(note.seconds)
     assert note.sample_rate == RATE
+
+
+def test_an_offset_is_no_sound(tmp_path: Path) -> None:
+    tone = 0.4 * np.cos(np.arange(RATE // 2) * 0.1) * np.exp(np.arange(RATE // 2) / -2000)
+    click = np.where(np.arange(RATE) == RATE // 2, 0.5, 0.0)
+    for pitch, audio in (
+        (60, np.pad(tone, (RATE // 4, RATE // 2)) + 0.2),
+        (61, np.full(RATE, 0.2)),
+        (62, click),
+    ):
+        soundfile.write(tmp_path / f"{pitch:03d}.wav", audio, RATE, subtype="FLOAT")
+    note, silence, dry = FolderSource(tmp_path)
+    assert abs(note.audio.mean()) < 1e-3 and note.seconds == pytest.approx(0.5, abs=0.05) and not note.cut
+    assert np.abs(silence.audio).max(initial=0.0) < 1e-5
+    assert np.count_nonzero(dry.audio) == 1
+
+
+def test_what_is_normalised_is_kept_and_what_is_clipped_is_dropped(tmp_path: Path) -> None:
+    tone = np.cos(np.arange(RATE // 2) * 0.1)
+    for pitch, audio in ((60, tone), (61, np.clip(1.2 * tone, -1.0, 1.0))):
+        soundfile.write(tmp_path / f"{pitch:03d}.wav", audio, RATE)
+    summary = render_dataset(FolderSource(tmp_path), tmp_path / "notes", 1)
+    assert (summary.n_notes, summary.dropped) == (1, {"clipped": 1})
 
 
 def test_a_csv_says_more(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ MOST_SAMPLES = 1 << 24
 """Of a recording: some six minutes at 48 kHz. A small file of silence can unpack to as many as it likes."""
 ONSET_LEAD_SECONDS = 0.002
 """Kept before the first sample that sounds, so as not to cut into an attack."""
+OFFSET = 0.01
+"""Share of the peak: where mean and median are beyond it, the recording has a DC offset."""
 NOTE_PEAK, ROOM_PEAK = 0.126, 0.08
 """Shares of the peak, 18 and 22 dB below it: what steadily stays below the second until a block passes the
 first is the noise of a room, as `locate` hears it, too."""
@@ -120,8 +122,9 @@ def open_recording(path: Path) -> Iterator[soundfile.SoundFile]:
 
 
 def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
-    """Returns mono audio [samples] and the sample rate in Hz of a file that libsndfile knows. Raises
-    SourceError: as `open_recording`; or it is empty, too long, or has samples that are no numbers."""
+    """Returns mono audio [samples], without a DC offset, and the sample rate in Hz of a file that libsndfile
+    knows. Raises SourceError: as `open_recording`; or it is empty, too long, or has samples that are no
+    numbers."""
     with open_recording(path) as file:
         sample_rate = file.samplerate
         audio = file.read(MOST_SAMPLES + 1, dtype="float32", always_2d=True)
@@ -133,6 +136,9 @@ def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
     if not np.isfinite(audio).all():
         raise SourceError(f"{path}: has samples that are NaN or infinite; save it again")
     mono: NDArray[np.float32] = audio[:, 0] if audio.shape[1] == 1 else choose_fold(audio.T)(audio.T)
+    mean = mono.mean(dtype=np.float64)  # a click in silence has one, but half of its samples are at 0
+    if min(abs(mean), abs(np.median(mono))) > OFFSET * np.abs(mono).max():
+        mono = mono - np.float32(mean)
     return mono, int(sample_rate)
 
 

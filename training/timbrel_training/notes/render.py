@@ -196,11 +196,10 @@ def _render_part(source: Source, cleaner: Cleaner, files: PartFiles) -> None:
     offset = 0
     with files.audio.open("wb") as audio_file:
         for note in source.notes(source.groups()[files.number]):
-            audio = _at_rate(note, source.sample_rate)
-            if fault := cleaner.audio_fault(audio, source.sample_rate, note.pitch):
+            if fault := cleaner.audio_fault(note.audio, note.sample_rate, note.pitch):
                 faults.append(fault.value)
                 continue
-            audio = without_offset(audio, source.sample_rate)
+            audio = without_offset(_at_rate(note, source.sample_rate), source.sample_rate)
             scale = float(np.abs(audio).max()) / INT16_MAX
             np.rint(audio / scale).astype("<i2").tofile(audio_file)
             rows.append(_part_row(note, audio, offset, scale))
