@@ -178,6 +178,26 @@ def test_an_existing_folder_is_not_overwritten(path: Path) -> None:
         render_dataset(source(), path, jobs=1)
 
 
+@pytest.mark.parametrize("theirs", ["thesis.txt", "plan.json"])
+def test_unfinished_work_of_others_is_left_alone(tmp_path: Path, theirs: str) -> None:
+    file = tmp_path / "notes.partial" / theirs
+    file.parent.mkdir()
+    file.write_text('{"format": "a thesis"}')
+    with pytest.raises(SourceError, match=r"notes\.partial: not of `timbrel train notes`; move it away"):
+        render_dataset(source(), tmp_path / "notes", jobs=1)
+    assert file.read_text() == '{"format": "a thesis"}'
+    file.unlink()
+    render_dataset(source(), tmp_path / "notes", jobs=1)
+
+
+def test_unfinished_work_on_other_notes_is_begun_anew(path: Path, tmp_path: Path) -> None:
+    (other := CorruptSource(2)).n_draws = 1
+    with pytest.raises(SourceError):
+        render_dataset(other, tmp_path / "notes", jobs=1)
+    render_dataset(source(), tmp_path / "notes", jobs=1)
+    assert files(tmp_path / "notes") == files(path)
+
+
 def test_a_damaged_library_is_one_clear_line(path: Path, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="not a library of notes"):
         NoteDataset(tmp_path)

@@ -97,7 +97,7 @@ def render_dataset(
 
     Unfinished work lies beside it in `<path>.partial` and is taken up by the next call with an equal source.
     What to hold out and what counts as silent or clipped is by default that of SplitRule and Cleaner. Raises
-    SourceError: the source cannot be read, has no usable note, or `path` exists.
+    SourceError: the source cannot be read or has no usable note; `path` or another's `<path>.partial` exists.
     """
     path, rule, cleaner = Path(path), rule or SplitRule(), cleaner or Cleaner()
     if path.exists():
@@ -146,9 +146,13 @@ def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
     }
     text = json.dumps(plan, indent=2)
     plan_file = work / PLAN_FILE
-    if plan_file.is_file() and plan_file.read_text() == text:
+    found = plan_file.read_text(errors="replace") if plan_file.is_file() else ""
+    if found == text:
         return
     if work.exists():
+        is_empty = work.is_dir() and not any(work.iterdir())
+        if not is_empty and not found.startswith(text[: text.index(",")]):
+            raise SourceError(f"{work}: not of `timbrel train notes`; move it away or choose another --out")
         shutil.rmtree(work)
     work.mkdir(parents=True)
     plan_file.write_text(text)
