@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from simple_notes import SyntheticSource
 
+from timbrel_training.errors import WriteError
 from timbrel_training.notes.cleaning import Cleaner, without_offset
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.note import Note, SourceError
@@ -170,6 +172,17 @@ def test_a_source_that_cannot_be_read_leaves_nothing_but_what_it_rendered(path: 
         render_dataset(CorruptSource(2), tmp_path / "notes", jobs=1)
     assert len(list((tmp_path / "notes.partial").glob("*.npy"))) == 2
     render_dataset(CorruptSource(None), tmp_path / "notes", jobs=1)
+    assert files(tmp_path / "notes") == files(path)
+
+
+@pytest.mark.parametrize("n_bytes", [50, 20_000, 200_000])  # at the plan, at a note, as the parts are merged
+def test_a_full_disk_is_one_clear_line_and_is_gone_on_from(
+    path: Path, tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]], n_bytes: int
+) -> None:
+    with full_disk(n_bytes), pytest.raises(WriteError, match=r"notes.*: cannot be written \(.*\); make room"):
+        render_dataset(source(), tmp_path / "notes", jobs=1)
+    assert not (tmp_path / "notes").exists()
+    render_dataset(source(), tmp_path / "notes", jobs=1)
     assert files(tmp_path / "notes") == files(path)
 
 

@@ -22,6 +22,7 @@ import soxr
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from timbrel_training.errors import writing
 from timbrel_training.notes.cleaning import Cleaner, audio_digest, without_offset
 from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
 from timbrel_training.notes.note import Note, Source, SourceError, agreed_names, fold_name, is_printable
@@ -98,6 +99,7 @@ def render_dataset(
     Unfinished work lies beside it in `<path>.partial` and is taken up by the next call with an equal source.
     What to hold out and what counts as silent or clipped is by default that of SplitRule and Cleaner. Raises
     SourceError: the source cannot be read or has no usable note; `path` or another's `<path>.partial` exists.
+    WriteError: the disk is full.
     """
     path, rule, cleaner = Path(path), rule or SplitRule(), cleaner or Cleaner()
     if path.exists():
@@ -114,10 +116,11 @@ def render_dataset(
             shutil.rmtree(work)
         raise
     merged = work / "result"
-    merged.mkdir(exist_ok=True)
-    summary = Merger(merged, rule, cleaner).merge(parts, source)
-    if summary.n_notes:
-        merged.rename(path)
+    with writing(path):
+        merged.mkdir(exist_ok=True)
+        summary = Merger(merged, rule, cleaner).merge(parts, source)
+        if summary.n_notes:
+            merged.rename(path)
     shutil.rmtree(work)
     if not summary.n_notes:
         raise SourceError(f"no usable note in {source.name}: {'; '.join(summary.lines()[1:2])}")
@@ -154,8 +157,13 @@ def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
         if not is_empty and not found.startswith(text[: text.index(",")]):
             raise SourceError(f"{work}: not of `timbrel train notes`; move it away or choose another --out")
         shutil.rmtree(work)
-    work.mkdir(parents=True)
-    plan_file.write_text(text)
+    with writing(work):
+        work.mkdir(parents=True)
+        try:
+            plan_file.write_text(text)
+        except OSError:
+            shutil.rmtree(work)
+            raise
 
 
 @dataclass(frozen=True)
@@ -205,14 +213,16 @@ def _render_part(source: Source, cleaner: Cleaner, files: PartFiles) -> None:
                 continue
             audio = without_offset(_at_rate(note, source.sample_rate), source.sample_rate)
             scale = float(np.abs(audio).max()) / INT16_MAX
-            np.rint(audio / scale).astype("<i2").tofile(audio_file)
+            with writing(files.audio):
+                np.rint(audio / scale).astype("<i2").tofile(audio_file)
             rows.append(_part_row(note, audio, offset, scale))
             offset += len(audio)
-    files.faults.write_text("\n".join(faults))
-    unfinished = files.rows.with_suffix(".tmp")
-    with unfinished.open("wb") as file:
-        np.save(file, np.array(rows, PART_ROW))
-    unfinished.replace(files.rows)
+    with writing(files.rows):
+        files.faults.write_text("\n".join(faults))
+        unfinished = files.rows.with_suffix(".tmp")
+        with unfinished.open("wb") as file:
+            np.save(file, np.array(rows, PART_ROW))
+        unfinished.replace(files.rows)
 
 
 def _part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float) -> tuple[object, ...]:

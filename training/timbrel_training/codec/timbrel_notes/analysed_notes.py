@@ -29,6 +29,7 @@ from timbrel_training.codec.timbrel_notes.movement import (
 from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
+from timbrel_training.errors import writing
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 
 ANALYSIS_FOLDER = "analysis"
@@ -180,9 +181,7 @@ def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
         found.append(analysis)
         if note % MOVEMENT_EVERY == 0 and len(movement):
             kept[note] = movement
-    temporary = file.with_suffix(PART)
-    np.savez(
-        temporary,
+    arrays = dict(
         notes=np.array(notes, dtype=np.int64),
         values=np.stack([one.values for one in found]).astype(np.float16),
         weights=np.round(np.stack([one.weights for one in found]) * WEIGHT_STEPS).astype(np.uint8),
@@ -195,4 +194,6 @@ def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
         points=np.array([len(one) for one in kept.values()], dtype=np.int64),
         movement=np.concatenate([np.zeros((0, N_MOVING, 2), dtype=np.float16), *kept.values()]),
     )
-    os.replace(temporary, file)
+    with writing(file):
+        np.savez(file.with_suffix(PART), **arrays)
+        os.replace(file.with_suffix(PART), file)
