@@ -181,7 +181,7 @@ def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
         found.append(analysis)
         if note % MOVEMENT_EVERY == 0 and len(movement):
             kept[note] = movement
-    arrays = dict(
+    arrays: dict[str, Any] = dict(
         notes=np.array(notes, dtype=np.int64),
         values=np.stack([one.values for one in found]).astype(np.float16),
         weights=np.round(np.stack([one.weights for one in found]) * WEIGHT_STEPS).astype(np.uint8),
