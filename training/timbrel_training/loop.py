@@ -31,7 +31,7 @@ from tqdm import tqdm
 from timbrel_training.checkpoint import load_checkpoint, save_checkpoint
 from timbrel_training.errors import CheckpointError, ConfigError, DivergedError
 from timbrel_training.optimization import FLOAT32, Ema, autocast, check_precision, learning_rate
-from timbrel_training.settings import check_at_least
+from timbrel_training.settings import check_at_least, check_positive, check_shares
 
 MAX_BAD_STEPS = 50
 """Steps in a row with gradients that are not finite before a run is given up."""
@@ -88,6 +88,9 @@ class LoopConfig:
     def __post_init__(self) -> None:
         check_precision(self.precision)
         check_at_least(self, n_steps=1, shards=1, validate_every=1, checkpoint_every=1, log_every=1)
+        check_at_least(self, n_warmup=0, max_minutes=0, weight_decay=0)
+        check_positive(self, "learning_rate", "clip_norm")
+        check_shares(self, "final_fraction", "beta1", "beta2", "ema_decay")
 
 
 LossFunction = Callable[[BatchT], tuple[Tensor, Mapping[str, Tensor | float]]]
