@@ -87,7 +87,7 @@ Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle ma
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.epilog = self.examples
         add_config_arguments(parser)
-        add_device_argument(parser)
+        parser.add_argument("--device", help="short for --set codec.device=DEVICE: auto, cpu or cuda")
         add_folder(parser, "notes", "the library of notes")
         add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
         parser.add_argument(
@@ -102,9 +102,9 @@ Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle ma
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        given = {"codec.id": args.design, "codec.weights": args.weights}
+        given = {"codec.id": args.design, "codec.weights": args.weights, "codec.device": args.device}
         args.set += [f"{field}={value}" for field, value in given.items() if value is not None]
-        config = dataclasses.replace(config_of(args).codec, device=args.device)
+        config = config_of(args).codec
         return _print_codec(
             args.out, registry.design_of(config).train(config, NoteDataset(args.notes), args.out)
         )
