@@ -50,7 +50,8 @@ class LoopConfig:
     n_steps: int = 1000
     """Optimizer steps of the whole run; the cosine ends here."""
     max_minutes: float = 0.0
-    """Wall-clock minutes after which this sitting stops with a checkpoint; 0: no limit. Resume to go on."""
+    """Wall-clock minutes after which this sitting stops with a checkpoint; 0: no limit. Resume to go on; the
+    command says so, and its exit status is 3."""
     learning_rate: float = 1e-3
     """Peak of the schedule."""
     n_warmup: int = 100
@@ -146,6 +147,7 @@ class Loop(Generic[BatchT]):
         self._identity = {"identity": dict(identity or {}), "loop": _resumable(config)}
         self._later_identity = dict(later_identity or {})
         self._stop = threading.Event()
+        self._signal: int | None = None
         self._pool: ThreadPoolExecutor | None = None
 
     @property
@@ -155,17 +157,22 @@ class Loop(Generic[BatchT]):
 
     @property
     def finished(self) -> bool:
-        """True once all steps were taken; a sitting may also end at `max_minutes` or a signal."""
+        """True once all steps were taken; a sitting may also end at `max_minutes`."""
         return self.step >= self.config.n_steps
 
     def stop(self) -> None:
         """Ends the sitting after the step in progress, with a checkpoint."""
         self._stop.set()
 
+    def _stop_on(self, number: int) -> None:
+        self._signal = number
+        self.stop()
+
     def run(self) -> None:
         """Trains to the end of the run or of the sitting, resuming where a checkpoint left off. Raises
         CheckpointError: the checkpoint in `out_dir` was made by another config; DivergedError: the gradients
-        stayed infinite or NaN."""
+        stayed infinite or NaN; KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the checkpoint is
+        written."""
         self.out_dir.mkdir(parents=True, exist_ok=True)
         torch.set_flush_denormal(True)  # numbers near 0 that CPUs are slow with
         if self.checkpoint_path.exists():
@@ -173,12 +180,15 @@ class Loop(Generic[BatchT]):
         else:
             torch.manual_seed(batch_seed(self.config.seed, -1))
         with (
-            _stopping_on_signals(self.stop),
+            _stopping_on_signals(self._stop_on),
             _Scalars(self.out_dir) as scalars,
             _side_by_side(self.config.shards) as self._pool,
         ):
             self._train(scalars)
         self.model.eval()
+        if self._signal is not None and not self.finished:
+            # What the stage would go on to write, and whoever waits for it, are not for half a model.
+            raise KeyboardInterrupt if self._signal == signal.SIGINT else SystemExit(128 + self._signal)
 
     def _train(self, scalars: _Scalars) -> None:
         config = self.config
@@ -423,7 +433,7 @@ class _SeededDropout(TorchFunctionMode):
 
 
 @contextmanager
-def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+def _stopping_on_signals(stop: Callable[[int], None]) -> Iterator[None]:
     """Lets SIGINT and SIGTERM end the sitting at the next step; a second one breaks off at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -434,7 +444,7 @@ def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     }
 
     def handler(number: int, _frame: object) -> None:
-        stop()
+        stop(number)
         signal.signal(number, previous[number])
 
     for number in previous:

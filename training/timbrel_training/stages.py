@@ -25,6 +25,7 @@ from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import counted, render_dataset
 from timbrel_training.notes.sources import FORMS, open_sources
+from timbrel_training.timbre.map import ENCODER
 from timbrel_training.timbre.train import train_timbre
 from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.table import TokenTable
@@ -168,7 +169,7 @@ The folder's map.png shows the map.
         n_instruments = len(table.instruments)
         print(f"{args.out}: {counted(n_instruments, 'instrument')}, {counted(table.n_notes, 'note')}")
         _print_figures(figures, ".3f")
-        return 0
+        return status_of(args.out, load_description(args.out, ENCODER)["steps"] >= config.loop.n_steps)
 
 
 class ModelStage:
@@ -227,7 +228,7 @@ examples:
         )
         print(f"{args.out}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
         _print_figures(loop.history[-1] if loop.history else {}, ".3f")
-        return 0
+        return status_of(args.out, loop.finished)
 
 
 class HeadersStage:
@@ -264,7 +265,7 @@ example:
             return 0
         print(f"{args.out}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
         _print_figures(loop.history[-1] if loop.history else {}, ".3f")
-        return 0
+        return status_of(args.out, loop.finished)
 
 
 STAGES: Mapping[str, Any] = {
@@ -276,6 +277,15 @@ STAGES: Mapping[str, Any] = {
     "headers": HeadersStage(),
 }
 """The stages by name, in order."""
+UNFINISHED_STATUS = 3
+
+
+def status_of(folder: Path, finished: bool) -> int:
+    """Returns the exit status of a training in a folder; says how it goes on where its sitting ended before
+    the last step, which whatever runs next must not take for its end."""
+    if not finished:
+        print(f"{folder}: stopped before the last step; run the same command again to go on")
+    return 0 if finished else UNFINISHED_STATUS
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -322,12 +332,10 @@ def _jobs(text: str) -> int:
 
 def _print_codec(folder: Path, codec: Codec | None) -> int:
     """Prints the losses on held-out notes of a codec that is finished."""
-    if codec is None:
-        print(f"{folder}: stopped before the last step; run the same command again to go on")
-        return 0
-    print(f"{folder}: finished")
-    _print_figures(load_description(folder, WEIGHTS_NAME).get("figures", {}), ".4g")
-    return 0
+    if codec is not None:
+        print(f"{folder}: finished")
+        _print_figures(load_description(folder, WEIGHTS_NAME).get("figures", {}), ".4g")
+    return status_of(folder, codec is not None)
 
 
 def _print_figures(figures: Mapping[str, Any], form: str) -> None:

@@ -317,7 +317,10 @@ def test_notes_to_codec_to_tokens_from_the_command_line(
     codec, tokens = tmp_path / "codec", tmp_path / "tokens.bin"
     with pytest.raises(CheckpointError, match="train it first"):
         run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens)
-    assert run("codec", "--config", "tiny", "--notes", dataset.path, "--out", codec) == 0
+    begin = ("codec", "--config", "tiny", "--notes", dataset.path, "--out", codec)
+    assert run(*begin, "--set", "codec.loop.max_minutes=1e-9") == 3
+    assert "run the same command again to go on" in capsys.readouterr().out
+    assert run(*begin) == 0
     assert "noise release" in capsys.readouterr().out
     assert run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens) == 0
     store = TokenStore(tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -139,6 +140,28 @@ def test_time_budget_ends_a_sitting_with_a_checkpoint(tmp_path: Path) -> None:
     resumed = make_loop(tmp_path)  # max_minutes may differ
     resumed.run()
     assert resumed.finished
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_ends_a_sitting_with_a_checkpoint_and_no_success(
+    tmp_path: Path, number: signal.Signals, raised: type[BaseException]
+) -> None:
+    loop = make_loop(tmp_path)
+    make_batch = loop.batch_fn
+
+    def interrupted(step: int) -> Tensor:
+        if step == 2:
+            signal.raise_signal(number)
+        return make_batch(step)
+
+    loop.batch_fn = interrupted
+    with pytest.raises(raised) as caught:
+        loop.run()
+    assert raised is KeyboardInterrupt or caught.value.args == (143,)
+    assert load_checkpoint(loop.checkpoint_path)["step"] == 3
+    make_loop(tmp_path).run()
 
 
 def test_another_config_does_not_resume(tmp_path: Path) -> None:
