@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 from simple_notes import SyntheticSource
 
-from timbrel_training.errors import WriteError
+from timbrel_training.errors import TrainingError, WriteError
 from timbrel_training.notes.cleaning import Cleaner, without_offset
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.note import Note, SourceError
@@ -183,6 +185,23 @@ def test_a_full_disk_is_one_clear_line_and_is_gone_on_from(
         render_dataset(source(), tmp_path / "notes", jobs=1)
     assert not (tmp_path / "notes").exists()
     render_dataset(source(), tmp_path / "notes", jobs=1)
+    assert files(tmp_path / "notes") == files(path)
+
+
+class KilledSource(CorruptSource):
+    """Ends the process that comes to one of its groups."""
+
+    def notes(self, group: str) -> Iterator[Note]:
+        if self.corrupt is not None and group == self.groups()[self.corrupt]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return SyntheticSource.notes(self, group)
+
+
+def test_a_worker_that_is_killed_is_one_clear_line_and_is_gone_on_from(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"a worker process was ended, perhaps for want of memory; "):
+        render_dataset(KilledSource(2), tmp_path / "notes", jobs=2)
+    assert not (tmp_path / "notes").exists()
+    render_dataset(KilledSource(None), tmp_path / "notes", jobs=1)
     assert files(tmp_path / "notes") == files(path)
 
 

@@ -7,11 +7,9 @@ repeats are dropped, splits decided, names numbered.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +25,7 @@ from timbrel_training.notes.cleaning import Cleaner, audio_digest, without_offse
 from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
 from timbrel_training.notes.note import Note, Source, SourceError, agreed_names, fold_name, is_printable
 from timbrel_training.notes.split import Split, SplitRule
+from timbrel_training.processes import results
 
 PLAN_FILE = "plan.json"
 INT16_MAX = 32767
@@ -191,18 +190,18 @@ def _render_missing(
     source: Source, parts: Sequence[PartFiles], cleaner: Cleaner, jobs: int, progress: bool
 ) -> None:
     missing = [part for part in parts if not part.rows.exists()]
-    task = partial(_render_part, source, cleaner)
-    with ExitStack() as stack:
-        done: Iterable[None] = map(task, missing)
-        if min(jobs, len(missing)) > 1:
-            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(min(jobs, len(missing))))
-            done = pool.imap_unordered(task, missing)
+    with results(partial(_same, (source, cleaner)), _render_part, missing, jobs) as done:
         for _ in tqdm(done, total=len(missing), unit="group", disable=not progress):
             pass
 
 
-def _render_part(source: Source, cleaner: Cleaner, files: PartFiles) -> None:
+def _same(worker: tuple[Source, Cleaner]) -> tuple[Source, Cleaner]:
+    return worker
+
+
+def _render_part(worker: tuple[Source, Cleaner], files: PartFiles) -> None:
     """Renders a group's notes to its part; notes that are faulty by themselves are dropped here already."""
+    source, cleaner = worker
     rows: list[tuple[object, ...]] = []
     faults: list[str] = []
     offset = 0
