@@ -31,6 +31,9 @@ SILENCE_PEAK = 1e-4
 SILENCE = 1e-2
 """Share of the peak: what lies before the first sample above it and behind the last is silence."""
 
+OFFSET = 0.01
+"""Share of the peak: where mean and median are beyond it, a recording has a DC offset, which is no sound."""
+
 ROOM_BLOCK_SECONDS = 0.01
 ROOM_PEAK, NOTE_PEAK = 0.08, 0.126
 """Shares of the peak, 22 and 18 dB below it: what stays below the one until a block passes the other, and
@@ -138,7 +141,7 @@ def prepare_recording(
     channels] of any level, float or integer; what comes after `max_seconds` is cut off. Raises AudioError: of
     another shape or type, not finite, silent, or with less than MIN_SECONDS of sound.
     """
-    mono = _at_peak(fold(_checked(audio)), 1.0)
+    mono = _at_peak(_without_offset(_at_peak(fold(_checked(audio)), 1.0)), 1.0)
     sound = trim(mono, checked_rate(sample_rate))
     if len(sound) < MIN_SECONDS * sample_rate:
         seconds = len(sound) / sample_rate
@@ -161,6 +164,12 @@ def fold(channels: Audio) -> Audio:
     if np.sqrt(np.mean(np.square(total))) < levels.max() * 0.5**0.5:
         return channels[:, int(levels.argmax())]
     return np.asarray(total / channels.shape[1], dtype=np.float32)
+
+
+def _without_offset(audio: Audio) -> Audio:
+    """Audio [S] of peak 1 without its DC offset. Of a click in silence, half of the samples are at 0."""
+    mean = audio.mean(dtype=np.float64)
+    return audio - np.float32(mean) if min(abs(mean), abs(np.median(audio))) > OFFSET else audio
 
 
 def trim(audio: Audio, sample_rate: int) -> Audio:

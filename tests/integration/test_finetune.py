@@ -25,7 +25,8 @@ from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.manifest import bundle_hash, describe_file, save_manifest
 
-MAKE_SAMPLES = Path(__file__).parents[2] / "training" / "examples" / "make_samples.py"
+EXAMPLES = Path(__file__).parents[2] / "training" / "examples"
+MAKE_SAMPLES = EXAMPLES / "make_samples.py"
 PITCHES = (48, 55, 60, 64, 67, 72)
 START_TIMEOUT_SECONDS = 300.0
 
@@ -254,3 +255,9 @@ def test_a_missing_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["train"])
     assert "required: STAGE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["make_samples.py", "make_piano.py"])
+def test_an_example_without_a_folder_says_how_it_is_called(name: str) -> None:
+    done = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith(f"usage: {name} [-h] folder\n")

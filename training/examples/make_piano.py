@@ -7,6 +7,7 @@ Alexander Holm's recordings of a Yamaha C5, every third key in 16 layers of velo
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -34,4 +35,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    main(parser.parse_args().folder)

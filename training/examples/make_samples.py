@@ -8,7 +8,7 @@ missing), brighter when played harder, held for a second and a half; twelve pitc
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -44,4 +44,6 @@ def fm_note(pitch: int, velocity: int, sample_rate: int = SAMPLE_RATE) -> NDArra
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    main(parser.parse_args().folder)

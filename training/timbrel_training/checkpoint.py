@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -12,14 +13,17 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from timbrel_training.errors import CheckpointError
+from timbrel_training.errors import CheckpointError, writing
 
 FORMAT_VERSION = 1
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
-    """Writes a training state of tensors and plain data, so that `path` is never half-written."""
-    replace_file(path, lambda temporary: torch.save({"format_version": FORMAT_VERSION, **state}, temporary))
+    """Writes a training state of tensors and plain data, so that `path` is never half-written. Raises
+    WriteError: the disk is full."""
+    content = io.BytesIO()  # torch itself does not say that a disk is full
+    torch.save({"format_version": FORMAT_VERSION, **state}, content)
+    replace_file(path, lambda temporary: temporary.write_bytes(content.getbuffer()))
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -41,12 +45,14 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 def save_weights(folder: Path, name: str, model: nn.Module, description: Mapping[str, Any]) -> None:
     """Writes `name`.safetensors (the state dict under its PyTorch names) and `name`.json (what it is).
 
-    `description` must be plain JSON: config fields, figures reached, where the data came from.
+    `description` must be plain JSON: config fields, figures reached, where the data came from. Raises
+    WriteError: the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()}
     text = json.dumps(description, indent=2) + "\n"
-    replace_file(folder / f"{name}.safetensors", lambda path: safetensors.torch.save_file(tensors, path))
+    content = safetensors.torch.save(tensors)
+    replace_file(folder / f"{name}.safetensors", lambda path: path.write_bytes(content))
     replace_file(folder / f"{name}.json", lambda path: path.write_text(text, encoding="utf-8"))
 
 
@@ -78,11 +84,13 @@ def load_weights(folder: Path, name: str, model: nn.Module) -> None:
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with a temporary path beside `path`, then renames it into place."""
+    """Calls `write` with a temporary path beside `path`, then renames it into place. Raises WriteError: the
+    disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        write(temporary)
-        os.replace(temporary, path)
+        with writing(path):
+            write(temporary)
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -3,10 +3,15 @@
 TrainingError (ValueError)
 ├── ConfigError       a config file or an override that cannot be used
 ├── CheckpointError   a checkpoint that is missing, damaged or made by another config
-└── DivergedError     the loss stayed infinite or NaN
+├── DivergedError     the loss stayed infinite or NaN
+└── WriteError        the disk is full, or will not be written to
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class TrainingError(ValueError):
@@ -23,3 +28,19 @@ class CheckpointError(TrainingError):
 
 class DivergedError(TrainingError):
     """The gradients were infinite or NaN for many steps in a row."""
+
+
+class WriteError(TrainingError):
+    """A file cannot be written; what was complete before stays, and is gone on from."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises WriteError, which names the file, for an error of the system in what is done within."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or "no space left on device"  # numpy tells only how much it has written
+        raise WriteError(
+            f"{path}: cannot be written ({reason}); make room and run the same command again"
+        ) from error

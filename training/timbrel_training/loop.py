@@ -31,7 +31,7 @@ from tqdm import tqdm
 from timbrel_training.checkpoint import load_checkpoint, save_checkpoint
 from timbrel_training.errors import CheckpointError, ConfigError, DivergedError
 from timbrel_training.optimization import FLOAT32, Ema, autocast, check_precision, learning_rate
-from timbrel_training.settings import check_at_least
+from timbrel_training.settings import check_at_least, check_positive, check_shares
 
 MAX_BAD_STEPS = 50
 """Steps in a row with gradients that are not finite before a run is given up."""
@@ -50,7 +50,8 @@ class LoopConfig:
     n_steps: int = 1000
     """Optimizer steps of the whole run; the cosine ends here."""
     max_minutes: float = 0.0
-    """Wall-clock minutes after which this sitting stops with a checkpoint; 0: no limit. Resume to go on."""
+    """Wall-clock minutes after which this sitting stops with a checkpoint; 0: no limit. Resume to go on; the
+    command says so, and its exit status is 3."""
     learning_rate: float = 1e-3
     """Peak of the schedule."""
     n_warmup: int = 100
@@ -88,6 +89,9 @@ class LoopConfig:
     def __post_init__(self) -> None:
         check_precision(self.precision)
         check_at_least(self, n_steps=1, shards=1, validate_every=1, checkpoint_every=1, log_every=1)
+        check_at_least(self, n_warmup=0, max_minutes=0, weight_decay=0)
+        check_positive(self, "learning_rate", "clip_norm")
+        check_shares(self, "final_fraction", "beta1", "beta2", "ema_decay")
 
 
 LossFunction = Callable[[BatchT], tuple[Tensor, Mapping[str, Tensor | float]]]
@@ -143,6 +147,7 @@ class Loop(Generic[BatchT]):
         self._identity = {"identity": dict(identity or {}), "loop": _resumable(config)}
         self._later_identity = dict(later_identity or {})
         self._stop = threading.Event()
+        self._signal: int | None = None
         self._pool: ThreadPoolExecutor | None = None
 
     @property
@@ -152,17 +157,22 @@ class Loop(Generic[BatchT]):
 
     @property
     def finished(self) -> bool:
-        """True once all steps were taken; a sitting may also end at `max_minutes` or a signal."""
+        """True once all steps were taken; a sitting may also end at `max_minutes`."""
         return self.step >= self.config.n_steps
 
     def stop(self) -> None:
         """Ends the sitting after the step in progress, with a checkpoint."""
         self._stop.set()
 
+    def _stop_on(self, number: int) -> None:
+        self._signal = number
+        self.stop()
+
     def run(self) -> None:
         """Trains to the end of the run or of the sitting, resuming where a checkpoint left off. Raises
         CheckpointError: the checkpoint in `out_dir` was made by another config; DivergedError: the gradients
-        stayed infinite or NaN."""
+        stayed infinite or NaN; KeyboardInterrupt, SystemExit: SIGINT or SIGTERM came, and the checkpoint is
+        written."""
         self.out_dir.mkdir(parents=True, exist_ok=True)
         torch.set_flush_denormal(True)  # numbers near 0 that CPUs are slow with
         if self.checkpoint_path.exists():
@@ -170,12 +180,15 @@ class Loop(Generic[BatchT]):
         else:
             torch.manual_seed(batch_seed(self.config.seed, -1))
         with (
-            _stopping_on_signals(self.stop),
+            _stopping_on_signals(self._stop_on),
             _Scalars(self.out_dir) as scalars,
             _side_by_side(self.config.shards) as self._pool,
         ):
             self._train(scalars)
         self.model.eval()
+        if self._signal is not None and not self.finished:
+            # What the stage would go on to write, and whoever waits for it, are not for half a model.
+            raise KeyboardInterrupt if self._signal == signal.SIGINT else SystemExit(128 + self._signal)
 
     def _train(self, scalars: _Scalars) -> None:
         config = self.config
@@ -420,7 +433,7 @@ class _SeededDropout(TorchFunctionMode):
 
 
 @contextmanager
-def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+def _stopping_on_signals(stop: Callable[[int], None]) -> Iterator[None]:
     """Lets SIGINT and SIGTERM end the sitting at the next step; a second one breaks off at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -431,7 +444,7 @@ def _stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     }
 
     def handler(number: int, _frame: object) -> None:
-        stop()
+        stop(number)
         signal.signal(number, previous[number])
 
     for number in previous:

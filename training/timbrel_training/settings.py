@@ -63,6 +63,13 @@ def check_at_least(config: object, **least: float) -> None:
             raise ConfigError(f"{name}: {getattr(config, name)}, expected at least {value}")
 
 
+def check_positive(config: object, *names: str) -> None:
+    """Raises ConfigError for one of these fields of `config` that is not above 0."""
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise ConfigError(f"{name}: {getattr(config, name)}, expected more than 0")
+
+
 def check_shares(config: object, *names: str) -> None:
     """Raises ConfigError for one of these fields of `config` outside 0 to 1."""
     for name in names:

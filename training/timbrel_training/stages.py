@@ -25,6 +25,7 @@ from timbrel_training.notes.cleaning import Cleaner
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import counted, render_dataset
 from timbrel_training.notes.sources import FORMS, open_sources
+from timbrel_training.timbre.map import ENCODER
 from timbrel_training.timbre.train import train_timbre
 from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.table import TokenTable
@@ -56,7 +57,7 @@ listed at the end. A run that was stopped goes on by the same command.
         )
         add_folder(parser, "out", "the library to make; an unfinished one is continued")
         _add_jobs(parser)
-        parser.add_argument("--licence", help="licence of the recordings, kept for the manifest")
+        parser.add_argument("--licence", help="licence of sources whose own is not known, for the manifest")
 
     def run(self, args: argparse.Namespace) -> int:
         config = config_of(args).notes
@@ -87,7 +88,7 @@ Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle ma
     def configure(self, parser: argparse.ArgumentParser) -> None:
         parser.epilog = self.examples
         add_config_arguments(parser)
-        add_device_argument(parser)
+        parser.add_argument("--device", help="short for --set codec.device=DEVICE: auto, cpu or cuda")
         add_folder(parser, "notes", "the library of notes")
         add_folder(parser, "out", "folder for checkpoint and weights; an unfinished one is resumed")
         parser.add_argument(
@@ -102,9 +103,9 @@ Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle ma
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        given = {"codec.id": args.design, "codec.weights": args.weights}
+        given = {"codec.id": args.design, "codec.weights": args.weights, "codec.device": args.device}
         args.set += [f"{field}={value}" for field, value in given.items() if value is not None]
-        config = dataclasses.replace(config_of(args).codec, device=args.device)
+        config = config_of(args).codec
         return _print_codec(
             args.out, registry.design_of(config).train(config, NoteDataset(args.notes), args.out)
         )
@@ -168,7 +169,7 @@ The folder's map.png shows the map.
         n_instruments = len(table.instruments)
         print(f"{args.out}: {counted(n_instruments, 'instrument')}, {counted(table.n_notes, 'note')}")
         _print_figures(figures, ".3f")
-        return 0
+        return status_of(args.out, load_description(args.out, ENCODER)["steps"] >= config.loop.n_steps)
 
 
 class ModelStage:
@@ -227,7 +228,7 @@ examples:
         )
         print(f"{args.out}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
         _print_figures(loop.history[-1] if loop.history else {}, ".3f")
-        return 0
+        return status_of(args.out, loop.finished)
 
 
 class HeadersStage:
@@ -264,7 +265,7 @@ example:
             return 0
         print(f"{args.out}: {loop.step} of {counted(loop.config.n_steps, 'step')}")
         _print_figures(loop.history[-1] if loop.history else {}, ".3f")
-        return 0
+        return status_of(args.out, loop.finished)
 
 
 STAGES: Mapping[str, Any] = {
@@ -276,6 +277,15 @@ STAGES: Mapping[str, Any] = {
     "headers": HeadersStage(),
 }
 """The stages by name, in order."""
+UNFINISHED_STATUS = 3
+
+
+def status_of(folder: Path, finished: bool) -> int:
+    """Returns the exit status of a training in a folder; says how it goes on where its sitting ended before
+    the last step, which whatever runs next must not take for its end."""
+    if not finished:
+        print(f"{folder}: stopped before the last step; run the same command again to go on")
+    return 0 if finished else UNFINISHED_STATUS
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -322,12 +332,10 @@ def _jobs(text: str) -> int:
 
 def _print_codec(folder: Path, codec: Codec | None) -> int:
     """Prints the losses on held-out notes of a codec that is finished."""
-    if codec is None:
-        print(f"{folder}: stopped before the last step; run the same command again to go on")
-        return 0
-    print(f"{folder}: finished")
-    _print_figures(load_description(folder, WEIGHTS_NAME).get("figures", {}), ".4g")
-    return 0
+    if codec is not None:
+        print(f"{folder}: finished")
+        _print_figures(load_description(folder, WEIGHTS_NAME).get("figures", {}), ".4g")
+    return status_of(folder, codec is not None)
 
 
 def _print_figures(figures: Mapping[str, Any], form: str) -> None:

@@ -119,6 +119,14 @@ def test_integer_samples_are_samples() -> None:
     np.testing.assert_allclose(prepare((note() * 32767).astype(np.int16)), prepare(note()), atol=1e-5)
 
 
+@pytest.mark.parametrize("offset", [0.2, -0.05])
+def test_an_offset_is_no_sound(offset: float) -> None:
+    recording = np.pad(note(), (RATE // 2, RATE // 2))
+    np.testing.assert_allclose(prepare(recording + np.float32(offset)), prepare(recording), atol=1e-4)
+    with pytest.raises(AudioError, match="silent"):
+        prepare(np.full(RATE, offset, np.float32))
+
+
 def test_silence_around_is_cut_off_but_for_a_few_milliseconds() -> None:
     room = np.random.default_rng(0).normal(0, 1e-4, 2 * RATE).astype(np.float32)
     room[RATE // 2 : RATE // 2 + RATE] += note()

@@ -15,6 +15,7 @@ import torch
 from simple_notes import SyntheticSource
 
 from timbrel_training.checkpoint import load_description, save_weights
+from timbrel_training.codec import registry
 from timbrel_training.codec.interface import WEIGHTS_NAME, codec_hash, codes_like, encode_note
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.timbrel_notes.analysed_notes import AnalysedNotes, analyse_dataset, analyse_note
@@ -184,6 +185,38 @@ def test_notes_are_measured_once_and_a_stopped_analysis_goes_on(dataset: NoteDat
     assert np.array_equal(first.values, third.values)
 
 
+def test_a_run_of_another_seed_measures_what_is_missing_alone(
+    dataset: NoteDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timbrel_training.codec.timbrel_notes.analysed_notes.NOTES_PER_FILE", 10)
+    loop = replace(CONFIG.loop, n_steps=1, n_warmup=0)
+    train_codec(replace(CONFIG, loop=loop), dataset, tmp_path)
+    first, *others = analysis_of(tmp_path)
+    first.unlink()
+    before = [file.stat().st_mtime_ns for file in others]
+    (tmp_path / "checkpoint.pt").unlink()
+    train_codec(replace(CONFIG, loop=replace(loop, seed=1)), dataset, tmp_path)
+    assert [file.stat().st_mtime_ns for file in others] == before
+    measured = np.concatenate([np.load(file)["notes"] for file in analysis_of(tmp_path)])
+    assert sorted(measured) == dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL).tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "device"), [([], "cpu"), (["--device", "auto"], "auto"), (["--set", "codec.jobs=1"], "cpu")]
+)
+def test_the_configs_device_counts_unless_the_command_line_names_one(
+    dataset: NoteDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], device: str
+) -> None:
+    seen: list[str] = []
+    design = registry.design_named(registry.DEFAULT)
+    told = replace(design, train=lambda config, *_: seen.append(config.device))
+    monkeypatch.setattr(registry, "design_of", lambda _: told)
+    (tmp_path / "own.toml").write_text('extends = "tiny"\n[codec]\ndevice = "cpu"\n')
+    config = ("--config", tmp_path / "own.toml", *words)
+    run("codec", *config, "--notes", dataset.path, "--out", tmp_path / "codec")
+    assert seen == [device]
+
+
 def test_notes_that_training_measured_are_not_heard_again(dataset: NoteDataset, trained: Path) -> None:
     codec = load_codec(trained)
     known = codec.known_codes(dataset, trained)
@@ -284,7 +317,10 @@ def test_notes_to_codec_to_tokens_from_the_command_line(
     codec, tokens = tmp_path / "codec", tmp_path / "tokens.bin"
     with pytest.raises(CheckpointError, match="train it first"):
         run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens)
-    assert run("codec", "--config", "tiny", "--notes", dataset.path, "--out", codec) == 0
+    begin = ("codec", "--config", "tiny", "--notes", dataset.path, "--out", codec)
+    assert run(*begin, "--set", "codec.loop.max_minutes=1e-9") == 3
+    assert "run the same command again to go on" in capsys.readouterr().out
+    assert run(*begin) == 0
     assert "noise release" in capsys.readouterr().out
     assert run("tokens", "--notes", dataset.path, "--codec", codec, "--out", tokens) == 0
     store = TokenStore(tokens)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.checkpoint import load_checkpoint, load_weights, save_weights
-from timbrel_training.errors import CheckpointError, ConfigError, DivergedError
+from timbrel_training.checkpoint import load_checkpoint, load_weights, save_checkpoint, save_weights
+from timbrel_training.errors import CheckpointError, ConfigError, DivergedError, WriteError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed
 from timbrel_training.optimization import learning_rate
 
@@ -140,6 +142,28 @@ def test_time_budget_ends_a_sitting_with_a_checkpoint(tmp_path: Path) -> None:
     assert resumed.finished
 
 
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_ends_a_sitting_with_a_checkpoint_and_no_success(
+    tmp_path: Path, number: signal.Signals, raised: type[BaseException]
+) -> None:
+    loop = make_loop(tmp_path)
+    make_batch = loop.batch_fn
+
+    def interrupted(step: int) -> Tensor:
+        if step == 2:
+            signal.raise_signal(number)
+        return make_batch(step)
+
+    loop.batch_fn = interrupted
+    with pytest.raises(raised) as caught:
+        loop.run()
+    assert raised is KeyboardInterrupt or caught.value.args == (143,)
+    assert load_checkpoint(loop.checkpoint_path)["step"] == 3
+    make_loop(tmp_path).run()
+
+
 def test_another_config_does_not_resume(tmp_path: Path) -> None:
     make_loop(tmp_path, stop_at=3).run()
     with pytest.raises(CheckpointError, match=r"learning_rate: 0\.001 there, 0\.5 here"):
@@ -192,6 +216,20 @@ def test_batch_seeds_differ_by_seed_and_step() -> None:
     seeds = {batch_seed(seed, step) for seed in range(20) for step in range(-1, 200)}
     assert len(seeds) == 20 * 201
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_a_full_disk_is_one_clear_line_and_leaves_what_there_was(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    path, model = tmp_path / "checkpoint.pt", nn.Linear(100, 100)
+    save_checkpoint(path, {"step": 1})
+    whole = path.read_bytes()
+    with full_disk(2000):
+        with pytest.raises(WriteError, match=r"checkpoint\.pt: cannot be written \(.*\); make room and run"):
+            save_checkpoint(path, model.state_dict())
+        with pytest.raises(WriteError, match=r"m\.safetensors: cannot be written"):
+            save_weights(tmp_path, "m", model, {})
+    assert [each.name for each in tmp_path.iterdir()] == ["checkpoint.pt"] and path.read_bytes() == whole
 
 
 def test_weights_travel_with_their_description(tmp_path: Path) -> None:

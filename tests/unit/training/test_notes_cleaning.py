@@ -43,7 +43,12 @@ def fault_of(cleaner: Cleaner, note: Note) -> NoteFault | None:
         (tone(level=0.0012), None),
         (tone(level=0.0008), NoteFault.SILENT),
         (np.zeros(0, np.float32), NoteFault.SILENT),
-        (tone(level=1.0), NoteFault.CLIPPED),
+        (tone(level=1.0), None),
+        (tone(82.4, level=1.0), None),
+        (tone(level=1.5), None),
+        (tone(level=1.02).clip(-1.0, 1.0), NoteFault.CLIPPED),
+        (np.append(tone(level=0.5), [1.0, 1.0, 1.0, 0.0]).astype(np.float32), NoteFault.CLIPPED),
+        (np.append(tone(level=0.5), [1.0, 1.0, -1.0, 0.0]).astype(np.float32), None),
         (np.full(100, np.nan, np.float32), NoteFault.NOT_FINITE),
     ],
 )

@@ -45,11 +45,14 @@ def test_a_folder_of_recordings_becomes_a_library(tmp_path: Path) -> None:
     assert library.sample_rate == 48_000 and library.licences == {"folder": "CC-BY-4.0"}
 
 
-def test_a_config_can_name_its_sources_and_hold_out_a_family(tmp_path: Path) -> None:
+def test_a_config_can_name_its_sources_and_hold_out_a_family(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = tmp_path / "two.toml"
     config.write_text(
         "[notes]\nn_draws = 1\nn_members = 1\nlow_pitch = 60\nhigh_pitch = 61\nmax_held_seconds = 0.3\n"
-        'held_out_families = ["Organ"]\ncheck_pitch = true\ncell_fraction = 0.0\n'
+        'held_out_instruments = ["Saw Leed"]\nheld_out_families = ["Organ"]\ncheck_pitch = true\n'
+        "cell_fraction = 0.0\n"
         '[[notes.sources]]\nsource = "synthetic:Tonewheel Organ"\n'
         '[[notes.sources]]\nsource = "synthetic:Saw Lead"\n'
     )
@@ -60,6 +63,7 @@ def test_a_config_can_name_its_sources_and_hold_out_a_family(tmp_path: Path) -> 
     found = {(library.name(i), int(split)) for i, split in enumerate(library.split)}
     assert found == {("Tonewheel Organ", Split.HELD_OUT_INSTRUMENT), ("Saw Lead", Split.TRAIN)}
     assert max(library.held_seconds) < 0.32
+    assert "\n  held out by name, but not there: Saw Leed\n" in capsys.readouterr().out
 
 
 def test_without_a_source_the_message_says_how_to_name_one(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from simple_notes import SyntheticSource
 
+from timbrel_training.errors import TrainingError, WriteError
 from timbrel_training.notes.cleaning import Cleaner, without_offset
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
 from timbrel_training.notes.note import Note, SourceError
@@ -173,9 +177,57 @@ def test_a_source_that_cannot_be_read_leaves_nothing_but_what_it_rendered(path: 
     assert files(tmp_path / "notes") == files(path)
 
 
+@pytest.mark.parametrize("n_bytes", [50, 20_000, 200_000])  # at the plan, at a note, as the parts are merged
+def test_a_full_disk_is_one_clear_line_and_is_gone_on_from(
+    path: Path, tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]], n_bytes: int
+) -> None:
+    with full_disk(n_bytes), pytest.raises(WriteError, match=r"notes.*: cannot be written \(.*\); make room"):
+        render_dataset(source(), tmp_path / "notes", jobs=1)
+    assert not (tmp_path / "notes").exists()
+    render_dataset(source(), tmp_path / "notes", jobs=1)
+    assert files(tmp_path / "notes") == files(path)
+
+
+class KilledSource(CorruptSource):
+    """Ends the process that comes to one of its groups."""
+
+    def notes(self, group: str) -> Iterator[Note]:
+        if self.corrupt is not None and group == self.groups()[self.corrupt]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return SyntheticSource.notes(self, group)
+
+
+def test_a_worker_that_is_killed_is_one_clear_line_and_is_gone_on_from(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"a worker process was ended, perhaps for want of memory; "):
+        render_dataset(KilledSource(2), tmp_path / "notes", jobs=2)
+    assert not (tmp_path / "notes").exists()
+    render_dataset(KilledSource(None), tmp_path / "notes", jobs=1)
+    assert files(tmp_path / "notes") == files(path)
+
+
 def test_an_existing_folder_is_not_overwritten(path: Path) -> None:
     with pytest.raises(SourceError, match="exists already"):
         render_dataset(source(), path, jobs=1)
+
+
+@pytest.mark.parametrize("theirs", ["thesis.txt", "plan.json"])
+def test_unfinished_work_of_others_is_left_alone(tmp_path: Path, theirs: str) -> None:
+    file = tmp_path / "notes.partial" / theirs
+    file.parent.mkdir()
+    file.write_text('{"format": "a thesis"}')
+    with pytest.raises(SourceError, match=r"notes\.partial: not of `timbrel train notes`; move it away"):
+        render_dataset(source(), tmp_path / "notes", jobs=1)
+    assert file.read_text() == '{"format": "a thesis"}'
+    file.unlink()
+    render_dataset(source(), tmp_path / "notes", jobs=1)
+
+
+def test_unfinished_work_on_other_notes_is_begun_anew(path: Path, tmp_path: Path) -> None:
+    (other := CorruptSource(2)).n_draws = 1
+    with pytest.raises(SourceError):
+        render_dataset(other, tmp_path / "notes", jobs=1)
+    render_dataset(source(), tmp_path / "notes", jobs=1)
+    assert files(tmp_path / "notes") == files(path)
 
 
 def test_a_damaged_library_is_one_clear_line(path: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import soundfile
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.note import Note, SourceError
 from timbrel_training.notes.recording import read_recording
+from timbrel_training.notes.render import render_dataset
 
 RATE = 22_050
 
@@ -64,6 +65,16 @@ def described(notes: FolderSource) -> list[tuple[str, int, int]]:
         ("Pad A 2 060.wav", ("Pad A 2", 60, 100)),
         ("VcSus_G4_vl64_rr1.wav", ("VcSus", 67, 64)),
         ("60_piano.wav", ("piano", 60, 100)),
+        ("Piano_060_100.wav", ("Piano", 60, 100)),
+        ("060_045.wav", ("Box", 60, 45)),
+        ("Juno 106_060.wav", ("Juno 106", 60, 100)),
+        ("Strings_001_060.wav", ("Strings_001", 60, 100)),
+        ("Horn in F_C4_mf.wav", ("Horn in F", 60, 80)),
+        ("Horn in F_C4.wav", ("Horn in F", 60, 100)),
+        ("P Bass_E1.wav", ("P Bass", 28, 100)),
+        ("Fender P Bass E1 ff.wav", ("Fender P Bass", 28, 112)),
+        ("VIOLIN_F_G3.wav", ("VIOLIN", 55, 96)),
+        ("p_C4.wav", ("Box", 60, 49)),
     ],
 )
 def test_names_say_pitch_velocity_and_instrument(
@@ -77,6 +88,15 @@ def test_numbered_layers_are_velocities_the_softest_first(tmp_path: Path) -> Non
     for layer in (1, 2, 4):
         record(tmp_path / "Grand" / f"A0v{layer}.wav")
     assert described(FolderSource(tmp_path)) == [("Grand", 21, 32), ("Grand", 21, 64), ("Grand", 21, 127)]
+
+
+def test_numbers_are_pitch_and_velocity_where_they_are_in_their_folder(tmp_path: Path) -> None:
+    for name in ("Harp_096_100", "Harp_108_064"):
+        record(tmp_path / "harps" / f"{name}.wav")
+    assert described(FolderSource(tmp_path / "harps")) == [("Harp", 96, 100), ("Harp", 108, 64)]
+    for take, pitch in ((1, 60), (21, 61)):
+        record(tmp_path / "takes" / f"Harp_{take:03d}_{pitch:03d}.wav")
+    assert [pitch for _, pitch, _ in described(FolderSource(tmp_path / "takes"))] == [60, 61]
 
 
 def test_a_note_that_every_name_has_is_part_of_the_instruments(tmp_path: Path) -> None:
@@ -111,6 +131,29 @@ def test_without_a_stated_hold_leading_silence_goes_and_the_rest_is_held(tmp_pat
     assert note.sample_rate == RATE
 
 
+def test_an_offset_is_no_sound(tmp_path: Path) -> None:
+    tone = 0.4 * np.cos(np.arange(RATE // 2) * 0.1) * np.exp(np.arange(RATE // 2) / -2000)
+    click = np.where(np.arange(RATE) == RATE // 2, 0.5, 0.0)
+    for pitch, audio in (
+        (60, np.pad(tone, (RATE // 4, RATE // 2)) + 0.2),
+        (61, np.full(RATE, 0.2)),
+        (62, click),
+    ):
+        soundfile.write(tmp_path / f"{pitch:03d}.wav", audio, RATE, subtype="FLOAT")
+    note, silence, dry = FolderSource(tmp_path)
+    assert abs(note.audio.mean()) < 1e-3 and note.seconds == pytest.approx(0.5, abs=0.05) and not note.cut
+    assert np.abs(silence.audio).max(initial=0.0) < 1e-5
+    assert np.count_nonzero(dry.audio) == 1
+
+
+def test_what_is_normalised_is_kept_and_what_is_clipped_is_dropped(tmp_path: Path) -> None:
+    tone = np.cos(np.arange(RATE // 2) * 0.1)
+    for pitch, audio in ((60, tone), (61, np.clip(1.2 * tone, -1.0, 1.0))):
+        soundfile.write(tmp_path / f"{pitch:03d}.wav", audio, RATE)
+    summary = render_dataset(FolderSource(tmp_path), tmp_path / "notes", 1)
+    assert (summary.n_notes, summary.dropped) == (1, {"clipped": 1})
+
+
 def test_a_csv_says_more(tmp_path: Path) -> None:
     record(tmp_path / "a.wav", seconds=0.5, lead=0.3)
     record(tmp_path / "deep" / "harp_070.wav", channels=2)
@@ -130,6 +173,17 @@ def test_a_csv_says_more(tmp_path: Path) -> None:
     assert kalimba.held_seconds == 0.25 and kalimba.seconds == pytest.approx(0.8, abs=0.02)
     assert (harp.instrument, harp.family, harp.pitch, harp.velocity) == ("harp", "Strings", 70, 80)
     assert isinstance(harp, Note) and harp.audio.ndim == 1
+
+
+def test_a_csv_that_says_the_pitch_leaves_the_rest_to_the_names(tmp_path: Path) -> None:
+    names = ("Oud_C3_mf", "Oud_C3_v200", "Oud_200_v45", "untitled")
+    for name in names:
+        record(tmp_path / "Box" / f"{name}.wav")
+    velocities = ("", "20", "", "")
+    rows = [f"{name}.wav,C4,{each}" for name, each in zip(names, velocities, strict=True)]
+    (tmp_path / "Box" / "notes.csv").write_text("\n".join(["file,pitch,velocity", *rows]))
+    expected = [("Oud", 60, 45), ("Oud", 60, 80), ("Oud", 60, 20), ("Box", 60, 100)]
+    assert described(FolderSource(tmp_path / "Box")) == expected
 
 
 @pytest.mark.parametrize(

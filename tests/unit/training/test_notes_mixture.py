@@ -10,10 +10,11 @@ from typing import cast
 
 import numpy as np
 import pytest
+import soundfile
 from requirements_gate import find_soundfont, require_module, require_system
 from simple_notes import SyntheticSource
 
-from timbrel_training.notes.config import NotesConfig
+from timbrel_training.notes.config import NotesConfig, SourceConfig
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.folder import FolderSource
 from timbrel_training.notes.fonts import distance, plan_fonts, reference_soundings
@@ -86,6 +87,30 @@ def test_sources_of_one_name_keep_the_licences_of_all() -> None:
     first, second, third = (SyntheticSource() for _ in range(3))
     first.licence, second.licence, third.licence = "CC BY-NC 4.0", "CC0-1.0", "CC0-1.0"
     assert MixedSource([first, second, third]).licences == {first.name: "CC BY-NC 4.0; CC0-1.0"}
+
+
+def test_a_licence_given_is_that_of_the_sources_whose_own_is_not_known(tmp_path: Path) -> None:
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        soundfile.write(tmp_path / name / "060.wav", np.full(100, 0.1), 16_000)
+    theirs = SourceConfig(f"folder:{tmp_path / 'theirs'}", "MIT", "Kora", "Harps")
+    lines: list[str] = []
+    mixture = open_sources(
+        [f"folder:{tmp_path / 'mine'}", theirs, "synthetic:Saw Lead"],
+        NotesConfig(),
+        "CC BY 4.0",
+        lines.append,
+    )
+    named = next(mixture.notes("1/Kora"))
+    assert mixture.groups()[:2] == ["0/mine", "1/Kora"] and (named.instrument, named.family) == (
+        "Kora",
+        "Harps",
+    )
+    assert mixture.licences == {"folder": "CC BY 4.0; MIT", "synthetic Saw Lead": "CC0-1.0"}
+    assert lines == [
+        f"{theirs.source}: its licence stays 'MIT'",
+        "synthetic:Saw Lead: its licence stays 'CC0-1.0'",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from timbrel_training.notes.recording import Hold, find_hold, sounding_samples
+from timbrel_training.notes.recording import Hold, find_hold, sounding_samples, trim_onset
 
 RATE = 22_050
 TIME = np.arange(3 * RATE) / RATE
@@ -62,6 +62,25 @@ def test_what_dies_away_by_itself_was_held(envelope: NDArray[np.float64]) -> Non
 def test_what_sounds_to_the_end_was_cut_off() -> None:
     hold, seconds = held(np.ones(len(TIME)))
     assert hold == Hold(seconds, cut=True)
+
+
+@pytest.mark.parametrize("level_db", [-80.0, -55.0, -38.0])
+@pytest.mark.parametrize("decay", [0.0, 3.0])
+def test_the_noise_of_a_room_before_a_note_is_no_part_of_it(level_db: float, decay: float) -> None:
+    room = np.random.default_rng(0).normal(0, 10 ** (level_db / 20), len(TIME))
+    begin = RATE // 2
+    room[begin:] += np.sin(2 * np.pi * 220 * TIME[:-begin]) * np.exp(-decay * TIME[:-begin])
+    assert len(room) - len(trim_onset(room.astype(np.float32), RATE)) == pytest.approx(
+        begin, abs=0.004 * RATE
+    )
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 1.0])
+def test_a_soft_attack_is_no_room(seconds: float) -> None:
+    rise = np.minimum(1, TIME / seconds)
+    for shape in (rise, rise**2):
+        swell = (np.sin(2 * np.pi * 220 * TIME) * shape).astype(np.float32)
+        assert len(swell) - len(trim_onset(swell, RATE)) <= np.flatnonzero(abs(swell) > 2e-3)[0]
 
 
 def test_silence_and_clicks_are_no_fault() -> None:

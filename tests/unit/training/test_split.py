@@ -66,6 +66,14 @@ def test_a_family_is_held_out_with_all_its_instruments() -> None:
     assert Split.HELD_OUT_INSTRUMENT not in {rule.split_of("Oboe", pitch, "Pipe") for pitch in PITCHES}
 
 
+def test_held_out_names_are_read_in_any_case_and_those_that_nothing_has_are_told() -> None:
+    rule = SplitRule(0.0, instruments=("viola", "Voice of Angels", "Vioal"), families=("ORGAN", "Orgna"))
+    there = [("Viola", "Strings"), ("Voice of Clouds", "Voices"), ("Drawbar", "Organ"), ("Flute", "Pipe")]
+    held_out = [rule.split_of(name, 60, family) is Split.HELD_OUT_INSTRUMENT for name, family in there]
+    assert held_out == [True, True, True, False]
+    assert rule.unmatched(there) == ["Vioal", "Orgna"]
+
+
 def test_instruments_are_trained_at_pitches_as_far_apart_as_a_samplers() -> None:
     rule = SplitRule(0.0, spacings=(2, 12))
     table = splits(rule, PROGRAM_NAMES)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from timbrel_training.errors import WriteError
 from timbrel_training.notes.split import Split
 from timbrel_training.tokens.store import StoreError, TokenHeader, TokenStore
 from timbrel_training.tokens.store_writer import TokenStoreWriter
@@ -90,6 +93,22 @@ def test_nothing_has_its_final_name_before_it_is_finished(tmp_path: Path) -> Non
         TokenStoreWriter(path, HEADER)
 
 
+def test_a_full_disk_is_one_clear_line_and_is_gone_on_from(
+    tmp_path: Path, full_disk: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    write(whole, 16)
+    for n_bytes in (50, 600, 1000):  # full at the header, at a note, as the parts are put together
+        with (
+            full_disk(n_bytes),
+            pytest.raises(WriteError, match=r"resumed.*: cannot be written \(.*\); make"),
+        ):
+            write(resumed, 16)
+        assert not resumed.exists()
+    write(resumed, 16)
+    assert resumed.read_bytes() == whole.read_bytes()
+
+
 def test_a_killed_writer_goes_on_where_it_stopped(tmp_path: Path) -> None:
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     write(whole, 7)
@@ -104,6 +123,14 @@ def test_a_killed_writer_goes_on_where_it_stopped(tmp_path: Path) -> None:
         assert len(writer) == 4
     write(resumed, 7)
     assert resumed.read_bytes() == whole.read_bytes()
+
+
+def test_a_folder_of_someone_elses_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.partial").mkdir()
+    (tmp_path / "notes.partial" / "thesis.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"notes\.partial: not begun by timbrel; move it away"):
+        TokenStoreWriter(tmp_path / "notes", HEADER)
+    assert (tmp_path / "notes.partial" / "thesis.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(("part", "n_bytes"), [("rows", 5), ("codes", 3), ("names", 1)])

@@ -70,6 +70,20 @@ def test_from_tokens_to_a_model(
     assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
+def test_a_sitting_that_ends_early_is_no_success(
+    tmp_path: Path, library_dir: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, model = tmp_path / "timbre", tmp_path / "model"
+    timbre = ("timbre", "--tokens", store, "--notes", library_dir, "--out", out)
+    assert run(*timbre, "--set", "timbre.loop.max_minutes=1e-9") == 3
+    told = "stopped before the last step; run the same command again to go on\n"
+    assert capsys.readouterr().out.endswith(f"{out}: {told}")
+    assert run(*timbre) == 0
+    short = ("--set", "note_training.loop.max_minutes=1e-9")
+    assert run("model", "--tokens", store, "--timbre", out, "--out", model, *short) == 3
+    assert capsys.readouterr().out.endswith(f"{model}: {told}")
+
+
 @pytest.mark.parametrize(("delay", "says_headers"), [(0, True), (1, False)])
 def test_a_network_says_headers_where_no_codebook_runs_behind(
     tmp_path: Path, library_table: TokenTable, delay: int, says_headers: bool

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,46 +11,24 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from timbrel_training import worker_process
 from timbrel_training.codec.interface import Codec, check_sample_rate, codes_like, encode_note
 from timbrel_training.notes.dataset import AUDIO_FILE, NoteDataset
+from timbrel_training.processes import results
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 
 CHUNK = 16
 """Notes handed to a process at a time."""
 
-Encode = Callable[[Iterable[int]], Iterator[NDArray[np.uint16]]]
-"""Gives the codes [T, K] of each of these notes."""
+Worker = tuple[NoteDataset, Codec]
 
 
-@contextmanager
-def encoder_of(dataset: NoteDataset, codec: Codec, jobs: int) -> Iterator[Encode]:
-    """Yields a function that codes notes of a dataset, in order; with several jobs, in as many processes."""
-    if jobs <= 1:
-        yield lambda notes: (_encode(dataset, codec, note) for note in notes)
-        return
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(jobs, _begin, (dataset.path, pickle.dumps(codec))) as pool:
-        yield lambda notes: pool.imap(_encode_in_worker, notes, CHUNK)
+def _worker_of(path: Path, pickled: bytes) -> Worker:
+    return NoteDataset(path), pickle.loads(pickled)
 
 
-_worker: tuple[NoteDataset, Codec] | None = None
-"""A worker process's dataset and codec."""
-
-
-def _begin(path: Path, pickled: bytes) -> None:
-    global _worker
-    worker_process.begin()
-    _worker = NoteDataset(path), pickle.loads(pickled)
-
-
-def _encode_in_worker(note: int) -> NDArray[np.uint16]:
-    assert _worker is not None
-    return _encode(*_worker, note)
-
-
-def _encode(dataset: NoteDataset, codec: Codec, note: int) -> NDArray[np.uint16]:
+def _encode(worker: Worker, note: int) -> NDArray[np.uint16]:
+    dataset, codec = worker
     audio = torch.from_numpy(dataset.audio(note))
     pitch, held_seconds = float(dataset.pitch[note]), float(dataset.held_seconds[note])
     return encode_note(codec, audio, pitch, held_seconds).numpy().astype(np.uint16)
@@ -92,27 +68,28 @@ def tokenize_dataset(
     )
     audio = (dataset.path / AUDIO_FILE).stat()
     of = f"{dataset.fingerprint} {audio.st_size} {audio.st_mtime_ns}"
-    with TokenStoreWriter(path, header, of) as writer, ExitStack() as stack:
+    with TokenStoreWriter(path, header, of) as writer:
         done = len(writer)
         known = codec.known_codes(dataset, folder) if folder is not None else {}
         rows = range(done, len(dataset))
         missing = [note for note in rows if note not in known]
         n_processes = min(jobs, -(-len(missing) // CHUNK))  # to start one takes as long as to code many notes
-        encode = stack.enter_context(encoder_of(dataset, codec, n_processes))
-        heard = iter(encode(missing))
-        for note in tqdm(rows, "tokens", len(dataset), initial=done, dynamic_ncols=True):
-            codes = known[note].astype(np.uint16) if note in known else next(heard)
-            row = dataset.index[note]
-            instrument = int(row["instrument"])
-            writer.add(
-                codes,
-                instrument=dataset.instruments[instrument],
-                family=dataset.instrument_families[instrument],
-                pitch=int(row["pitch"]),
-                velocity=int(row["velocity"]),
-                held_frames=codec.held_frames(float(row["held_seconds"])),
-                source=dataset.sources[int(row["source"])],
-                split=int(row["split"]),
-                cut=bool(row["cut"]),
-            )
+        pickled = pickle.dumps(codec) if n_processes > 1 else None
+        make_worker = partial(_worker_of, dataset.path, pickled) if pickled else lambda: (dataset, codec)
+        with results(make_worker, _encode, missing, n_processes, CHUNK) as heard:
+            for note in tqdm(rows, "tokens", len(dataset), initial=done, dynamic_ncols=True):
+                codes = known[note].astype(np.uint16) if note in known else next(heard)
+                row = dataset.index[note]
+                instrument = int(row["instrument"])
+                writer.add(
+                    codes,
+                    instrument=dataset.instruments[instrument],
+                    family=dataset.instrument_families[instrument],
+                    pitch=int(row["pitch"]),
+                    velocity=int(row["velocity"]),
+                    held_frames=codec.held_frames(float(row["held_seconds"])),
+                    source=dataset.sources[int(row["source"])],
+                    split=int(row["split"]),
+                    cut=bool(row["cut"]),
+                )
         writer.finish()

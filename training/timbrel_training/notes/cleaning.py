@@ -14,7 +14,9 @@ from scipy.signal import butter, sosfilt
 SILENCE_PEAK = 0.001
 """A note that never gets louder than this (-60 dB of full scale) counts as silent."""
 CLIP_PEAK = 0.9995
-"""A note with this peak or more counts as clipped."""
+"""A note whose peaks have a flat top at this level or more counts as clipped."""
+FLAT_TOP = 3
+"""Neighbouring samples of one value: a note that is only normalised to full scale has fewer there."""
 DUPLICATE_STEP = 1e-4
 """Audio is rounded to this (-80 dB of full scale) before it is compared: copies that round alike are one."""
 
@@ -62,7 +64,7 @@ class Cleaner:
         peak = float(np.abs(audio).max(initial=0.0))
         if peak < self.silence_peak:
             return NoteFault.SILENT
-        if peak >= self.clip_peak:
+        if peak >= self.clip_peak and _has_flat_top(audio, self.clip_peak):
             return NoteFault.CLIPPED
         off = self.check_pitch and abs(semitones_off(audio, sample_rate, pitch)) > 1
         return NoteFault.OFF_PITCH if off else None
@@ -77,6 +79,12 @@ class Cleaner:
             return NoteFault.DUPLICATE
         self._seen.add(digest)
         return None
+
+
+def _has_flat_top(audio: NDArray[np.float32], level: float) -> bool:
+    """Tells whether FLAT_TOP neighbouring samples have one value, at this level or beyond."""
+    flat = (np.abs(audio[1:]) >= level) & (audio[1:] == audio[:-1])
+    return bool(np.convolve(flat, np.ones(FLAT_TOP - 1), "valid").max(initial=0.0) >= FLAT_TOP - 1)
 
 
 def without_offset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ class SourceConfig:
     licence: str = ""
     """Of the recordings; empty where the source says."""
     instrument: str = ""
-    """Name of an .sfz file's instrument; empty for the file's own."""
+    """Name of the instrument of an .sfz file, or of all notes of a folder; empty for what these say."""
     family: str = ""
     """Its family."""
 
@@ -61,7 +61,7 @@ class NotesConfig:
     instrument_fraction: float = 0.0
     """Share of instruments that is held out whole."""
     held_out_instruments: tuple[str, ...] = ()
-    """Instruments held out whole, by name."""
+    """Instruments held out whole, by name, with their variants, in any case."""
     held_out_families: tuple[str, ...] = ()
     """Families held out with all their instruments, whatever the source."""
     spacings: tuple[int, ...] = ()

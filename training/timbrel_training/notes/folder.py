@@ -61,8 +61,9 @@ class FolderEntry:
         return [os.path.relpath(self.path, folder), size, changed, *told]
 
 
-def list_folder(folder: Path) -> list[FolderEntry]:
-    """Returns all notes of a folder, sorted by file. Raises SourceError: see FolderSource."""
+def list_folder(folder: Path, instrument: str = "", family: str = "") -> list[FolderEntry]:
+    """Returns all notes of a folder, sorted by file, of this instrument and family where one is given. Raises
+    SourceError: see FolderSource."""
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
     tables = sorted(table for table in folder.glob("*.csv") if not _is_hidden(table, folder))
@@ -76,6 +77,10 @@ def list_folder(folder: Path) -> list[FolderEntry]:
             f"{where}: no notes; expected {', '.join(SUFFIXES)} files named by MIDI number or note, "
             "such as 060.wav or Violin_C4_mf.wav"
         )
+    entries = [
+        replace(entry, instrument=instrument or entry.instrument, family=family or entry.family)
+        for entry in entries
+    ]
     for entry in entries:
         for name in (entry.instrument, entry.family):
             if not is_printable(name):
@@ -181,22 +186,23 @@ def _from_row(table: Path, number: int, row: Mapping[str, str | None]) -> Folder
     path = table.parent / cells["file"]
     if not path.is_file():
         raise SourceError(f"{where}: {cells['file']} does not exist")
+    name = read_name(path.stem)
     if cells["pitch"]:
-        named = FolderEntry(path, table.resolve().parent.name, UNKNOWN_FAMILY, 0, DEFAULT_VELOCITY, None)
-    else:
-        named = _named(path, read_name(path.stem))
-    note = read_name(cells["pitch"])  # a number or a note's name
+        note = read_name(cells["pitch"])  # a number or a note's name
+        pitch = _number(str(note.pitch) if note else cells["pitch"], 0, 127, f"{where}: pitch")
+        name = replace(name or SampleName(table.resolve().parent.name, pitch, None), pitch=pitch)
+    if name and cells["velocity"]:
+        name = replace(name, velocity=None, layer=None)
+    named = _named(path, name)
     dynamic = DYNAMICS.get(cells["velocity"].casefold())
     return FolderEntry(
         path=path,
         instrument=cells["instrument"] or named.instrument,
         family=cells["family"] or named.family,
-        pitch=_number(
-            str(note.pitch) if note else cells["pitch"] or str(named.pitch), 0, 127, f"{where}: pitch"
-        ),
+        pitch=named.pitch,
         velocity=_number(str(dynamic or cells["velocity"] or named.velocity), 1, 127, f"{where}: velocity"),
         held_seconds=_seconds(cells["held_seconds"], f"{where}: held_seconds"),
-        layer=None if cells["velocity"] else named.layer,
+        layer=named.layer,
     )
 
 
@@ -231,7 +237,8 @@ class FolderSource(OneSource):
     File names say MIDI number or note, and perhaps velocity or dynamics: `060.wav`, `piano_060_v100.flac`,
     `Violin_C#4_mf.mp3`. What precedes these is the instrument; without it, the folder's name is. One CSV
     file in the folder, if there is any, lists the files instead: columns file, pitch, velocity, instrument,
-    family, held_seconds, of which the first is required. Where no hold is stated, silence before the sound is
+    family, held_seconds, of which the first is required. `instrument` and `family`, where given, are those of
+    all notes. Where no hold is stated, silence before the sound is
     cut off and `find_hold` looks for the release.
 
     Raises:
@@ -240,11 +247,19 @@ class FolderSource(OneSource):
 
     name = "folder"
 
-    def __init__(self, folder: str | Path, *, sample_rate: int = 48_000, licence: str = "unknown") -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        sample_rate: int = 48_000,
+        instrument: str = "",
+        family: str = "",
+        licence: str = "unknown",
+    ) -> None:
         self.folder = Path(folder)
         self.sample_rate = sample_rate
         self.licence = licence
-        self._entries = _by_instrument(list_folder(self.folder))
+        self._entries = _by_instrument(list_folder(self.folder, instrument, family))
 
     def settings(self) -> Mapping[str, object]:
         notes = [entry.to_json(self.folder) for entry in self.entries]

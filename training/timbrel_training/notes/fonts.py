@@ -107,8 +107,7 @@ def _held_out_lines(
     held_out = [
         program
         for program in config.programs
-        if PROGRAM_NAMES[program] in config.held_out_instruments
-        or family_of(program) in config.held_out_families
+        if config.rule.names(PROGRAM_NAMES[program], family_of(program))
     ]
     for program in held_out:
         found = [

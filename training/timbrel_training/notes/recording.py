@@ -37,17 +37,33 @@ MOST_SAMPLES = 1 << 24
 """Of a recording: some six minutes at 48 kHz. A small file of silence can unpack to as many as it likes."""
 ONSET_LEAD_SECONDS = 0.002
 """Kept before the first sample that sounds, so as not to cut into an attack."""
+OFFSET = 0.01
+"""Share of the peak: where mean and median are beyond it, the recording has a DC offset."""
+NOTE_PEAK, ROOM_PEAK = 0.126, 0.08
+"""Shares of the peak, 18 and 22 dB below it: what steadily stays below the second until a block passes the
+first is the noise of a room, as `locate` hears it, too."""
+LEAST_ROOM_BLOCKS = 4
+ROOM_RISES = 2.0
+"""By so much the later half of a room's noise is above the earlier at most: a soft attack rises by more."""
+ABOVE_ROOM = 1.5
+"""A note begins where a sample passes the loudest of the noise before it by this factor."""
 
 
 def sounding_samples(audio: NDArray[np.float32], sample_rate: int) -> int:
     """Returns how many leading samples to keep: to the end of the last 10 ms that sound."""
-    block = max(1, int(sample_rate * BLOCK_SECONDS))
-    n_blocks = -(-len(audio) // block)
-    padded = np.zeros(n_blocks * block, np.float32)
-    padded[: len(audio)] = np.abs(audio)
-    peaks = padded.reshape(n_blocks, block).max(axis=1)
+    peaks = _peaks(audio, sample_rate)
     sounding = np.flatnonzero(peaks > max(FLOOR, DECAY * float(peaks.max(initial=0.0))))
-    return min(len(audio), (int(sounding[-1]) + 1) * block) if len(sounding) else 0
+    return min(len(audio), (int(sounding[-1]) + 1) * _block(sample_rate)) if len(sounding) else 0
+
+
+def _block(sample_rate: int) -> int:
+    return max(1, int(sample_rate * BLOCK_SECONDS))
+
+
+def _peaks(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
+    """Returns the peak of each 10 ms, the last perhaps shorter."""
+    block = _block(sample_rate)
+    return np.abs(np.pad(audio, (0, -len(audio) % block))).reshape(-1, block).max(axis=1)
 
 
 def fade_out(audio: NDArray[np.float32], n_samples: int) -> NDArray[np.float32]:
@@ -106,8 +122,9 @@ def open_recording(path: Path) -> Iterator[soundfile.SoundFile]:
 
 
 def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
-    """Returns mono audio [samples] and the sample rate in Hz of a file that libsndfile knows. Raises
-    SourceError: as `open_recording`; or it is empty, too long, or has samples that are no numbers."""
+    """Returns mono audio [samples], without a DC offset, and the sample rate in Hz of a file that libsndfile
+    knows. Raises SourceError: as `open_recording`; or it is empty, too long, or has samples that are no
+    numbers."""
     with open_recording(path) as file:
         sample_rate = file.samplerate
         audio = file.read(MOST_SAMPLES + 1, dtype="float32", always_2d=True)
@@ -119,13 +136,23 @@ def read_recording(path: Path) -> tuple[NDArray[np.float32], int]:
     if not np.isfinite(audio).all():
         raise SourceError(f"{path}: has samples that are NaN or infinite; save it again")
     mono: NDArray[np.float32] = audio[:, 0] if audio.shape[1] == 1 else choose_fold(audio.T)(audio.T)
+    mean = mono.mean(dtype=np.float64)  # a click in silence has one, but half of its samples are at 0
+    if min(abs(mean), abs(np.median(mono))) > OFFSET * np.abs(mono).max():
+        mono = mono - np.float32(mean)
     return mono, int(sample_rate)
 
 
 def trim_onset(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
-    """Returns audio [samples] without the silence before the sound begins."""
-    level = np.abs(audio)
-    sounding = np.flatnonzero(level > max(FLOOR, DECAY * float(level.max(initial=0.0))))
+    """Returns audio [samples] without the silence, or the noise of a room, before the sound begins."""
+    level, peaks = np.abs(audio), _peaks(audio, sample_rate)
+    loudest = float(level.max(initial=0.0))
+    limit = max(FLOOR, DECAY * loudest)
+    n_room = int(np.argmax(peaks >= NOTE_PEAK * loudest)) if len(peaks) else 0
+    if n_room >= LEAST_ROOM_BLOCKS:
+        early, late = np.median(peaks[: n_room // 2]), np.median(peaks[n_room // 2 : n_room])
+        if max(early, late) <= ROOM_PEAK * loudest and late <= ROOM_RISES * early:
+            limit = max(limit, ABOVE_ROOM * float(peaks[: n_room // 2].max()))
+    sounding = np.flatnonzero(level > limit)
     first = int(sounding[0]) if len(sounding) else 0
     return audio[max(0, first - int(ONSET_LEAD_SECONDS * sample_rate)) :]
 
@@ -157,7 +184,7 @@ def find_hold(audio: NDArray[np.float32], sample_rate: int) -> Hold:
 
 def _level(audio: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
     """Returns the RMS level of each 10 ms block in dB below the loudest one, no lower than ENDED_DB."""
-    block = max(1, int(sample_rate * BLOCK_SECONDS))
+    block = _block(sample_rate)
     blocks = audio[: len(audio) // block * block].reshape(-1, block).astype(np.float64)
     power = np.square(blocks).mean(axis=1) + 1e-20
     return np.maximum(10.0 * np.log10(power / power.max(initial=1e-20)), ENDED_DB)

@@ -7,11 +7,9 @@ repeats are dropped, splits decided, names numbered.
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,10 +20,12 @@ import soxr
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from timbrel_training.errors import writing
 from timbrel_training.notes.cleaning import Cleaner, audio_digest, without_offset
 from timbrel_training.notes.dataset import AUDIO_FILE, FORMAT, HEADER_FILE, INDEX_FILE, ROW, VERSION
 from timbrel_training.notes.note import Note, Source, SourceError, agreed_names, fold_name, is_printable
 from timbrel_training.notes.split import Split, SplitRule
+from timbrel_training.processes import results
 
 PLAN_FILE = "plan.json"
 INT16_MAX = 32767
@@ -67,17 +67,20 @@ class DatasetSummary:
     n_cut: int  # notes still sounding where their audio ends
     dropped: Mapping[str, int]  # reason -> notes
     splits: Mapping[str, int]  # split -> notes
+    unmatched: Sequence[str]  # names to be held out that no instrument or family has
 
     def lines(self) -> list[str]:
         """Returns the summary as lines to print."""
         dropped = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items()) or "none"
         splits = ", ".join(f"{count} {name}" for name, count in self.splits.items())
+        unmatched = f"held out by name, but not there: {', '.join(self.unmatched)}"
         return [
             f"{counted(self.n_notes, 'note')} of {counted(self.n_instruments, 'instrument')}, "
             f"{self.seconds / 3600:.2f} hours",
             f"dropped: {dropped}",
             f"split: {splits}",
             f"cut while still sounding: {self.n_cut}",
+            *([unmatched] if self.unmatched else []),
         ]
 
 
@@ -94,7 +97,8 @@ def render_dataset(
 
     Unfinished work lies beside it in `<path>.partial` and is taken up by the next call with an equal source.
     What to hold out and what counts as silent or clipped is by default that of SplitRule and Cleaner. Raises
-    SourceError: the source cannot be read, has no usable note, or `path` exists.
+    SourceError: the source cannot be read or has no usable note; `path` or another's `<path>.partial` exists.
+    WriteError: the disk is full.
     """
     path, rule, cleaner = Path(path), rule or SplitRule(), cleaner or Cleaner()
     if path.exists():
@@ -111,10 +115,11 @@ def render_dataset(
             shutil.rmtree(work)
         raise
     merged = work / "result"
-    merged.mkdir(exist_ok=True)
-    summary = Merger(merged, rule, cleaner).merge(parts, source)
-    if summary.n_notes:
-        merged.rename(path)
+    with writing(path):
+        merged.mkdir(exist_ok=True)
+        summary = Merger(merged, rule, cleaner).merge(parts, source)
+        if summary.n_notes:
+            merged.rename(path)
     shutil.rmtree(work)
     if not summary.n_notes:
         raise SourceError(f"no usable note in {source.name}: {'; '.join(summary.lines()[1:2])}")
@@ -143,12 +148,21 @@ def _begin(work: Path, source: Source, cleaner: Cleaner) -> None:
     }
     text = json.dumps(plan, indent=2)
     plan_file = work / PLAN_FILE
-    if plan_file.is_file() and plan_file.read_text() == text:
+    found = plan_file.read_text(errors="replace") if plan_file.is_file() else ""
+    if found == text:
         return
     if work.exists():
+        is_empty = work.is_dir() and not any(work.iterdir())
+        if not is_empty and not found.startswith(text[: text.index(",")]):
+            raise SourceError(f"{work}: not of `timbrel train notes`; move it away or choose another --out")
         shutil.rmtree(work)
-    work.mkdir(parents=True)
-    plan_file.write_text(text)
+    with writing(work):
+        work.mkdir(parents=True)
+        try:
+            plan_file.write_text(text)
+        except OSError:
+            shutil.rmtree(work)
+            raise
 
 
 @dataclass(frozen=True)
@@ -176,37 +190,38 @@ def _render_missing(
     source: Source, parts: Sequence[PartFiles], cleaner: Cleaner, jobs: int, progress: bool
 ) -> None:
     missing = [part for part in parts if not part.rows.exists()]
-    task = partial(_render_part, source, cleaner)
-    with ExitStack() as stack:
-        done: Iterable[None] = map(task, missing)
-        if min(jobs, len(missing)) > 1:
-            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(min(jobs, len(missing))))
-            done = pool.imap_unordered(task, missing)
+    with results(partial(_same, (source, cleaner)), _render_part, missing, jobs) as done:
         for _ in tqdm(done, total=len(missing), unit="group", disable=not progress):
             pass
 
 
-def _render_part(source: Source, cleaner: Cleaner, files: PartFiles) -> None:
+def _same(worker: tuple[Source, Cleaner]) -> tuple[Source, Cleaner]:
+    return worker
+
+
+def _render_part(worker: tuple[Source, Cleaner], files: PartFiles) -> None:
     """Renders a group's notes to its part; notes that are faulty by themselves are dropped here already."""
+    source, cleaner = worker
     rows: list[tuple[object, ...]] = []
     faults: list[str] = []
     offset = 0
     with files.audio.open("wb") as audio_file:
         for note in source.notes(source.groups()[files.number]):
-            audio = _at_rate(note, source.sample_rate)
-            if fault := cleaner.audio_fault(audio, source.sample_rate, note.pitch):
+            if fault := cleaner.audio_fault(note.audio, note.sample_rate, note.pitch):
                 faults.append(fault.value)
                 continue
-            audio = without_offset(audio, source.sample_rate)
+            audio = without_offset(_at_rate(note, source.sample_rate), source.sample_rate)
             scale = float(np.abs(audio).max()) / INT16_MAX
-            np.rint(audio / scale).astype("<i2").tofile(audio_file)
+            with writing(files.audio):
+                np.rint(audio / scale).astype("<i2").tofile(audio_file)
             rows.append(_part_row(note, audio, offset, scale))
             offset += len(audio)
-    files.faults.write_text("\n".join(faults))
-    unfinished = files.rows.with_suffix(".tmp")
-    with unfinished.open("wb") as file:
-        np.save(file, np.array(rows, PART_ROW))
-    unfinished.replace(files.rows)
+    with writing(files.rows):
+        files.faults.write_text("\n".join(faults))
+        unfinished = files.rows.with_suffix(".tmp")
+        with unfinished.open("wb") as file:
+            np.save(file, np.array(rows, PART_ROW))
+        unfinished.replace(files.rows)
 
 
 def _part_row(note: Note, audio: NDArray[np.float32], offset: int, scale: float) -> tuple[object, ...]:
@@ -259,6 +274,7 @@ class Merger:
             n_cut=int(index["cut"].sum()),
             dropped=dict(self.dropped),
             splits={split.name.lower(): int((index["split"] == split).sum()) for split in Split},
+            unmatched=self.rule.unmatched(self.instruments),
         )
         np.save(self.folder / INDEX_FILE, index)
         header = {

@@ -1,8 +1,8 @@
 """File names of samples say pitch, velocity and instrument, after the patterns of sample packs.
 
 `reed_060_v100`, `Violin_C4_mf`, `Rhodes-G#3-v2-rr1`, `violin_As3_05_forte_arco`, `Bb2 ff`, `marimba-036-c2`,
-`bass_electronic_018-022-100`, `PianoC4`, `Flute C 4 mf`: words apart, note names or MIDI numbers, dynamics or
-velocities.
+`bass_electronic_018-022-100`, `Piano_060_100`, `PianoC4`, `Flute C 4 mf`: words apart, note names or MIDI
+numbers, dynamics or velocities.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ _NUMBER = re.compile(r"(.*?\D)??(\d{1,3})")
 _ROUND_ROBIN = re.compile(r"(?:rr|take|rep)\d*", re.IGNORECASE)
 _NUMBERED = re.compile(r".*[\s_.-]\d{2,3}(?:[\s_-]v\d{1,3})?", re.IGNORECASE)
 _NSYNTH = re.compile(r"(?P<instrument>.*)[-_](?P<pitch>\d{3})-(?P<velocity>\d{3})")
+_PAIR = re.compile(r"(?P<instrument>.*?)[-_ ]?(?<!\d)(?P<pitch>\d{3})[-_ ](?P<velocity>\d{3})")
+LOWEST_OF_PAIR = 21
+"""A piano's A0: three digits below it count takes, and the pitch is what follows them."""
 
 LEAST_BARE_VELOCITY = 20
 """A number that follows a note's name is a velocity from here up; below, it counts takes."""
@@ -64,7 +67,9 @@ def read_names(stems: Sequence[str]) -> list[SampleName | None]:
 
     Where all say the same note and numbers as well, that note is part of a name: Hammond_B3_060.
     """
-    names = [read_name(stem) for stem in stems]
+    pairs = [found for found in map(_PAIR.fullmatch, stems) if found]
+    are_pairs = any(map(_is_pair, pairs)) and all(int(pair["pitch"]) >= LOWEST_OF_PAIR for pair in pairs)
+    names = [read_name(stem, are_pairs) for stem in stems]
     if len({name.pitch if name else None for name in names}) == 1 and all(map(_NUMBERED.fullmatch, stems)):
         by_number = [_by_number(stem) for stem in stems]
         if len({name.pitch for name in by_number if name}) > 1 and None not in by_number:
@@ -72,9 +77,16 @@ def read_names(stems: Sequence[str]) -> list[SampleName | None]:
     return names
 
 
-def read_name(stem: str) -> SampleName | None:
-    """Reads one name by itself."""
-    if match := _NSYNTH.fullmatch(stem):
+def _is_pair(found: re.Match[str] | None) -> bool:
+    """Whether two numbers of three digits are pitch and velocity beyond doubt, as in no Juno 106_060."""
+    return found is not None and found["pitch"][0] == "0" and int(found["pitch"]) >= LOWEST_OF_PAIR
+
+
+def read_name(stem: str, are_pairs: bool | None = None) -> SampleName | None:
+    """Reads one name by itself, its numbers as pitch and velocity where those of its folder are."""
+    pair = _PAIR.fullmatch(stem)
+    is_pair = _is_pair(pair) if are_pairs is None else are_pairs
+    if match := pair if pair and is_pair else _NSYNTH.fullmatch(stem):
         return SampleName(_trimmed(match["instrument"]), int(match["pitch"]), int(match["velocity"]))
     stem = _TORN_DYNAMIC.sub("mezzo", stem)
     notes = _notes(stem)
@@ -90,7 +102,9 @@ def read_name(stem: str) -> SampleName | None:
     first = place
     for index, word in enumerate(words):
         text = word[0].casefold()
-        if text in DYNAMICS or (text == "piano" and index > place):
+        if (text in DYNAMICS and not _is_letter_of_name(words, index, place)) or (
+            text == "piano" and index > place
+        ):
             dynamic = DYNAMICS.get(text, DYNAMICS["p"])
             first = min(first, index)
         elif found := _VELOCITY.fullmatch(text):
@@ -102,6 +116,13 @@ def read_name(stem: str) -> SampleName | None:
             bare = None if _SIGN.fullmatch(stem, 0, word.start()) else int(text)
     velocity = None if layer is not None else dynamic or bare
     return SampleName(_trimmed(stem[: words[first].start()]), pitch, velocity, layer)
+
+
+def _is_letter_of_name(words: Sequence[re.Match[str]], index: int, place: int) -> bool:
+    """Whether a P or F before the note is no dynamic but a name's, as in P Bass and Horn in F."""
+    letter, before = words[index][0], words[index - 1][0].casefold() if index else ""
+    in_name = index < place - 1 and (letter.isupper() or index == 0)
+    return len(letter) == 1 and index < place and (in_name or before == "in")
 
 
 def _notes(stem: str) -> list[tuple[int, re.Match[str]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from timbrel_training.notes.config import NotesConfig, SourceConfig
@@ -86,15 +85,19 @@ def open_sources(
     """Opens one source of all that are wanted, each one of FORMS, or, where none are, of those that the
     config names.
 
-    Several soundfonts share the draws of each cell, where their programs of one name sound alike. `tell`
-    receives a line for each program that is left out or held out. Raises SourceError: none are wanted; or as
-    `open_source`.
+    `licence` is that of sources that neither state theirs nor are known. Several soundfonts share the draws
+    of each cell, where their programs of one name sound alike. `tell` receives a line for each program that
+    is left out or held out, and for each source of another licence. Raises SourceError: none are wanted; or
+    as `open_source`.
     """
     wanted = wanted or config.sources
     if not wanted:
         raise SourceError(f"no source of notes: give --source {FORMS}, or [[notes.sources]] in the config")
     listed = [SourceConfig(each) if isinstance(each, str) else each for each in wanted]
-    sources = [open_source(replace(each, licence=licence or each.licence), config) for each in listed]
+    sources = [open_source(each, config, licence or "unknown") for each in listed]
+    for each, source in zip(listed, sources, strict=True):
+        if licence and licence not in source.licences.values():
+            tell(f"{each.source}: its licence stays {'; '.join(source.licences.values())!r}")
     fonts = [source for source in sources if isinstance(source, SoundfontSource)]
     if len(fonts) > 1 or (fonts and (config.held_out_instruments or config.held_out_families)):
         plan = plan_fonts(fonts, config)
@@ -106,9 +109,9 @@ def open_sources(
     return sources[0] if len(sources) == 1 else MixedSource(sources)
 
 
-def open_source(wanted: SourceConfig, config: NotesConfig) -> Source:
-    """Opens one source of FORMS. Raises SourceError: it has none of these forms, or the source cannot be
-    read."""
+def open_source(wanted: SourceConfig, config: NotesConfig, licence: str = "unknown") -> Source:
+    """Opens one source of FORMS, of this licence if none is stated or known. Raises SourceError: it has none
+    of these forms, or the source cannot be read."""
     kind, _, path = wanted.source.partition(":")
     path = os.path.expanduser(path)
     recorder = NoteRecorder(
@@ -125,7 +128,7 @@ def open_source(wanted: SourceConfig, config: NotesConfig) -> Source:
                 programs=config.programs,
                 pitches=pitches,
                 n_draws=n_draws,
-                licence=wanted.licence or FONT_LICENCES.get(Path(path).stem, "unknown"),
+                licence=wanted.licence or FONT_LICENCES.get(Path(path).stem, licence),
             )
         case "sfz":
             return SfzSource(
@@ -135,7 +138,7 @@ def open_source(wanted: SourceConfig, config: NotesConfig) -> Source:
                 n_draws=n_draws,
                 instrument=wanted.instrument,
                 family=wanted.family,
-                licence=wanted.licence or "unknown",
+                licence=wanted.licence or licence,
             )
         case "synthetic":
             return SynthesizerSource(
@@ -144,5 +147,11 @@ def open_source(wanted: SourceConfig, config: NotesConfig) -> Source:
         case "nsynth":
             return NSynthSource(path, sample_rate=config.sample_rate)
         case "folder":
-            return FolderSource(path, sample_rate=config.sample_rate, licence=wanted.licence or "unknown")
+            return FolderSource(
+                path,
+                sample_rate=config.sample_rate,
+                instrument=wanted.instrument,
+                family=wanted.family,
+                licence=wanted.licence or licence,
+            )
     raise SourceError(f"{kind!r} is not a kind of source; expected {FORMS}")

@@ -6,16 +6,21 @@ name counts and its source does not, so two fonts that derive from each other ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
 
 from timbrel_training.errors import ConfigError
-from timbrel_training.notes.note import unit_interval
+from timbrel_training.notes.note import fold_name, unit_interval
 
 VARIANT = " of "
 """What follows this in an instrument's name tells variants of it apart, which always fall together."""
+
+
+def _variants(name: str) -> str:
+    """What the names of an instrument's variants have in common."""
+    return fold_name(name.partition(VARIANT)[0])
 
 
 class Split(IntEnum):
@@ -54,14 +59,27 @@ class SplitRule:
 
     def split_of(self, instrument: str, pitch: int, family: str = "") -> Split:
         """Returns the part that every note of this cell belongs to."""
-        instrument = instrument.partition(VARIANT)[0]
-        if instrument in self.instruments or family in self.families:
+        if self.names(instrument, family):
             return Split.HELD_OUT_INSTRUMENT
+        instrument = instrument.partition(VARIANT)[0]
         if unit_interval(self.salt, "instrument", instrument) < self.instrument_fraction:
             return Split.HELD_OUT_INSTRUMENT
         if unit_interval(self.salt, "cell", instrument, pitch) < self.cell_fraction:
             return Split.HELD_OUT_CELL
         return Split.HELD_OUT_CELL if pitch % self.spacing(instrument) else Split.TRAIN
+
+    def names(self, instrument: str, family: str) -> bool:
+        """Whether an instrument is held out by its name or by that of its family."""
+        by_name = _variants(instrument) in map(_variants, self.instruments)
+        return by_name or fold_name(family) in map(fold_name, self.families)
+
+    def unmatched(self, instruments: Iterable[tuple[str, str]]) -> list[str]:
+        """Returns the held-out names that none of these instruments, each with its family, has."""
+        instruments = list(instruments)
+        names = {_variants(name) for name, _ in instruments}
+        families = {fold_name(family) for _, family in instruments}
+        lacking = [name for name in self.instruments if _variants(name) not in names]
+        return lacking + [name for name in self.families if fold_name(name) not in families]
 
     def spacing(self, instrument: str) -> int:
         """Returns the semitones from one trained pitch of an instrument to the next; variants share it."""

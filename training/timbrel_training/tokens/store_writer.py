@@ -14,6 +14,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from timbrel_training.errors import writing
 from timbrel_training.tokens.store import MAGIC, PREFIX, ROW, VERSION, StoreError, TokenHeader, aligned
 
 
@@ -66,7 +67,7 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
         cut: bool = False,
     ) -> None:
         """Appends one note of codes [frames, codebooks]. Raises ValueError: the codes do not have the
-        header's shape or range."""
+        header's shape or range; WriteError: the disk is full."""
         self._check(codes)
         row = np.zeros(1, ROW)
         row["offset"], row["n_frames"] = self._n_frames, len(codes)
@@ -74,13 +75,14 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
         row["instrument"] = self._number("instrument", self._instruments, (instrument, family))
         row["source"] = self._number("source", self._sources, (source,))
         row["pitch"], row["velocity"], row["split"], row["cut"] = pitch, velocity, split, cut
-        self._codes.write(np.ascontiguousarray(codes, "<u2").tobytes())
-        self._rows.write(row.tobytes())
+        self._write(self._codes, np.ascontiguousarray(codes, "<u2").tobytes())
+        self._write(self._rows, row.tobytes())
         self._n_notes += 1
         self._n_frames += len(codes)
 
     def finish(self) -> None:
-        """Puts the parts together and gives the store its name. No note can be added afterwards."""
+        """Puts the parts together and gives the store its name. No note can be added afterwards. Raises
+        WriteError: the disk is full."""
         self.close()
         document = {
             "codec": asdict(self.header),
@@ -91,7 +93,7 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
         }
         text = json.dumps(document, ensure_ascii=False).encode()
         unfinished = self._folder / "store"
-        with unfinished.open("wb") as out:
+        with writing(self.path), unfinished.open("wb") as out:
             out.write(PREFIX.pack(MAGIC, VERSION, len(text)) + text)
             for name in ("rows", "codes"):
                 out.write(bytes(aligned(out.tell()) - out.tell()))
@@ -118,9 +120,12 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
             of_whom = "other notes" if {**header, **found, "of": self._of} == header else "another codec"
             raise StoreError(f"{self._folder}: unfinished work of {of_whom}; remove that folder")
         if found is None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(parents=True)
-            header_file.write_text(json.dumps(header))
+            if self._folder.is_dir() and any(self._folder.iterdir()) and not header_file.exists():
+                raise StoreError(f"{self._folder}: not begun by timbrel; move it away or choose another name")
+            with writing(self._folder):
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder.mkdir(parents=True)
+                header_file.write_text(json.dumps(header))
 
     def _recover(self) -> tuple[int, int]:
         """Cuts the parts back to the notes that are complete; how many notes and frames those have."""
@@ -151,9 +156,15 @@ class TokenStoreWriter(AbstractContextManager["TokenStoreWriter"]):
         # Unbuffered: what `add` has written survives a killed process.
         return (self._folder / name).open("ab", buffering=0)  # type: ignore[return-value]
 
+    def _write(self, file: BinaryIO, data: bytes) -> None:
+        """Appends all of it: an unbuffered file may take less at once, as the last of a disk does."""
+        with writing(self.path):
+            while data:
+                data = data[file.write(data) :]
+
     def _number(self, kind: str, table: dict[tuple[str, ...], int], key: tuple[str, ...]) -> int:
         if key not in table:
-            self._names.write(json.dumps([kind, *key]).encode() + b"\n")
+            self._write(self._names, json.dumps([kind, *key]).encode() + b"\n")
             table[key] = len(table)
         return table[key]
 

@@ -22,13 +22,13 @@ from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.errors import AudioError
 from timbrel_bundle.files import atomic_path
 from timbrel_bundle.timbre_encoder import TimbreEncoder
-from timbrel_posttraining import processes
 from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
 from timbrel_posttraining.evaluate.measure.features import NOWHERE, NoteFeatures, measure_note
 from timbrel_posttraining.evaluate.measure.likeness import Likeness, likeness
 from timbrel_posttraining.evaluate.measure.note_statistics import statistics_of
 from timbrel_posttraining.evaluate.measure.tuning import TuningMeter
+from timbrel_training import processes
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.spectrum import HOP, SAMPLE_RATE, floor_below, log_mel, log_mel_distance
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from timbrel.progress import counted
 from timbrel_export.errors import ExportError
-from timbrel_training.stages import add_config_arguments, add_device_argument, add_folder, config_of
+from timbrel_training.stages import (
+    add_config_arguments,
+    add_device_argument,
+    add_folder,
+    config_of,
+    status_of,
+)
 
 help = "teach a bundle instruments of your own, from a folder of samples"
 
@@ -72,8 +78,7 @@ def run(args: argparse.Namespace) -> int:
     )
     manifest = fine_tune_bundle(task)
     if manifest is None:
-        print(f"{task.work}: stopped before the last step; run the same command again to go on")
-        return 0
+        return status_of(task.work, finished=False)
     source = manifest.training.sources[-1]
     print(f"{args.out}: {manifest.name}, {source.n_instruments} new of {counted(source.n_notes, 'sample')}")
     print(f"  try it: timbrel serve --bundle {args.out}")

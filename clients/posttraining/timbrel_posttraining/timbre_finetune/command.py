@@ -6,7 +6,13 @@ import argparse
 import os
 from pathlib import Path
 
-from timbrel_training.stages import add_config_arguments, add_device_argument, add_folder, config_of
+from timbrel_training.stages import (
+    add_config_arguments,
+    add_device_argument,
+    add_folder,
+    config_of,
+    status_of,
+)
 
 help = "train the timbre encoder on, on recordings and on notes that the bundle writes itself"
 
@@ -70,4 +76,4 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.out}: {loop.step} of {loop.config.n_steps} steps")
     for name, value in (loop.history[-1] if loop.history else {}).items():
         print(f"  {name.replace('_', ' ')}: {value:.3f}")
-    return 0
+    return status_of(args.out, loop.finished)

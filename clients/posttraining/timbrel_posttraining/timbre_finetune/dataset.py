@@ -19,10 +19,10 @@ from timbrel_bundle.errors import AudioError
 from timbrel_bundle.layout import CODEC_WEIGHTS, MODEL_WEIGHTS, TIMBRE_MAP
 from timbrel_bundle.manifest import written_ranges
 from timbrel_bundle.timbre_encoder import longest_seconds, prepare_recording
-from timbrel_posttraining import processes
 from timbrel_posttraining.bundles import published_map
 from timbrel_posttraining.evaluate.evaluation_set import Kind, Take
 from timbrel_posttraining.evaluate.takes import TakeAudio, TakeCache, write_takes
+from timbrel_training import processes
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.note import fold_name

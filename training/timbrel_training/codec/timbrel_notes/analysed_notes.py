@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import multiprocessing
 import os
 import zipfile
 import zlib
@@ -16,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from timbrel_training import worker_process
 from timbrel_training.checkpoint import replace_file
 from timbrel_training.codec.timbrel_notes.analysis import FundamentalTracker, midi_to_hertz
 from timbrel_training.codec.timbrel_notes.measurement import measure_note
@@ -29,7 +27,9 @@ from timbrel_training.codec.timbrel_notes.movement import (
 from timbrel_training.codec.timbrel_notes.note_parameters import N_VALUES
 from timbrel_training.codec.timbrel_notes.partials import measure_partials
 from timbrel_training.codec.timbrel_notes.recorded_note import NoNoteError
+from timbrel_training.errors import writing
 from timbrel_training.notes.dataset import DatasetError, NoteDataset
+from timbrel_training.processes import results
 
 ANALYSIS_FOLDER = "analysis"
 """Where a codec's folder keeps the measurements of the notes that it was trained on."""
@@ -134,16 +134,15 @@ def analyse_dataset(
     elif of_whom.read_text() != dataset.fingerprint:
         raise DatasetError(f"{folder}: holds measurements of another library of notes; choose another folder")
     pieces = [
-        (dataset.path, folder / f"{number:05d}.npz", notes[begin : begin + NOTES_PER_FILE].tolist())
+        (folder / f"{number:05d}.npz", notes[begin : begin + NOTES_PER_FILE].tolist())
         for number, begin in enumerate(range(0, len(notes), NOTES_PER_FILE))
     ]
-    missing = [piece for piece in pieces if not piece[1].exists()]
+    missing = [piece for piece in pieces if not piece[0].exists()]
     done = len(pieces) - len(missing)
-    with multiprocessing.get_context("spawn").Pool(max(1, min(jobs, len(missing)))) as pool:
-        work = pool.imap_unordered(_analyse_piece, missing)
+    with results(functools.partial(NoteDataset, dataset.path), _analyse_piece, missing, jobs) as work:
         for _ in tqdm(work, "analysis", len(pieces), initial=done, dynamic_ncols=True):
             pass
-    return AnalysedNotes([piece[1] for piece in pieces])
+    return AnalysedNotes([file for file, _ in pieces])
 
 
 def kept_analysis(dataset: NoteDataset, folder: Path) -> AnalysedNotes | None:
@@ -168,10 +167,8 @@ def _read(file: Path) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
-    path, file, notes = piece
-    worker_process.begin()
-    dataset = NoteDataset(path)
+def _analyse_piece(dataset: NoteDataset, piece: tuple[Path, list[int]]) -> None:
+    file, notes = piece
     found: list[NoteAnalysis] = []
     kept: dict[int, Movement] = {}
     for note in notes:
@@ -180,9 +177,7 @@ def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
         found.append(analysis)
         if note % MOVEMENT_EVERY == 0 and len(movement):
             kept[note] = movement
-    temporary = file.with_suffix(PART)
-    np.savez(
-        temporary,
+    arrays: dict[str, Any] = dict(
         notes=np.array(notes, dtype=np.int64),
         values=np.stack([one.values for one in found]).astype(np.float16),
         weights=np.round(np.stack([one.weights for one in found]) * WEIGHT_STEPS).astype(np.uint8),
@@ -195,4 +190,6 @@ def _analyse_piece(piece: tuple[Path, Path, list[int]]) -> None:
         points=np.array([len(one) for one in kept.values()], dtype=np.int64),
         movement=np.concatenate([np.zeros((0, N_MOVING, 2), dtype=np.float16), *kept.values()]),
     )
-    os.replace(temporary, file)
+    with writing(file):
+        np.savez(file.with_suffix(PART), **arrays)
+        os.replace(file.with_suffix(PART), file)

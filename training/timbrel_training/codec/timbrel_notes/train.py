@@ -183,13 +183,14 @@ def train_codec(config: CodecTrainingConfig, dataset: NoteDataset, out_dir: Path
         start["init"] = codec_hash(init)
         before = list(dict.fromkeys((start["init"], codes_hash(init), *codes_like(init))))
         learnt = {"sources": load_description(init, WEIGHTS_NAME).get("sources", [])}
-    split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
-    chosen = np.random.default_rng(config.loop.seed).permutation(split)
     jobs = config.jobs or os.cpu_count() or 1
-    notes = analyse_dataset(dataset, chosen, out_dir / ANALYSIS_FOLDER, jobs)
+    # In the dataset's order, whatever the seed: what a run of another has measured is what is wanted.
+    split = dataset.of_split(Split.TRAIN, Split.HELD_OUT_CELL)
+    notes = analyse_dataset(dataset, split, out_dir / ANALYSIS_FOLDER, jobs)
     trains = dataset.split[notes.notes] == Split.TRAIN
     train = HeaderSampler(notes, dataset, np.flatnonzero(trains), config)
-    held_out = np.flatnonzero(~trains if not trains.all() else trains)[:VALIDATION_NOTES]
+    held_out = np.flatnonzero(~trains if not trains.all() else trains)
+    held_out = np.random.default_rng(config.loop.seed).permutation(held_out)[:VALIDATION_NOTES]
     if earlier is None:
         trained.coder.mean.copy_(train.mean())
 

@@ -1,0 +1,42 @@
+"""Processes that work beside others keep to one core."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from timbrel_training.errors import TrainingError
+from timbrel_training.processes import results
+
+PROBE = """
+import numpy, torch
+from threadpoolctl import threadpool_info
+from timbrel_training import processes
+processes.begin()
+numpy.ones((300, 300)) @ numpy.ones((300, 300))
+print(torch.get_num_threads(), max(pool["num_threads"] for pool in threadpool_info()))
+"""
+
+
+def test_torch_and_numpy_keep_to_one_thread() -> None:
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "1"]
+
+
+def test_results_come_in_order_from_workers_of_their_own() -> None:
+    with results(int, int.__add__, [3, 1, 2], jobs=2) as sums:
+        assert list(sums) == [3, 1, 2]
+
+
+def test_a_process_that_the_system_ends_is_one_clear_line() -> None:
+    with (
+        pytest.raises(
+            TrainingError, match=r"a worker process was ended, perhaps for want of memory; .*--jobs"
+        ),
+        results(os.getpid, os.kill, [0, signal.SIGKILL, 0], jobs=2) as found,
+    ):
+        list(found)
