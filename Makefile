@@ -15,6 +15,8 @@ RUNTIME ?= cpu
 CONFIG ?= cpu
 SOURCES ?= $(if $(filter tiny,$(CONFIG)),soundfont:/usr/share/sounds/sf2/FluidR3_GM.sf2)
 COUNT ?= 2000
+RECORDINGS_orchestra := swesterfeld/spectmorph-instruments
+RECORDINGS_philharmonia := skratchdot/philharmonia-samples
 INSTRUMENTS := sfzinstruments/SplendidGrandPiano sfzinstruments/karoryfer.weresax kmturley/karoryfer.black-and-green-guitars sfzinstruments/Discord-SFZ-GM-Bank
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -27,7 +29,6 @@ CUDA_VENV := .venv-cuda
 CUDA_TESTS := tests/cuda_check tests/integration/test_server.py -k "not finish_last and not one_seed and not lengthens_with and not deadline_that_passes"
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt $(PIP_ARGS)
 TIMBREL := $(BIN)/timbrel
-EXPORT := $(TIMBREL) export --model $(RUN)/headers/model --codec $(RUN)/headers/codec --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -71,13 +72,13 @@ instruments/salamander:
 	cd $@.part && for each in *.tgz; do tar xzf $$each --strip-components=2 --wildcards 'package/audio/*.ogg' || exit; done
 	$(or $(PYTHON),python3) training/examples/make_piano.py $@.part && rm $@.part/*.tgz && mv $@.part $@
 
-# Single notes by the University of Iowa, and sung vowels, as SpectMorph's instruments are made of them.
-instruments/orchestra:
-	git clone --quiet --depth 1 https://github.com/swesterfeld/spectmorph-instruments $@
-	$(or $(PYTHON),python3) training/examples/list_orchestra.py $@
+# Recordings that hearing learns by, never what is played: the University of Iowa's, and the Philharmonia Orchestra's.
+instruments/orchestra instruments/philharmonia:
+	rm -rf $@.part && git clone --quiet --depth 1 https://github.com/$(RECORDINGS_$(notdir $@)) $@.part
+	$(or $(PYTHON),python3) training/examples/list_recordings.py $@.part && mv $@.part $@
 
 # Notes and tokens appear when they are complete; the trainings resume, and end at once where nothing is left to do.
-pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander instruments/orchestra) ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
+pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander instruments/orchestra instruments/philharmonia) ## Notes to a bundle in one go, in runs/CONFIG/; a second call resumes the first
 	@sed -n '1s/^# //p' training/timbrel_training/configs/$(CONFIG).toml
 	[ -e $(RUN)/notes ] || $(TIMBREL) train notes --config $(CONFIG) $(addprefix --source ,$(SOURCES)) --out $(RUN)/notes
 	$(TIMBREL) train codec --config $(CONFIG) --notes $(RUN)/notes --out $(RUN)/codec
@@ -85,10 +86,10 @@ pretrain: $(VENV)/.installed $(if $(SOURCES),,| instruments/salamander instrumen
 	$(TIMBREL) train timbre --config $(CONFIG) --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --out $(RUN)/timbre
 	$(TIMBREL) train model --config $(CONFIG) --tokens $(RUN)/tokens.bin --timbre $(RUN)/timbre --out $(RUN)/model
 	$(TIMBREL) train headers --config $(CONFIG) --notes $(RUN)/notes --tokens $(RUN)/tokens.bin --codec $(RUN)/codec --timbre $(RUN)/timbre --model $(RUN)/model --out $(RUN)/headers
-	$(EXPORT) --timbre $(RUN)/timbre
+	$(TIMBREL) export --model $(RUN)/headers/model --codec $(RUN)/headers/codec --timbre $(RUN)/timbre --tokens $(RUN)/tokens.bin --notes $(RUN)/notes --name timbrel-$(CONFIG) --out $(RUN)/bundle
 	$(if $(SOURCES),,[ -e $(RUN)/others ] || $(TIMBREL) train notes --config hearing --out $(RUN)/others)
 	$(TIMBREL) train hearing --config $(CONFIG) --bundle $(RUN)/bundle --notes $(RUN)/notes $(if $(SOURCES),,--also $(RUN)/others) --timbre $(RUN)/timbre --out $(RUN)/hearing
-	$(EXPORT) --timbre $(RUN)/hearing
+	$(TIMBREL) export --bundle $(RUN)/bundle --timbre $(RUN)/hearing --out $(RUN)/bundle
 	$(TIMBREL) train evaluate --bundle $(RUN)/bundle --notes $(RUN)/notes --count $(COUNT) --out $(RUN)/evaluation
 	$(TIMBREL) train card --bundle $(RUN)/bundle --evaluation $(RUN)/evaluation
 

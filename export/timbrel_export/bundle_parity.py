@@ -114,13 +114,20 @@ def _check_codec(
         layout.CODEC_DECODER, bundle.session(layout.CODEC_DECODER), interface.codec_decoder_interface(spec)
     )
     difference = compare_codec_decoder(codec, bundle, codes)
-    timbre = bundle.session(layout.TIMBRE_ENCODER)
-    width = timbre_encoder.config.embedding_width
-    check_interface(layout.TIMBRE_ENCODER, timbre, interface.timbre_encoder_interface(width))
     with torch.no_grad():
         audio = [codec.decode(torch.from_numpy(each.astype(np.int64))[None])[0].numpy() for each in codes]
-    compare_timbre_encoder(timbre_encoder, timbre, audio)
+    check_timbre_encoder(bundle, timbre_encoder, audio)
     return difference
+
+
+def check_timbre_encoder(
+    bundle: Bundle, encoder: TimbreEncoder, audio: Sequence[NDArray[np.float32]]
+) -> None:
+    """Checks the graph's interface, and what it finds in sounds [S]. Raises InterfaceError, ParityError."""
+    session = bundle.session(layout.TIMBRE_ENCODER)
+    width = encoder.config.embedding_width
+    check_interface(layout.TIMBRE_ENCODER, session, interface.timbre_encoder_interface(width))
+    compare_timbre_encoder(encoder, session, audio)
 
 
 @torch.no_grad()

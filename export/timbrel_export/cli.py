@@ -9,6 +9,7 @@ EPILOG = """\
 examples:
   timbrel export --model runs/cpu/headers/model --timbre runs/cpu/timbre --codec runs/cpu/headers/codec \\
       --tokens runs/cpu/tokens.bin --notes runs/cpu/notes --out bundles/mine
+  timbrel export --bundle bundles/mine --timbre runs/cpu/hearing --out bundles/mine
   timbrel serve --bundle bundles/mine
 
 The graphs are first compared with PyTorch on real notes. A bundle appears only where all logits agree within
@@ -32,7 +33,14 @@ class ExportCommand:
             "out": "the bundle's folder; an older bundle there is replaced once the new one has passed",
         }
         for name, text in folders.items():
-            parser.add_argument(f"--{name}", required=True, type=Path, metavar="PATH", help=text)
+            required = name in ("timbre", "out")
+            parser.add_argument(f"--{name}", required=required, type=Path, metavar="PATH", help=text)
+        parser.add_argument(
+            "--bundle",
+            type=Path,
+            metavar="PATH",
+            help="a bundle that keeps all but its timbre encoder, in place of --model, --codec and --tokens",
+        )
         parser.add_argument(
             "--notes",
             type=Path,
@@ -47,9 +55,15 @@ class ExportCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Exports, and prints what the comparison found."""
         from timbrel_export.bundle_folder import git_revision
+        from timbrel_export.errors import ExportError
         from timbrel_export.exporter import export_bundle
         from timbrel_export.trained import load_trained
 
+        parts = [part is not None for part in (args.model, args.codec, args.tokens)]
+        if any(parts) if args.bundle else not all(parts):
+            raise ExportError("name --model, --codec and --tokens, or in their place --bundle")
+        if args.bundle:
+            return self._replace_encoder(args)
         trained = load_trained(
             args.model, args.timbre, args.codec, args.tokens, args.notes, max(1, args.sample_notes)
         )
@@ -73,6 +87,20 @@ class ExportCommand:
         print(f"  logits within {parity.max_logit_difference:.2g} of PyTorch's on {parity.n_tokens} tokens")
         print(f"  tokens that differ: {parity.n_flips_within_margin}, all of them ties within 2e-3")
         print(f"  decoded audio within {parity.max_audio_difference:.2g}")
+        return 0
+
+    def _replace_encoder(self, args: argparse.Namespace) -> int:
+        from timbrel_bundle.bundle import Bundle
+        from timbrel_export.bundle_folder import git_revision
+        from timbrel_export.exporter import replace_timbre_encoder
+        from timbrel_export.trained import load_hearing
+
+        bundle = Bundle.open(args.bundle)
+        bundle.require()
+        manifest = replace_timbre_encoder(
+            bundle, *load_hearing(args.timbre, bundle), args.out, name=args.name, git_revision=git_revision()
+        )
+        print(f"{args.out}: {manifest.name}, with the timbre encoder of {args.timbre}")
         return 0
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from timbrel_bundle import layout
+from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.files import write_message
 from timbrel_bundle.manifest import save_manifest
 from timbrel_bundle.timbre_map import save_timbre_map
@@ -91,6 +95,68 @@ def export_bundle(
     return manifest
 
 
+def replace_timbre_encoder(
+    bundle: Bundle,
+    encoder: TimbreEncoder,
+    references: pb.TimbreReferences,
+    heard: Sequence[pb.DataSource],
+    out_dir: Path,
+    *,
+    name: str = "",
+    git_revision: str = "",
+) -> pb.Manifest:
+    """Writes a bundle once more with another timbre encoder; what plays stays to the bit.
+
+    The encoder hears audio at the bundle's sample rate and has its map's instruments, by which its
+    `references` are named; `heard` is what it learnt from, `name` the new bundle's, or empty. A model card,
+    which judges the old encoder, is left behind. Whole or not at all; raises as `export_bundle`.
+    """
+    bundle_folder.check_texts({"--name": name})
+    bundle_folder.check_free(out_dir)
+    encoder, old = _as_shipped(encoder), bundle.manifest
+    if encoder.sample_rate != old.codec.sample_rate:
+        raise ExportError(
+            f"the timbre encoder hears audio at {encoder.sample_rate} Hz, {bundle.path} has audio at "
+            f"{old.codec.sample_rate} Hz: name the folder of a training that began from this bundle"
+        )
+    new = {layout.TIMBRE_WEIGHTS, layout.TIMBRE_ENCODER, layout.TIMBRE_REFERENCES}
+    with bundle_folder.new_bundle(out_dir) as folder:
+        _write_timbre_encoder(encoder, folder)
+        onnx_export.drop_unused_weights(folder, keep=layout.CODEC_WEIGHTS)
+        for file in old.files:
+            if file.name not in new:
+                shutil.copyfile(bundle.file(file.name), folder / file.name)
+        write_message(references, folder / layout.TIMBRE_REFERENCES)
+        manifest = bundle_folder.describe_bundle(folder, name or old.name, git_revision)
+        for section in ("codec", "model", "ranges", "training", "parity"):
+            getattr(manifest, section).CopyFrom(getattr(old, section))
+        known = [(source.name, source.licence) for source in old.training.sources]
+        manifest.training.sources.extend(each for each in heard if (each.name, each.licence) not in known)
+        save_manifest(manifest, folder / layout.MANIFEST)
+        written = bundle_folder.open_written(folder)
+        bundle_parity.check_timbre_encoder(written, encoder, list(_sounds(encoder.sample_rate)))
+    return manifest
+
+
+def _sounds(sample_rate: int) -> Iterator[NDArray[np.float32]]:
+    """A few sounds [S] that two encoders may be compared on: harmonics that die away, in noise."""
+    rng = np.random.default_rng(0)
+    for seconds, hertz in ((0.1, 55.0), (0.5, 220.0), (1.5, 880.0), (4.0, 440.0)):
+        time = np.arange(round(seconds * sample_rate)) / sample_rate
+        tones = sum(np.sin(2.0 * np.pi * hertz * k * time) / k for k in range(1, 9))
+        yield (0.1 * np.exp(-time) * (tones + 0.01 * rng.standard_normal(len(time)))).astype(np.float32)
+
+
+def _write_timbre_encoder(encoder: TimbreEncoder, folder: Path) -> None:
+    about = {
+        "encoder": dataclasses.asdict(encoder.config),
+        "sample_rate": encoder.sample_rate,
+        "n_instruments": len(encoder.places),
+    }
+    weights = onnx_export.save_weights(encoder, folder / layout.TIMBRE_WEIGHTS, about)
+    codec_graphs.export_timbre_encoder(encoder, folder / layout.TIMBRE_ENCODER, weights)
+
+
 def write_graphs(
     model: NoteTransformer,
     codec: Codec,
@@ -113,13 +179,7 @@ def write_graphs(
     )
     model_graphs.export_decoder_step_half(model, folder / layout.DECODER_STEP_HALF, weights)
     codec_spec = codec_graphs.export_codec(codec, folder)
-    about = {
-        "encoder": dataclasses.asdict(timbre_encoder.config),
-        "sample_rate": timbre_encoder.sample_rate,
-        "n_instruments": len(timbre_encoder.places),
-    }
-    timbre_weights = onnx_export.save_weights(timbre_encoder, folder / layout.TIMBRE_WEIGHTS, about)
-    codec_graphs.export_timbre_encoder(timbre_encoder, folder / layout.TIMBRE_ENCODER, timbre_weights)
+    _write_timbre_encoder(timbre_encoder, folder)
     onnx_export.drop_unused_weights(folder, keep=layout.CODEC_WEIGHTS)
     return codec_spec
 

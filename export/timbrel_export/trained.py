@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.timbre_references import load_timbre_references
 from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote
@@ -23,7 +24,7 @@ from timbrel_training.note_training.train import MODEL, check_learnt_from, load_
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.encoder import TimbreEncoder
-from timbrel_training.timbre.map import TimbreMap, read_map
+from timbrel_training.timbre.map import ENCODER, TimbreMap, read_chart, read_map
 from timbrel_training.timbre.references import REFERENCES_FILE
 from timbrel_training.timbre.train import load_encoder
 from timbrel_training.tokens.store import TokenStore
@@ -68,10 +69,30 @@ def load_trained(
         timbre_encoder=load_encoder(timbre_dir),
         timbre_map=_timbre_map(chart),
         timbre_references=_references(timbre_dir, chart),
-        training=_training_info(description, store, notes, load_description(codec_dir, WEIGHTS_NAME)),
+        training=_training_info(
+            description,
+            store,
+            notes,
+            load_description(codec_dir, WEIGHTS_NAME),
+            load_description(timbre_dir, ENCODER),
+        ),
         ranges=_ranges(description, model),
         sample_notes=_sample_notes(store, points, model.config.max_frames, n_samples),
     )
+
+
+def load_hearing(
+    timbre_dir: Path, bundle: Bundle
+) -> tuple[TimbreEncoder, pb.TimbreReferences, list[pb.DataSource]]:
+    """Reads a timbre encoder for a bundle's map, its references, and what it learnt from beside the bundle's
+    notes. Raises ExportError: its map is another; CheckpointError: something is missing or damaged."""
+    chart = read_chart(timbre_dir)
+    if _timbre_map(chart) != bundle.timbre_map:
+        raise ExportError(f"{timbre_dir}: its map is not that of {bundle.path}")
+    info = pb.TrainingInfo()
+    for source in load_description(timbre_dir, ENCODER).get("sources", ()):
+        _add_source(info, source)
+    return load_encoder(timbre_dir), _references(timbre_dir, chart), list(info.sources)
 
 
 def _references(timbre_dir: Path, chart: TimbreMap) -> pb.TimbreReferences:
@@ -98,7 +119,7 @@ def _timbre_map(chart: TimbreMap) -> pb.TimbreMap:
 
 
 def _training_info(
-    description: dict[str, Any], store: TokenStore, notes: Path | None, codec: dict[str, Any]
+    description: dict[str, Any], store: TokenStore, notes: Path | None, *parts: dict[str, Any]
 ) -> pb.TrainingInfo:
     licences = NoteDataset(notes).licences if notes is not None else {}
     training = store.split == Split.TRAIN
@@ -115,8 +136,9 @@ def _training_info(
             n_instruments=len(np.unique(store.instrument[own])),
             n_notes=int(own.sum()),
         )
-    for source in (*codec.get("sources", ()), *description.get("sources", ())):
-        _add_source(info, source)
+    for part in (*parts, description):  # codec and timbre encoder may have learnt from more than the model
+        for source in part.get("sources", ()):
+            _add_source(info, source)
     return info
 
 

@@ -63,9 +63,9 @@ class TimbreFinetuneConfig:
     """Notes that the bundle writes at its instruments' points, shared alike."""
     between_notes: int = 2000
     """Notes that it writes between them, whose place is the point asked: the map stays even there."""
-    other_notes: int = 6000
-    """Notes of other libraries, shared evenly among the instruments of the map that these have: an instrument
-    that is known from one soundfont alone is known by that font's first milliseconds."""
+    other_notes: int = 9000
+    """Notes of other libraries, shared evenly among their sources, and among the instruments: one that is
+    known from one soundfont alone is known by that font's first milliseconds."""
     between_distance: float = 0.5
     """Distance that those keep from every point, in median distances between neighbouring instruments: twice
     the noise that stage 2 was trained with."""
@@ -85,7 +85,7 @@ class TimbreFinetuneConfig:
     """Share of a batch that is source notes."""
     between_share: float = 0.1
     """Share of a batch that is notes from between instruments; the rest are at their points."""
-    other_share: float = 0.3
+    other_share: float = 0.4
     """Share of a batch that is notes of other libraries, where there are any."""
     crop_share: float = 0.25
     """Share of a batch of which only the first frames are shown, random many."""

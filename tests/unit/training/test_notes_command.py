@@ -42,7 +42,7 @@ def test_a_folder_of_recordings_becomes_a_library(tmp_path: Path) -> None:
     assert run("--source", f"folder:{tmp_path / 'Kora'}", *arguments) == 0
     library = NoteDataset(tmp_path / "out")
     assert library.instruments == ["Kora"] and list(library.pitch) == [60, 61]
-    assert library.sample_rate == 48_000 and library.licences == {"folder": "CC-BY-4.0"}
+    assert library.sample_rate == 48_000 and library.licences == {"folder Kora": "CC-BY-4.0"}
 
 
 def test_a_config_can_name_its_sources_and_hold_out_a_family(

@@ -106,7 +106,11 @@ def test_a_licence_given_is_that_of_the_sources_whose_own_is_not_known(tmp_path:
         "Kora",
         "Harps",
     )
-    assert mixture.licences == {"folder": "CC BY 4.0; MIT", "synthetic Saw Lead": "CC0-1.0"}
+    assert mixture.licences == {
+        "folder mine": "CC BY 4.0",
+        "folder theirs": "MIT",
+        "synthetic Saw Lead": "CC0-1.0",
+    }
     assert lines == [
         f"{theirs.source}: its licence stays 'MIT'",
         "synthetic:Saw Lead: its licence stays 'CC0-1.0'",

@@ -245,8 +245,6 @@ class FolderSource(OneSource):
         SourceError: no such folder, no sound files, a name without a note, a bad CSV, a corrupt file.
     """
 
-    name = "folder"
-
     def __init__(
         self,
         folder: str | Path,
@@ -257,6 +255,7 @@ class FolderSource(OneSource):
         licence: str = "unknown",
     ) -> None:
         self.folder = Path(folder)
+        self.name = f"folder {self.folder.resolve().name}"
         self.sample_rate = sample_rate
         self.licence = licence
         self._entries = _by_instrument(list_folder(self.folder, instrument, family))

@@ -83,7 +83,7 @@ def fine_tune_bundle(task: FineTuning, tell: Tell = print) -> pb.Manifest | None
     check_texts({"--name": name, "--licence": task.licence, "--config": task.config_name})
     base = Base.open(task.base)
     source = check_tuning(open_samples(task.source, task.licence, base), task.retune, tell)
-    check_texts({"the samples' folder": _source_name(source)})
+    check_texts({"the samples' folder": source.name})
     _begin(task, base, source)
     config, work = task.config, task.work
     distance = config.distance * base.chart.spacing
@@ -141,10 +141,6 @@ def longer_config(before: str, step: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{before.split('; ')[0][:LONGEST_NAME]}; ...; {step}"
 
 
-def _source_name(source: FolderSource) -> str:
-    return f"folder {source.folder.resolve().name}"
-
-
 def _training_info(
     base: Base, source: FolderSource, samples: CodedSamples, loop: Loop[FineTuneBatch], config_name: str
 ) -> pb.TrainingInfo:
@@ -157,7 +153,7 @@ def _training_info(
     origin = f"{manifest.name[:LONGEST_NAME]} {manifest.bundle_hash[:12]}"
     info.config = longer_config(info.config, f"fine-tuned from {origin} by config {config_name}")
     info.sources.add(
-        name=_source_name(source),
+        name=source.name,
         licence=source.licence,
         n_instruments=len(samples.table.instruments),
         n_notes=samples.n_trained,

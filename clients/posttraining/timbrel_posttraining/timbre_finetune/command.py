@@ -20,7 +20,7 @@ _EXAMPLES = """\
 examples:
   timbrel train hearing --bundle runs/cpu/bundle --notes runs/cpu/notes --timbre runs/cpu/timbre \\
       --out runs/cpu/hearing
-  timbrel export --timbre runs/cpu/hearing ...     # as before, with the new folder in place of stage 1's
+  timbrel export --bundle runs/cpu/bundle --timbre runs/cpu/hearing --out runs/cpu/bundle
 
 Every instrument stays at its point, so that the model need not be trained again. The bundle is served
 privately and writes some thousand notes; these and source notes are then heard as `locate` hears recordings.

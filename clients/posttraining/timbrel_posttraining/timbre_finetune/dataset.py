@@ -106,8 +106,8 @@ class SamplePlan:
                     f"{bundle.path}; name the library that the bundle learnt from"
                 )
         self._draws = iter(range(FIRST_DRAW, FIRST_DRAW + 10**9))
-        self._elsewhere: dict[int, list[tuple[int, NDArray[np.int64]]]] = {}
-        """Of instruments that other libraries have: of each source of one the library's number, and rows."""
+        self._elsewhere: dict[tuple[int, int], dict[int, NDArray[np.int64]]] = {}
+        """Of each source of each other library, by their numbers: the rows of each instrument of the map."""
         for number, other in enumerate(others, start=1):
             named = np.where(self._usable(other, Split.TRAIN), self._on_the_map(other), NO_INSTRUMENT)
             if named.max(initial=NO_INSTRUMENT) == NO_INSTRUMENT:
@@ -115,10 +115,10 @@ class SamplePlan:
                     f"{other.path}: no training notes of any instrument on the map of {bundle.path}; name "
                     "them as `timbrel info` does"
                 )
-            both = np.stack([named, other.source], axis=1)
-            for instrument, source in np.unique(both[named != NO_INSTRUMENT], axis=0).tolist():
-                rows = np.flatnonzero((named == instrument) & (other.source == source))
-                self._elsewhere.setdefault(instrument, []).append((number, rows))
+            both = np.stack([other.source, named], axis=1)
+            for source, instrument in np.unique(both[named != NO_INSTRUMENT], axis=0).tolist():
+                rows = np.flatnonzero((other.source == source) & (named == instrument))
+                self._elsewhere.setdefault((number, source), {})[instrument] = rows
 
     def draw(self) -> list[TimbreSample]:
         """Draws all samples, in this order: source notes, the bundle's notes, those in between, others'."""
@@ -147,6 +147,15 @@ class SamplePlan:
             for row, number in chosen
         ]
 
+    def sources_elsewhere(self) -> list[dict[str, object]]:
+        """Says what other libraries are made of: name, licence, how many instruments and notes of the map."""
+        told = []
+        for (number, source), found in self._elsewhere.items():
+            name, licences = self.libraries[number].sources[source], self.libraries[number].licences
+            counts = {"n_instruments": len(found), "n_notes": sum(map(len, found.values()))}
+            told.append({"name": name, "licence": licences[name], **counts})
+        return told
+
     def _sources(self, count: int) -> Iterator[TimbreSample]:
         for instrument, n_notes in enumerate(_shares(count, len(self.chart.points))):
             for row in np.sort(self._rng.permutation(self._rows[instrument])[:n_notes]):
@@ -166,14 +175,14 @@ class SamplePlan:
             yield TimbreSample(self._asked(point, pitch), NO_INSTRUMENT, point)
 
     def _others(self, count: int) -> Iterator[TimbreSample]:
-        """Draws notes of other libraries, evenly among the instruments that these have, each source in turn.
-        A note may come again, and is then recorded in another way."""
-        for n_notes, (instrument, found) in zip(
-            _shares(count, len(self._elsewhere)), self._elsewhere.items(), strict=True
-        ):
-            for library, rows in itertools.islice(itertools.cycle(found), n_notes):
-                source = self._source(int(self._rng.choice(rows)), self.libraries[library])
-                yield TimbreSample(source, instrument, self._point(instrument), library=library)
+        """Draws notes of other libraries, each source's share evenly among its instruments. A note may come
+        again, and is then recorded in another way."""
+        shares = _shares(count, len(self._elsewhere))
+        for n_notes, ((number, _), found) in zip(shares, self._elsewhere.items(), strict=True):
+            for n_own, (instrument, rows) in zip(_shares(n_notes, len(found)), found.items(), strict=True):
+                for row in self._rng.choice(rows, n_own).tolist():
+                    source = self._source(row, self.libraries[number])
+                    yield TimbreSample(source, instrument, self._point(instrument), library=number)
 
     def _on_the_map(self, library: NoteDataset) -> NDArray[np.int64]:
         """Finds the number on the map of each note's instrument, or NO_INSTRUMENT, by its name; of a

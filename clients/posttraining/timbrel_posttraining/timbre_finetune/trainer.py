@@ -172,21 +172,20 @@ class TimbreFineTuner:
         return figures
 
     def references(self, encoder: TimbreEncoder) -> tuple[references.References, references.ReferenceFigures]:
-        """Finds by what the instruments are recognised; held-out cells judge, if there are any."""
-        trained, kept = (
-            np.concatenate([of["source"], of["generated"]]) for of in (self._training, self._kept_back)
-        )
-        embeddings = embed(encoder, self.features, trained, self.device)
-        means = references.mean_embeddings(embeddings, self.instrument[trained], len(self.points))
+        """Finds by what the instruments are recognised: the directions that were learnt, which notes of all
+        libraries drew on. Held-out cells judge, if there are any."""
         samples, features = self.judged
         instrument, rows = np.array([sample.instrument for sample in samples]), np.arange(len(samples))
         if len(samples) < 2:
             instrument, features = self.instrument, self.features
+            trained, kept = (
+                np.concatenate([of["source"], of["generated"]]) for of in (self._training, self._kept_back)
+            )
             rows = np.random.default_rng(0).permutation(kept if len(kept) > 1 else trained)
         rows = rows[features.n_frames[rows] > 0]
         foreign = np.arange(self.n_foreign, len(self.foreign.n_frames))
         return references.fit_references(
-            means,
+            nn.functional.normalize(encoder.directions.detach()).cpu().numpy(),
             embed(encoder, features, rows, self.device),
             instrument[rows],
             embed(encoder, self.foreign, foreign, self.device),
@@ -272,7 +271,8 @@ def fine_tune_timbre(
     figures = trainer.validate(loop.ema.model) if not loop.finished else loop.history[-1]
     figures = {**figures, **asdict(told)}
     hearing = {"steps": loop.step, "lessons": key, "figures": figures}
-    save_weights(out_dir, ENCODER, average, {**load_description(timbre_dir, ENCODER), "hearing": hearing})
+    about = {**load_description(timbre_dir, ENCODER), "hearing": hearing, "sources": plan.sources_elsewhere()}
+    save_weights(out_dir, ENCODER, average, about)
     for name in (MAP_FILE, NOTES_FILE):
         source, target = timbre_dir / name, out_dir / name
         if source.is_file() and source.resolve() != target.resolve():  # unpacked from a bundle: no notes

@@ -1,0 +1,104 @@
+"""Lists two free collections of recordings for timbrel, in a CSV file beside them.
+
+    make instruments/orchestra instruments/philharmonia    # fetches them and runs this
+
+The one is `swesterfeld/spectmorph-instruments`: single notes of strings, woodwinds and brass by the
+University of Iowa, in the public domain, and sung vowels under CC0. The other is
+`skratchdot/philharmonia-samples`: notes by players of the Philharmonia Orchestra at all dynamics, CC BY-SA
+3.0, free for any use but to be sold or given away as samples. Left out is what the map of the bundle that
+ships has no name for, and what is played in a special way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+IOWA = {
+    "alto-flute": "Flute",
+    "alto-saxophone": "Alto Sax",
+    "bass-clarinet": "Clarinet",
+    "bass-trombone": "Trombone",
+    "bassoon": "Bassoon",
+    "cello": "Cello",
+    "clarinet": "Clarinet",
+    "claudia-ah": "Choir Aahs",
+    "claudia-oh": "Voice Oohs",
+    "double-bass": "Contrabass",
+    "french-horn": "French Horn",
+    "mirko-ah": "Choir Aahs",
+    "mirko-oh": "Voice Oohs",
+    "oboe": "Oboe",
+    "soprano-saxophone": "Soprano Sax",
+    "sven-ah": "Choir Aahs",
+    "sven-oh": "Voice Oohs",
+    "tenor-trombone": "Trombone",
+    "trumpet": "Trumpet",
+    "violin": "Violin",
+}
+"""Folder of the collection: name on the map."""
+PHILHARMONIA = {
+    "banjo": "Banjo",
+    "bass clarinet": "Clarinet",
+    "bassoon": "Bassoon",
+    "cello": "Cello",
+    "clarinet": "Clarinet",
+    "cor anglais": "English Horn",
+    "double bass": "Contrabass",
+    "flute": "Flute",
+    "french horn": "French Horn",
+    "guitar": "Acoustic Guitar (nylon)",
+    "oboe": "Oboe",
+    "saxophone": "Alto Sax",
+    "trombone": "Trombone",
+}
+"""The same of the other one."""
+DYNAMICS = {
+    "pianissimo": 30,
+    "piano": 50,
+    "mezzo-piano": 65,
+    "mezzo-forte": 80,
+    "forte": 100,
+    "fortissimo": 120,
+}
+PLAIN = ("normal", "arco-normal")
+
+Row = tuple[str, str, int, str]
+"""File, pitch, velocity, instrument."""
+
+
+def main(folder: Path) -> None:
+    """Writes folder/notes.csv: file, pitch, velocity, instrument."""
+    rows = list(philharmonia(folder) if (folder / "audio").is_dir() else iowa(folder))
+    with (folder / "notes.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("file", "pitch", "velocity", "instrument"), *rows])
+
+
+def iowa(folder: Path) -> Iterator[Row]:
+    """Lists what each instrument's description names."""
+    for name, instrument in IOWA.items():
+        table = folder / name / "instrument.xml"
+        if not table.is_file():
+            sys.exit(f"{table}: no such file; {Path(__file__).name} says how to fetch it")
+        for sample in ElementTree.parse(table).iter("sample"):
+            yield f"{name}/{sample.attrib['filename']}", sample.attrib["midi_note"], 100, instrument
+
+
+def philharmonia(folder: Path) -> Iterator[Row]:
+    """Lists files named cello_As3_1_forte_arco-normal.mp3: note, seconds, dynamics, articulation."""
+    for name, instrument in PHILHARMONIA.items():
+        for path in sorted((folder / "audio" / name).glob("*.mp3")):
+            note, seconds, dynamics, articulation = path.stem.split("_")[1:]
+            is_one = path.stat().st_size > 0 and seconds != "phrase"
+            if is_one and dynamics in DYNAMICS and articulation in PLAIN:
+                yield str(path.relative_to(folder)), note.replace("s", "#"), DYNAMICS[dynamics], instrument
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    main(parser.parse_args().folder)
