@@ -85,6 +85,15 @@ def test_a_stream_cannot_be_decoded_together_with_itself(decoder: CodecDecoder, 
         decode_together([CodecChunk(stream, codes), CodecChunk(stream, codes)])
 
 
+def test_what_is_refused_moves_no_stream_on(decoder: CodecDecoder, codes: Any) -> None:
+    stream, other = decoder.stream(), decoder.stream()
+    with pytest.raises(ValueError, match="codes from 16 to 16"):
+        decode_together([CodecChunk(stream, codes, True), CodecChunk(other, np.full((3, 2), 16, np.uint16))])
+    heard = decode_together([CodecChunk(stream, codes, True), CodecChunk(other, codes, True)])
+    for audio in heard:
+        np.testing.assert_allclose(audio, decoder.decode(codes), atol=1e-4)
+
+
 def test_a_finished_stream_takes_no_more(decoder: CodecDecoder, codes: np.ndarray[Any, Any]) -> None:
     stream = decoder.stream()
     stream.push(codes)
