@@ -52,6 +52,28 @@ def note_logits(model: NoteTransformer, note: SampleNote, tokens: NDArray[np.int
     return logits[0].numpy()
 
 
+@torch.no_grad()
+def largest_number(model: NoteTransformer, notes: Sequence[SampleNote]) -> float:
+    """Returns the largest number, either way, that goes into or out of the decoder's layers, or comes from
+    the header network, on these notes."""
+    peaks = [0.0]
+
+    def watch(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        peaks.extend(float(each.abs().max()) for each in (*inputs, output))
+
+    layers = [each for each in model.decoder.modules() if isinstance(each, (nn.Linear, nn.LayerNorm))]
+    if model.header is not None:
+        layers.append(model.header.out)
+    handles = [layer.register_forward_hook(watch) for layer in layers]
+    try:
+        for note in notes:
+            note_logits(model, note, note_tokens(model.config, note))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return max(peaks)
+
+
 class CacheScales(NamedTuple):
     """The scales of one layer's keys and values by channel: number = scale * code."""
 
