@@ -202,18 +202,19 @@ examples:
     def run(self, args: argparse.Namespace) -> int:
         config = config_of(args)
         table = TokenTable.from_store(TokenStore(args.tokens))
+        header = table.header
         model_config = dataclasses.replace(
             config.model,
-            codebook_size=table.codebook_size,
-            n_codebooks=table.n_codebooks,
-            codes_per_semitone=table.codes_per_semitone,
-            code_offset=table.code_offset,
-            codebook_delay=table.codebook_delay,
-            lead_frames=table.lead_frames,
+            codebook_size=header.codebook_size,
+            n_codebooks=header.n_codebooks,
+            codes_per_semitone=header.codes_per_semitone,
+            code_offset=header.code_offset,
+            codebook_delay=header.codebook_delay,
+            lead_frames=header.lead_frames,
             # It says a header's frames whole, and a step of a delayed codebook is of an earlier frame.
-            header_width=0 if table.lead_frames and table.codebook_delay else config.model.header_width,
-            held_codes=table.held_codes,
-            released_codes=table.released_codes,
+            header_width=0 if header.lead_frames and header.codebook_delay else config.model.header_width,
+            held_codes=header.held_codes,
+            released_codes=header.released_codes,
         )
         loop = train_notes(
             config.note_training,

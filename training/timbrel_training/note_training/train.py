@@ -124,8 +124,9 @@ class NoteTrainer:
         batch = self.make_batch(notes, points)
         if self.config.input_corruption:
             self._corrupt(batch.tokens.tokens, generator)
-        if self.config.repeat_share < 1.0 and self.table.lead_frames and self.table.repeats:
-            repeats = batch.tokens.targets[:, self.table.lead_frames :, 2:]
+        header = self.table.header
+        if self.config.repeat_share < 1.0 and header.lead_frames and header.repeats:
+            repeats = batch.tokens.targets[:, header.lead_frames :, 2:]
             left_out = generator.random(repeats.shape) >= self.config.repeat_share
             for book in range(repeats.shape[2]):  # whose lead frames end so many steps later
                 left_out[:, : (book + 2) * self.layout.codebook_delay, book] = False
@@ -138,7 +139,7 @@ class NoteTrainer:
 
     def make_headers(self, notes: NDArray[np.int64], points: NDArray[np.float32]) -> HeaderBatch:
         """Makes a batch of the lead frames of notes [B] at points [B, 2] of the map."""
-        table, n_rows = self.table, self.table.lead_frames
+        table, n_rows = self.table, self.table.header.lead_frames
         headers = [self.layout.to_tokens(table.note(note)[:n_rows], int(table.pitch[note])) for note in notes]
         return HeaderBatch(
             torch.from_numpy(points),
@@ -242,7 +243,8 @@ def train_notes(
     start, earlier_steps = {}, 0
     sources: list[dict[str, Any]] = [{"name": name} for name in table.sources]
     if init is not None:
-        start["init"], earlier_steps = start_from(init, trainer.model, (table.codec_hash, *table.codes_like))
+        known = table.header.codec_hash, *table.header.codes_like
+        start["init"], earlier_steps = start_from(init, trainer.model, known)
         earlier = load_description(init, MODEL).get("sources", [])
         sources += [source for source in earlier if source not in sources]
     learns_from = digests(timbre_dir, table.notes_hash)
@@ -269,7 +271,7 @@ def train_notes(
         identity={
             "model": {**dataclasses.asdict(model_config), "conditioning": "cross"},  # of earlier timbrels
             **fields,
-            "codec_hash": table.codec_hash,
+            "codec_hash": table.header.codec_hash,
             **start,
         },
         later_identity=learns_from,
@@ -389,13 +391,13 @@ def read_config(folder: Path, description: Mapping[str, Any]) -> ModelConfig:
 def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:
     """Returns what export needs to know of the data."""
     training = table.split == int(Split.TRAIN)
-    held_seconds = (table.held_frames[training] - table.lead_frames) / table.frame_rate
+    held_seconds = (table.held_frames[training] - table.header.lead_frames) / table.header.frame_rate
     return {
         "kind": "note_transformer",
         "model": dataclasses.asdict(model_config),
-        "codec_hash": table.codec_hash,
-        "frame_rate": table.frame_rate,
-        "lead_frames": table.lead_frames,
+        "codec_hash": table.header.codec_hash,
+        "frame_rate": table.header.frame_rate,
+        "lead_frames": table.header.lead_frames,
         "ranges": {
             "pitch": [int(table.pitch[training].min()), int(table.pitch[training].max())],
             "velocity": [int(table.velocity[training].min()), int(table.velocity[training].max())],
@@ -403,5 +405,5 @@ def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:
         },
         "instruments": list(table.instruments),
         "n_notes": int(training.sum()),
-        "hours": float(table.n_frames[training].sum() / table.frame_rate / 3600),
+        "hours": float(table.n_frames[training].sum() / table.header.frame_rate / 3600),
     }
