@@ -49,9 +49,9 @@ class FusedStep(nn.Module):
         written: list[KV] = []
         for layer, cache, condition in zip(self._layers, caches, absorbed, strict=True):
             change, cache = self._attend(layer, normed, cache, position)
-            normed, x = self._join(x, change, layer.self_attention.out.bias, next(norms))
+            normed, x = self._join(x, change, None, next(norms))
             change = attend_absorbed(normed, condition, layer.cross_attention.n_heads)
-            normed, x = self._join(x, change, layer.cross_attention.out.bias, next(norms))
+            normed, x = self._join(x, change, None, next(norms))
             change = self._feed_forward(layer, normed)
             normed, x = self._join(x, change, layer.feed_forward.down.bias, next(norms))
             written.append(cache)

@@ -40,7 +40,7 @@ class ConditionGraph(nn.Module):
         absorbed = [
             absorb(layer.cross_attention, memory) for layer, memory in zip(layers, memories, strict=True)
         ]
-        kept = [tensor for each in absorbed for tensor in each if tensor is not None]
+        kept = [tensor for each in absorbed for tensor in each]
         if (header := self.model.header_rows(timbre, pitch, velocity)) is not None:
             kept.append(header)
         return tuple(tensor.to(self.dtype) for tensor in kept)
@@ -69,7 +69,7 @@ class DecoderStepGraph(nn.Module):
     ) -> tuple[Tensor, ...]:
         n_header = int(self.config.has_header_network)
         memories, header = memories[: len(memories) - n_header], memories[len(memories) - n_header :]
-        absorbed = to_absorbed(memories, self.config)
+        absorbed = to_absorbed(memories)
         logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), absorbed, *header)
         lasts = self.step.model.rarely_ends(gate)
         next_tokens = self.operators.sample(logits, uniforms, lasts, temperature, top_k, top_p)

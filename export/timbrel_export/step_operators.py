@@ -64,8 +64,7 @@ class StandardOperators:
         return embedding(tokens)[:, None]
 
     def project(self, x: Tensor, attention: SelfAttention) -> Tensor:
-        qkv = self.linear(x, attention.qkv.weight, attention.qkv)
-        return qkv if attention.qkv.bias is None else qkv + attention.qkv.bias
+        return self.linear(x, attention.qkv.weight, attention.qkv)
 
     def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
         query, key, value = qkv.split(attention.sizes, dim=2)
@@ -115,8 +114,7 @@ class CpuOperators(EarlyDraw, RuntimeOperators):
         if not torch.compiler.is_exporting():
             return super().project(x, attention)
         layer = attention.qkv
-        qkv = self.linear(x, scale_queries(layer.weight, attention), layer)
-        return qkv if layer.bias is None else qkv + scale_queries(layer.bias, attention)
+        return self.linear(x, scale_queries(layer.weight, attention), layer)
 
     def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
         if not torch.compiler.is_exporting():
@@ -226,12 +224,11 @@ def group_query_attention(
 def scale_queries(weight: Tensor, attention: SelfAttention) -> Tensor:
     """The projection to queries, keys and values, its queries divided by sqrt(head_dim).
 
-    Its weight or bias is [(n_heads + 2 n_kv_heads) head_dim, ...]. A runtime multiplies it once, as it loads
-    the graph.
+    Its weight is [(n_heads + 2 n_kv_heads) head_dim, d]. A runtime multiplies it once, as it loads the graph.
     """
     factor = weight.new_ones(sum(attention.sizes))
     factor[: attention.sizes[0]] = 1.0 / math.sqrt(attention.head_dim)
-    return weight * factor.view(-1, *[1] * (weight.dim() - 1))
+    return weight * factor.view(-1, 1)
 
 
 def standard_attention(

@@ -25,8 +25,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "as shipped": {},
     "post-norm": {"norm": "post"},
     "relu": {"activation": "relu"},
-    "biases": {"attention_bias": True},
-    "learned positions": {"positions": "learned"},
     "one kv head": {"n_kv_heads": 1},
     "a kv head each": {"n_kv_heads": 4},
     "header network": {"lead_frames": 3, "header_width": 24},

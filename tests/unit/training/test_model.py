@@ -31,11 +31,10 @@ VARIANTS = {
     "grouped": {"n_kv_heads": 2},
     "one key head": {"n_kv_heads": 1},
     "post-norm": {"norm": "post", "activation": "relu"},
-    "learned positions": {"positions": "learned"},
     "digits": {"digit_base": 4},
     "header network": {"lead_frames": 3, "header_width": 24},
     "counted release": {"release_frames": 4},
-    "biased": {"attention_bias": True, "head_dim": 16},
+    "wide heads": {"head_dim": 16},
 }
 
 

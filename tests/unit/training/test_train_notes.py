@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 from pathlib import Path
@@ -22,7 +23,7 @@ from timbrel_training.checkpoint import (
 from timbrel_training.config import Config, load_config
 from timbrel_training.errors import CheckpointError, TrainingError
 from timbrel_training.generation import write_notes
-from timbrel_training.model.config import ModelConfig
+from timbrel_training.model.config import FORMER_FIELDS, ModelConfig
 from timbrel_training.model.sampling import Sampling
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.note_training.batches import BatchPlan, TimbreConditions
@@ -404,11 +405,11 @@ def test_models_of_earlier_timbrels_are_read_if_they_are_of_the_kind_there_is(
     config: Config, tmp_path: Path
 ) -> None:
     stored = dataclasses.asdict(config.model)
-    assert read_config(tmp_path, {"model": {**stored, "conditioning": "cross"}}) == config.model
-    with pytest.raises(
-        CheckpointError, match=r"knows \(conditioning is 'prefix'; it must be cross\); train it"
-    ):
-        read_config(tmp_path, {"model": {**stored, "conditioning": "prefix"}})
+    assert read_config(tmp_path, {"model": {**stored, **FORMER_FIELDS}}) == config.model
+    for name, value, only in (("conditioning", "'prefix'", "cross"), ("attention_bias", "True", "False")):
+        fault = rf"knows \({name} is {value}; it must be {only}\); train it"
+        with pytest.raises(CheckpointError, match=fault):
+            read_config(tmp_path, {"model": {**stored, name: ast.literal_eval(value)}})
 
 
 def test_headers_are_learnt_by_a_network_of_their_own(config: Config, table: TokenTable) -> None:
@@ -471,7 +472,7 @@ def test_a_run_is_of_one_map_and_of_the_notes_that_it_learns(
             train_notes(training, config.model, notes, folder, out, CPU)
     earlier = load_checkpoint(out / "checkpoint.pt")
     del earlier["later_identity"]  # as earlier timbrels wrote it
-    assert earlier["identity"]["model"]["conditioning"] == "cross"  # likewise
+    assert earlier["identity"]["model"].items() >= FORMER_FIELDS.items()  # likewise
     save_checkpoint(out / "checkpoint.pt", earlier)
     assert train_notes(training, config.model, known, timbre, out, CPU).finished
     described = load_description(out, MODEL)

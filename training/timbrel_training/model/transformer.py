@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from timbrel_training.model.attention import KV, CachedAttention, attend_cached
 from timbrel_training.model.config import N_CONDITION_POSITIONS, N_PITCHES, ModelConfig
 from timbrel_training.model.decoder import TransformerDecoder
-from timbrel_training.model.embeddings import FourierFeatures, LearnedPositions
+from timbrel_training.model.embeddings import FourierFeatures
 from timbrel_training.model.layers import CrossLayer, EncoderLayer
 
 MAX_VELOCITY = 127.0
@@ -69,7 +69,9 @@ class ConditionEncoder(nn.Module):
         self.pitch = nn.Embedding(N_PITCHES, config.d_model)
         self.velocity_features = FourierFeatures(1, config.n_velocity_waves)
         self.velocity = nn.Linear(self.velocity_features.n_outputs, config.d_model)
-        self.positions = LearnedPositions(N_CONDITION_POSITIONS, config.d_model)
+        self.positions = nn.ParameterDict(
+            {"weight": 0.02 * torch.randn(N_CONDITION_POSITIONS, config.d_model)}
+        )
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_encoder_layers))
         self.norm = (
             nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
@@ -80,7 +82,7 @@ class ConditionEncoder(nn.Module):
         place = self.timbre(self.timbre_features(timbre))
         loudness = self.velocity(self.velocity_features((velocity / MAX_VELOCITY)[:, None]))
         x = torch.stack([place, self.pitch(pitch), loudness], dim=1)
-        x = x + self.positions.weight
+        x = x + self.positions["weight"]
         for layer in self.layers:
             x = layer(x)
         return self.norm(x)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
 from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed
-from timbrel_training.model.config import ModelConfig, without_conditioning
+from timbrel_training.model.config import FORMER_FIELDS, ModelConfig, without_former
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.note_training.batches import BatchPlan, TimbreConditions, pack
 from timbrel_training.note_training.loss import TokenLoss, header_loss, token_loss, training_loss
@@ -269,7 +269,7 @@ def train_notes(
         out_dir,
         validate=validate,
         identity={
-            "model": {**dataclasses.asdict(model_config), "conditioning": "cross"},  # of earlier timbrels
+            "model": {**dataclasses.asdict(model_config), **FORMER_FIELDS},
             **fields,
             "codec_hash": table.header.codec_hash,
             **start,
@@ -380,7 +380,7 @@ def read_config(folder: Path, description: Mapping[str, Any]) -> ModelConfig:
     """Reads a stage-2 folder's ModelConfig; older ones have the lead frames beside it alone. Raises
     CheckpointError: it is none that is known here."""
     try:
-        fields = without_conditioning(description["model"])
+        fields = without_former(description["model"])
         return ModelConfig(**{"lead_frames": description.get("lead_frames", 0), **fields})
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
