@@ -161,16 +161,6 @@ def test_training_draws_from_training_cells_alone(config: Config, table: TokenTa
     assert (table.split[trainer.training_notes] == Split.TRAIN).all()
 
 
-def test_corruption_leaves_targets_and_special_tokens_alone(config: Config, table: TokenTable) -> None:
-    clean, noisy = make_trainer(config, table), make_trainer(config, table, input_corruption=0.3)
-    before, after = clean.batch(3).tokens, noisy.batch(3).tokens
-    assert torch.equal(before.targets, after.targets)
-    special = before.tokens >= table.header.codebook_size
-    assert torch.equal(before.tokens[special], after.tokens[special])
-    changed = (before.tokens != after.tokens)[~special].float().mean()
-    assert 0.2 < changed < 0.35
-
-
 def test_codes_that_repeat_are_asked_for_now_and_then(config: Config, table: TokenTable) -> None:
     leading = with_header(table, lead_frames=4)
     every, few = (make_trainer(config, leading, repeat_share=share) for share in (1.0, 0.2))

@@ -52,8 +52,6 @@ class NoteTrainingConfig:
     noise_fraction: float = 0.25
     """Standard deviation of the noise on points, as a share of the distance from the note's instrument to its
     nearest neighbour; of the median of these distances at most."""
-    input_corruption: float = 0.0
-    """Share of input codes replaced by random ones: a model that writes reads its own mistakes."""
     repeat_share: float = 1.0
     """Share of the codes behind a codec's lead frames, of codebooks 2 on, that are asked for: where they
     repeat those of the lead frames, as those of a codec with `hold` do, a few are enough, and the first count
@@ -65,7 +63,7 @@ class NoteTrainingConfig:
     """Held-out notes scored at each validation, and as many training notes beside them."""
 
     def __post_init__(self) -> None:
-        check_shares(self, "centroid_share", "input_corruption", "repeat_share")
+        check_shares(self, "centroid_share", "repeat_share")
         check_at_least(self, batch_steps=1, header_notes=0)
 
 
@@ -122,8 +120,6 @@ class NoteTrainer:
         generator = np.random.default_rng(batch_seed(self.config.loop.seed + 1, step))
         points = self.conditions.draw(notes, self.config.centroid_share, generator)
         batch = self.make_batch(notes, points)
-        if self.config.input_corruption:
-            self._corrupt(batch.tokens.tokens, generator)
         header = self.table.header
         if self.config.repeat_share < 1.0 and header.lead_frames and header.repeats:
             repeats = batch.tokens.targets[:, header.lead_frames :, 2:]
@@ -210,12 +206,6 @@ class NoteTrainer:
     def _sample(self, notes: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.random.default_rng(0).permutation(notes)[: self.config.validation_notes]
 
-    def _corrupt(self, tokens: Tensor, generator: np.random.Generator) -> None:
-        """Replaces some codes of `tokens` in place, never BOS or EOS."""
-        chosen = torch.from_numpy(generator.random(tokens.shape) < self.config.input_corruption)
-        other = torch.from_numpy(generator.integers(0, self.layout.codebook_size, tokens.shape))
-        tokens.copy_(torch.where(chosen & (tokens < self.layout.codebook_size), other, tokens))
-
 
 def train_notes(
     config: NoteTrainingConfig,
@@ -271,6 +261,7 @@ def train_notes(
         identity={
             "model": {**dataclasses.asdict(model_config), **FORMER_FIELDS},
             **fields,
+            "input_corruption": 0.0,  # what earlier timbrels could train with
             "codec_hash": table.header.codec_hash,
             **start,
         },
