@@ -101,5 +101,5 @@ class FusedStep(nn.Module):
         heads, embedding = self.model.decoder.heads, self.model.decoder.tokens
         scores = self.operators.linear(x, embedding.weight, embedding).float()
         biases = heads.bias.float().masked_fill(heads.forbidden, MASKED_LOGIT)  # [3, K, V]
-        bias = biases.index_select(0, heads.part(position, self.model.is_held(gate)))
+        bias = biases.index_select(0, heads.part(position, self.model.decoder.is_held(gate)))
         return scores.reshape(bias.shape) + bias

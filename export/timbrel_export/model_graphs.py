@@ -35,7 +35,7 @@ class ConditionGraph(nn.Module):
         self.dtype = dtype
 
     def forward(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> tuple[Tensor, ...]:
-        memories = self.model.cross_kv(self.model.condition(timbre, pitch, velocity))
+        memories = self.model.decoder.memories(self.model.condition(timbre, pitch, velocity))
         layers = cross_layers(self.model)
         absorbed = [
             absorb(layer.cross_attention, memory) for layer, memory in zip(layers, memories, strict=True)
@@ -71,7 +71,7 @@ class DecoderStepGraph(nn.Module):
         memories, header = memories[: len(memories) - n_header], memories[len(memories) - n_header :]
         absorbed = to_absorbed(memories)
         logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), absorbed, *header)
-        lasts = self.step.model.rarely_ends(gate)
+        lasts = self.step.model.decoder.rarely_ends(gate)
         next_tokens = self.operators.sample(logits, uniforms, lasts, temperature, top_k, top_p)
         return next_tokens, logits, *(tensor for cache in written for tensor in cache)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import onnxruntime as ort
@@ -105,25 +105,6 @@ class GraphDecoder:
         return next_tokens, logits
 
 
-class Findings(Protocol):
-    """Takes what a comparison finds, note by note."""
-
-    def add(
-        self,
-        where: str,
-        logits: NDArray[np.float32],
-        tokens: NDArray[np.int64],
-        oracle: NDArray[np.float32],
-    ) -> None:
-        """Compares one note: the graph's logits [S, K, V] and greedy tokens [S, K], the oracle's logits."""
-
-    def check(self, graph: str) -> None:
-        """Raises ParityError where the graph may not ship."""
-
-
-F = TypeVar("F", bound=Findings)
-
-
 @dataclass
 class DecoderParity:
     """Findings on a graph in fp32: every logit and every token has to be the oracle's."""
@@ -207,6 +188,9 @@ class PrecisionParity:
             )
 
 
+F = TypeVar("F", DecoderParity, PrecisionParity)
+
+
 def compare_decoder(
     model: NoteTransformer, decoder: GraphDecoder, notes: Sequence[SampleNote], parity: F
 ) -> F:
@@ -254,7 +238,7 @@ def check_draw(decoder: GraphDecoder, notes: Sequence[SampleNote], graph: str) -
 
 
 def _compare(
-    parity: Findings,
+    parity: DecoderParity | PrecisionParity,
     what: str,
     model: NoteTransformer,
     decoder: GraphDecoder,

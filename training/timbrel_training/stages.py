@@ -46,7 +46,6 @@ listed at the end. A run that was stopped goes on by the same command.
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         parser.add_argument(
             "--source",
@@ -85,7 +84,6 @@ Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle ma
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "notes", "the library of notes")
@@ -120,7 +118,6 @@ example:
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_folder(parser, "notes", "the library of notes")
         add_folder(parser, "codec", "folder of the finished codec")
         add_folder(parser, "out", "the store to make; an unfinished one is continued")
@@ -151,7 +148,6 @@ The folder's map.png shows the map.
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "tokens", "the token store")
@@ -185,7 +181,6 @@ examples:
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "tokens", "the token store")
@@ -244,7 +239,6 @@ example:
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "notes", "the library of notes")

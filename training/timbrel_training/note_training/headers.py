@@ -91,11 +91,7 @@ def train_headers(
         fitting = HeaderFitting(plain.to(device), codec.to(device), config).to(device)
         fitter = HeaderFitter(fitting, notes, dataset, table, conditions, training, codec, device)
         loop = Loop(
-            config.loop,
-            fitting,
-            fitting.loss,
-            fitter.batch,
-            out_dir,
+            *(config.loop, fitting, fitting.loss, fitter.batch, out_dir),
             validate=fitter.validate,
             identity={
                 "headers": {name: each for name, each in asdict(config).items() if name != "loop"},

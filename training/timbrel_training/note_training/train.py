@@ -252,11 +252,7 @@ def train_notes(
     fields = dataclasses.asdict(config)
     del fields["loop"]
     loop = Loop(
-        config.loop,
-        trainer.model,
-        trainer.loss,
-        trainer.batch,
-        out_dir,
+        *(config.loop, trainer.model, trainer.loss, trainer.batch, out_dir),
         validate=validate,
         identity={
             "model": {**dataclasses.asdict(model_config), **FORMER_FIELDS},

@@ -11,7 +11,7 @@ from timbrel_training.stages import add_folder
 
 help = "judge a finished bundle against the notes it learnt from: report.json, report.html, listening.html"
 
-_EXAMPLES = """\
+examples = """\
 examples:
   timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes
   timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes --count 60     # a quick look
@@ -27,7 +27,6 @@ comparison by ear. A run that was stopped goes on when it is started again.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.epilog = _EXAMPLES
     add_folder(parser, "bundle", "the bundle to judge; `default` is the one that ships")
     add_folder(parser, "notes", "the library of notes that it learnt from")
     parser.add_argument(

@@ -9,7 +9,7 @@ from timbrel_training.stages import add_config_arguments, add_device_argument, a
 
 help = "train the timbre encoder on, on recordings and on notes that the bundle writes itself"
 
-_EXAMPLES = """\
+examples = """\
 examples:
   timbrel train hearing --bundle runs/cpu/bundle --notes runs/cpu/notes --timbre runs/cpu/timbre \\
       --out runs/cpu/hearing
@@ -23,7 +23,6 @@ A run that was stopped goes on when it is started again.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.epilog = _EXAMPLES
     add_config_arguments(parser)
     add_device_argument(parser)
     add_folder(parser, "bundle", "a bundle exported with that stage 1; `default` is the one that ships")
