@@ -311,11 +311,6 @@ def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> 
     return [stream._end(*each) for stream, *each in zip(streams, audio, states, strict=True)]
 
 
-def frame_cents(cents: Cents, spec: pb.CodecSpec, first: int, n_frames: int) -> npt.NDArray[np.float32]:
-    """A bend at the ends of frames `first` on of a note, float32 [n_frames], in the time that is heard."""
-    return _cents_at(_points(cents), spec, first, n_frames)
-
-
 def _points(cents: Cents) -> npt.NDArray[np.float64]:
     """A bend as an array: [] of one number, or [N, 2]. Raises ValueError where it is none."""
     points = np.array(list(cents) if isinstance(cents, Iterable) else cents, dtype=np.float64)
@@ -329,6 +324,7 @@ def _points(cents: Cents) -> npt.NDArray[np.float64]:
 def _cents_at(
     points: npt.NDArray[np.float64], spec: pb.CodecSpec, first: int, n_frames: int
 ) -> npt.NDArray[np.float32]:
+    """A bend at the ends of frames `first` on of a note, float32 [n_frames], in the time that is heard."""
     if not points.ndim:
         return np.full(n_frames, points, dtype=np.float32)
     ends = np.maximum(np.arange(first + 1, first + n_frames + 1) - spec.lead_frames, 0)

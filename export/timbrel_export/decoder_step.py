@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from timbrel_export.absorbed_attention import Absorbed, attend_absorbed, cross_layers
-from timbrel_export.step_operators import StepOperators
+from timbrel_export.step_operators import StandardOperators
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV
 from timbrel_training.model.decoder import row_at
@@ -22,7 +22,7 @@ from timbrel_training.model.layers import CrossLayer
 class FusedStep(nn.Module):
     """The step of a model. It shares the model's weights, under their names."""
 
-    def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
+    def __init__(self, model: NoteTransformer, operators: StandardOperators) -> None:
         super().__init__()
         self.model = model
         self.operators = operators

@@ -49,7 +49,7 @@ class ConditionGraph(nn.Module):
 class DecoderStepGraph(nn.Module):
     """A step of the model and the draw of the next tokens, with keys and values as flat lists."""
 
-    def __init__(self, model: NoteTransformer, operators: step_operators.StepOperators) -> None:
+    def __init__(self, model: NoteTransformer, operators: step_operators.StandardOperators) -> None:
         super().__init__()
         self.config = model.config
         self.operators = operators
@@ -128,7 +128,7 @@ def export_decoder_step_half(model: NoteTransformer, path: Path, weights: Weight
 
 def _export(
     model: NoteTransformer,
-    operators: step_operators.StepOperators,
+    operators: step_operators.StandardOperators,
     path: Path,
     weights: WeightFile,
     cache_type: torch.dtype | None = None,
