@@ -22,6 +22,7 @@ from timbrel_training.tokens.delay import gate_steps
 CACHE_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int8)": np.int8}
 
 Arrays = dict[str, NDArray[Any]]
+Logits = NDArray[np.float32]
 
 MAX_LOGIT_DIFFERENCE = 1e-3
 """Largest difference of any logit, in fp32."""
@@ -116,13 +117,7 @@ class DecoderParity:
     flips: list[str] = field(default_factory=list)
     """The places of the first flips outside of the margin."""
 
-    def add(
-        self,
-        where: str,
-        logits: NDArray[np.float32],
-        tokens: NDArray[np.int64],
-        oracle: NDArray[np.float32],
-    ) -> None:
+    def add(self, where: str, logits: Logits, tokens: NDArray[np.int64], oracle: Logits) -> None:
         """Compares one note: the graph's logits [S, K, V] and greedy tokens [S, K], the oracle's logits."""
         difference = np.abs(logits - oracle)
         if not np.isfinite(difference).all():
@@ -165,13 +160,7 @@ class PrecisionParity:
         """The mean over all tokens compared."""
         return self.total / max(self.n_tokens, 1)
 
-    def add(
-        self,
-        where: str,
-        logits: NDArray[np.float32],
-        tokens: NDArray[np.int64],
-        oracle: NDArray[np.float32],
-    ) -> None:
+    def add(self, where: str, logits: Logits, tokens: NDArray[np.int64], oracle: Logits) -> None:
         """Compares one note: the graph's logits [S, K, V] with the oracle's."""
         if not np.isfinite(logits).all():
             raise ParityError(f"{where}: the graph's logits are not finite")

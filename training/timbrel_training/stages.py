@@ -54,7 +54,7 @@ listed at the end. A run that was stopped goes on by the same command.
             help=f"{FORMS}; may be given several times (default: the config's [[notes.sources]])",
         )
         add_folder(parser, "out", "the library to make; an unfinished one is continued")
-        _add_jobs(parser)
+        add_jobs(parser)
         parser.add_argument("--licence", help="licence of the recordings, kept for the manifest")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -121,7 +121,7 @@ example:
         add_folder(parser, "notes", "the library of notes")
         add_folder(parser, "codec", "folder of the finished codec")
         add_folder(parser, "out", "the store to make; an unfinished one is continued")
-        _add_jobs(parser)
+        add_jobs(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         codec = registry.load_codec(args.codec)
@@ -302,11 +302,10 @@ def config_of(args: argparse.Namespace) -> Config:
     return load_config(args.config, args.set)
 
 
-def _add_jobs(parser: argparse.ArgumentParser) -> None:
-    n_cores = os.cpu_count() or 1
-    parser.add_argument(
-        "--jobs", type=_jobs, default=n_cores, metavar="N", help="processes (default: one per core)"
-    )
+def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:
+    """Adds --jobs."""
+    help = f"{what} (default: one per core)"
+    parser.add_argument("--jobs", type=_jobs, default=os.cpu_count() or 1, metavar="N", help=help)
 
 
 def _jobs(text: str) -> int:

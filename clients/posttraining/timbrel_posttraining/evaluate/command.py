@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
-from timbrel_training.stages import add_folder
+from timbrel_training.stages import add_folder, add_jobs
 
 help = "judge a finished bundle against the notes it learnt from: report.json, report.html, listening.html"
 
@@ -50,13 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="judge this section alone, may be given several times: prints all its figures, writes no report",
     )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="processes that measure (default: one per core)",
-    )
+    add_jobs(parser, "processes that measure")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 
-from timbrel_training.stages import add_config_arguments, add_device_argument, add_folder, config_of
+from timbrel_training.stages import (
+    add_config_arguments,
+    add_device_argument,
+    add_folder,
+    add_jobs,
+    config_of,
+)
 
 help = "train the timbre encoder on, on recordings and on notes that the bundle writes itself"
 
@@ -29,13 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_folder(parser, "notes", "the library of notes that it learnt from")
     add_folder(parser, "timbre", "folder of stage 1, where training begins")
     add_folder(parser, "out", "folder for lessons, checkpoint, encoder and map; an unfinished one is resumed")
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="processes that hear (default: one per core)",
-    )
+    add_jobs(parser, "processes that hear")
 
 
 def run(args: argparse.Namespace) -> int:
