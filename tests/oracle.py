@@ -63,7 +63,7 @@ def generate(
         logits = model(
             *condition, torch.from_numpy(np.stack(inputs))[None], torch.from_numpy(gate[None, : step + 1])
         )
-        lasts = model.rarely_ends(torch.from_numpy(gate[step : step + 1]))
+        lasts = model.decoder.rarely_ends(torch.from_numpy(gate[step : step + 1]))
         tokens = _draw(logits[:, -1], lasts, uniforms, step, sampling)
         drawn.append(tokens)
         if n_frames is None and tokens[0] == layout.eos_id:

@@ -99,7 +99,7 @@ class OracleComparison:
         again = sample(
             torch.from_numpy(oracle),
             torch.from_numpy(uniforms_batch([request.seed] * len(drawn), steps, n_codebooks)),
-            self.model.rarely_ends(self._gate(held_frames, len(drawn))),
+            self.model.decoder.rarely_ends(self._gate(held_frames, len(drawn))),
             torch.full((len(drawn),), sampling.temperature),
             torch.full((len(drawn),), sampling.top_k),
             torch.full((len(drawn),), sampling.top_p),

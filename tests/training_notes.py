@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from simple_notes import SyntheticSource
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.notes.render import render_dataset
 from timbrel_training.notes.split import Split, SplitRule
+from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.table import TokenTable
 
 N_CODEBOOKS = 3
@@ -47,9 +50,13 @@ def from_notes(
         split=np.asarray(split, dtype=np.int64),
         instruments=tuple(name for name, _ in instruments),
         families=tuple(family for _, family in instruments),
-        codebook_size=codebook_size,
-        frame_rate=frame_rate,
+        header=TokenHeader("test", "", round(480 * frame_rate), 480, notes[0].shape[1], codebook_size),
     )
+
+
+def with_header(table: TokenTable, **facts: Any) -> TokenTable:
+    """The same notes by a codec of which other facts are told."""
+    return dataclasses.replace(table, header=dataclasses.replace(table.header, **facts))
 
 
 def make_table(n_instruments: int = 4, per_instrument: int = 40, seed: int = 0) -> TokenTable:

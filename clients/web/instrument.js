@@ -44,6 +44,10 @@ export class InstrumentBuilder {
       this.messages.show(`${this.#job.title} is being built: wait for it, or cancel it.`);
       return;
     }
+    if (this.#job && !this.#job.saved && !$("job-file").hidden) {
+      this.messages.show(`${this.#job.title} is ready: save it, or close it, before you build another.`);
+      return;
+    }
     const { x, y } = this.state.values;
     const name = this.placeWords(x, y);
     $("instrument-words").textContent = `${name}, for samplers that read SFZ or DecentSampler's files, in a zip.`;
@@ -155,12 +159,14 @@ export class InstrumentBuilder {
   async #save(event) {
     event.preventDefault();
     const { href, download } = $("job-file");
-    const { id, title } = this.#job;
+    const job = this.#job;
     try {
-      await getJson(`/api/instruments/${encodeURIComponent(id)}`);
+      await getJson(`/api/instruments/${encodeURIComponent(job.id)}`);
       element("a", { href, download }).click();
+      job.saved = true;
+      if (this.#job === job) remember("job", job, KEPT);
     } catch (error) {
-      this.messages.show(`${title}: ${error.message}`, "bad");
+      this.messages.show(`${job.title}: ${error.message}`, "bad");
       if (error.code === "not_found") this.#forget();
     }
   }

@@ -216,8 +216,8 @@ class CodecStream:
         nothing = np.zeros((0, self._decoder.spec.n_codebooks), dtype=np.uint16)
         return decode_together([CodecChunk(self, nothing, last=True)])[0]
 
-    def _begin(self, chunk: CodecChunk) -> _Frames:
-        """The frames to run for a chunk: behind the last, silence that flushes the graph."""
+    def _checked(self, chunk: CodecChunk) -> _Frames:
+        """The frames of a chunk, and how they are to be played."""
         if self._finished:
             raise ValueError("the stream is finished: start another for the next note")
         spec = self._decoder.spec
@@ -226,12 +226,17 @@ class CodecStream:
         cents = cents + _cents_at(self._cents, spec, self._n_pushed, len(codes))
         expressed = np.stack([cents, _per_frame(chunk.level_db, len(codes), LEVEL_DB)])
         self._decoder.check_expression(*expressed)
+        return _Frames(codes, *expressed)
+
+    def _begin(self, frames: _Frames, last: bool) -> _Frames:
+        """The frames to run for those of a chunk: behind the last, silence that flushes the graph."""
+        spec, codes, expressed = self._decoder.spec, frames.codes, np.stack(frames[1:])
         self._n_pushed += len(codes)
         self._n_owed += len(codes) * spec.hop_length
-        self._finished = chunk.last
+        self._finished = last
         if len(codes):
             self._expressed = expressed[:, -1:]
-        if chunk.last and self._n_owed > 0:
+        if last and self._n_owed > 0:
             n_flush = -(-spec.delay_samples // spec.hop_length)
             codes = np.concatenate([codes, np.tile(np.array(spec.silence, dtype=np.uint16), (n_flush, 1))])
             expressed = np.concatenate([expressed, np.repeat(self._expressed, n_flush, axis=1)], axis=1)
@@ -279,7 +284,8 @@ def decode_together(chunks: Sequence[CodecChunk]) -> list[Audio]:
     """
     if len({id(chunk.stream) for chunk in chunks}) < len(chunks):
         raise ValueError("a stream comes twice: its chunks have to be decoded one after the other")
-    frames = [chunk.stream._begin(chunk) for chunk in chunks]
+    checked = [chunk.stream._checked(chunk) for chunk in chunks]  # all of them before any stream moves on
+    frames = [chunk.stream._begin(each, chunk.last) for chunk, each in zip(chunks, checked, strict=True)]
     audio: list[Audio] = [np.zeros(0, dtype=np.float32) for _ in chunks]
     for n_frames in sorted({len(each.codes) for each in frames} - {0}):
         group = [index for index, each in enumerate(frames) if len(each.codes) == n_frames]
@@ -305,11 +311,6 @@ def _run_together(streams: Sequence[CodecStream], frames: Sequence[_Frames]) -> 
     return [stream._end(*each) for stream, *each in zip(streams, audio, states, strict=True)]
 
 
-def frame_cents(cents: Cents, spec: pb.CodecSpec, first: int, n_frames: int) -> npt.NDArray[np.float32]:
-    """A bend at the ends of frames `first` on of a note, float32 [n_frames], in the time that is heard."""
-    return _cents_at(_points(cents), spec, first, n_frames)
-
-
 def _points(cents: Cents) -> npt.NDArray[np.float64]:
     """A bend as an array: [] of one number, or [N, 2]. Raises ValueError where it is none."""
     points = np.array(list(cents) if isinstance(cents, Iterable) else cents, dtype=np.float64)
@@ -323,6 +324,7 @@ def _points(cents: Cents) -> npt.NDArray[np.float64]:
 def _cents_at(
     points: npt.NDArray[np.float64], spec: pb.CodecSpec, first: int, n_frames: int
 ) -> npt.NDArray[np.float32]:
+    """A bend at the ends of frames `first` on of a note, float32 [n_frames], in the time that is heard."""
     if not points.ndim:
         return np.full(n_frames, points, dtype=np.float32)
     ends = np.maximum(np.arange(first + 1, first + n_frames + 1) - spec.lead_frames, 0)

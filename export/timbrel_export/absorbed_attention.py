@@ -17,7 +17,6 @@ from typing import NamedTuple, cast
 from torch import Tensor
 
 from timbrel_training.model.attention import KV, CrossAttention
-from timbrel_training.model.config import ModelConfig
 from timbrel_training.model.layers import CrossLayer
 from timbrel_training.model.transformer import NoteTransformer
 
@@ -27,8 +26,6 @@ class Absorbed(NamedTuple):
 
     read: Tensor  # [B, d, H * E]
     write: Tensor  # [B, H * E, d]
-    bias: Tensor | None = None
-    """[B, 1, H * E], where the query projection has a bias."""
 
 
 def cross_layers(model: NoteTransformer) -> list[CrossLayer]:
@@ -47,11 +44,7 @@ def absorb(attention: CrossAttention, memory: KV) -> Absorbed:
     scaled = keys / math.sqrt(head_dim)
     read = _project(scaled, query).flatten(1, 2).transpose(1, 2)
     write = _project(values, out).flatten(1, 2)
-    bias = None
-    if attention.query.bias is not None:
-        per_head = attention.query.bias.unflatten(0, (attention.n_heads, head_dim, 1))
-        bias = _project(scaled, per_head).flatten(1)[:, None]
-    return Absorbed(read.contiguous(), write.contiguous(), bias)
+    return Absorbed(read.contiguous(), write.contiguous())
 
 
 def _project(per_head: Tensor, weight: Tensor) -> Tensor:
@@ -66,19 +59,16 @@ def _project(per_head: Tensor, weight: Tensor) -> Tensor:
 
 
 def attend_absorbed(x: Tensor, absorbed: Absorbed, n_heads: int) -> Tensor:
-    """One position [B, 1, d] per row; returns the change [B, 1, d], without the output projection's bias."""
+    """One position [B, 1, d] per row; returns the change [B, 1, d]."""
     scores = x @ absorbed.read
-    if absorbed.bias is not None:
-        scores = scores + absorbed.bias
     n_positions = scores.shape[2] // n_heads
     weights = scores.reshape(-1, n_heads, n_positions).softmax(dim=2)
     return weights.reshape(-1, 1, n_heads * n_positions) @ absorbed.write
 
 
-def to_absorbed(tensors: list[Tensor], config: ModelConfig) -> list[Absorbed]:
+def to_absorbed(tensors: list[Tensor]) -> list[Absorbed]:
     """Groups tensors in the order of `interface.memory_names` by layer."""
-    n_parts = 3 if config.attention_bias else 2
-    return [Absorbed(*tensors[first : first + n_parts]) for first in range(0, len(tensors), n_parts)]
+    return [Absorbed(*pair) for pair in zip(tensors[::2], tensors[1::2], strict=True)]
 
 
 def _per_head(attention: CrossAttention, tensor: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from timbrel_export import interface
 from timbrel_export.errors import ParityError
 from timbrel_export.interface import FLOAT, HALF, INT8, check_interface
 from timbrel_export.parity import DecoderParity, F, GraphDecoder, PrecisionParity, check_draw, compare_decoder
-from timbrel_export.sample_note import SampleNote
+from timbrel_export.sample_note import SampleNote, largest_number
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.codec.interface import Codec
 from timbrel_training.model import NoteTransformer
@@ -35,6 +35,9 @@ MAX_AUDIO_DIFFERENCE = 1e-3
 """Largest difference of a decoded sample: -60 dB of full scale."""
 MAX_TIMBRE_DIFFERENCE = 1e-3
 """Largest difference of a point on the timbre map, and of an embedding."""
+MAX_HALF_NUMBER = 65504 / 4
+"""A quarter of fp16's largest number: other notes may reach further than those compared. That the half graph
+does is not seen here, since a CPU computes much of it in fp32."""
 MAX_BENT_CENTS = 1200.0
 LEVEL_RANGE_DB = (-20.0, 0.0)
 CHUNK_FRAMES = 5
@@ -79,6 +82,11 @@ def check_decoders(bundle: Bundle, model: NoteTransformer, notes: Sequence[Sampl
     if (graph := layout.DECODER_STEP_INT8) in bundle:
         report.int8_mean_kl = _check(bundle, graph, model, notes, PrecisionParity()).mean_kl
     if (graph := layout.DECODER_STEP_HALF) in bundle:
+        if (largest := largest_number(model, notes)) > MAX_HALF_NUMBER:
+            raise ParityError(
+                f"{graph}: the model's numbers reach {largest:.3g}, allowed are {MAX_HALF_NUMBER:g}: fp16 "
+                "ends at 65504; train it with a lower learning rate, or more weight decay"
+            )
         report.fp16_mean_kl = _check(bundle, graph, model, notes, PrecisionParity()).mean_kl
     return report
 

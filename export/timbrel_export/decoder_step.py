@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from timbrel_export.absorbed_attention import Absorbed, attend_absorbed, cross_layers
-from timbrel_export.step_operators import StepOperators
+from timbrel_export.step_operators import StandardOperators
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.attention import KV
 from timbrel_training.model.decoder import row_at
@@ -22,7 +22,7 @@ from timbrel_training.model.layers import CrossLayer
 class FusedStep(nn.Module):
     """The step of a model. It shares the model's weights, under their names."""
 
-    def __init__(self, model: NoteTransformer, operators: StepOperators) -> None:
+    def __init__(self, model: NoteTransformer, operators: StandardOperators) -> None:
         super().__init__()
         self.model = model
         self.operators = operators
@@ -49,9 +49,9 @@ class FusedStep(nn.Module):
         written: list[KV] = []
         for layer, cache, condition in zip(self._layers, caches, absorbed, strict=True):
             change, cache = self._attend(layer, normed, cache, position)
-            normed, x = self._join(x, change, layer.self_attention.out.bias, next(norms))
+            normed, x = self._join(x, change, None, next(norms))
             change = attend_absorbed(normed, condition, layer.cross_attention.n_heads)
-            normed, x = self._join(x, change, layer.cross_attention.out.bias, next(norms))
+            normed, x = self._join(x, change, None, next(norms))
             change = self._feed_forward(layer, normed)
             normed, x = self._join(x, change, layer.feed_forward.down.bias, next(norms))
             written.append(cache)
@@ -101,5 +101,5 @@ class FusedStep(nn.Module):
         heads, embedding = self.model.decoder.heads, self.model.decoder.tokens
         scores = self.operators.linear(x, embedding.weight, embedding).float()
         biases = heads.bias.float().masked_fill(heads.forbidden, MASKED_LOGIT)  # [3, K, V]
-        bias = biases.index_select(0, heads.part(position, self.model.is_held(gate)))
+        bias = biases.index_select(0, heads.part(position, self.model.decoder.is_held(gate)))
         return scores.reshape(bias.shape) + bias

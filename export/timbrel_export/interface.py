@@ -56,9 +56,8 @@ def memory_names(config: ModelConfig) -> list[str]:
 
     They are the condition graph's outputs, in their order, and the decode graph's inputs.
     """
-    parts = ("read", "write", "bias") if config.attention_bias else ("read", "write")
     layers = range(config.n_decoder_layers)
-    names = [f"cross_{part}_{layer}" for layer in layers for part in parts]
+    names = [f"cross_{part}_{layer}" for layer in layers for part in ("read", "write")]
     return [*names, HEADER] if config.has_header_network else names
 
 
@@ -66,8 +65,6 @@ def memory_shapes(config: ModelConfig) -> list[tuple[int, ...]]:
     """Shapes of the same tensors behind the batch axis."""
     n_columns = config.n_heads * N_CONDITION_POSITIONS
     shapes: list[tuple[int, ...]] = [(config.d_model, n_columns), (n_columns, config.d_model)]
-    if config.attention_bias:
-        shapes.append((1, n_columns))
     shapes *= config.n_decoder_layers
     return [*shapes, (config.lead_frames, config.d_model)] if config.has_header_network else shapes
 

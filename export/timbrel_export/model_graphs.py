@@ -35,12 +35,12 @@ class ConditionGraph(nn.Module):
         self.dtype = dtype
 
     def forward(self, timbre: Tensor, pitch: Tensor, velocity: Tensor) -> tuple[Tensor, ...]:
-        memories = self.model.cross_kv(self.model.condition(timbre, pitch, velocity))
+        memories = self.model.decoder.memories(self.model.condition(timbre, pitch, velocity))
         layers = cross_layers(self.model)
         absorbed = [
             absorb(layer.cross_attention, memory) for layer, memory in zip(layers, memories, strict=True)
         ]
-        kept = [tensor for each in absorbed for tensor in each if tensor is not None]
+        kept = [tensor for each in absorbed for tensor in each]
         if (header := self.model.header_rows(timbre, pitch, velocity)) is not None:
             kept.append(header)
         return tuple(tensor.to(self.dtype) for tensor in kept)
@@ -49,7 +49,7 @@ class ConditionGraph(nn.Module):
 class DecoderStepGraph(nn.Module):
     """A step of the model and the draw of the next tokens, with keys and values as flat lists."""
 
-    def __init__(self, model: NoteTransformer, operators: step_operators.StepOperators) -> None:
+    def __init__(self, model: NoteTransformer, operators: step_operators.StandardOperators) -> None:
         super().__init__()
         self.config = model.config
         self.operators = operators
@@ -69,9 +69,9 @@ class DecoderStepGraph(nn.Module):
     ) -> tuple[Tensor, ...]:
         n_header = int(self.config.has_header_network)
         memories, header = memories[: len(memories) - n_header], memories[len(memories) - n_header :]
-        absorbed = to_absorbed(memories, self.config)
+        absorbed = to_absorbed(memories)
         logits, written = self.step(tokens, gate, seqlens_k, _pairs(caches), absorbed, *header)
-        lasts = self.step.model.rarely_ends(gate)
+        lasts = self.step.model.decoder.rarely_ends(gate)
         next_tokens = self.operators.sample(logits, uniforms, lasts, temperature, top_k, top_p)
         return next_tokens, logits, *(tensor for cache in written for tensor in cache)
 
@@ -128,7 +128,7 @@ def export_decoder_step_half(model: NoteTransformer, path: Path, weights: Weight
 
 def _export(
     model: NoteTransformer,
-    operators: step_operators.StepOperators,
+    operators: step_operators.StandardOperators,
     path: Path,
     weights: WeightFile,
     cache_type: torch.dtype | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import onnxruntime as ort
@@ -22,6 +22,7 @@ from timbrel_training.tokens.delay import gate_steps
 CACHE_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int8)": np.int8}
 
 Arrays = dict[str, NDArray[Any]]
+Logits = NDArray[np.float32]
 
 MAX_LOGIT_DIFFERENCE = 1e-3
 """Largest difference of any logit, in fp32."""
@@ -105,25 +106,6 @@ class GraphDecoder:
         return next_tokens, logits
 
 
-class Findings(Protocol):
-    """Takes what a comparison finds, note by note."""
-
-    def add(
-        self,
-        where: str,
-        logits: NDArray[np.float32],
-        tokens: NDArray[np.int64],
-        oracle: NDArray[np.float32],
-    ) -> None:
-        """Compares one note: the graph's logits [S, K, V] and greedy tokens [S, K], the oracle's logits."""
-
-    def check(self, graph: str) -> None:
-        """Raises ParityError where the graph may not ship."""
-
-
-F = TypeVar("F", bound=Findings)
-
-
 @dataclass
 class DecoderParity:
     """Findings on a graph in fp32: every logit and every token has to be the oracle's."""
@@ -135,13 +117,7 @@ class DecoderParity:
     flips: list[str] = field(default_factory=list)
     """The places of the first flips outside of the margin."""
 
-    def add(
-        self,
-        where: str,
-        logits: NDArray[np.float32],
-        tokens: NDArray[np.int64],
-        oracle: NDArray[np.float32],
-    ) -> None:
+    def add(self, where: str, logits: Logits, tokens: NDArray[np.int64], oracle: Logits) -> None:
         """Compares one note: the graph's logits [S, K, V] and greedy tokens [S, K], the oracle's logits."""
         difference = np.abs(logits - oracle)
         if not np.isfinite(difference).all():
@@ -184,13 +160,7 @@ class PrecisionParity:
         """The mean over all tokens compared."""
         return self.total / max(self.n_tokens, 1)
 
-    def add(
-        self,
-        where: str,
-        logits: NDArray[np.float32],
-        tokens: NDArray[np.int64],
-        oracle: NDArray[np.float32],
-    ) -> None:
+    def add(self, where: str, logits: Logits, tokens: NDArray[np.int64], oracle: Logits) -> None:
         """Compares one note: the graph's logits [S, K, V] with the oracle's."""
         if not np.isfinite(logits).all():
             raise ParityError(f"{where}: the graph's logits are not finite")
@@ -205,6 +175,9 @@ class PrecisionParity:
                 f"{graph}: strays from the oracle by {self.mean_kl:.3g} nats per token, "
                 f"allowed are {MAX_MEAN_KL:g}"
             )
+
+
+F = TypeVar("F", DecoderParity, PrecisionParity)
 
 
 def compare_decoder(
@@ -254,7 +227,7 @@ def check_draw(decoder: GraphDecoder, notes: Sequence[SampleNote], graph: str) -
 
 
 def _compare(
-    parity: Findings,
+    parity: DecoderParity | PrecisionParity,
     what: str,
     model: NoteTransformer,
     decoder: GraphDecoder,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,9 @@ from timbrel_export.absorbed_attention import cross_layers
 from timbrel_training.model import ModelConfig, NoteTransformer
 from timbrel_training.model.attention import SelfAttention
 from timbrel_training.tokens.delay import apply_delay, gate_steps
+
+Watch = Callable[[nn.Module, Any, Tensor], None]
+"""Takes a module, its inputs and its output."""
 
 LARGEST = 127
 """The largest code of a cache of 8 bits."""
@@ -52,6 +55,22 @@ def note_logits(model: NoteTransformer, note: SampleNote, tokens: NDArray[np.int
     return logits[0].numpy()
 
 
+@torch.no_grad()
+def largest_number(model: NoteTransformer, notes: Sequence[SampleNote]) -> float:
+    """Returns the largest number, either way, that goes into or out of the decoder's layers, or comes from
+    the header network, on these notes."""
+    peaks = [0.0]
+
+    def watch(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        peaks.extend(float(each.abs().max()) for each in (*inputs, output))
+
+    layers = [each for each in model.decoder.modules() if isinstance(each, (nn.Linear, nn.LayerNorm))]
+    if model.header is not None:
+        layers.append(model.header.out)
+    _run_watched(model, notes, dict.fromkeys(layers, watch))
+    return max(peaks)
+
+
 class CacheScales(NamedTuple):
     """The scales of one layer's keys and values by channel: number = scale * code."""
 
@@ -64,21 +83,26 @@ def find_cache_scales(model: NoteTransformer, notes: Sequence[SampleNote]) -> li
     """Scales for each decoder layer, such that what these notes put into its cache fits with headroom."""
     attentions = [layer.self_attention for layer in cross_layers(model)]
     peaks = [torch.zeros(attention.sizes[1] + attention.sizes[2]) for attention in attentions]
-    handles = [
-        attention.qkv.register_forward_hook(_watcher(attention, peak))
-        for attention, peak in zip(attentions, peaks, strict=True)
-    ]
+    qkv = zip(attentions, peaks, strict=True)
+    _run_watched(model, notes, {each.qkv: _watcher(each, peak) for each, peak in qkv})
+    scales = [(HEADROOM / LARGEST * peak).clamp(min=1e-6) for peak in peaks]
+    return [CacheScales(*scale.chunk(2)) for scale in scales]
+
+
+def _run_watched(
+    model: NoteTransformer, notes: Sequence[SampleNote], watchers: Mapping[nn.Module, Watch]
+) -> None:
+    """Runs the model over notes, and has each watcher see what goes into and out of its module."""
+    handles = [module.register_forward_hook(watch) for module, watch in watchers.items()]
     try:
         for note in notes:
             note_logits(model, note, note_tokens(model.config, note))
     finally:
         for handle in handles:
             handle.remove()
-    scales = [(HEADROOM / LARGEST * peak).clamp(min=1e-6) for peak in peaks]
-    return [CacheScales(*scale.chunk(2)) for scale in scales]
 
 
-def _watcher(attention: SelfAttention, peak: Tensor) -> Callable[[nn.Module, Any, Tensor], None]:
+def _watcher(attention: SelfAttention, peak: Tensor) -> Watch:
     """Keeps in `peak` the largest keys and values that the attention's projection gives."""
 
     def watch(module: nn.Module, inputs: Any, qkv: Tensor) -> None:

@@ -8,7 +8,7 @@ the graph names, for each, what a runtime is to derive from it as it loads (`tim
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,53 +32,36 @@ INT8_ARITHMETIC = 4
 """MatMulNBits' accuracy_level: inputs too are quantised, block by block, so that the products are of int8."""
 
 
-class StepOperators(Protocol):
-    """The operators that the graphs differ in."""
+class StandardOperators:
+    """The operators that the graphs differ in, here the ONNX standard's, opset 24."""
 
     def embed(self, tokens: Tensor, embedding: TokenEmbedding) -> Tensor:
         """The sum of the embeddings of tokens [B, K]: [B, 1, d]."""
+        return embedding(tokens)[:, None]
 
     def project(self, x: Tensor, attention: SelfAttention) -> Tensor:
         """Queries, keys and values of x [B, 1, d], as `attend` takes them."""
+        return self.linear(x, attention.qkv.weight, attention.qkv)
 
     def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
         """Queries, keys and values [B, 1, (n_heads + 2 n_kv_heads) * head_dim] against the cache.
 
         Returns what was attended to, [B, 1, n_heads * head_dim], and the cache with keys and values written.
         """
-
-    def join(self, x: Tensor, change: Tensor, bias: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
-        """norm(x + change + bias), and the sum itself: [B, 1, d] each."""
-
-    def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
-        """[..., n_in] times the layer's weight [n_out, n_in], without a bias."""
-
-    def sample(self, logits: Tensor, uniforms: Tensor, lasts: Tensor, *sampling: Tensor) -> Tensor:
-        """The next tokens [B, K], as `timbrel_training.model.sampling.sample` draws them."""
-
-
-class StandardOperators:
-    """The ONNX standard's, opset 24."""
-
-    def embed(self, tokens: Tensor, embedding: TokenEmbedding) -> Tensor:
-        return embedding(tokens)[:, None]
-
-    def project(self, x: Tensor, attention: SelfAttention) -> Tensor:
-        qkv = self.linear(x, attention.qkv.weight, attention.qkv)
-        return qkv if attention.qkv.bias is None else qkv + attention.qkv.bias
-
-    def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
         query, key, value = qkv.split(attention.sizes, dim=2)
         return standard_attention(query, key, value, cache, position)
 
     def join(self, x: Tensor, change: Tensor, bias: Tensor | None, norm: nn.Module) -> tuple[Tensor, Tensor]:
+        """norm(x + change + bias), and the sum itself: [B, 1, d] each."""
         total = x + (change if bias is None else change + bias)
         return norm(total), total
 
     def linear(self, x: Tensor, weight: Tensor, layer: nn.Module) -> Tensor:
+        """[..., n_in] times the layer's weight [n_out, n_in], without a bias."""
         return nn.functional.linear(x, weight)
 
     def sample(self, logits: Tensor, uniforms: Tensor, lasts: Tensor, *sampling: Tensor) -> Tensor:
+        """The next tokens [B, K], as `timbrel_training.model.sampling.sample` draws them."""
         return sample(logits, uniforms, lasts, *sampling)
 
 
@@ -115,8 +98,7 @@ class CpuOperators(EarlyDraw, RuntimeOperators):
         if not torch.compiler.is_exporting():
             return super().project(x, attention)
         layer = attention.qkv
-        qkv = self.linear(x, scale_queries(layer.weight, attention), layer)
-        return qkv if layer.bias is None else qkv + scale_queries(layer.bias, attention)
+        return self.linear(x, scale_queries(layer.weight, attention), layer)
 
     def attend(self, qkv: Tensor, attention: SelfAttention, cache: KV, position: Tensor) -> tuple[Tensor, KV]:
         if not torch.compiler.is_exporting():
@@ -226,12 +208,11 @@ def group_query_attention(
 def scale_queries(weight: Tensor, attention: SelfAttention) -> Tensor:
     """The projection to queries, keys and values, its queries divided by sqrt(head_dim).
 
-    Its weight or bias is [(n_heads + 2 n_kv_heads) head_dim, ...]. A runtime multiplies it once, as it loads
-    the graph.
+    Its weight is [(n_heads + 2 n_kv_heads) head_dim, d]. A runtime multiplies it once, as it loads the graph.
     """
     factor = weight.new_ones(sum(attention.sizes))
     factor[: attention.sizes[0]] = 1.0 / math.sqrt(attention.head_dim)
-    return weight * factor.view(-1, *[1] * (weight.dim() - 1))
+    return weight * factor.view(-1, 1)
 
 
 def standard_attention(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ def read_bundle_source(text: str) -> BundleSource:
     folder = named["folder"] if named else text
     if not folder.strip():
         raise ValueError("expected DIR or NAME=DIR")
-    path = Path(folder).expanduser()
+    path = Path(os.path.expanduser(folder))
     if folder == DEFAULT_BUNDLE_NAME and not path.is_dir():
         path = default_bundle_path()
     return BundleSource(path, named["name"] if named else "")

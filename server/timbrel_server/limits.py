@@ -55,7 +55,7 @@ class Limit(Protocol):
         """Counts those who wait for their part."""
 
 
-class Place:
+class Place(contextlib.AbstractContextManager["Place"]):
     """A part of a quota, until it is closed; leaving the `with` block closes it."""
 
     def __init__(self, quota: Quota, caller: str, amount: int) -> None:
@@ -64,9 +64,6 @@ class Place:
         self._caller = caller
         self._amount = amount
         self._since = time.monotonic()
-
-    def __enter__(self) -> Place:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

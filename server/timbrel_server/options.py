@@ -130,7 +130,7 @@ def read_text(text: str) -> str:
 
 def read_path(text: str) -> Path:
     """Reads the path of a file or folder."""
-    return Path(read_text(text)).expanduser()
+    return Path(os.path.expanduser(read_text(text)))
 
 
 def read_switch(text: str) -> bool:

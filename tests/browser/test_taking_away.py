@@ -113,7 +113,14 @@ def test_an_instrument_is_built_saved_and_found_whole(page: Any, tmp_path: Path)
     page.page.reload()  # and it goes on
     page.page.locator("#job-file").wait_for(timeout=240_000)
     assert page.page.locator("#job-words").inner_text() == "Clarinet: ready, 4 notes"
+    page.page.locator("#instrument-open").click()  # another one would take its link
+    page.page.locator(".message", has_text="Clarinet is ready: save it, or close it").wait_for()
+    assert page.page.locator("#instrument").is_hidden()
     archive = download(page, "#job-file", tmp_path)
+    page.until("JSON.parse(sessionStorage['timbrel.job']).saved")
+    page.page.locator("#instrument-open").click()
+    assert page.page.locator("#instrument").is_visible()
+    page.page.locator("#instrument-close").click()
     with zipfile.ZipFile(archive) as content:
         content.extractall(tmp_path / "instrument")
     [folder] = (tmp_path / "instrument").iterdir()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
 import sys
+import threading
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto
+from in_process_server import run, serving
 from requirements_gate import give_up
 
 from timbrel_bundle.bundle import Bundle
@@ -24,6 +27,7 @@ from timbrel_protos.inference import grpc_service_pb2 as oip
 from timbrel_protos.inference import grpc_service_pb2_grpc as oip_grpc
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_protos.timbrel.v1 import synthesizer_pb2_grpc as pb_grpc
+from timbrel_server.open_inference import service, tensors
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = "tritonclient[grpc]==2.73.0"
@@ -263,6 +267,34 @@ class TestContents:
             oip_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
         status: Any = caught.value
         assert status.code() is grpc.StatusCode.INVALID_ARGUMENT, status.details()
+
+
+@pytest.mark.parametrize(("most_bytes", "expected"), [(0, [True]), (1 << 20, [False])])
+def test_other_calls_are_answered_while_a_large_reply_is_made(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int, expected: list[bool]
+) -> None:
+    answered, off_loop = threading.Event(), []
+
+    def slow(*given: Any) -> None:
+        off_loop.append(threading.current_thread() is not threading.main_thread())
+        assert not off_loop[0] or answered.wait(PATIENCE_SECONDS)
+        write_notes(*given)
+
+    async def test() -> None:
+        async with serving(tiny_bundle) as (_, _stub, channel):
+            stub: Any = oip_grpc.GRPCInferenceServiceStub(channel)
+            call = asyncio.ensure_future(stub.ModelInfer(TestContents().asked()))
+            while not off_loop:
+                assert (await stub.ServerLive(oip.ServerLiveRequest())).live
+            await stub.ServerLive(oip.ServerLiveRequest())
+            answered.set()
+            assert len((await call).outputs) == 2
+
+    write_notes = tensors.write_notes
+    monkeypatch.setattr(tensors, "write_notes", slow)
+    monkeypatch.setattr(service, "LARGE_REPLY_BYTES", most_bytes)
+    run(test)
+    assert off_loop == expected
 
 
 def test_the_client_runs_apart_from_this_interpreter() -> None:

@@ -25,8 +25,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "as shipped": {},
     "post-norm": {"norm": "post"},
     "relu": {"activation": "relu"},
-    "biases": {"attention_bias": True},
-    "learned positions": {"positions": "learned"},
     "one kv head": {"n_kv_heads": 1},
     "a kv head each": {"n_kv_heads": 4},
     "header network": {"lead_frames": 3, "header_width": 24},
@@ -74,7 +72,7 @@ def test_it_gives_the_models_logits(recipe: ModuleType, kind: str) -> None:
             parameter.add_(0.1 * torch.randn_like(parameter))
         tokens = torch.randint(0, recipe.MODEL.codebook_size, (6, 3, recipe.MODEL.n_codebooks))
     asked = torch.tensor([[0.3, -0.5]] * 3), torch.tensor([40, 60, 90]), torch.full((3,), 80.0)
-    memories, header = model.cross_kv(model.condition(*asked)), model.header_rows(*asked)
+    memories, header = model.decoder.memories(model.condition(*asked)), model.header_rows(*asked)
     absorbed = [
         absorb(layer.cross_attention, memory)
         for layer, memory in zip(model.decoder.layers, memories, strict=True)
@@ -83,7 +81,7 @@ def test_it_gives_the_models_logits(recipe: ModuleType, kind: str) -> None:
     plain = fused = model.empty_caches(3)
     for number, read in enumerate(tokens):
         gate, position = torch.tensor([1, 0, 1]), torch.full((3,), number, dtype=torch.int32)
-        expected, plain = model.step(read, gate, position, plain, memories, header=header)
+        expected, plain = model.decoder.step(read, gate, position, plain, memories, header=header)
         found, fused = step(read, gate, position, fused, absorbed, header)
         torch.testing.assert_close(found, expected, atol=2e-4, rtol=1e-4)
     assert expected[:, 0, : recipe.MODEL.codebook_size].std() > 0.1

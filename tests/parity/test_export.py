@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from timbrel_bundle.bundle import Bundle
+from timbrel_export.bundle_parity import check_decoders
 from timbrel_export.errors import ExportError, InterfaceError, ParityError
 from timbrel_export.exporter import export_bundle
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
@@ -168,6 +171,19 @@ def test_a_graph_that_disagrees_is_refused(
     with pytest.raises(error, match=message):
         export()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_too_large_for_fp16_are_refused(tiny: Any) -> None:
+    """Values of attention are scaled up, and what it gives down again: in fp32 the logits stay."""
+    model = copy.deepcopy(tiny.model)
+    attention = model.decoder.layers[1].self_attention
+    with torch.no_grad():
+        attention.qkv.weight[-attention.sizes[2] :] *= 2.0**14
+        attention.out.weight /= 2.0**14
+    message = r"decoder_step_half.onnx: the model's numbers reach \S+, allowed are 16376: fp16 ends at 65504"
+    with pytest.raises(ParityError, match=message):
+        check_decoders(tiny.bundle, model, tiny.notes)
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_what_agrees_is_written(

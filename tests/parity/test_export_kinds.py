@@ -55,12 +55,11 @@ def export(
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"attention_bias": True, "n_kv_heads": 1}, id="biases, one kv head"),
+        pytest.param({"n_kv_heads": 1}, id="one kv head"),
         pytest.param({"n_kv_heads": 4}, id="a kv head each"),
     ],
 )
 def test_other_attention(tiny: Any, recipe: ModuleType, tmp_path: Path, changes: dict[str, Any]) -> None:
-    """With biases, those of the queries are to be scaled too."""
     model, _ = export(tiny, recipe, tmp_path / "bundle", n_decoder_layers=1, **changes)
     graph = onnx.load(tmp_path / "bundle" / "decoder_step.onnx", load_external_data=False).graph
     attentions = [node for node in graph.node if node.op_type == "GroupQueryAttention"]

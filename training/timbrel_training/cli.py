@@ -45,7 +45,8 @@ class TrainCommand:
         parser.description = __doc__
         stages = parser.add_subparsers(title="stages", dest="stage", metavar="STAGE")
         for name, module in _stages():
-            stage = stages.add_parser(name, help=module.help, description=module.help)
+            epilog = getattr(module, "examples", None)
+            stage = stages.add_parser(name, help=module.help, description=module.help, epilog=epilog)
             module.configure(stage)
             stage.set_defaults(run_stage=module.run)
         if "finetune" in stages.choices:

@@ -17,7 +17,7 @@ from typing import Any
 
 from timbrel_training.codec import registry
 from timbrel_training.errors import ConfigError
-from timbrel_training.model.config import ModelConfig, without_conditioning
+from timbrel_training.model.config import ModelConfig, without_former
 from timbrel_training.note_training.header_fitting import HeaderTrainingConfig
 from timbrel_training.note_training.train import NoteTrainingConfig
 from timbrel_training.notes.config import NotesConfig
@@ -65,7 +65,7 @@ def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
         if (chosen := table.get("codec", {}).get("id", own)) != own:  # the file's fields are another design's
             own, table["codec"] = chosen, {"id": chosen}
     try:
-        table["model"] = without_conditioning(table["model"])
+        table["model"] = without_former(table["model"])
         return build(Config, table, types=_codec_sections(table))
     except ConfigError:
         raise

@@ -31,7 +31,7 @@ def write_notes(
     n_notes, n_codebooks = len(pitch), layout.n_codebooks
     gates = [gate_steps(int(held), config.max_positions, config.release_frames) for held in held_frames]
     gate = torch.from_numpy(np.stack(gates))
-    memories = model.cross_kv(
+    memories = model.decoder.memories(
         model.condition(torch.from_numpy(timbre), torch.from_numpy(pitch), torch.from_numpy(velocity).float())
     )
     header = model.header_rows(
@@ -44,8 +44,8 @@ def write_notes(
     drawn: list[Tensor] = []
     for step in range(config.max_frames + layout.last_delay):
         position = torch.full((n_notes,), step, dtype=torch.int32)
-        logits, caches = model.step(tokens, gate[:, step], position, caches, memories, header=header)
-        tokens = _draw(logits, model.rarely_ends(gate[:, step]), sampling, generator)
+        logits, caches = model.decoder.step(tokens, gate[:, step], position, caches, memories, header=header)
+        tokens = _draw(logits, model.decoder.rarely_ends(gate[:, step]), sampling, generator)
         drawn.append(tokens)
         ended = (tokens[:, 0] == layout.eos_id) & (n_frames > step)
         n_frames = torch.where(ended, step, n_frames)

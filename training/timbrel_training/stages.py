@@ -47,7 +47,6 @@ listed at the end. A run that was stopped goes on by the same command.
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         parser.add_argument(
             "--source",
@@ -56,7 +55,7 @@ listed at the end. A run that was stopped goes on by the same command.
             help=f"{FORMS}; may be given several times (default: the config's [[notes.sources]])",
         )
         add_folder(parser, "out", "the library to make; an unfinished one is continued")
-        _add_jobs(parser)
+        add_jobs(parser)
         parser.add_argument("--licence", help="licence of sources whose own is not known, for the manifest")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -86,7 +85,6 @@ Meta's weights of EnCodec are for non-commercial use (CC BY-NC 4.0); a bundle ma
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         parser.add_argument("--device", help="short for --set codec.device=DEVICE: auto, cpu or cuda")
         add_folder(parser, "notes", "the library of notes")
@@ -121,11 +119,10 @@ example:
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_folder(parser, "notes", "the library of notes")
         add_folder(parser, "codec", "folder of the finished codec")
         add_folder(parser, "out", "the store to make; an unfinished one is continued")
-        _add_jobs(parser)
+        add_jobs(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         codec = registry.load_codec(args.codec)
@@ -152,7 +149,6 @@ The folder's map.png shows the map.
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "tokens", "the token store")
@@ -186,7 +182,6 @@ examples:
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "tokens", "the token store")
@@ -203,18 +198,19 @@ examples:
     def run(self, args: argparse.Namespace) -> int:
         config = config_of(args)
         table = TokenTable.from_store(TokenStore(args.tokens))
+        header = table.header
         model_config = dataclasses.replace(
             config.model,
-            codebook_size=table.codebook_size,
-            n_codebooks=table.n_codebooks,
-            codes_per_semitone=table.codes_per_semitone,
-            code_offset=table.code_offset,
-            codebook_delay=table.codebook_delay,
-            lead_frames=table.lead_frames,
+            codebook_size=header.codebook_size,
+            n_codebooks=header.n_codebooks,
+            codes_per_semitone=header.codes_per_semitone,
+            code_offset=header.code_offset,
+            codebook_delay=header.codebook_delay,
+            lead_frames=header.lead_frames,
             # It says a header's frames whole, and a step of a delayed codebook is of an earlier frame.
-            header_width=0 if table.lead_frames and table.codebook_delay else config.model.header_width,
-            held_codes=table.held_codes,
-            released_codes=table.released_codes,
+            header_width=0 if header.lead_frames and header.codebook_delay else config.model.header_width,
+            held_codes=header.held_codes,
+            released_codes=header.released_codes,
         )
         loop = train_notes(
             config.note_training,
@@ -244,7 +240,6 @@ example:
 """
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        parser.epilog = self.examples
         add_config_arguments(parser)
         add_device_argument(parser)
         add_folder(parser, "notes", "the library of notes")
@@ -317,11 +312,10 @@ def config_of(args: argparse.Namespace) -> Config:
     return load_config(args.config, args.set)
 
 
-def _add_jobs(parser: argparse.ArgumentParser) -> None:
-    n_cores = os.cpu_count() or 1
-    parser.add_argument(
-        "--jobs", type=_jobs, default=n_cores, metavar="N", help="processes (default: one per core)"
-    )
+def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:
+    """Adds --jobs."""
+    help = f"{what} (default: one per core)"
+    parser.add_argument("--jobs", type=_jobs, default=os.cpu_count() or 1, metavar="N", help=help)
 
 
 def _jobs(text: str) -> int:

@@ -18,7 +18,7 @@ from timbrel_training.stages import add_device_argument, add_folder
 
 help = "make the folders of all stages from a bundle, to go on from what shipped"
 
-_EXAMPLES = """\
+examples = """\
 example:
   timbrel train unpack --bundle default --out runs/on
   timbrel train tokens --notes runs/notes --codec runs/on/codec --out runs/on/tokens.bin
@@ -33,7 +33,6 @@ Weights are as they ship, rounded to 16 bits.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.epilog = _EXAMPLES
     parser.add_argument(
         "--bundle", default="default", metavar="PATH", help="the bundle (default: the one that ships)"
     )

@@ -32,11 +32,17 @@ Fetch = Callable[[str, int], Iterator[pb.GetFileResponse]]
 
 
 def cache_folder() -> Path:
-    """TIMBREL_CACHE, else timbrel in XDG_CACHE_HOME, else ~/.cache/timbrel."""
+    """TIMBREL_CACHE, else timbrel in XDG_CACHE_HOME, else ~/.cache/timbrel. Raises OSError where there is
+    none of these."""
     if own := os.environ.get(CACHE_VARIABLE):
         return Path(own)
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "timbrel"
+    if shared := os.environ.get("XDG_CACHE_HOME"):
+        return Path(shared) / "timbrel"
+    try:
+        return Path.home() / ".cache" / "timbrel"
+    except RuntimeError:
+        fault = "there is no home folder to keep the bundle's files in"
+        raise OSError(f"{fault}: set {CACHE_VARIABLE} to a folder") from None
 
 
 class FileCache:

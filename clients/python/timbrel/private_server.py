@@ -35,7 +35,7 @@ _MISSING_MODULE = re.compile(r"No module named '(?P<module>[\w.]+)'")
 _SERVER_MODULE = "timbrel_server"
 
 
-class PrivateServer:
+class PrivateServer(contextlib.AbstractContextManager["PrivateServer"]):
     """Starts a server and waits until it is ready.
 
     Args:
@@ -65,9 +65,6 @@ class PrivateServer:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> PrivateServer:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

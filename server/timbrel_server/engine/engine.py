@@ -103,6 +103,11 @@ class Engine:
         return self._runner.buckets[-1]
 
     @property
+    def has_ended(self) -> bool:
+        """Whether nothing is written any more."""
+        return self._end is not None
+
+    @property
     def n_occupied(self) -> int:
         """Slots in use."""
         with self._changed:

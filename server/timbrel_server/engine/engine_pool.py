@@ -55,17 +55,14 @@ class EnginePool:
         """
         self._observer = observer or EngineObserver()
         most_frames = queue_frames or max(1, queue_capacity * layout.max_frames * 3 // 4)
-        n_slots = sum(runner.buckets[-1] for runner in runners)
-        share = max(1, int(n_slots * caller_share))
-        most_live = n_slots - n_slots // SPARE_SLOTS
-        self._queue = RequestQueue(queue_capacity, most_frames, share, most_live)
+        self._queue = RequestQueue(queue_capacity, most_frames)
+        self._caller_share = caller_share
         self._changed = self._queue.changed  # guards what follows
         self._n_flushing = layout.last_delay  # steps that a note needs beyond one per frame
         self._post = post
         self._on_death = on_death
         self._refusal: str | None = None  # why nothing is accepted any more
-        self._n_living = len(runners)
-        self.engines = [
+        self.engines = [  # those that have not died
             Engine(
                 runner,
                 layout,
@@ -77,11 +74,12 @@ class EnginePool:
             )
             for runner in runners
         ]
+        self._share_out()
 
     @property
     def n_slots(self) -> int:
         """Notes that can be written at once."""
-        return sum(engine.n_slots for engine in self.engines)
+        return sum(engine.n_slots for engine in self.engines) if self.is_accepting else 0
 
     @property
     def n_occupied(self) -> int:
@@ -217,11 +215,17 @@ class EnginePool:
 
     def _engine_died(self) -> None:
         with self._changed:
-            self._n_living -= 1
-            if self._n_living > 0:
+            if living := [engine for engine in self.engines if not engine.has_ended]:
+                self.engines = living
+                self._share_out()
                 return
         self._refuse("the engine has died")
         self._on_death()
+
+    def _share_out(self) -> None:
+        """Says how many of the slots one caller, and live notes, may take."""
+        self._queue.share = max(1, int(self.n_slots * self._caller_share))
+        self._queue.most_live = self.n_slots - self.n_slots // SPARE_SLOTS
 
     def _refuse(self, reason: str) -> None:
         with self._changed:

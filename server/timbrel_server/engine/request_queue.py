@@ -69,8 +69,8 @@ class RequestQueue:
         self._most = _Load(capacity, n_frames)
         self._impatient = _Load()
         self._n_patient = 0
-        self._share = share
-        self._most_live = most_live
+        self.share = share
+        self.most_live = most_live
         self._n_live = 0  # notes played live among those that run
         self._n_running: Counter[str] = Counter()  # slots in use or as good as that, by caller
         self._asked: dict[str, float] = {}  # when each caller asked last
@@ -200,7 +200,7 @@ class RequestQueue:
         """Slots for each caller who has some or waits for some, were they shared out; at least 1."""
         n_callers = len(self._n_running.keys() | self._callers.keys())
         n_slots = self._n_running.total() + self._n_free - len(self._slot_is_free)
-        return max(1, min(self._share, n_slots // max(1, n_callers)))
+        return max(1, min(self.share, n_slots // max(1, n_callers)))
 
     @property
     def _n_free(self) -> int:
@@ -228,7 +228,7 @@ class RequestQueue:
         """Requests that wait and may have a slot now."""
         # Looked at once: company that is over between two looks would make n_wanted count who is kept back.
         has_light_company = bool(self._callers) and self._has_light_company()
-        if self._n_live < self._most_live or has_light_company:
+        if self._n_live < self.most_live or has_light_company:
             return self._wanted(has_light_company)
         kept_back = (caller.all.n for name, caller in self._callers.items() if not self._may_begin(name))
         return len(self) - sum(kept_back)
@@ -247,7 +247,7 @@ class RequestQueue:
         if not has_light_company:
             return len(self)
         return len(self._slot_is_free) + sum(
-            min(caller.all.n, max(0, self._share - self._n_running.get(name, 0)))
+            min(caller.all.n, max(0, self.share - self._n_running.get(name, 0)))
             for name, caller in self._callers.items()
         )
 
@@ -256,9 +256,9 @@ class RequestQueue:
         return self._is_let(name, self._callers[name].first)
 
     def _is_let(self, name: str, handle: RequestHandle) -> bool:
-        if self._n_running.get(name, 0) < self._share:
+        if self._n_running.get(name, 0) < self.share:
             return True
-        is_kept_back = handle.request.is_live and self._n_live >= self._most_live
+        is_kept_back = handle.request.is_live and self._n_live >= self.most_live
         return not is_kept_back and not self._has_light_company()
 
     def _has_light_company(self) -> bool:
@@ -267,7 +267,7 @@ class RequestQueue:
             return False
         since = time.monotonic() - COMPANY_SECONDS
         return any(
-            asked > since and self.n_in_hand(name) <= self._share for name, asked in self._asked.items()
+            asked > since and self.n_in_hand(name) <= self.share for name, asked in self._asked.items()
         )
 
     def _note_company(self, name: str) -> None:

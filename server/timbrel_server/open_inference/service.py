@@ -31,6 +31,9 @@ PLATFORM = "timbrel"
 BYTES_PER_NOTE = 256
 """Of a request, at most: ten bytes for each number."""
 
+LARGE_REPLY_BYTES = 256 << 10
+"""To put more than this together takes longer than to wake a thread, which does it beside other calls."""
+
 
 class InferenceService:
     """Answers every call of the service: `add_service` finds a method here for each method there.
@@ -228,7 +231,11 @@ class _Inference:
                 until_written.enter_context(await self.audio_bytes.wait(self.client.caller, amount))
                 audio = await asyncio.gather(*map(self._decode, codes, self.notes))
             response = self._response()
-            tensors.write_notes(response, codes if self.wanted.codes else None, audio, lengths)
+            given = response, codes if self.wanted.codes else None, audio, lengths
+            if len(codes) * max(notes.nbytes for notes in [*codes, *(audio or ())]) > LARGE_REPLY_BYTES:
+                await asyncio.to_thread(tensors.write_notes, *given)
+            else:
+                tensors.write_notes(*given)
             if is_final:
                 response.parameters[FINAL].bool_param = True
             await write(response)

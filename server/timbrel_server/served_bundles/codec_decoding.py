@@ -10,7 +10,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 
 import numpy as np
 
@@ -191,7 +190,7 @@ class CodecDecoding:
         return decode_together(chunks)
 
 
-class AudioStream:
+class AudioStream(contextlib.AbstractContextManager["AudioStream"]):
     """One note on its way from codes to audio, while its `with` block lasts."""
 
     def __init__(self, decoding: CodecDecoding, account: str, seed: int, cents: Cents) -> None:
@@ -202,12 +201,7 @@ class AudioStream:
         self._cents = cents
         self._stream: CodecStream | None = None
 
-    def __enter__(self) -> AudioStream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._decoding._leave(self.account)
 
     async def decode(self, frames: Sequence[Frame] | Codes, last: bool, bend: float = 0.0) -> Audio:

@@ -7,7 +7,6 @@ import contextlib
 import itertools
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from types import TracebackType
 
 from timbrel_bundle.manifest import heard_seconds
 from timbrel_bundle.request_fields import NO_MOVES
@@ -41,7 +40,7 @@ MOST_CAUGHT_UP_SECONDS = 0.5
 WriteReply = Callable[[pb.GenerateResponse], Awaitable[None]]
 
 
-class NoteStream:
+class NoteStream(contextlib.AbstractContextManager["NoteStream"]):
     """The replies to one request for a note, for one reader. Leaving the `with` block gives up what is
     unwritten, and the bundle, which is kept from being freed until then.
 
@@ -104,12 +103,7 @@ class NoteStream:
             self._engine.accept(self._handle, seconds_left)
             self._until_closed = until_closed.pop_all()
 
-    def __enter__(self) -> NoteStream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

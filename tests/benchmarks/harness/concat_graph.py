@@ -48,10 +48,10 @@ class ConcatGraph(nn.Module):
     ) -> tuple[Tensor, ...]:
         """next_tokens [B, K], then the present keys and values of every layer."""
         memories, header = memories[: len(past)], memories[len(past) :]
-        logits, present = self.model.step(
+        logits, present = self.model.decoder.step(
             tokens, gate, position, _pairs(past), _pairs(memories), self.attention, *header
         )
-        drawn = sample_early(logits, uniforms, self.model.is_held(gate), *sampling)
+        drawn = sample_early(logits, uniforms, self.model.decoder.is_held(gate), *sampling)
         return drawn, *(tensor for cache in present for tensor in cache)
 
 
@@ -74,7 +74,9 @@ class ConcatStep:
             torch.full((n,), pitch),
             torch.full((n,), float(velocity)),
         )
-        memories = [each for pair in self._model.cross_kv(self._model.condition(*asked)) for each in pair]
+        memories = [
+            each for pair in self._model.decoder.memories(self._model.condition(*asked)) for each in pair
+        ]
         empty = np.zeros((n, config.n_kv_heads, 0, config.width_per_head), np.float32)
         self._past = [empty for _ in memories]
         if (header := self._model.header_rows(*asked)) is not None:

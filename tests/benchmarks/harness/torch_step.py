@@ -58,7 +58,7 @@ class TorchStep:
             torch.full((n,), pitch),
             torch.full((n,), float(velocity)),
         )
-        self._memories = self._model.cross_kv(self._model.condition(*asked))
+        self._memories = self._model.decoder.memories(self._model.condition(*asked))
         self._header = self._model.header_rows(*asked)
 
     @torch.inference_mode()
@@ -117,8 +117,8 @@ class _Step(nn.Module):
             return self.attend(query, keys, values), cache
 
         positions = torch.full((tokens.shape[0],), position, dtype=torch.int32)
-        logits, _ = self.model.step(tokens, gate, positions, caches, memories, attention, header)
-        return look_early(logits, uniforms, self.model.is_held(gate), *sampling)
+        logits, _ = self.model.decoder.step(tokens, gate, positions, caches, memories, attention, header)
+        return look_early(logits, uniforms, self.model.decoder.is_held(gate), *sampling)
 
 
 def _attend_plainly(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.codec import CodecChunk, CodecDecoder, decode_together, frame_cents
+from timbrel_bundle.codec import CodecChunk, CodecDecoder, _cents_at, _points, decode_together
 from timbrel_bundle.errors import BundleError
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 
@@ -85,6 +85,15 @@ def test_a_stream_cannot_be_decoded_together_with_itself(decoder: CodecDecoder, 
         decode_together([CodecChunk(stream, codes), CodecChunk(stream, codes)])
 
 
+def test_what_is_refused_moves_no_stream_on(decoder: CodecDecoder, codes: Any) -> None:
+    stream, other = decoder.stream(), decoder.stream()
+    with pytest.raises(ValueError, match="codes from 16 to 16"):
+        decode_together([CodecChunk(stream, codes, True), CodecChunk(other, np.full((3, 2), 16, np.uint16))])
+    heard = decode_together([CodecChunk(stream, codes, True), CodecChunk(other, codes, True)])
+    for audio in heard:
+        np.testing.assert_allclose(audio, decoder.decode(codes), atol=1e-4)
+
+
 def test_a_finished_stream_takes_no_more(decoder: CodecDecoder, codes: np.ndarray[Any, Any]) -> None:
     stream = decoder.stream()
     stream.push(codes)
@@ -141,9 +150,9 @@ def test_frames_that_hold_no_sound_are_not_heard(folder: Any, codes: Any, chunks
 def test_a_bend_follows_the_time_that_is_heard() -> None:
     spec = pb.CodecSpec(sample_rate=1000, hop_length=100, lead_frames=2)
     curve = [(0.1, 0.0), (0.3, 200.0)]
-    assert frame_cents(curve, spec, 0, 6).tolist() == [0, 0, 0, 100, 200, 200]
-    assert frame_cents(curve, spec, 3, 2).tolist() == [100, 200]
-    assert frame_cents(-7, spec, 3, 2).tolist() == [-7, -7]
+    assert _cents_at(_points(curve), spec, 0, 6).tolist() == [0, 0, 0, 100, 200, 200]
+    assert _cents_at(_points(curve), spec, 3, 2).tolist() == [100, 200]
+    assert _cents_at(_points(-7), spec, 3, 2).tolist() == [-7, -7]
 
 
 @pytest.fixture(scope="module")

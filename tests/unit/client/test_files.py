@@ -131,3 +131,11 @@ def test_the_cache_folder_follows_the_environment(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert cache_folder() == Path(expected)
+
+
+def test_without_a_home_the_cache_folder_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TIMBREL_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(OSError, match=r"no home folder .* set TIMBREL_CACHE"):
+        cache_folder()

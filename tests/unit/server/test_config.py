@@ -110,6 +110,12 @@ def test_the_bundle_that_ships_is_called_default_unless_a_folder_is(
     assert config_of("--bundle", "default").bundles == (BundleSource(Path("default")),)
 
 
+def test_the_home_of_nobody_is_a_path_as_it_stands() -> None:
+    config = config_of("--bundle", "~nobody-here/piano", "--token-file", "~nobody-here/tokens")
+    assert config.bundles[0].folder == Path("~nobody-here/piano")
+    assert config.token_file == Path("~nobody-here/tokens")
+
+
 def test_a_secret_is_never_shown_and_has_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
     made = sourced(TIMBREL_TOKEN="from-the-environment")
     assert made.config.token == "from-the-environment"

@@ -53,6 +53,12 @@ class SeedRunner:
         return np.where(given.gate, self.seeds[: len(given.gate)], EOS)[:, None]
 
 
+class NarrowRunner(SeedRunner):
+    """One slot."""
+
+    buckets: Sequence[int] = (1,)
+
+
 def hand_out(deliveries: Sequence[tuple[RequestHandle, Delivery]]) -> None:
     for handle, delivery in deliveries:
         handle.receive(delivery)
@@ -185,6 +191,40 @@ def test_where_one_engine_dies_the_others_go_on(pool: Pool) -> None:
     assert pool.whole(11)[1].error is None
 
 
+def test_the_slots_of_an_engine_that_died_are_not_counted() -> None:
+    """The living one has two slots of the three, and takes as long for a step as it takes."""
+    dying, living = NarrowRunner(), SeedRunner()
+    dying.failure = OSError("the device is gone")
+    pool = EnginePool([dying, living], LAYOUT, queue_capacity=5, post=hand_out, caller_share=0.75)
+    heard: queue.Queue[Delivery] = queue.Queue()
+
+    def ask(seconds_left: float | None = None) -> None:
+        pool.accept(RequestHandle(NoteRequest((0.0, 0.0), 60, 100, 5, 1), heard.put), seconds_left)
+
+    assert (pool.n_slots, pool._queue.share) == (3, 2)
+    for _ in range(3):
+        ask()
+    pool.start()
+    try:
+        living.gate.set()
+        for _ in range(2):
+            while heard.get(timeout=PATIENCE_SECONDS).finish is None:
+                pass
+        living.gate.clear()
+        dying.gate.set()
+        while heard.get(timeout=PATIENCE_SECONDS).error is None:
+            pass
+        wait_for(lambda: (pool.n_slots, pool._queue.share) == (2, 1), "its slots to be gone")
+        for _ in range(2):
+            ask()
+        with pytest.raises(OverloadedError, match="its deadline leaves"):
+            ask(1e-9)
+    finally:
+        living.gate.set()
+        pool.stop()
+    assert pool.n_slots == 0
+
+
 def test_where_all_die_nothing_is_accepted_any_more(pool: Pool) -> None:
     for runner in pool.runners:
         runner.failure = OSError("the device is gone")
@@ -236,12 +276,6 @@ def test_callers_take_turns_whoever_came_first(pool: Pool) -> None:
         if seed not in order:
             order.append(seed)
     assert set(order[:2]) == {20, 10}  # in the order in which they are heard, not begun
-
-
-class NarrowRunner(SeedRunner):
-    """One slot."""
-
-    buckets: Sequence[int] = (1,)
 
 
 def test_what_cannot_be_written_in_time_is_refused_at_once() -> None:

@@ -136,7 +136,7 @@ def test_a_training_begins_from_another_codec(dataset: NoteDataset, trained: Pat
     assert codes_like(tmp_path / "next") == (codec_hash(tmp_path / "further"), codec_hash(begin))
     tokenize_dataset(dataset, codec, "of further", tmp_path / "tokens.bin", folder=tmp_path / "further")
     table = TokenTable.from_store(TokenStore(tmp_path / "tokens.bin"))
-    assert table.codes_like == (codec_hash(begin),) and table.repeats
+    assert table.header.codes_like == (codec_hash(begin),) and table.header.repeats
 
 
 def test_a_training_begins_from_no_codec_of_other_sizes(

@@ -31,11 +31,10 @@ VARIANTS = {
     "grouped": {"n_kv_heads": 2},
     "one key head": {"n_kv_heads": 1},
     "post-norm": {"norm": "post", "activation": "relu"},
-    "learned positions": {"positions": "learned"},
     "digits": {"digit_base": 4},
     "header network": {"lead_frames": 3, "header_width": 24},
     "counted release": {"release_frames": 4},
-    "biased": {"attention_bias": True, "head_dim": 16},
+    "wide heads": {"head_dim": 16},
 }
 
 
@@ -72,11 +71,13 @@ def test_steps_against_a_cache_give_the_logits_of_the_whole_sequence(variant: st
     model = build(**VARIANTS[variant])
     given, (read, gate) = conditions(), tokens()
     expected = model(*given, read, gate)
-    memories, header = model.cross_kv(model.condition(*given)), model.header_rows(*given)
+    memories, header = model.decoder.memories(model.condition(*given)), model.header_rows(*given)
     caches = [(key + 5.0, value - 5.0) for key, value in model.empty_caches(2)]  # dirty, as a slot reused
     for step in range(read.shape[1]):
         position = torch.full((2,), step, dtype=torch.int32)
-        logits, caches = model.step(read[:, step], gate[:, step], position, caches, memories, header=header)
+        logits, caches = model.decoder.step(
+            read[:, step], gate[:, step], position, caches, memories, header=header
+        )
         torch.testing.assert_close(logits, expected[:, step], atol=1e-5, rtol=1e-5)
 
 
@@ -85,12 +86,12 @@ def test_rows_at_different_positions_do_not_disturb_each_other() -> None:
     model = build(n_kv_heads=2)
     given, (read, gate) = conditions(3), tokens(3, 12)
     expected = model(*given, read, gate)
-    memories = model.cross_kv(model.condition(*given))
+    memories = model.decoder.memories(model.condition(*given))
     caches = model.empty_caches(3)
     rows = torch.arange(3)
     for tick in range(12 + 2 * 4):
         at = (tick - 4 * rows).clamp(0, 11)
-        logits, caches = model.step(read[rows, at], gate[rows, at], at.int(), caches, memories)
+        logits, caches = model.decoder.step(read[rows, at], gate[rows, at], at.int(), caches, memories)
         torch.testing.assert_close(logits, expected[rows, at], atol=1e-5, rtol=1e-5)
 
 
@@ -98,9 +99,9 @@ def test_rows_at_different_positions_do_not_disturb_each_other() -> None:
 def test_a_step_leaves_the_caches_it_was_given_alone() -> None:
     model = build(n_kv_heads=2)
     given, (read, gate) = conditions(1), tokens(1, 1)
-    caches, memories = model.empty_caches(1), model.cross_kv(model.condition(*given))
+    caches, memories = model.empty_caches(1), model.decoder.memories(model.condition(*given))
     position = torch.tensor([2], dtype=torch.int32)
-    _, written = model.step(read[:, 0], gate[:, 0], position, caches, memories)
+    _, written = model.decoder.step(read[:, 0], gate[:, 0], position, caches, memories)
     for (keys, values), (new_keys, new_values) in zip(caches, written, strict=True):
         assert keys.shape == new_keys.shape == (1, 2, CONFIG.max_positions, CONFIG.width_per_head)
         assert not keys.any() and not values.any()
@@ -228,10 +229,12 @@ def test_a_written_note_is_let_go_at_the_beginning_of_a_frame() -> None:
 
 
 def test_notes_rarely_end_until_their_release_is_heard() -> None:
-    gate = torch.tensor([20, 19, 12, 11, 0])
-    assert build(release_frames=20).rarely_ends(gate).tolist() == [True, True, True, False, False]
-    assert build(release_frames=1).rarely_ends(torch.tensor([1, 0])).tolist() == [True, False]
-    assert build(release_frames=4).rarely_ends(torch.tensor([4, 1, 0])).tolist() == [True, True, False]
+    def rarely_ends(release_frames: int, *gate: int) -> list[bool]:
+        return build(release_frames=release_frames).decoder.rarely_ends(torch.tensor(gate)).tolist()
+
+    assert rarely_ends(20, 20, 19, 12, 11, 0) == [True, True, True, False, False]
+    assert rarely_ends(1, 1, 0) == [True, False]
+    assert rarely_ends(4, 4, 1, 0) == [True, True, False]
 
 
 def test_codes_that_share_a_digit_share_what_is_learnt() -> None:

@@ -81,11 +81,11 @@ def test_decoding_with_a_cache_gives_the_same_logits(model: NoteTransformer, tem
     note = generate(model, *ASKED, uniforms=uniforms, sampling=Sampling(temperature))
     timbre, pitch, velocity, _ = ASKED
     condition = model.condition(torch.tensor([timbre]), torch.tensor([pitch]), torch.tensor([velocity]))
-    memories, caches = model.cross_kv(condition), model.empty_caches(1)
+    memories, caches = model.decoder.memories(condition), model.empty_caches(1)
     for step in range(len(note.inputs)):
         read, gate = torch.from_numpy(note.inputs[step])[None], torch.from_numpy(note.gate[step : step + 1])
         position = torch.tensor([step], dtype=torch.int32)
-        logits, caches = model.step(read, gate, position, caches, memories)
+        logits, caches = model.decoder.step(read, gate, position, caches, memories)
         np.testing.assert_allclose(logits[0].numpy(), note.logits[step], atol=1e-5)
 
 

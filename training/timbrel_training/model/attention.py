@@ -31,8 +31,8 @@ class SelfAttention(nn.Module):
         self.n_heads, self.n_kv_heads = config.n_heads, config.n_kv_heads
         self.head_dim = config.width_per_head
         self.sizes = [n * self.head_dim for n in (self.n_heads, self.n_kv_heads, self.n_kv_heads)]
-        self.qkv = nn.Linear(config.d_model, sum(self.sizes), bias=config.attention_bias)
-        self.out = nn.Linear(self.sizes[0], config.d_model, bias=config.attention_bias)
+        self.qkv = nn.Linear(config.d_model, sum(self.sizes), bias=False)
+        self.out = nn.Linear(self.sizes[0], config.d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps [B, S, d] to [B, S, d]."""
@@ -59,9 +59,9 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.n_heads, self.n_kv_heads = config.n_heads, config.n_kv_heads
         head_dim = config.width_per_head
-        self.query = nn.Linear(config.d_model, self.n_heads * head_dim, bias=config.attention_bias)
-        self.key_value = nn.Linear(config.d_model, 2 * self.n_kv_heads * head_dim, bias=config.attention_bias)
-        self.out = nn.Linear(self.n_heads * head_dim, config.d_model, bias=config.attention_bias)
+        self.query = nn.Linear(config.d_model, self.n_heads * head_dim, bias=False)
+        self.key_value = nn.Linear(config.d_model, 2 * self.n_kv_heads * head_dim, bias=False)
+        self.out = nn.Linear(self.n_heads * head_dim, config.d_model, bias=False)
 
     def forward(self, x: Tensor, memory: KV) -> Tensor:
         """Maps [B, S, d] to [B, S, d], given keys and values of the encoder's positions."""

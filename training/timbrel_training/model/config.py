@@ -14,6 +14,10 @@ N_PITCHES = 128
 """MIDI note numbers."""
 
 
+FORMER_FIELDS = {"conditioning": "cross", "positions": "sinusoidal", "attention_bias": False}
+"""What a ModelConfig had in earlier timbrels, and the one value that there is now of each."""
+
+
 class ModelConfigError(ValueError):
     """A model of this shape cannot be built; the message names the field and what it may be."""
 
@@ -66,8 +70,6 @@ class ModelConfig:
     """The same of the velocity."""
     max_frames: int = 300
     """Hard cap on a note's frames; longer notes are cut there."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Positions of the decoder. Sinusoidal ones need no training at lengths seldom seen."""
     norm: Literal["pre", "post"] = "pre"
     """LayerNorm before each block (trains without care) or after its residual (as in the 2017 paper)."""
     activation: Literal["gelu", "relu"] = "gelu"
@@ -76,8 +78,6 @@ class ModelConfig:
     """Share of each block's output dropped in training; attention weights are left alone, to stay fast."""
     head_dim: int | None = None
     """Width of one head; None: d_model / n_heads. The GroupQueryAttention kernel needs a multiple of 8."""
-    attention_bias: bool = False
-    """True gives attention's projections a bias."""
     norm_eps: float = 1e-5
     """Added to LayerNorm's variance."""
 
@@ -113,7 +113,6 @@ class ModelConfig:
                 f"d_model = {self.d_model} is no multiple of n_heads = {self.n_heads}; set head_dim"
             )
         for field, choices in (
-            ("positions", ("sinusoidal", "learned")),
             ("norm", ("pre", "post")),
             ("activation", ("gelu", "relu")),
         ):
@@ -160,10 +159,11 @@ class ModelConfig:
         return self.max_frames + self.layout.last_delay + 2
 
 
-def without_conditioning(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a ModelConfig's fields as they were stored or written by hand, without the one that it had in
-    earlier timbrels and that now has but one value. Raises ModelConfigError: it is another."""
+def without_former(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a ModelConfig's fields as they were stored or written by hand, without FORMER_FIELDS. Raises
+    ModelConfigError: one of these is another."""
     kept = dict(fields)
-    if (conditioning := kept.pop("conditioning", "cross")) != "cross":
-        raise ModelConfigError(f"conditioning is {conditioning!r}; it must be cross")
+    for name, only in FORMER_FIELDS.items():
+        if (value := kept.pop(name, only)) != only:
+            raise ModelConfigError(f"{name} is {value!r}; it must be {only}")
     return kept

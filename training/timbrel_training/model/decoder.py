@@ -10,12 +10,7 @@ from torch import Tensor, nn
 
 from timbrel_training.model.attention import KV, CachedAttention, attend_cached
 from timbrel_training.model.config import ModelConfig
-from timbrel_training.model.embeddings import (
-    LearnedPositions,
-    OutputHeads,
-    SinusoidalPositions,
-    TokenEmbedding,
-)
+from timbrel_training.model.embeddings import OutputHeads, SinusoidalPositions, TokenEmbedding
 from timbrel_training.model.layers import CrossLayer
 from timbrel_training.model.sampling import SOON_FRAMES
 
@@ -30,8 +25,7 @@ class TransformerDecoder(nn.Module):
         super().__init__()
         self.tokens = TokenEmbedding(config.layout, config.d_model, config.digit_base)
         self.gate = nn.Embedding(config.release_frames + 1, config.d_model)
-        positions = SinusoidalPositions if config.positions == "sinusoidal" else LearnedPositions
-        self.positions = positions(config.max_positions, config.d_model)
+        self.positions = SinusoidalPositions(config.max_positions, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(CrossLayer(config) for _ in range(config.n_decoder_layers))
         self.norm = (

@@ -68,17 +68,6 @@ class SinusoidalPositions(nn.Module):
         return nn.functional.embedding(position, self.table)
 
 
-class LearnedPositions(nn.Module):
-    """A trained table, looked up: position int64 [...] -> float32 [..., width]."""
-
-    def __init__(self, n_positions: int, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(0.02 * torch.randn(n_positions, width))
-
-    def forward(self, position: Tensor) -> Tensor:
-        return nn.functional.embedding(position, self.weight)
-
-
 class DigitSums(nn.Module):
     """Adds embeddings of a code's digits to its own: rows [K * V, d] -> [K * V, d].
 

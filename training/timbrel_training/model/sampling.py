@@ -65,7 +65,7 @@ def sample(
     Args:
         logits: float32 [B, K, V]; the last token is EOS, masked for all codebooks but 0.
         uniforms: float32 [B, K], in [0, 1).
-        lasts: bool [B], whether the note rarely ends here; see `NoteTransformer.rarely_ends`.
+        lasts: bool [B], whether the note rarely ends here; see `TransformerDecoder.rarely_ends`.
         temperature: float32 [B]; 0 takes the most likely token.
         top_k: int64 [B], 1 .. MAX_TOP_K: how many of the most likely tokens are kept.
         top_p: float32 [B], in (0, 1]: kept is the smallest set of tokens whose probabilities reach it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import cast
@@ -11,10 +11,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from timbrel_training.model.attention import KV, CachedAttention, attend_cached
+from timbrel_training.model.attention import KV
 from timbrel_training.model.config import N_CONDITION_POSITIONS, N_PITCHES, ModelConfig
 from timbrel_training.model.decoder import TransformerDecoder
-from timbrel_training.model.embeddings import FourierFeatures, LearnedPositions
+from timbrel_training.model.embeddings import FourierFeatures
 from timbrel_training.model.layers import CrossLayer, EncoderLayer
 
 MAX_VELOCITY = 127.0
@@ -69,7 +69,9 @@ class ConditionEncoder(nn.Module):
         self.pitch = nn.Embedding(N_PITCHES, config.d_model)
         self.velocity_features = FourierFeatures(1, config.n_velocity_waves)
         self.velocity = nn.Linear(self.velocity_features.n_outputs, config.d_model)
-        self.positions = LearnedPositions(N_CONDITION_POSITIONS, config.d_model)
+        self.positions = nn.ParameterDict(
+            {"weight": 0.02 * torch.randn(N_CONDITION_POSITIONS, config.d_model)}
+        )
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_encoder_layers))
         self.norm = (
             nn.LayerNorm(config.d_model, eps=config.norm_eps) if config.norm == "pre" else nn.Identity()
@@ -80,7 +82,7 @@ class ConditionEncoder(nn.Module):
         place = self.timbre(self.timbre_features(timbre))
         loudness = self.velocity(self.velocity_features((velocity / MAX_VELOCITY)[:, None]))
         x = torch.stack([place, self.pitch(pitch), loudness], dim=1)
-        x = x + self.positions.weight
+        x = x + self.positions["weight"]
         for layer in self.layers:
             x = layer(x)
         return self.norm(x)
@@ -122,19 +124,6 @@ class NoteTransformer(nn.Module):
         there is no header network: they read the decoder's output in every frame."""
         return None if self.header is None else self.header(timbre, pitch, velocity)
 
-    def is_held(self, gate: Tensor) -> Tensor:
-        """Returns whether the key is held in frames of this gate: bool, of the same shape."""
-        return self.decoder.is_held(gate)
-
-    def rarely_ends(self, gate: Tensor) -> Tensor:
-        """Returns whether a note ends only where that is likely: of a gate, bool of its shape."""
-        return self.decoder.rarely_ends(gate)
-
-    def cross_kv(self, memory: Tensor) -> list[KV]:
-        """Returns each decoder layer's keys and values [B, n_kv_heads, 3, head_dim] of the memory
-        [B, 3, d]."""
-        return self.decoder.memories(memory)
-
     def hidden(self, timbre: Tensor, pitch: Tensor, velocity: Tensor, tokens: Tensor, gate: Tensor) -> Tensor:
         """Does `forward` up to the output heads, for a loss that need not score every token: [B, S, d]."""
         hidden = self.decoder.hidden(tokens, gate, self.condition(timbre, pitch, velocity))
@@ -154,21 +143,7 @@ class NoteTransformer(nn.Module):
         """
         hidden = self.hidden(timbre, pitch, velocity, tokens, gate)
         position = torch.arange(hidden.shape[1], device=hidden.device)
-        return self.decoder.heads(hidden, self.decoder.tokens, position, self.is_held(gate))
-
-    def step(
-        self,
-        tokens: Tensor,
-        gate: Tensor,
-        position: Tensor,
-        caches: Sequence[KV],
-        memories: Sequence[KV],
-        attention: CachedAttention = attend_cached,
-        header: Tensor | None = None,
-    ) -> tuple[Tensor, list[KV]]:
-        """Does `TransformerDecoder.step`, which gives `forward`'s logits at that position. `header`: what
-        `header_rows` gave."""
-        return self.decoder.step(tokens, gate, position, caches, memories, attention, header)
+        return self.decoder.heads(hidden, self.decoder.tokens, position, self.decoder.is_held(gate))
 
     def empty_caches(self, batch_size: int) -> list[KV]:
         """Returns zeroed caches for `batch_size` notes, one per decoder layer."""

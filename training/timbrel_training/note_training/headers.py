@@ -70,7 +70,7 @@ def train_headers(
     dataset, store = NoteDataset(folders.notes), TokenStore(folders.tokens)
     table = TokenTable.from_store(store)
     check_same_notes(table, dataset)
-    if codes_hash(folders.codec) != table.codec_hash:
+    if codes_hash(folders.codec) != table.header.codec_hash:
         raise CheckpointError(f"{folders.codec}: the tokens in {folders.tokens} were made by another codec")
     description = load_description(folders.model, MODEL)
     check_learnt_from(folders.model, description, folders.timbre, store)
@@ -91,11 +91,7 @@ def train_headers(
         fitting = HeaderFitting(plain.to(device), codec.to(device), config).to(device)
         fitter = HeaderFitter(fitting, notes, dataset, table, conditions, training, codec, device)
         loop = Loop(
-            config.loop,
-            fitting,
-            fitting.loss,
-            fitter.batch,
-            out_dir,
+            *(config.loop, fitting, fitting.loss, fitter.batch, out_dir),
             validate=fitter.validate,
             identity={
                 "headers": {name: each for name, each in asdict(config).items() if name != "loop"},
@@ -115,7 +111,7 @@ def train_headers(
         codec.header.decoder.load_state_dict(average.decoder.state_dict())
         model.header.load_state_dict(average.network.state_dict())
         description["headers"] = {"steps": loop.step, "figures": loop.history[-1] if loop.history else {}}
-    about_codec = {**load_description(folders.codec, WEIGHTS_NAME), CODES_OF: table.codec_hash}
+    about_codec = {**load_description(folders.codec, WEIGHTS_NAME), CODES_OF: table.header.codec_hash}
     save_weights(out_dir / "codec", WEIGHTS_NAME, codec, about_codec)
     save_weights(out_dir / "model", MODEL, model, description)
     return loop

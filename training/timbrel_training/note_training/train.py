@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from timbrel_training.checkpoint import load_description, load_weights, save_weights
 from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop, LoopConfig, batch_seed
-from timbrel_training.model.config import ModelConfig, without_conditioning
+from timbrel_training.model.config import FORMER_FIELDS, ModelConfig, without_former
 from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.note_training.batches import BatchPlan, TimbreConditions, pack
 from timbrel_training.note_training.loss import TokenLoss, header_loss, token_loss, training_loss
@@ -52,8 +52,6 @@ class NoteTrainingConfig:
     noise_fraction: float = 0.25
     """Standard deviation of the noise on points, as a share of the distance from the note's instrument to its
     nearest neighbour; of the median of these distances at most."""
-    input_corruption: float = 0.0
-    """Share of input codes replaced by random ones: a model that writes reads its own mistakes."""
     repeat_share: float = 1.0
     """Share of the codes behind a codec's lead frames, of codebooks 2 on, that are asked for: where they
     repeat those of the lead frames, as those of a codec with `hold` do, a few are enough, and the first count
@@ -65,7 +63,7 @@ class NoteTrainingConfig:
     """Held-out notes scored at each validation, and as many training notes beside them."""
 
     def __post_init__(self) -> None:
-        check_shares(self, "centroid_share", "input_corruption", "repeat_share")
+        check_shares(self, "centroid_share", "repeat_share")
         check_at_least(self, batch_steps=1, header_notes=0)
 
 
@@ -122,10 +120,9 @@ class NoteTrainer:
         generator = np.random.default_rng(batch_seed(self.config.loop.seed + 1, step))
         points = self.conditions.draw(notes, self.config.centroid_share, generator)
         batch = self.make_batch(notes, points)
-        if self.config.input_corruption:
-            self._corrupt(batch.tokens.tokens, generator)
-        if self.config.repeat_share < 1.0 and self.table.lead_frames and self.table.repeats:
-            repeats = batch.tokens.targets[:, self.table.lead_frames :, 2:]
+        header = self.table.header
+        if self.config.repeat_share < 1.0 and header.lead_frames and header.repeats:
+            repeats = batch.tokens.targets[:, header.lead_frames :, 2:]
             left_out = generator.random(repeats.shape) >= self.config.repeat_share
             for book in range(repeats.shape[2]):  # whose lead frames end so many steps later
                 left_out[:, : (book + 2) * self.layout.codebook_delay, book] = False
@@ -138,7 +135,7 @@ class NoteTrainer:
 
     def make_headers(self, notes: NDArray[np.int64], points: NDArray[np.float32]) -> HeaderBatch:
         """Makes a batch of the lead frames of notes [B] at points [B, 2] of the map."""
-        table, n_rows = self.table, self.table.lead_frames
+        table, n_rows = self.table, self.table.header.lead_frames
         headers = [self.layout.to_tokens(table.note(note)[:n_rows], int(table.pitch[note])) for note in notes]
         return HeaderBatch(
             torch.from_numpy(points),
@@ -209,12 +206,6 @@ class NoteTrainer:
     def _sample(self, notes: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.random.default_rng(0).permutation(notes)[: self.config.validation_notes]
 
-    def _corrupt(self, tokens: Tensor, generator: np.random.Generator) -> None:
-        """Replaces some codes of `tokens` in place, never BOS or EOS."""
-        chosen = torch.from_numpy(generator.random(tokens.shape) < self.config.input_corruption)
-        other = torch.from_numpy(generator.integers(0, self.layout.codebook_size, tokens.shape))
-        tokens.copy_(torch.where(chosen & (tokens < self.layout.codebook_size), other, tokens))
-
 
 def train_notes(
     config: NoteTrainingConfig,
@@ -242,7 +233,8 @@ def train_notes(
     start, earlier_steps = {}, 0
     sources: list[dict[str, Any]] = [{"name": name} for name in table.sources]
     if init is not None:
-        start["init"], earlier_steps = start_from(init, trainer.model, (table.codec_hash, *table.codes_like))
+        known = table.header.codec_hash, *table.header.codes_like
+        start["init"], earlier_steps = start_from(init, trainer.model, known)
         earlier = load_description(init, MODEL).get("sources", [])
         sources += [source for source in earlier if source not in sources]
     learns_from = digests(timbre_dir, table.notes_hash)
@@ -260,16 +252,13 @@ def train_notes(
     fields = dataclasses.asdict(config)
     del fields["loop"]
     loop = Loop(
-        config.loop,
-        trainer.model,
-        trainer.loss,
-        trainer.batch,
-        out_dir,
+        *(config.loop, trainer.model, trainer.loss, trainer.batch, out_dir),
         validate=validate,
         identity={
-            "model": {**dataclasses.asdict(model_config), "conditioning": "cross"},  # of earlier timbrels
+            "model": {**dataclasses.asdict(model_config), **FORMER_FIELDS},
             **fields,
-            "codec_hash": table.codec_hash,
+            "input_corruption": 0.0,  # what earlier timbrels could train with
+            "codec_hash": table.header.codec_hash,
             **start,
         },
         later_identity=learns_from,
@@ -378,7 +367,7 @@ def read_config(folder: Path, description: Mapping[str, Any]) -> ModelConfig:
     """Reads a stage-2 folder's ModelConfig; older ones have the lead frames beside it alone. Raises
     CheckpointError: it is none that is known here."""
     try:
-        fields = without_conditioning(description["model"])
+        fields = without_former(description["model"])
         return ModelConfig(**{"lead_frames": description.get("lead_frames", 0), **fields})
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
@@ -389,13 +378,13 @@ def read_config(folder: Path, description: Mapping[str, Any]) -> ModelConfig:
 def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:
     """Returns what export needs to know of the data."""
     training = table.split == int(Split.TRAIN)
-    held_seconds = (table.held_frames[training] - table.lead_frames) / table.frame_rate
+    held_seconds = (table.held_frames[training] - table.header.lead_frames) / table.header.frame_rate
     return {
         "kind": "note_transformer",
         "model": dataclasses.asdict(model_config),
-        "codec_hash": table.codec_hash,
-        "frame_rate": table.frame_rate,
-        "lead_frames": table.lead_frames,
+        "codec_hash": table.header.codec_hash,
+        "frame_rate": table.header.frame_rate,
+        "lead_frames": table.header.lead_frames,
         "ranges": {
             "pitch": [int(table.pitch[training].min()), int(table.pitch[training].max())],
             "velocity": [int(table.velocity[training].min()), int(table.velocity[training].max())],
@@ -403,5 +392,5 @@ def _about(model_config: ModelConfig, table: TokenTable) -> dict[str, Any]:
         },
         "instruments": list(table.instruments),
         "n_notes": int(training.sum()),
-        "hours": float(table.n_frames[training].sum() / table.frame_rate / 3600),
+        "hours": float(table.n_frames[training].sum() / table.header.frame_rate / 3600),
     }

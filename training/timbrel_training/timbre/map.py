@@ -80,10 +80,6 @@ class TimbreMap:
         names = {point.instrument: index for index, point in enumerate(self.points)}
         return np.array([names.get(name, -1) for name in table.instruments], dtype=np.int64)
 
-    def to_json(self) -> dict[str, object]:
-        """Returns the TimbreMap message in JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class MapFigures:
@@ -138,7 +134,7 @@ def write_map(folder: Path, chart: TimbreMap, points: Points, table: TokenTable)
 
 def write_chart(folder: Path, chart: TimbreMap) -> None:
     """Writes timbre_map.json alone."""
-    text = json.dumps(chart.to_json(), indent=2) + "\n"
+    text = json.dumps(asdict(chart), indent=2) + "\n"
     replace_file(folder / MAP_FILE, lambda path: path.write_text(text, encoding="utf-8"))
 
 

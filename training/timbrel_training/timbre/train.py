@@ -187,16 +187,8 @@ def train_timbre(
     fields = dataclasses.asdict(config)
     del fields["loop"]
     identity = {"timbre": fields, "features": features_key(trainer.model.encoder, notes)}
-    loop = Loop(
-        config.loop,
-        trainer.model,
-        trainer.loss,
-        trainer.batch,
-        out_dir,
-        validate=trainer.validate,
-        identity=identity,
-        name="timbre",
-    )
+    learns = trainer.model, trainer.loss, trainer.batch
+    loop = Loop(config.loop, *learns, out_dir, validate=trainer.validate, identity=identity, name="timbre")
     loop.run()
     encoder = encoder_of(loop.ema.model)
     points = trainer.locate_all(encoder)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from timbrel_training.errors import TrainingError
 from timbrel_training.notes.split import Split
-from timbrel_training.tokens.store import TokenStore
+from timbrel_training.tokens.store import TokenHeader, TokenStore
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,17 +26,7 @@ class TokenTable:
     split: NDArray[np.int64]  # [N], see notes.split.Split
     instruments: tuple[str, ...]  # [M]
     families: tuple[str, ...]  # [M], of each instrument
-    codebook_size: int
-    frame_rate: float  # frames per second
-    codec_hash: str = ""  # of the weights of the codec that made the codes
-    codes_per_semitone: int = 0  # of codebook 0; see CodebookLayout
-    code_offset: int = 0
-    lead_frames: int = 0  # at a note's start, without sound
-    held_codes: tuple[int, ...] = ()  # by codebook, said while the key is held alone; see Codec
-    released_codes: tuple[int, ...] = ()  # by codebook, of notes that are written; see Codec
-    codebook_delay: int = 1  # frames by which each codebook runs behind the one before it
-    repeats: bool = True  # codes behind the lead frames leave what these said as it is, nearly always
-    codes_like: tuple[str, ...] = ()  # hashes of codecs whose codes mean about the same; see codes_like
+    header: TokenHeader
     sources: tuple[str, ...] = ()  # names of the notes' sources
     notes_hash: str = ""  # of the notes that a store holds; empty: unknown. See TokenStore.notes_hash
 
@@ -44,38 +34,20 @@ class TokenTable:
     def from_store(cls, store: TokenStore) -> TokenTable:
         """Reads all of a store into memory."""
         columns = ("offsets", "instrument", "pitch", "velocity", "held_frames", "cut", "split")
-        facts = (
-            "codebook_size",
-            "frame_rate",
-            "codec_hash",
-            "codes_per_semitone",
-            "code_offset",
-            "lead_frames",
-            "held_codes",
-            "released_codes",
-            "codebook_delay",
-            "repeats",
-            "codes_like",
-        )
         return cls(
             codes=np.array(store.codes),
             instruments=tuple(name for name, _ in store.instruments),
             families=tuple(family for _, family in store.instruments),
+            header=store.header,
             sources=tuple(store.sources),
             notes_hash=store.notes_hash,
             **{name: getattr(store, name) for name in columns},
-            **{name: getattr(store.header, name) for name in facts},
         )
 
     @property
     def n_notes(self) -> int:
         """N."""
         return len(self.pitch)
-
-    @property
-    def n_codebooks(self) -> int:
-        """K."""
-        return self.codes.shape[1]
 
     @property
     def n_frames(self) -> NDArray[np.int64]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
-from timbrel_training.stages import add_folder
+from timbrel_training.stages import add_folder, add_jobs
 
 help = "judge a finished bundle against the notes it learnt from: report.json, report.html, listening.html"
 
-_EXAMPLES = """\
+examples = """\
 examples:
   timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes
   timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes --count 60     # a quick look
@@ -27,7 +26,6 @@ comparison by ear. A run that was stopped goes on when it is started again.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.epilog = _EXAMPLES
     add_folder(parser, "bundle", "the bundle to judge; `default` is the one that ships")
     add_folder(parser, "notes", "the library of notes that it learnt from")
     parser.add_argument(
@@ -51,13 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="judge this section alone, may be given several times: prints all its figures, writes no report",
     )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="processes that measure (default: one per core)",
-    )
+    add_jobs(parser, "processes that measure")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,8 +8,9 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soxr
@@ -101,11 +102,11 @@ class TakeCache:
     def save_features(self, take: Take, features: NoteFeatures) -> None:
         """Keeps a take's measurements."""
         with atomic_path(self._features(take)) as temporary:
-            temporary.write_text(json.dumps(features.to_json()))
+            temporary.write_text(json.dumps(asdict(features)))
 
     def features(self, take: Take) -> NoteFeatures:
         """Reads what `save_features` kept."""
-        return NoteFeatures.from_json(json.loads(self._features(take).read_text()))
+        return NoteFeatures(**json.loads(self._features(take).read_text()))
 
     def has_likeness(self, source: Take, take: Take) -> bool:
         """Tells whether the two were compared."""
@@ -115,11 +116,13 @@ class TakeCache:
     def save_likeness(self, source: Take, take: Take, found: Likeness) -> None:
         """Keeps what was found of a take beside its source."""
         with atomic_path(self._likeness(source, take)) as temporary:
-            temporary.write_text(json.dumps(found.to_json()))
+            temporary.write_text(json.dumps(asdict(found)))
 
     def likeness(self, source: Take, take: Take) -> Likeness:
         """Reads what `save_likeness` kept."""
-        return Likeness.from_json(json.loads(self._likeness(source, take).read_text()))
+        values = json.loads(self._likeness(source, take).read_text()).items()
+        fields: Any = {name: tuple(each) if isinstance(each, list) else each for name, each in values}
+        return Likeness(**fields)
 
     def has_statistics(self, take: Take) -> bool:
         """Tells whether the take's statistics for the two-sample test are there."""

@@ -32,7 +32,7 @@ from timbrel_export.errors import ExportError
 from timbrel_export.sample_note import SampleNote
 from timbrel_posttraining.bundles import published_map, token_header
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.model import ModelConfig, NoteTransformer, without_conditioning
+from timbrel_training.model import ModelConfig, NoteTransformer, without_former
 from timbrel_training.timbre.map import MapPoint, TimbreMap
 from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.table import TokenTable
@@ -157,7 +157,7 @@ def _load_model(bundle: Bundle) -> NoteTransformer:
             stored = (file.metadata() or {}).get(onnx_export.CONFIG_KEY)
             tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
         fields = json.loads(stored) if stored else _fields_of_manifest(bundle.manifest)
-        model = NoteTransformer(ModelConfig(**without_conditioning(fields)))
+        model = NoteTransformer(ModelConfig(**without_former(fields)))
         model.load_state_dict(tensors)
     except (SafetensorError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).splitlines()[:2])

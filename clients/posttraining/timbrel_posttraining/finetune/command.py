@@ -17,7 +17,7 @@ from timbrel_training.stages import (
 
 help = "teach a bundle instruments of your own, from a folder of samples"
 
-EPILOG = """\
+examples = """\
 examples:
   timbrel train finetune --source folder:samples --out bundles/mine           from the bundle that ships
   timbrel train finetune --source folder:samples --out bundles/mine --retune
@@ -34,7 +34,6 @@ by the same command.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.epilog = EPILOG
     parser.add_argument(
         "--from-bundle",
         default="default",

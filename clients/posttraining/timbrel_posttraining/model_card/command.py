@@ -8,7 +8,7 @@ from timbrel_training.stages import add_folder
 
 help = "write a bundle's MODEL_CARD.md and the picture of its map from its evaluation"
 
-_EXAMPLES = """\
+examples = """\
 example:
   timbrel train evaluate --bundle runs/cpu/bundle --notes runs/cpu/notes --out runs/cpu/evaluation
   timbrel train card --bundle runs/cpu/bundle --evaluation runs/cpu/evaluation
@@ -19,7 +19,6 @@ Card and picture are no part of what the bundle's hash names: writing them does 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.epilog = _EXAMPLES
     add_folder(parser, "bundle", "the bundle, which receives the card; `default` is the one that ships")
     add_folder(parser, "evaluation", "the folder that `timbrel train evaluate` wrote of this very bundle")
 

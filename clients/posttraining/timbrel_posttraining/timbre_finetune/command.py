@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from timbrel_training.stages import (
     add_config_arguments,
     add_device_argument,
     add_folder,
+    add_jobs,
     config_of,
     status_of,
 )
 
 help = "train the timbre encoder on, on recordings and on notes that the bundle writes itself"
 
-_EXAMPLES = """\
+examples = """\
 examples:
   timbrel train hearing --bundle runs/cpu/bundle --notes runs/cpu/notes --timbre runs/cpu/timbre \\
       --out runs/cpu/hearing
@@ -30,7 +30,6 @@ A run that was stopped goes on when it is started again.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    parser.epilog = _EXAMPLES
     add_config_arguments(parser)
     add_device_argument(parser)
     add_folder(parser, "bundle", "a bundle exported with that stage 1; `default` is the one that ships")
@@ -45,13 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_folder(parser, "timbre", "folder of stage 1, where training begins")
     add_folder(parser, "out", "folder for lessons, checkpoint, encoder and map; an unfinished one is resumed")
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="processes that hear (default: one per core)",
-    )
+    add_jobs(parser, "processes that hear")
 
 
 def run(args: argparse.Namespace) -> int:

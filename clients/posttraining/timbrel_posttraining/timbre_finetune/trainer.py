@@ -253,16 +253,8 @@ def fine_tune_timbre(
     weights = (timbre_dir / f"{ENCODER}.safetensors").read_bytes()
     settings = {name: value for name, value in asdict(config).items() if name != "loop"}
     identity = {"hearing": settings, "lessons": key, "stage_1": hashlib.sha256(weights).hexdigest()}
-    loop = Loop(
-        config.loop,
-        trainer.model,
-        trainer.loss,
-        trainer.batch,
-        out_dir,
-        validate=trainer.validate,
-        identity=identity,
-        name="hearing",
-    )
+    learns = trainer.model, trainer.loss, trainer.batch
+    loop = Loop(config.loop, *learns, out_dir, validate=trainer.validate, identity=identity, name="hearing")
     loop.run()
     loop.ema.model.eval()
     average = encoder_of(loop.ema.model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -281,7 +281,7 @@ def test_parts_that_do_not_belong_together_are_refused(
     with pytest.raises(CheckpointError, match=r"hears audio at 16000 Hz, .* has audio at 48000 Hz"):
         fine_tune_timbre(config, bundle, [library], timbre_dir, out, CPU)
     about.write_text(as_it_is)
-    (timbre_dir / "timbre_map.json").write_text(json.dumps(moved.to_json()))
+    (timbre_dir / "timbre_map.json").write_text(json.dumps(asdict(moved)))
     with pytest.raises(CheckpointError, match="its map is not that of"):
         fine_tune_timbre(config, bundle, [library], timbre_dir, out, CPU)
     assert not out.exists()

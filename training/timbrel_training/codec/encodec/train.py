@@ -210,11 +210,7 @@ def _train(config: EncodecConfig, dataset: NoteDataset, out_dir: Path) -> Encode
 
     identity = {name: value for name, value in asdict(config).items() if name not in ("loop", "device")}
     loop = Loop(
-        config.loop,
-        trained,
-        trained.loss,
-        batch,
-        out_dir,
+        *(config.loop, trained, trained.loss, batch, out_dir),
         validate=validate,
         identity=identity,
         later_identity={"notes": dataset.fingerprint},

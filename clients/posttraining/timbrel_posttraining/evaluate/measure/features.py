@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,15 +74,6 @@ class NoteFeatures:
     brightness: float  # Hz
     x: float  # where the bundle's timbre encoder puts it; NaN where there is too little to hear
     y: float
-
-    def to_json(self) -> dict[str, object]:
-        """Lists the fields for Python's JSON, in which NaN stands for itself."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> NoteFeatures:
-        """Reads what `to_json` gave."""
-        return cls(**values)
 
 
 def measure_note(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,18 +64,6 @@ class Likeness:
     attack_ms: float  # signed
     decay_db_per_s: tuple[float, ...]  # by range, signed
     level_db: float  # signed
-
-    def to_json(self) -> dict[str, object]:
-        """Lists the fields for Python's JSON, in which NaN stands for itself."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Likeness:
-        """Reads what `to_json` gave."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        return cls(**fields)
 
 
 def likeness(

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -145,7 +145,7 @@ def _finish(
     return [row for number in sorted(finished) for row in finished[number]]
 
 
-class _InstrumentWriter:
+class _InstrumentWriter(AbstractContextManager["_InstrumentWriter"]):
     """Takes instruments whose notes are all chosen, and hands out their rows once they are files.
 
     It is used as a context manager, within that of its pool.
@@ -161,9 +161,6 @@ class _InstrumentWriter:
         self._committed: list[list[ManifestRow]] = []
         self.notices: list[str] = []
         """Lines about instrument files that could not be written."""
-
-    def __enter__(self) -> _InstrumentWriter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Drops what has not begun; where all went well there is nothing left."""

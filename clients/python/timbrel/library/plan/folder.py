@@ -9,6 +9,7 @@ import socket
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
@@ -136,7 +137,7 @@ class LibraryFolder:
 
         The lock must be held.
         """
-        wanted = {"key": job_key(job), "job": json.loads(json.dumps(job.to_json()))}
+        wanted = {"key": job_key(job), "job": json.loads(json.dumps(asdict(job)))}
         if self.job_file.exists():
             found = self.read_job()
             if found["key"] != wanted["key"]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 from timbrel.audio import SAMPLE_RATES
 from timbrel.core.model import Model
@@ -89,10 +88,6 @@ class LibraryJob:
     def filled(self, model: Model) -> LibraryJob:
         """The job with the model's defaults where its sampling is left to the server."""
         return replace(self, sampling=self.sampling.filled(SamplingSettings.of(model.default_sampling)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as job.json holds it."""
-        return asdict(self)
 
 
 def check_job(job: LibraryJob, model: Model) -> None:

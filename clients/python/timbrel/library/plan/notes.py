@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,7 @@ def note_key(writer: ModelIdentity, order: NoteOrder) -> str:
 
 def job_key(job: LibraryJob) -> str:
     """Names a job: its SHA-256, in hex. Equal jobs may share a folder."""
-    return _hash({"version": KEY_VERSION, "job": {**job.to_json(), "sampling": job.sampling.effective()}})
+    return _hash({"version": KEY_VERSION, "job": {**asdict(job), "sampling": job.sampling.effective()}})
 
 
 def codes_hash(codes: npt.NDArray[np.uint16]) -> str:

@@ -29,7 +29,7 @@ class Urgency(IntEnum):
     MEASURE = 1
 
 
-class WorkerPool:
+class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
     """Threads that take work by its urgency, and in order where that is equal."""
 
     def __init__(self, n_threads: int) -> None:
@@ -38,9 +38,6 @@ class WorkerPool:
         self._numbers = itertools.count()
         self._generation = 0
         self._threads: list[threading.Thread] = []
-
-    def __enter__(self) -> WorkerPool:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Waits for what is running; what has not begun is dropped."""

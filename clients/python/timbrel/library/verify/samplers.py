@@ -7,10 +7,10 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,19 +35,6 @@ FLUIDSYNTH_BLOCK = 64
 LOG_LEVELS = 5
 
 
-class Sampler(Protocol):
-    """A sampler that has loaded an instrument. It is used as a context manager."""
-
-    name: str
-
-    def __enter__(self) -> Sampler: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def play(self, key: int, velocity: int, seconds: float) -> Audio:
-        """Holds a key for so long, with nothing else sounding: mono [samples], as loud as the file says."""
-
-
 def has_sfizz() -> bool:
     return importlib.util.find_spec("pysfizz") is not None
 
@@ -60,7 +47,7 @@ def has_fluidsynth() -> bool:
     return True
 
 
-class Sfizz:
+class Sfizz(AbstractContextManager["Sfizz"]):
     """sfizz, with a .sfz file whose samples are there."""
 
     name = "sfizz"
@@ -83,19 +70,17 @@ class Sfizz:
             raise ValueError("sfizz cannot load it")
         self._synth._synth.enable_freewheeling()
 
-    def __enter__(self) -> Sfizz:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
 
     def play(self, key: int, velocity: int, seconds: float) -> Audio:
+        """Holds a key for so long, with nothing else sounding: mono [samples], as loud as the file says."""
         self._synth._synth.all_sound_off()  # nothing of the key before
         stereo = self._synth.render_note(key, velocity, seconds, seconds)
         return np.asarray(np.mean(stereo, axis=0) * 10.0 ** (-SFIZZ_DB / 20.0), dtype=np.float32)
 
 
-class FluidSynth:
+class FluidSynth(AbstractContextManager["FluidSynth"]):
     """FluidSynth, with the first preset of a .sf2 file."""
 
     name = "FluidSynth"
@@ -119,9 +104,6 @@ class FluidSynth:
             self._synth.delete()
             raise ValueError("FluidSynth cannot load it")
 
-    def __enter__(self) -> FluidSynth:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._synth.delete()
 
@@ -139,6 +121,9 @@ class FluidSynth:
         left, right = stereo[0].ctypes.data, stereo[1].ctypes.data
         self._write_float(self._synth.synth, n_samples, left, 0, 1, right, 0, 1)
         return stereo
+
+
+Sampler: TypeAlias = Sfizz | FluidSynth
 
 
 @contextmanager
