@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from bundle_variants import holding
 from safetensors.numpy import load_file, save_file
 
+from timbrel.cli import main
 from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST, MODEL_WEIGHTS, TIMBRE_WEIGHTS
 from timbrel_bundle.manifest import load_manifest, save_manifest
@@ -20,7 +22,7 @@ from timbrel_export.bundle_folder import lengthen_holds
 from timbrel_export.errors import ExportError
 from timbrel_posttraining import unpack
 from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
-from timbrel_training.checkpoint import load_description
+from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.codec.interface import codec_hash
 from timbrel_training.codec.registry import load_codec
 from timbrel_training.codec.tokenize import tokenize_dataset
@@ -28,7 +30,7 @@ from timbrel_training.config import load_config
 from timbrel_training.errors import CheckpointError
 from timbrel_training.note_training.train import MODEL, load_model, train_notes
 from timbrel_training.notes.dataset import NoteDataset
-from timbrel_training.timbre.map import read_chart, read_map
+from timbrel_training.timbre.map import ENCODER, read_chart, read_map
 from timbrel_training.timbre.references import read_references
 from timbrel_training.timbre.train import load_encoder
 from timbrel_training.tokens.store import TokenStore
@@ -144,3 +146,48 @@ def test_what_cannot_be_unpacked_is_one_line(tiny_bundle: Path, tmp_path: Path) 
     older = type("Older", (), {"file": lambda _, name: weights})()
     with pytest.raises(CheckpointError, match=r"no timbre encoder that this timbrel can make again"):
         unpack._timbre_encoder(older)
+
+
+def test_a_bundle_takes_another_timbre_encoder_and_plays_as_before(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after `timbrel train hearing`: of the bundle's files three are new, and one source is named."""
+    unpack.unpack(tiny_bundle, tmp_path / "on")
+    timbre, out = tmp_path / "on" / "timbre", tmp_path / "bundle"
+    encoder = load_encoder(timbre)
+    with torch.no_grad():
+        encoder.directions.copy_(
+            encoder.directions.flip(0)
+        )  # every instrument is told by another's direction
+    heard = {"name": "folder orchestra", "licence": "CC0-1.0", "n_instruments": 2, "n_notes": 9}
+    about = {**load_description(timbre, ENCODER), "sources": [heard]}
+    save_weights(timbre, ENCODER, encoder, about)
+    export = ["export", f"--bundle={tiny_bundle}", f"--timbre={timbre}", f"--out={out}"]
+    assert main(export) == 0
+    capsys.readouterr()
+
+    old, new = Bundle.open(tiny_bundle), Bundle.open(out)
+    hashes = [{file.name: file.sha256 for file in bundle.manifest.files} for bundle in (old, new)]
+    changed = {name for name in hashes[0] if hashes[0][name] != hashes[1].get(name)}
+    assert changed == {TIMBRE_WEIGHTS} and hashes[0].keys() == hashes[1].keys()
+    assert new.manifest.bundle_hash != old.manifest.bundle_hash and new.manifest.name == old.manifest.name
+    assert new.manifest.training.sources[-1].name == heard["name"]
+    assert len(new.manifest.training.sources) == len(old.manifest.training.sources) + 1
+    for section in ("codec", "model", "ranges", "parity"):
+        assert getattr(new.manifest, section) == getattr(old.manifest, section)
+    time = np.arange(48_000) / 48_000
+    tone = (np.sin(2 * np.pi * 220 * time) * np.exp(-3 * time)).astype(np.float32)
+    found = [TimbreEncoder(bundle).hear(tone, 48_000) for bundle in (old, new)]
+    assert np.allclose(found[0].embedding, found[1].embedding, atol=1e-3)
+    assert np.hypot(*np.subtract(found[0].heard_at, found[1].heard_at)) > 0.1
+
+    for wrong, fault in (
+        ([*export, "--model=x"], "in their place --bundle"),
+        ([each for each in export if "--bundle" not in each], "in their place --bundle"),
+    ):
+        assert main(wrong) == 2 and fault in capsys.readouterr().err
+    chart = json.loads((timbre / "timbre_map.json").read_text())
+    chart["points"][0]["x"] += 0.1
+    (timbre / "timbre_map.json").write_text(json.dumps(chart))
+    assert main([*export[:-1], f"--out={tmp_path / 'none'}"]) == 2
+    assert "its map is not that of" in capsys.readouterr().err and not (tmp_path / "none").exists()
