@@ -56,7 +56,7 @@ METHODS = (
         True,
         True,
     ),
-    Method(_T + "Locate", pb.LocateRequest(audio=b"\0\0\0\x3f" * 9000, sample_rate=48000)),
+    Method(_T + "Locate", pb.LocateRequest(audio=b"\0\0\0\x3f\0\0\0\xbf" * 4500, sample_rate=48000)),
     Method(_T + "GetModel", pb.GetModelRequest(bundle="tiny")),
     Method(_T + "GetTimbreMap", pb.GetTimbreMapRequest(bundle="tiny")),
     Method(_T + "GetFile", pb.GetFileRequest(name="timbre_map.json"), streams_out=True),
