@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from timbrel_training.stages import (
-    add_config_arguments,
-    add_device_argument,
-    add_folder,
-    add_jobs,
-    config_of,
-)
+from timbrel_training.stages import add_config_arguments, add_device_argument, add_folder, add_jobs, config_of
 
 help = "train the timbre encoder on, on recordings and on notes that the bundle writes itself"
 

@@ -49,14 +49,7 @@ CHUNK = 8
 """Samples handed to a process at a time."""
 FILES = (MODEL_WEIGHTS, CODEC_WEIGHTS, TIMBRE_MAP)
 """The files of a bundle that samples depend on. Its timbre encoder is not among them: that is what learns."""
-FIELDS = (
-    "source_notes",
-    "own_notes",
-    "between_notes",
-    "between_distance",
-    "cut_share",
-    "recorded_share",
-)
+FIELDS = ("source_notes", "own_notes", "between_notes", "between_distance", "cut_share", "recorded_share")
 """The fields of the config that samples depend on."""
 
 
