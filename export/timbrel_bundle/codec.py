@@ -70,11 +70,7 @@ class CodecDecoder:
         return self.spec.bends
 
     def decode(
-        self,
-        codes: npt.NDArray[np.integer[Any]],
-        seed: int = 0,
-        cents: Cents = 0.0,
-        level_db: PerFrame = 0.0,
+        self, codes: npt.NDArray[np.integer[Any]], seed: int = 0, cents: Cents = 0.0, level_db: PerFrame = 0.0
     ) -> Audio:
         """Audio float32 [(T - lead_frames) * hop_length] of a whole note's codes [T, K].
 

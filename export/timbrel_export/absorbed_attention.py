@@ -38,9 +38,7 @@ def absorb(attention: CrossAttention, memory: KV) -> Absorbed:
     keys, values = (_per_head(attention, each) for each in memory)  # [B, H, E, head_dim]
     head_dim = keys.shape[3]
     query = attention.query.weight.unflatten(0, (attention.n_heads, head_dim))  # [H, head_dim, d]
-    out = attention.out.weight.unflatten(1, (attention.n_heads, head_dim)).permute(
-        1, 2, 0
-    )  # [H, head_dim, d]
+    out = attention.out.weight.unflatten(1, (attention.n_heads, head_dim)).permute(1, 2, 0)  # likewise
     scaled = keys / math.sqrt(head_dim)
     read = _project(scaled, query).flatten(1, 2).transpose(1, 2)
     write = _project(values, out).flatten(1, 2)

@@ -213,10 +213,7 @@ def _make_dense(graph: onnx.GraphProto, name: str, values: NDArray[Any]) -> list
     return [
         helper.make_node("ConstantOfShape", [f"{name}.size"], [f"{name}.zeros"]),
         helper.make_node(
-            "ScatterElements",
-            [f"{name}.zeros", f"{name}.index", f"{name}.values"],
-            [f"{name}.flat"],
-            axis=0,
+            "ScatterElements", [f"{name}.zeros", f"{name}.index", f"{name}.values"], [f"{name}.flat"], axis=0
         ),
         helper.make_node("Reshape", [f"{name}.flat", f"{name}.shape"], [name]),
     ]

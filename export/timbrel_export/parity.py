@@ -207,13 +207,7 @@ def check_draw(decoder: GraphDecoder, notes: Sequence[SampleNote], graph: str) -
         at = np.array([min(step, len(tokens) - 1) for tokens in given])
         read = np.stack([tokens[place] for tokens, place in zip(given, at, strict=True)])
         uniforms = random.random(read.shape, dtype=np.float32)
-        drawn, logits = decoder.step(
-            read,
-            gate,
-            at.astype(np.int32),
-            uniforms=uniforms,
-            sampling=sampling,
-        )
+        drawn, logits = decoder.step(read, gate, at.astype(np.int32), uniforms=uniforms, sampling=sampling)
         expected = sample(
             torch.from_numpy(logits),
             torch.from_numpy(uniforms),

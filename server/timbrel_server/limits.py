@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from timbrel_server.config import ServerConfig
 from timbrel_server.errors import OverloadedError
@@ -33,26 +33,6 @@ WORTH_RETURNING_BYTES = 24 << 20
 FIRST_RETRY_SECONDS = 0.5
 SHORTEST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 10.0
-
-
-class Limit(Protocol):
-    """So much of one thing. For one event loop."""
-
-    name: str
-    most: int
-    """For all callers together."""
-    most_each: int
-    """For each."""
-    n_refused: int
-    """How often somebody was sent away."""
-
-    @property
-    def in_use(self) -> int:
-        """Returns how much is taken."""
-
-    @property
-    def n_waiting(self) -> int:
-        """Counts those who wait for their part."""
 
 
 class Place(contextlib.AbstractContextManager["Place"]):
@@ -99,10 +79,12 @@ class Quota:
 
     @property
     def in_use(self) -> int:
+        """Returns how much is taken."""
         return self._in_use
 
     @property
     def n_waiting(self) -> int:
+        """Counts those who wait for their part."""
         return sum(map(len, self._waiting.values()))
 
     def held_by(self, caller: str) -> int:
@@ -222,6 +204,7 @@ class Crowd:
 
     @property
     def in_use(self) -> int:
+        """Returns how many there are."""
         return sum(map(len, self._members.values()))
 
     @contextlib.asynccontextmanager
@@ -274,7 +257,7 @@ class Limits:
         self.health_bodies = Crowd("health_bodies", config.max_bodies, share)
         self.health_calls = Crowd("max_health_calls", config.max_health_calls, share)
 
-    def __iter__(self) -> Iterator[Limit]:
+    def __iter__(self) -> Iterator[Quota | Crowd]:
         return iter(vars(self).values())
 
 

@@ -51,9 +51,8 @@ def write_notes(
         n_frames = torch.where(ended, step, n_frames)
         if step + 1 >= int(n_frames.max()) + layout.last_delay:
             break
-        frame = step - layout.codebook_delay * torch.arange(
-            n_codebooks
-        )  # that each codebook has just written
+        # The frame that each codebook has just written.
+        frame = step - layout.codebook_delay * torch.arange(n_codebooks)
         tokens = torch.where(frame < 0, layout.bos_id, tokens)
         tokens = torch.where(frame >= n_frames[:, None], layout.eos_id, tokens)
     written = torch.stack(drawn, dim=1).numpy()  # [B, S, K]

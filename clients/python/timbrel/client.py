@@ -219,11 +219,7 @@ class Client:
         return self._generate_many(read, progress, size_of(requests), ordered, on_error, max_in_flight)
 
     def decode(
-        self,
-        codes: npt.NDArray[np.uint16],
-        seed: int = 0,
-        cents: Cents = 0.0,
-        level_db: PerFrame = 0.0,
+        self, codes: npt.NDArray[np.uint16], seed: int = 0, cents: Cents = 0.0, level_db: PerFrame = 0.0
     ) -> npt.NDArray[np.float32]:
         """Turns a note's codes into its sound: what `Note.audio` does, for codes that were kept.
 

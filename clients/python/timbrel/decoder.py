@@ -37,11 +37,7 @@ class Decoder:
         self._codec: CodecDecoder | None = None
 
     def __call__(
-        self,
-        codes: npt.NDArray[np.uint16],
-        seed: int = 0,
-        cents: Cents = 0.0,
-        level_db: PerFrame = 0.0,
+        self, codes: npt.NDArray[np.uint16], seed: int = 0, cents: Cents = 0.0, level_db: PerFrame = 0.0
     ) -> npt.NDArray[np.float32]:
         """codes [frames, codebooks] -> audio [samples]; the other arguments are those of `Client.decode`.
         Raises InvalidRequestError: the bend is out of range, or the codec does not bend; MissingExtraError:

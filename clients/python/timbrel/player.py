@@ -197,14 +197,7 @@ class Player:
         replies: queue.SimpleQueue[Heard] = queue.SimpleQueue()
         listener = NoteInbox(replies.put, self._run(self._player._connection.model).manifest)
         note = NoteRequest(
-            timbre,
-            pitch,
-            velocity,
-            seed=seed,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            cents=cents,
+            timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, cents=cents
         )
         decoder = self._run(self._player._begin, listener, note, seconds)
         patience = self._player._connection.timeout

@@ -7,8 +7,10 @@ Names follow the field's: calls as `grpc_server_*`, as other gRPC servers count 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
+from types import SimpleNamespace
+from typing import Any
 from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -76,8 +78,7 @@ def merged(texts: Mapping[int, str]) -> bytes:
             known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             for sample in family.samples:
                 known.samples.append(sample._replace(labels={**sample.labels, "process": str(number)}))
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(list(families.values())))
+    registry: Any = SimpleNamespace(collect=families.values)
     return generate_latest(registry)
 
 
@@ -232,17 +233,6 @@ class _BundlesCollector(Collector):
             labels = [served.name, bundle_hash, runs.provider, runs.precision, runs.decoder_graph]
             info.add_metric(labels, 1)
         yield from (ready, queue, active, slots, info)
-
-
-class _Families(Collector):
-    """Tells of families that are there already."""
-
-    def __init__(self, families: Sequence[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields them."""
-        yield from self._families
 
 
 class _LogCollector(Collector):

@@ -185,9 +185,7 @@ class Certificates:
     def credentials(self) -> grpc.ServerCredentials:
         """Returns what to listen with."""
         return grpc.dynamic_ssl_server_credentials(
-            self._current,
-            self.news,
-            require_client_authentication=self._client_authority is not None,
+            self._current, self.news, require_client_authentication=self._client_authority is not None
         )
 
     def news(self) -> Any:  # grpc-stubs does not know that it may be None

@@ -103,10 +103,7 @@ class CallRecorder(Middleware):
     """Gives each call its request id, turns what its handler raises into a status, and notes how it ended."""
 
     def __init__(
-        self,
-        calls: CallsInProgress,
-        observer: CallObserver | None,
-        tracer: CallTracer | None = None,
+        self, calls: CallsInProgress, observer: CallObserver | None, tracer: CallTracer | None = None
     ) -> None:
         """
         Args:

@@ -35,12 +35,7 @@ def _encode(worker: Worker, note: int) -> NDArray[np.uint16]:
 
 
 def tokenize_dataset(
-    dataset: NoteDataset,
-    codec: Codec,
-    codec_hash: str,
-    path: Path,
-    jobs: int = 1,
-    folder: Path | None = None,
+    dataset: NoteDataset, codec: Codec, codec_hash: str, path: Path, jobs: int = 1, folder: Path | None = None
 ) -> None:
     """Codes every note of `dataset` into a store at `path`, in the dataset's order; continues a killed run.
 

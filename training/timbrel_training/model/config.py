@@ -112,10 +112,7 @@ class ModelConfig:
             raise ModelConfigError(
                 f"d_model = {self.d_model} is no multiple of n_heads = {self.n_heads}; set head_dim"
             )
-        for field, choices in (
-            ("norm", ("pre", "post")),
-            ("activation", ("gelu", "relu")),
-        ):
+        for field, choices in (("norm", ("pre", "post")), ("activation", ("gelu", "relu"))):
             if getattr(self, field) not in choices:
                 raise ModelConfigError(
                     f"{field} is {getattr(self, field)!r}; it must be one of {', '.join(choices)}"

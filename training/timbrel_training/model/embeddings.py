@@ -87,9 +87,8 @@ class DigitSums(nn.Module):
         self.tables = nn.Parameter(0.02 * torch.randn(n_digits, layout.n_codebooks, base, width))
 
     def forward(self, own: Tensor) -> Tensor:
-        summed = sum(
-            table[:, digit] for table, digit in zip(self.tables, self.digits, strict=True)
-        )  # [K, codebook_size, d]
+        # [K, codebook_size, d]
+        summed = sum(table[:, digit] for table, digit in zip(self.tables, self.digits, strict=True))
         rows = own.unflatten(0, (self.tables.shape[1], -1))
         return (rows + nn.functional.pad(summed, (0, 0, 0, rows.shape[1] - summed.shape[1]))).flatten(0, 1)
 

@@ -211,11 +211,7 @@ class HeaderFitter:
         return figures
 
     def _batch(
-        self,
-        rows: NDArray[np.intp],
-        where: NDArray[np.float32],
-        generator: np.random.Generator,
-        noise: float,
+        self, rows: NDArray[np.intp], where: NDArray[np.float32], generator: np.random.Generator, noise: float
     ) -> Batch:
         """Returns these rows as heard at points [B, 2]; numbers are moved by up to `noise` of a step."""
         moved = generator.uniform(-noise, noise, (len(rows), self.sampler.n_numbers)).astype(np.float32)

@@ -31,11 +31,7 @@ class TokenLoss:
 
 
 def token_loss(
-    model: NoteTransformer,
-    timbre: Tensor,
-    pitch: Tensor,
-    velocity: Tensor,
-    batch: TokenBatch,
+    model: NoteTransformer, timbre: Tensor, pitch: Tensor, velocity: Tensor, batch: TokenBatch
 ) -> TokenLoss:
     """Returns the cross entropy of the batch's targets. Only those are scored: padding costs nothing.
 

@@ -116,9 +116,8 @@ class TokenStore:
         for name in ("n_frames", "held_frames", "instrument", "pitch", "velocity", "split"):
             setattr(self, name, self.index[name].astype(np.int64))
         self.cut = self.index["cut"] != 0
-        self.codes: NDArray[np.uint16] = self._map(
-            np.dtype("<u2"), codes_at, (n_frames, self.header.n_codebooks)
-        )  # [frames of all notes, codebooks]
+        shape = n_frames, self.header.n_codebooks  # frames of all notes
+        self.codes: NDArray[np.uint16] = self._map(np.dtype("<u2"), codes_at, shape)
 
     def __len__(self) -> int:
         return len(self.index)

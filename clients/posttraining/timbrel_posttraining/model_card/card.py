@@ -104,8 +104,7 @@ def model_card(manifest: pb.Manifest, timbre_map: pb.TimbreMap, report: Mapping[
         _verdict(report),
         _figures(report),
         LIMITS.format(
-            moves="" if manifest.codec.moves else FIXED_TIMBRE,
-            source=SOURCE if manifest.codec.bends else "",
+            moves="" if manifest.codec.moves else FIXED_TIMBRE, source=SOURCE if manifest.codec.bends else ""
         ),
         _departures(manifest),
         _reproduction(manifest),

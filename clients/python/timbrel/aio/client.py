@@ -168,11 +168,7 @@ class AsyncClient:
         return self._generate_many(requests, progress, ordered, on_error, max_in_flight)
 
     async def decode(
-        self,
-        codes: npt.NDArray[np.uint16],
-        seed: int = 0,
-        cents: Cents = 0.0,
-        level_db: PerFrame = 0.0,
+        self, codes: npt.NDArray[np.uint16], seed: int = 0, cents: Cents = 0.0, level_db: PerFrame = 0.0
     ) -> npt.NDArray[np.float32]:
         """Turns a note's codes into its sound, in a thread; see `Client.decode`."""
         return await asyncio.to_thread(await self._connection.decoder(), codes, seed, cents, level_db)

@@ -398,14 +398,7 @@ class AsyncPlayer:
         replies: asyncio.Queue[Heard] = asyncio.Queue()
         listener = NoteInbox(replies.put_nowait, (await self._connection.model()).manifest)
         note = NoteRequest(
-            timbre,
-            pitch,
-            velocity,
-            seed=seed,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            cents=cents,
+            timbre, pitch, velocity, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, cents=cents
         )
         decoder = await self._begin(listener, note, seconds)
         patience = self._connection.timeout

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from timbrel.errors import refusal
-from timbrel.settings import (
-    CA_VARIABLE,
-    CERTIFICATE_VARIABLE,
-    KEY_VARIABLE,
-    SYSTEM,
-    Security,
-    parse_address,
-)
+from timbrel.settings import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE, SYSTEM, Security, parse_address
 
 PROBE_SECONDS = 5.0
 """How long a server that was not available is asked why."""

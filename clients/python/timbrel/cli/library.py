@@ -211,9 +211,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, metavar="DIR", help="folder of the library; of shards also s3://..."
     )
     group.add_argument(
-        "--format",
-        choices=tuple(SAMPLE_FORMATS),
-        help=f"{' or '.join(bits)} bit (default {DEFAULT_FORMAT})",
+        "--format", choices=tuple(SAMPLE_FORMATS), help=f"{' or '.join(bits)} bit (default {DEFAULT_FORMAT})"
     )
     group.add_argument(
         "--sample-rate",

@@ -54,10 +54,7 @@ class LocateCommand:
         )
         parser.epilog = _EXAMPLES
         parser.add_argument(
-            "files",
-            nargs="+",
-            metavar="FILE",
-            help="a .wav or .flac file, or another that libsndfile reads",
+            "files", nargs="+", metavar="FILE", help="a .wav or .flac file, or another that libsndfile reads"
         )
         parser.add_argument(
             "--hop",

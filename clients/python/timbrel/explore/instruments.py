@@ -98,10 +98,7 @@ class Instruments:
         if job.state is not JobState.DONE:
             raise NotFoundError(f"the instrument is {job.state.value}: there is no zip of it")
         return FileResponse(
-            job.zip_path,
-            media_type="application/zip",
-            filename=f"{job.slug}.zip",
-            headers=FRESH,
+            job.zip_path, media_type="application/zip", filename=f"{job.slug}.zip", headers=FRESH
         )
 
     async def _work(self) -> None:

@@ -20,12 +20,7 @@ BEND_RANGE, FINE_TUNING, COARSE_TUNING, TUNING_PROGRAM, TUNING_BANK, VIBRATO_RAN
 """Registered parameters."""
 
 _NULL = (127, 127)
-_FIRST = {
-    BEND_RANGE: (2, 0),
-    FINE_TUNING: (64, 0),
-    COARSE_TUNING: (64, 0),
-    VIBRATO_RANGE: (0, 64),
-}
+_FIRST = {BEND_RANGE: (2, 0), FINE_TUNING: (64, 0), COARSE_TUNING: (64, 0), VIBRATO_RANGE: (0, 64)}
 """Parameter -> its value, coarse and fine, where a file says nothing; others: 0."""
 
 UNPERFORMED = {

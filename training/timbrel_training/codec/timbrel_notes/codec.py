@@ -22,12 +22,7 @@ from timbrel_training.codec.timbrel_notes.analysed_notes import (
     kept_analysis,
 )
 from timbrel_training.codec.timbrel_notes.analysis import midi_to_hertz
-from timbrel_training.codec.timbrel_notes.header import (
-    LEVELS,
-    NUMBERS_PER_CODE,
-    HeaderCoder,
-    HeaderConfig,
-)
+from timbrel_training.codec.timbrel_notes.header import LEVELS, NUMBERS_PER_CODE, HeaderCoder, HeaderConfig
 from timbrel_training.codec.timbrel_notes.note_parameters import N_NOISE_BANDS, N_PARTIALS
 from timbrel_training.codec.timbrel_notes.player import DECIBEL, NotePlayer, NoteTime
 from timbrel_training.codec.timbrel_notes.recorded_note import estimate_held_seconds, estimate_pitch

@@ -69,12 +69,7 @@ COURSES = (
 
 
 def complete(
-    values: Array,
-    weights: Array,
-    voice: NDArray[np.int64],
-    midi: Array,
-    velocity: Array,
-    held_seconds: Array,
+    values: Array, weights: Array, voice: NDArray[np.int64], midi: Array, velocity: Array, held_seconds: Array
 ) -> tuple[Array, Array]:
     """Completes measured parameters, float32 [N, N_VALUES], in place, and returns them and their weights.
 

@@ -18,12 +18,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import fftconvolve
 from torch import Tensor
 
-from timbrel_training.codec.timbrel_notes.stiffness import (
-    Stiffness,
-    measure_stiffness,
-    number_at,
-    stretched,
-)
+from timbrel_training.codec.timbrel_notes.stiffness import Stiffness, measure_stiffness, number_at, stretched
 
 BLOCK = 64
 """Samples between two measurements."""
@@ -175,12 +170,7 @@ class _Rotation:
         after = (torch.arange(BLOCK) + 0.5) / BLOCK
         before = 1 - after
         spline = torch.stack(
-            [
-                before**3,
-                3 * after**3 - 6 * after**2 + 4,
-                3 * before**3 - 6 * before**2 + 4,
-                after**3,
-            ]
+            [before**3, 3 * after**3 - 6 * after**2 + 4, 3 * before**3 - 6 * before**2 + 4, after**3]
         )
         found = torch.zeros(self._n_blocks + 3, self._n_partials, dtype=torch.complex64)
         for begin, rotation in self._chunks():

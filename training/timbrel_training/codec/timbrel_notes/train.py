@@ -105,11 +105,7 @@ class HeaderSampler:
     """Draws batches of measured notes, each a function of its seed alone."""
 
     def __init__(
-        self,
-        notes: AnalysedNotes,
-        dataset: NoteDataset,
-        rows: NDArray[np.intp],
-        config: CodecTrainingConfig,
+        self, notes: AnalysedNotes, dataset: NoteDataset, rows: NDArray[np.intp], config: CodecTrainingConfig
     ) -> None:
         self.notes, self.rows = notes, rows
         self.instrument = dataset.instrument[notes.notes].astype(np.int64)

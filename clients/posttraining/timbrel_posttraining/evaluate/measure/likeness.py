@@ -19,11 +19,7 @@ from timbrel_posttraining.evaluate.measure.masked_spectrum import (
     from_onset,
     power_spectrum,
 )
-from timbrel_posttraining.evaluate.measure.note_statistics import (
-    N_RANGES,
-    decay_of,
-    modulation_of,
-)
+from timbrel_posttraining.evaluate.measure.note_statistics import N_RANGES, decay_of, modulation_of
 
 HELD_DB = 0.1
 """A cell is held where its level moves by at most this from one frame to the next."""

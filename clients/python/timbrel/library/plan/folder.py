@@ -80,11 +80,7 @@ class LibraryFolder:
         try:
             path = (self.path / name).resolve(strict=True)
             is_ours = path.is_relative_to(self.path.resolve()) and path.is_file()
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-        ):  # also of names that no system can have, or a ring of links
+        except (OSError, ValueError, RuntimeError):  # also of names that cannot be, or a ring of links
             return None
         return path if is_ours else None
 
