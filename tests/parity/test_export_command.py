@@ -23,7 +23,7 @@ from timbrel_training.codec.interface import codec_hash
 from timbrel_training.notes.split import Split
 from timbrel_training.timbre.map import MapPoint, TimbreMap, write_map
 from timbrel_training.timbre.references import REFERENCES_FILE
-from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
 
@@ -49,7 +49,7 @@ def runs(tiny: Any, recipe: ModuleType, tmp_path: Path) -> Path:
         tuple(MapPoint(name, family, x, y, 36, 96) for name, family, x, y in recipe.INSTRUMENTS)
     )
     points = np.array([note.timbre for note in tiny.notes], dtype=np.float32)
-    write_map(runs / "timbre", chart, points, TokenTable.from_store(TokenStore(runs / "tokens.bin")))
+    write_map(runs / "timbre", chart, points, TokenTable.read(runs / "tokens.bin"))
     write_message(recipe.make_references(tiny.timbre_encoder, tiny.codec), runs / "timbre" / REFERENCES_FILE)
     about = {
         "model": dataclasses.asdict(recipe.MODEL),

@@ -27,7 +27,6 @@ from timbrel_training.notes.render import counted, render_dataset
 from timbrel_training.notes.sources import FORMS, open_sources
 from timbrel_training.timbre.map import ENCODER
 from timbrel_training.timbre.train import train_timbre
-from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.table import TokenTable
 
 
@@ -129,10 +128,10 @@ example:
         tokenize_dataset(
             NoteDataset(args.notes), codec, codec_hash(args.codec), args.out, args.jobs, args.codec
         )
-        store = TokenStore(args.out)
-        hours = len(store.codes) / store.header.frame_rate / 3600
+        table = TokenTable.read(args.out)
+        hours = len(table.codes) / table.header.frame_rate / 3600
         size = args.out.stat().st_size / 1e6
-        print(f"{args.out}: {counted(len(store), 'note')}, {hours:.2f} hours, {size:.1f} MB")
+        print(f"{args.out}: {counted(table.n_notes, 'note')}, {hours:.2f} hours, {size:.1f} MB")
         return 0
 
 
@@ -159,7 +158,7 @@ The folder's map.png shows the map.
 
     def run(self, args: argparse.Namespace) -> int:
         config = config_of(args).timbre
-        table = TokenTable.from_store(TokenStore(args.tokens))
+        table = TokenTable.read(args.tokens)
         notes = NoteDataset(args.notes)
         figures = train_timbre(config, table, notes, args.out, pick_device(args.device))
         n_instruments = len(table.instruments)
@@ -197,7 +196,7 @@ examples:
 
     def run(self, args: argparse.Namespace) -> int:
         config = config_of(args)
-        table = TokenTable.from_store(TokenStore(args.tokens))
+        table = TokenTable.read(args.tokens)
         header = table.header
         model_config = dataclasses.replace(
             config.model,

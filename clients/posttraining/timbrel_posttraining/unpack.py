@@ -147,10 +147,9 @@ def place_notes(timbre: Path, tokens: Path, notes: Path, device: str) -> str:
     from timbrel_training.timbre.features import library_features, locate
     from timbrel_training.timbre.map import read_chart, write_map
     from timbrel_training.timbre.train import check_same_notes, load_encoder
-    from timbrel_training.tokens.store import TokenStore
     from timbrel_training.tokens.table import TokenTable
 
-    table, library = TokenTable.from_store(TokenStore(tokens)), NoteDataset(notes)
+    table, library = TokenTable.read(tokens), NoteDataset(notes)
     check_same_notes(table, library)
     where = pick_device(device)
     encoder = load_encoder(timbre).to(where)

@@ -33,7 +33,6 @@ from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.timbre.map import ENCODER, read_chart, read_map
 from timbrel_training.timbre.references import read_references
 from timbrel_training.timbre.train import load_encoder
-from timbrel_training.tokens.store import TokenStore
 from timbrel_training.tokens.table import TokenTable
 
 
@@ -110,7 +109,7 @@ def test_training_goes_on_from_the_folders(tiny_bundle: Path, library_dir: Path,
     assert len(points) == len(notes) and np.linalg.norm(points, axis=1).max() <= 1.0
     config = load_config(str(tmp_path / "config.toml"), ["note_training.loop.n_steps=1"])
     init = tmp_path / "model"
-    table = TokenTable.from_store(TokenStore(tokens))
+    table = TokenTable.read(tokens)
     loop = train_notes(
         config.note_training,
         config.model,

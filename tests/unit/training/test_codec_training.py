@@ -135,7 +135,7 @@ def test_a_training_begins_from_another_codec(dataset: NoteDataset, trained: Pat
     assert train_codec(next_one, dataset, tmp_path / "next") is not None
     assert codes_like(tmp_path / "next") == (codec_hash(tmp_path / "further"), codec_hash(begin))
     tokenize_dataset(dataset, codec, "of further", tmp_path / "tokens.bin", folder=tmp_path / "further")
-    table = TokenTable.from_store(TokenStore(tmp_path / "tokens.bin"))
+    table = TokenTable.read(tmp_path / "tokens.bin")
     assert table.header.codes_like == (codec_hash(begin),) and table.header.repeats
 
 

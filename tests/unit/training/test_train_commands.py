@@ -12,7 +12,7 @@ from timbrel_training.errors import CheckpointError, ConfigError, TrainingError
 from timbrel_training.note_training.train import load_model
 from timbrel_training.stages import STAGES
 from timbrel_training.timbre.map import TimbreMap, write_map
-from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
 
@@ -51,7 +51,7 @@ def write_store(path: Path, table: TokenTable, header: TokenHeader) -> Path:
 
 
 def test_a_table_is_its_store(store: Path, library_table: TokenTable) -> None:
-    read, table = TokenTable.from_store(TokenStore(store)), library_table
+    read, table = TokenTable.read(store), library_table
     assert read.instruments == table.instruments
     assert (read.n_frames == table.n_frames).all()
     assert (read.note(7) == table.note(7)).all()

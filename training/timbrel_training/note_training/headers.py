@@ -68,7 +68,7 @@ def train_headers(
     or the codec's holds no measurements of the notes.
     """
     dataset, store = NoteDataset(folders.notes), TokenStore(folders.tokens)
-    table = TokenTable.from_store(store)
+    table = TokenTable.read(folders.tokens)
     check_same_notes(table, dataset)
     if codes_hash(folders.codec) != table.header.codec_hash:
         raise CheckpointError(f"{folders.codec}: the tokens in {folders.tokens} were made by another codec")

@@ -19,7 +19,7 @@ VARIANT = " of "
 
 
 def _variants(name: str) -> str:
-    """What the names of an instrument's variants have in common."""
+    """Returns what the names of an instrument's variants have in common."""
     return fold_name(name.partition(VARIANT)[0])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,9 @@ class TokenTable:
     notes_hash: str = ""  # of the notes that a store holds; empty: unknown. See TokenStore.notes_hash
 
     @classmethod
-    def from_store(cls, store: TokenStore) -> TokenTable:
-        """Reads all of a store into memory."""
+    def read(cls, path: Path) -> TokenTable:
+        """Reads all of a token store into memory. Raises TrainingError: it is missing or damaged."""
+        store = TokenStore(path)
         columns = ("offsets", "instrument", "pitch", "velocity", "held_frames", "cut", "split")
         return cls(
             codes=np.array(store.codes),

@@ -24,7 +24,7 @@ from timbrel_training.model.transformer import NoteTransformer
 from timbrel_training.notes.split import Split
 from timbrel_training.posttraining_config import FineTuneConfig
 from timbrel_training.timbre.map import MapPoint
-from timbrel_training.tokens.store import TokenHeader, TokenStore
+from timbrel_training.tokens.store import TokenHeader
 from timbrel_training.tokens.store_writer import TokenStoreWriter
 from timbrel_training.tokens.table import TokenTable
 
@@ -99,7 +99,7 @@ def rehearse(
     plan = RehearsalPlan.draw(base.chart.points, taken, base.ranges, config, keep_off)
     if len(plan) and not path.exists():
         write_rehearsal(base.model, plan, base.header, path, config)
-    return Rehearsal(plan.timbre, TokenTable.from_store(TokenStore(path)) if len(plan) else None)
+    return Rehearsal(plan.timbre, TokenTable.read(path) if len(plan) else None)
 
 
 def write_rehearsal(

@@ -97,7 +97,7 @@ def code_samples(
     if not path.exists():
         _write_codes(library, variants, base, path)
     trained = int((library.split[rows] == int(Split.TRAIN)).sum())
-    return CodedSamples(library, variants, TokenTable.from_store(TokenStore(path)), trained or len(rows))
+    return CodedSamples(library, variants, TokenTable.read(path), trained or len(rows))
 
 
 @dataclass(frozen=True)
