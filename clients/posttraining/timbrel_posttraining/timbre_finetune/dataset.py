@@ -45,7 +45,7 @@ SHORTEST_SHARE = 0.3
 TRIES = 10_000
 """Points drawn to find one that is far enough from all instruments."""
 
-VERSION = 4
+VERSION = 5
 """Raise it when samples are drawn or heard in another way."""
 CHUNK = 8
 """Samples handed to a process at a time."""
@@ -98,7 +98,8 @@ class SamplePlan:
         self.ranges = written_ranges(bundle.manifest)
         self.chart = published_map(bundle)
         self._rng = np.random.default_rng(config.loop.seed)
-        self._rows = [self._rows_of(point.instrument, Split.TRAIN) for point in self.chart.points]
+        named = self._named(library, Split.TRAIN)
+        self._rows = [np.flatnonzero(named == number) for number in range(len(self.chart.points))]
         for point, rows in zip(self.chart.points, self._rows, strict=True):
             if not len(rows):
                 raise TrainingError(
@@ -109,7 +110,7 @@ class SamplePlan:
         self._elsewhere: dict[tuple[int, int], dict[int, NDArray[np.int64]]] = {}
         """Of each source of each other library, by their numbers: the rows of each instrument of the map."""
         for number, other in enumerate(others, start=1):
-            named = np.where(self._usable(other, Split.TRAIN), self._on_the_map(other), NO_INSTRUMENT)
+            named = self._named(other, Split.TRAIN)
             if named.max(initial=NO_INSTRUMENT) == NO_INSTRUMENT:
                 raise TrainingError(
                     f"{other.path}: no training notes of any instrument on the map of {bundle.path}; name "
@@ -132,19 +133,18 @@ class SamplePlan:
         return drawn + [self._varied(sample) for sample in self._others(config.other_notes)]
 
     def draw_judged(self) -> list[TimbreSample]:
-        """Draws source notes of held-out cells, each as a recording has it: what references are fitted to."""
+        """Draws source notes of held-out cells, half of them other libraries', if there are any, each as a
+        recording has it: what references are fitted to."""
         rng = np.random.default_rng([self.config.loop.seed, N_JUDGED])
-        found = [
-            (int(row), instrument)
-            for instrument, point in enumerate(self.chart.points)
-            for row in self._rows_of(point.instrument, Split.HELD_OUT_CELL)
-        ]
-        chosen = [found[number] for number in rng.permutation(len(found))[:N_JUDGED]]
+        n_others = len(self.libraries) - 1
+        shares = [N_JUDGED // 2, *_shares(N_JUDGED // 2, n_others)] if n_others else [N_JUDGED]
+        found = []
+        for number, (library, share) in enumerate(zip(self.libraries, shares, strict=True)):
+            named = self._named(library, Split.HELD_OUT_CELL)
+            for row in rng.permutation(np.flatnonzero(named != NO_INSTRUMENT))[:share].tolist():
+                found.append(self._source(row, int(named[row]), number))
         return [
-            TimbreSample(
-                self._source(row, self.library), number, self._point(number), flaws=int(rng.integers(2**31))
-            )
-            for row, number in chosen
+            replace(found[place], flaws=int(rng.integers(2**31))) for place in rng.permutation(len(found))
         ]
 
     def sources_elsewhere(self) -> list[dict[str, object]]:
@@ -159,7 +159,7 @@ class SamplePlan:
     def _sources(self, count: int) -> Iterator[TimbreSample]:
         for instrument, n_notes in enumerate(_shares(count, len(self.chart.points))):
             for row in np.sort(self._rng.permutation(self._rows[instrument])[:n_notes]):
-                yield TimbreSample(self._source(int(row), self.library), instrument, self._point(instrument))
+                yield self._source(int(row), instrument)
 
     def _own(self, count: int) -> Iterator[TimbreSample]:
         for instrument, n_notes in enumerate(_shares(count, len(self.chart.points))):
@@ -181,12 +181,12 @@ class SamplePlan:
         for n_notes, ((number, _), found) in zip(shares, self._elsewhere.items(), strict=True):
             for n_own, (instrument, rows) in zip(_shares(n_notes, len(found)), found.items(), strict=True):
                 for row in self._rng.choice(rows, n_own).tolist():
-                    source = self._source(row, self.libraries[number])
-                    yield TimbreSample(source, instrument, self._point(instrument), library=number)
+                    yield self._source(row, instrument, number)
 
-    def _on_the_map(self, library: NoteDataset) -> NDArray[np.int64]:
-        """Finds the number on the map of each note's instrument, or NO_INSTRUMENT, by its name; of a
-        soundfont's, that of its own variant where the map has one."""
+    def _named(self, library: NoteDataset, split: Split) -> NDArray[np.int64]:
+        """Finds the number on the map of each note's instrument, by its name; of a soundfont's, that of its
+        own variant where the map has one. Notes that are not on it, not of this split, silent or beyond the
+        bundle's pitches have NO_INSTRUMENT."""
         known = {fold_name(point.instrument): number for number, point in enumerate(self.chart.points)}
         numbers = np.full((len(library.instruments), len(library.sources)), NO_INSTRUMENT, np.int64)
         for (i, name), (j, source) in itertools.product(
@@ -195,7 +195,9 @@ class SamplePlan:
             font = Path(source).stem.partition(" ")[2].replace("_", " ")
             own = known.get(fold_name(name), NO_INSTRUMENT)
             numbers[i, j] = known.get(fold_name(f"{name}{VARIANT}{font}"), own)
-        return np.asarray(numbers[library.instrument, library.source])
+        inside = (library.pitch >= self.ranges.pitch_min) & (library.pitch <= self.ranges.pitch_max)
+        usable = inside & (library.split == int(split)) & (library.length > 0)
+        return np.where(usable, numbers[library.instrument, library.source], NO_INSTRUMENT)
 
     def _asked(self, point: tuple[float, float], pitch: int) -> Take:
         """Asks a note of the bundle, as soft or loud and as short or long as it can be."""
@@ -228,22 +230,11 @@ class SamplePlan:
         point = self.chart.points[instrument]
         return point.x, point.y
 
-    def _source(self, row: int, library: NoteDataset) -> Take:
+    def _source(self, row: int, instrument: int, number: int = 0) -> TimbreSample:
+        library = self.libraries[number]
         held, pitch = float(library.held_seconds[row]), int(library.pitch[row])
-        return Take(Kind.SOURCE, pitch, int(library.velocity[row]), held, row=row)
-
-    def _rows_of(self, instrument: str, split: Split) -> NDArray[np.int64]:
-        """Finds the notes of its cells of a split, within the bundle's range of pitches."""
-        library = self.library
-        if instrument not in library.instruments:
-            return np.zeros(0, np.int64)
-        own = library.instrument == library.instruments.index(instrument)
-        return np.flatnonzero(own & self._usable(library, split)).astype(np.int64)
-
-    def _usable(self, library: NoteDataset, split: Split) -> NDArray[np.bool_]:
-        """Tells which notes of a library are audible, of this split, and within the bundle's pitches."""
-        inside = (library.pitch >= self.ranges.pitch_min) & (library.pitch <= self.ranges.pitch_max)
-        return np.asarray(inside & (library.split == int(split)) & (library.length > 0))
+        take = Take(Kind.SOURCE, pitch, int(library.velocity[row]), held, row=row)
+        return TimbreSample(take, instrument, self._point(instrument), library=number)
 
 
 def _shares(count: int, n_parts: int) -> list[int]:

@@ -150,6 +150,11 @@ def test_other_libraries_give_notes_of_the_instruments_that_the_map_names(
     for each in drawn:
         assert library.name(each.take.row) == (first, second)[each.instrument]
         assert library.split[each.take.row] == Split.TRAIN
+    told = [(each["name"], each["n_instruments"]) for each in plan.sources_elsewhere()]
+    assert told == [(name, 2) for _ in range(2) for name in library.sources]
+    judged = plan.draw_judged()
+    assert {each.library for each in judged} == {0, 1, 2} and all(each.flaws is not None for each in judged)
+    assert (library.split[[each.take.row for each in judged]] == Split.HELD_OUT_CELL).all()
     other.instruments = ["Kazoo"] * len(library.instruments)
     with pytest.raises(TrainingError, match="no training notes of any instrument on the map"):
         SamplePlan(bundle, library, config, [other])
