@@ -70,6 +70,14 @@ def test_the_bundle_that_ships_has_a_name_everywhere(
         assert f"name one with {option} DIR" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("stage", ["evaluate", "hearing"])
+def test_less_than_one_process_is_refused(stage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--bundle", "default", "--notes", "notes", "--timbre", "timbre", "--out", "out", "--jobs", "0"]
+    with pytest.raises(SystemExit):
+        main(["train", stage, *given])
+    assert "--jobs: must be a whole number from 1, got '0'" in capsys.readouterr().err
+
+
 def test_samples_may_lie_at_home(tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(SourceError, match=f"{tmp_path}/none: no such folder"):
