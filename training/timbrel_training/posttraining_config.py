@@ -75,7 +75,7 @@ class TimbreFinetuneConfig:
     """Share of notes that are heard as recordings have them: in rooms, as MP3, out of tune."""
     disturbed_share: float = 0.4
     """Share of a batch that a random microphone's colour and noise are put on, drawn anew each time."""
-    begun_share: float = 0.65
+    begun_share: float = 0.4
     """Share of a batch that begins late, behind the noise of a room, or softly, drawn anew each time."""
     foreign_sounds: int = 3000
     """Sounds that are no note of an instrument, from which notes are told."""
@@ -85,7 +85,7 @@ class TimbreFinetuneConfig:
     """Share of a batch that is source notes."""
     between_share: float = 0.1
     """Share of a batch that is notes from between instruments; the rest are at their points."""
-    other_share: float = 0.4
+    other_share: float = 0.35
     """Share of a batch that is notes of other libraries, where there are any."""
     crop_share: float = 0.25
     """Share of a batch of which only the first frames are shown, random many."""
