@@ -19,6 +19,7 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.checkpoint import load_description
 from timbrel_training.codec import registry
 from timbrel_training.codec.interface import WEIGHTS_NAME, Codec, codes_hash
+from timbrel_training.errors import CheckpointError
 from timbrel_training.model import NoteTransformer
 from timbrel_training.note_training.train import MODEL, check_learnt_from, load_model
 from timbrel_training.notes.dataset import NoteDataset
@@ -90,8 +91,11 @@ def load_hearing(
     if _timbre_map(chart) != bundle.timbre_map:
         raise ExportError(f"{timbre_dir}: its map is not that of {bundle.path}")
     info = pb.TrainingInfo()
-    for source in load_description(timbre_dir, ENCODER).get("sources", ()):
-        _add_source(info, source)
+    try:
+        for source in load_description(timbre_dir, ENCODER).get("sources", ()):
+            _add_source(info, source)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{timbre_dir}: damaged list of sources ({error}); train it again") from None
     return load_encoder(timbre_dir), _references(timbre_dir, chart), list(info.sources)
 
 

@@ -92,7 +92,10 @@ def philharmonia(folder: Path) -> Iterator[Row]:
     """Lists files named cello_As3_1_forte_arco-normal.mp3: note, seconds, dynamics, articulation."""
     for name, instrument in PHILHARMONIA.items():
         for path in sorted((folder / "audio" / name).glob("*.mp3")):
-            note, seconds, dynamics, articulation = path.stem.split("_")[1:]
+            parts = path.stem.split("_")[1:]
+            if len(parts) != 4:
+                continue
+            note, seconds, dynamics, articulation = parts
             is_one = path.stat().st_size > 0 and seconds != "phrase"
             if is_one and dynamics in DYNAMICS and articulation in PLAIN:
                 yield str(path.relative_to(folder)), note.replace("s", "#"), DYNAMICS[dynamics], instrument

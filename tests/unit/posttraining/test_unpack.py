@@ -185,6 +185,9 @@ def test_a_bundle_takes_another_timbre_encoder_and_plays_as_before(
         ([each for each in export if "--bundle" not in each], "in their place --bundle"),
     ):
         assert main(wrong) == 2 and fault in capsys.readouterr().err
+    save_weights(timbre, ENCODER, encoder, {**about, "sources": [{"licence": "CC0-1.0"}]})
+    assert main([*export[:-1], f"--out={tmp_path / 'none'}"]) == 2
+    assert "damaged list of sources" in capsys.readouterr().err and not (tmp_path / "none").exists()
     chart = json.loads((timbre / "timbre_map.json").read_text())
     chart["points"][0]["x"] += 0.1
     (timbre / "timbre_map.json").write_text(json.dumps(chart))

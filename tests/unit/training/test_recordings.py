@@ -11,7 +11,7 @@ import pytest
 from timbrel_training.errors import CheckpointError
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.timbre import foreign, recordings, references
-from timbrel_training.timbre.features import disturbed
+from timbrel_training.timbre.features import SHORTEST_CROP, begun_otherwise, disturbed
 
 RATE = 48_000
 
@@ -114,3 +114,24 @@ def test_fitted_shares_are_reliable_and_foreign_sounds_are_not_near(tmp_path: Pa
 def test_shares_that_promise_too_much_are_found_out() -> None:
     shares, right = np.full(100, 0.95), np.arange(100) % 2 == 0
     assert references.unreliability(shares, right) == pytest.approx(0.45, abs=0.1)
+
+
+def test_notes_begin_late_behind_noise_or_softly_and_go_on_as_they_are() -> None:
+    n_notes, length, n_frames = 400, 60, 40
+    levels = np.zeros((n_notes, length, 4), np.float32)  # behind a note's frames 0 dB, louder than all of it
+    levels[:, :n_frames] = (-30.0 - np.arange(n_frames) / 2)[None, :, None]  # each frame tells its number
+    given = levels.copy()
+    heard, frames = begun_otherwise(levels, np.full(n_notes, n_frames), np.random.default_rng(1))
+    assert np.array_equal(levels, given) and heard.dtype == np.float32
+    assert frames.min() >= SHORTEST_CROP and (frames < n_frames).any() and (frames > n_frames).any()
+    soft = behind = 0
+    for row, count in zip(heard, frames, strict=True):
+        assert row[:count].max() < -20.0  # no noise is as loud as what lies behind the note
+        last = 2.0 * (-30.0 - row[count - 1, 0])
+        assert last == pytest.approx(n_frames - 1)  # whatever it begins with, it ends as it did
+        first = 2.0 * (-30.0 - row[:count, 0])  # numbers of frames, where nothing was changed
+        behind += bool(np.ptp(row[0]) > 0)
+        soft += bool(np.ptp(row[0]) == 0 and first[0] > first[count // 2])
+    assert soft > n_notes / 10 and behind > n_notes / 10
+    again, _ = begun_otherwise(levels, np.full(n_notes, n_frames), np.random.default_rng(1))
+    assert np.array_equal(again, heard)

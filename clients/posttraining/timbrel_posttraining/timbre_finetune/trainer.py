@@ -55,9 +55,7 @@ class TimbreBatch:
     levels: Tensor  # float32 [B + foreign, F, n_bands], in dB: of notes, then of foreign sounds
     n_frames: Tensor  # int64 [B + foreign]
     instrument: Tensor  # int64 [B], NO_INSTRUMENT between instruments
-    target: (
-        Tensor  # float32 [b, 2], of the first b of them: those of other libraries are not pulled to a point
-    )
+    target: Tensor  # float32 [b, 2], of the first b: those of other libraries are not pulled to points
 
 
 class TimbreFineTuner:
@@ -263,8 +261,10 @@ def fine_tune_timbre(
     figures = trainer.validate(loop.ema.model) if not loop.finished else loop.history[-1]
     figures = {**figures, **asdict(told)}
     hearing = {"steps": loop.step, "lessons": key, "figures": figures}
-    about = {**load_description(timbre_dir, ENCODER), "hearing": hearing, "sources": plan.sources_elsewhere()}
-    save_weights(out_dir, ENCODER, average, about)
+    about = load_description(timbre_dir, ENCODER)
+    now = plan.sources_elsewhere()
+    before = [each for each in about.get("sources", []) if each not in now]
+    save_weights(out_dir, ENCODER, average, {**about, "hearing": hearing, "sources": before + now})
     for name in (MAP_FILE, NOTES_FILE):
         source, target = timbre_dir / name, out_dir / name
         if source.is_file() and source.resolve() != target.resolve():  # unpacked from a bundle: no notes
