@@ -84,7 +84,7 @@ export class AudioOutput extends Emitter {
     this.#send({ type: "setVolume", value });
   }
 
-  /** Hands every block that the mixer puts out to `take`, or to nobody (null). */
+  /** Hands every block that the mixer puts out to `take`, with its place in the context's time, or to nobody (null). */
   tap(take) {
     this.#tapped = take;
     this.#send({ type: "tap", on: take !== null });
@@ -123,7 +123,7 @@ export class AudioOutput extends Emitter {
 
   #take(data) {
     if (data.type === "tapped") {
-      this.#tapped?.(data.samples);
+      this.#tapped?.(data.samples, data.frame);
       return;
     }
     if (data.type === "starved") this.prebuffer = Math.min(MOST_PREBUFFER, this.prebuffer * 2);

@@ -7,7 +7,7 @@ import { round } from "./state.js";
 const BRIGHT_FROM = 3; // times a note's pitch: partials above are made louder or softer beside those below
 const MOST_KEPT_SECONDS = 120; // of a note's samples: what it sounds on for is heard, and not kept
 
-/** One note. Events: `samples`, `end`. */
+/** One note. Events: `samples`, `end`, `sound`. */
 export class Note extends Emitter {
   constructor(id, request) {
     super();
@@ -170,6 +170,7 @@ export class Notes extends Emitter {
     const note = this.#sounding.get(id);
     if (!note) return;
     note.soundedAt = at;
+    note.emit("sound");
     this.emit("sound", { note, at, wall });
   }
 

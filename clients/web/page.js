@@ -5,7 +5,7 @@ import { Emitter, element, icon, remember, remembered } from "./browser.js";
 const NAMES = { system: "as the system", light: "light", dark: "dark" };
 const STAY = 5000; // milliseconds
 const NARROW = "(max-width: 1119px)";
-const INKS = "disc grid rim ticks halo text label muted accent glow clear line".split(" ");
+const INKS = "disc grid rim ticks halo text label muted accent line".split(" ");
 
 /** The theme, and the canvas' colours, which come from the style sheet. Event: `change`. */
 export class Theme extends Emitter {

@@ -1,5 +1,6 @@
 // The note as a picture, drawn as it comes: its waveform, and its spectrogram on a logarithmic scale of frequency.
 
+import { element } from "./browser.js";
 import { clamp } from "./state.js";
 
 const SIZE = 2048;
@@ -9,12 +10,15 @@ const MOST_COLUMNS = 48; // for each frame: a note from the cache comes all at o
 const MOST_PEAKS = 2048; // of a waveform: more than a picture has pixels
 const [LOWEST, HIGHEST] = [55, 18000]; // Hz
 const RANGE_DB = 78;
+const DRAW_EVERY = 100; // milliseconds: sound goes before its picture on a small machine
 const [LEAST_SECONDS, MOST_SECONDS] = [1, 8]; // the width of an empty picture
 
 /** Follows one note at a time. */
 export class Scope {
-  #frame = 0;
+  #timer = 0;
+  #drawnAt = 0;
   #watching = 0;
+  #playhead = element("div", { className: "playhead", hidden: true }); // no part of the picture: it moves all the time
 
   constructor(canvas, theme) {
     this.canvas = canvas;
@@ -24,6 +28,7 @@ export class Scope {
     this.picture = document.createElement("canvas");
     this.picture.height = ROWS;
     this.note = null;
+    canvas.after(this.#playhead);
     this.#clear(LEAST_SECONDS, 48000);
     new ResizeObserver(() => this.redraw()).observe(canvas);
     theme.addEventListener("change", () => this.#recolour());
@@ -37,6 +42,8 @@ export class Scope {
     this.#clear(clamp(note.request.seconds, [LEAST_SECONDS, MOST_SECONDS]), note.sampleRate);
     note.addEventListener("samples", () => turn === this.#watching && this.redraw());
     note.addEventListener("end", () => turn === this.#watching && this.#ended());
+    note.addEventListener("sound", () => turn === this.#watching && this.#play());
+    this.#play();
     this.redraw();
   }
 
@@ -45,8 +52,9 @@ export class Scope {
     return this.note?.length ?? 0;
   }
 
-  redraw() {
-    this.#frame ||= requestAnimationFrame(() => this.#draw());
+  redraw(every = DRAW_EVERY) {
+    const wait = this.#drawnAt + every - performance.now();
+    this.#timer ||= setTimeout(() => requestAnimationFrame(() => this.#draw()), Math.max(0, wait));
   }
 
   #clear(seconds, rate) {
@@ -139,7 +147,8 @@ export class Scope {
   }
 
   #draw() {
-    this.#frame = 0;
+    this.#timer = 0;
+    this.#drawnAt = performance.now();
     const more = this.#addColumns();
     const ratio = devicePixelRatio || 1;
     const { width, height } = this.canvas.getBoundingClientRect();
@@ -150,14 +159,13 @@ export class Scope {
     context.clearRect(0, 0, width, height);
     const ink = this.theme.ink();
     const split = Math.round(height * 0.36);
-    const seconds = Math.max(this.seconds, this.length / this.rate);
+    const seconds = this.#shown;
     this.#wave(width, split, seconds, ink);
     this.#spectrum(width, split, height, seconds);
     context.fillStyle = ink.line;
     context.fillRect(0, split, width, 1);
-    this.#playhead(width, height, seconds, ink);
     if (!this.note) this.#invite(width, split, height, ink);
-    if (more) this.redraw();
+    if (more) this.redraw(0);
   }
 
   #invite(width, top, bottom, ink) {
@@ -194,16 +202,19 @@ export class Scope {
     context.drawImage(this.picture, 0, 0, this.columns, ROWS, 0, top + 1, reach, bottom - top - 1);
   }
 
-  #playhead(width, height, seconds, ink) {
+  /** Seconds that the picture is wide. */
+  get #shown() {
+    return Math.max(this.seconds, this.length / this.rate);
+  }
+
+  /** Moves the playhead as long as the note sounds. */
+  #play() {
     const { note } = this;
-    if (!note?.soundedAt || note.over) return;
+    this.#playhead.hidden = !note.soundedAt || note.over;
+    if (this.#playhead.hidden) return;
     const played = Math.min((performance.now() - note.soundedAt) / 1000, this.length / this.rate);
-    const place = (played / seconds) * width;
-    this.context.fillStyle = ink.text;
-    this.context.globalAlpha = 0.6;
-    this.context.fillRect(place, 0, 1, height);
-    this.context.globalAlpha = 1;
-    this.redraw();
+    this.#playhead.style.transform = `translateX(${(played / this.#shown) * this.canvas.clientWidth}px)`;
+    requestAnimationFrame(() => note === this.note && this.#play());
   }
 }
 

@@ -9,7 +9,8 @@ let socket = null;
 let mixer = null;
 const waiting = []; // messages for the mixer, from before it was there
 const MOST_WAITING = 4096;
-const live = new Map(); // notes that the server writes: whether their key was held and is up
+const RELEASE_WITHIN = 0.032; // seconds after a key goes up that its release is to be heard, if all is well
+const live = new Map(); // notes that the server writes: whether their key was held, and when it went up
 
 onmessage = ({ data }) => {
   if (data.connect) connect(data.connect);
@@ -38,8 +39,8 @@ function connect(address) {
 
 function send(message) {
   const { type, id } = message;
-  if (type === "on") live.set(id, { held: message.live, isUp: false });
-  else if (type === "off" && live.has(id)) live.get(id).isUp = live.get(id).held;
+  if (type === "on") live.set(id, { held: message.live, upAt: null });
+  else if (type === "off" && live.has(id)) live.get(id).upAt = live.get(id).held ? performance.now() : null;
   else if (type === "cancel") live.delete(id);
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
 }
@@ -55,7 +56,11 @@ function takeSound(sound) {
 
 function takeMessage(message) {
   const { type, id } = message;
-  if (type === "release" && live.get(id)?.isUp) tellMixer({ type: "skipTo", id, seconds: message.held_seconds });
+  const upAt = live.get(id)?.upAt ?? null;
+  if (type === "release" && upAt !== null) {
+    const within = Math.max(0, RELEASE_WITHIN - (performance.now() - upAt) / 1000);
+    tellMixer({ type: "skipTo", id, seconds: message.held_seconds, within });
+  }
   if ((type === "end" || type === "error") && live.delete(id)) tellMixer({ type: "finish", id });
   postMessage({ message });
 }

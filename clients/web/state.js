@@ -6,7 +6,7 @@ const MOST_STEPS = 200;
 
 /**
  * The sound that the next note has: x, y, and every one of `fields` (note_request.js) by its key, of which s(econds)
- * may be "hold"; the points a and b ([x, y] or null). Events: `change`, `history`.
+ * may be "hold"; the points a and b ([x, y] or null). Events: `change` {changed}, `history`.
  */
 export class State extends Emitter {
   #values;
@@ -84,10 +84,11 @@ export class State extends Emitter {
   #become(values) {
     const before = this.#values;
     this.#values = values;
-    if (equal(before, values)) return;
+    const changed = Object.keys(values).filter((key) => String(before[key]) !== String(values[key]));
+    if (!changed.length) return;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => history.replaceState(null, "", formatHash(this.#values)), 200);
-    this.emit("change");
+    this.emit("change", { changed });
   }
 
   #read() {

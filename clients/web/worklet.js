@@ -1,10 +1,10 @@
 // The mixer: runs on the audio thread, holds one voice for each note and adds them up.
 //
 // In:  start {id, rate, gain, prebuffer} | push {id, samples} | finish {id} | stop {id, fade} | setGain {id, value}
-//      | setBrightness {id, value, corner} | setVolume {value} | tap {on} | skipTo {id, seconds}
+//      | setBrightness {id, value, corner} | setVolume {value} | tap {on} | skipTo {id, seconds, within}
 //      | listen {port}, where these come from
 // Out: sound {id, wall} at a voice's first sample above -60 dBFS | done {id} | starved {id} | level {rms}
-//      | tapped {samples} for whoever listens in
+//      | tapped {samples, frame} for whoever listens in
 
 const AUDIBLE = 0.001; // -60 dBFS
 const JOIN_SECONDS = 0.003; // fades at the edges of a gap
@@ -12,6 +12,7 @@ const MORE_SECONDS = 0.06; // a voice that ran dry goes on so much further behin
 const MOST_WAITED_FOR_SECONDS = 0.5; // ... but waits for no more than this
 const LEVEL_SECONDS = 1 / 30;
 const SKIP_SECONDS = 0.012; // a skip is faded over in so long, and leads to within half as much of its target
+const BEHIND_SKIP_SECONDS = 0.03; // so much more is to be there, if it comes in time: nothing is left to wait with
 const BALANCE_SECONDS = 0.02; // over so long a brighter or duller voice is as loud as it was
 const LEAST_POWER = 1e-12;
 const MOST_VOICES = 48;
@@ -89,7 +90,9 @@ class Voice {
     this.shelf = null; // of a voice that was made brighter or duller
     this.fifo = new Fifo();
     this.pushed = 0; // source samples that have come, in all
-    this.target = Infinity; // the one that is skipped to
+    this.target = Infinity; // the one that is skipped to ...
+    this.patience = 0; // ... once there is enough behind it, or after so many output samples with less
+    this.released = false; // it was told to skip: what it had ahead is gone, what follows comes as fast as it can
     this.fraction = 0; // between two source samples
     this.needed = prebuffer * rate; // source samples to wait for before sounding
     this.most = 0; // source samples that it has had at once
@@ -106,7 +109,7 @@ class Voice {
   push(samples) {
     this.fifo.push(samples);
     this.pushed += samples.length;
-    if (this.pushed >= this.target + this.#skipNeeds) this.#skip();
+    if (this.pushed >= this.target + this.#skipNeeds + BEHIND_SKIP_SECONDS * this.rate) this.#skip();
   }
 
   /** Nothing more will come. */
@@ -117,9 +120,11 @@ class Voice {
     this.#skip();
   }
 
-  /** What comes before this second of the note, and has not sounded, is left out as soon as what follows is there. */
-  skipTo(seconds) {
+  /** What comes before this second of the note, and has not sounded, is left out: within so long if what follows is there. */
+  skipTo(seconds, within) {
     this.target = Math.round(seconds * this.rate);
+    this.patience = within * sampleRate;
+    this.released = true;
   }
 
   get #skipWidth() {
@@ -136,6 +141,10 @@ class Voice {
     const width = this.#skipWidth;
     const wanted = this.target - (this.pushed - length);
     this.target = Infinity;
+    if (this.waiting && this.late !== null) {
+      this.fifo.drop(Math.max(0, Math.min(wanted, length))); // it ran dry and is silent
+      this.needed = Math.min(this.needed, BEHIND_SKIP_SECONDS * this.rate);
+    }
     if (this.waiting || !(wanted >= this.#skipNeeds)) return;
     let [best, skipped] = [-Infinity, wanted];
     for (let count = Math.ceil(wanted - width / 2); count <= wanted + width / 2; count++) {
@@ -162,6 +171,8 @@ class Voice {
 
   /** Adds this voice to `out`; returns whether it is heard in it for the first time. */
   mix(out) {
+    this.patience -= out.length;
+    if (this.patience <= 0 && this.pushed >= this.target + this.#skipNeeds) this.#skip();
     if (this.waiting && !this.#ready(out.length)) return false;
     this.most = Math.max(this.most, this.fifo.length);
     const wasHeard = this.heard;
@@ -197,7 +208,8 @@ class Voice {
   #ready(passed) {
     if (this.late !== null && this.fifo.length === 0) {
       this.late += passed * this.step;
-      this.needed = Math.min(this.most + this.late + this.rate * MORE_SECONDS, this.rate * MOST_WAITED_FOR_SECONDS);
+      const wanted = this.released ? BEHIND_SKIP_SECONDS * this.rate : this.most + this.late + this.rate * MORE_SECONDS;
+      this.needed = Math.min(wanted, this.rate * MOST_WAITED_FOR_SECONDS);
     }
     if (this.fifo.length === 0 || (this.fifo.length < this.needed && !this.finished)) return false;
     this.waiting = false;
@@ -207,7 +219,7 @@ class Voice {
   #dry() {
     if (this.finished) return;
     this.waiting = true;
-    this.starved = true;
+    this.starved = !this.released;
     this.level = 0;
     this.late = 0;
   }
@@ -290,8 +302,8 @@ class Mixer extends AudioWorkletProcessor {
     this.voices.get(id)?.stop(fade);
   }
 
-  skipTo({ id, seconds }) {
-    this.voices.get(id)?.skipTo(seconds);
+  skipTo({ id, seconds, within }) {
+    this.voices.get(id)?.skipTo(seconds, within);
   }
 
   setGain({ id, value }) {
@@ -322,7 +334,7 @@ class Mixer extends AudioWorkletProcessor {
     this.limiter.process(out);
     for (let other = 1; other < channels.length; other++) channels[other].set(out);
     this.#measure(out);
-    if (this.tapping) this.port.postMessage({ type: "tapped", samples: out.slice() });
+    if (this.tapping) this.port.postMessage({ type: "tapped", samples: out.slice(), frame: currentFrame });
     return true;
   }
 

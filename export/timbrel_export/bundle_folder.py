@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import shutil
 import subprocess
@@ -22,6 +23,9 @@ from timbrel_protos.timbrel.v1 import synthesizer_pb2 as pb
 from timbrel_training.model import NoteTransformer
 from timbrel_training.model.config import N_CONDITION_POSITIONS
 
+SHIPPED = "default"
+"""Stands for the bundle that ships."""
+
 HOLD_SECONDS = 600.0
 """A request may hold a key for so long where the note goes on without the model."""
 
@@ -31,6 +35,20 @@ MOST_HELD = 0.97
 WRITTEN_SHARE = 0.75
 """From this share of the longest hold that it was trained on: closer to its end, where the keys of all notes
 trained on went up, a model expects the release at any moment."""
+
+
+def bundle_path(name: str | Path, option: str = "--bundle") -> Path:
+    """The folder of the bundle that an option of the command line names: the one that ships is called
+    "default", where no folder here is. Raises ExportError: none ships with this installation."""
+    if str(name) != SHIPPED or Path(name).is_dir():
+        return Path(name)
+    found = importlib.util.find_spec("timbrel_server")
+    packages = (found.submodule_search_locations or []) if found is not None else []
+    for package in map(Path, packages):
+        for folder in (package, package.parent):
+            if (folder / "bundles" / SHIPPED / MANIFEST).is_file():
+                return folder / "bundles" / SHIPPED
+    raise ExportError(f"no bundle ships with this installation: name one with {option} DIR")
 
 
 def describe_bundle(folder: Path, name: str, git_revision: str) -> pb.Manifest:

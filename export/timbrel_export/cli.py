@@ -91,11 +91,11 @@ class ExportCommand:
 
     def _replace_encoder(self, args: argparse.Namespace) -> int:
         from timbrel_bundle.bundle import Bundle
-        from timbrel_export.bundle_folder import git_revision
+        from timbrel_export.bundle_folder import bundle_path, git_revision
         from timbrel_export.exporter import replace_timbre_encoder
         from timbrel_export.trained import load_hearing
 
-        bundle = Bundle.open(args.bundle)
+        bundle = Bundle.open(bundle_path(args.bundle))
         bundle.require()
         manifest = replace_timbre_encoder(
             bundle, *load_hearing(args.timbre, bundle), args.out, name=args.name, git_revision=git_revision()

@@ -23,7 +23,11 @@ READY = "html[data-ready]"
 
 _RECORD = """() => {
   window.recorded = [];
-  timbrel.audio.tap((samples) => window.recorded.push(samples));
+  window.recordedFrom = null; // in frames of the context's time
+  timbrel.audio.tap((samples, frame) => {
+    window.recordedFrom ??= frame;
+    window.recorded.push(samples);
+  });
 }"""
 
 _STOP = """() => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,20 @@ from steadiness import LEAST_VARIATION_DB, distance, own_variation
 
 RELEASE_SECONDS = 0.05
 QUIET = 1e-4
+
+JUDGED, TRIED = 8, 48
+"""Keys whose releases are judged, and keys that are pressed at most for as many."""
+
+KEY_UP = """async () => {
+  const passed = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+  await passed(20);
+  const { currentTime, sampleRate } = timbrel.audio.context;
+  dispatchEvent(new KeyboardEvent("keyup", { code: "KeyD" }));
+  await passed(70);
+  return currentTime * sampleRate - recordedFrom;
+}"""
+"""Returns how many samples had been put out when the key went up, 70 ms ago; meanwhile nobody asks the page
+for anything, which would take its processors."""
 
 BUSY = """(milliseconds) => {
   const begun = recorded.length;
@@ -32,7 +47,7 @@ def test_a_key_sounds_for_as_long_as_it_is_held(page: Any, seconds: float, busy:
     x, y = page.instrument("Flute")
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     press(page, 1.0)
-    audio, up = press(page, seconds)
+    audio, up, _ = press(page, seconds)
     first, last = audible(audio)
     held = (up - first) / SAMPLE_RATE
     assert held >= seconds - 0.5 - busy / 4
@@ -58,19 +73,34 @@ def audible(audio: npt.NDArray[np.float32]) -> tuple[int, int]:
 @pytest.mark.parametrize("instrument", ["Flute", "Violin", "Reed Organ", "Trumpet"])
 def test_a_release_is_heard_when_the_key_goes_up(page: Any, instrument: str) -> None:
     """Where in what was put out the note goes on as it was written from its release on, beside when the key
-    went up; on a machine that has no other work. The page's first note, which warms it up, is not judged, and
-    of ten keys two may be later: the page is painted by the same two cores."""
+    went up; on a machine that has no other work. The page's first note, which warms it up, is not judged, nor
+    is a key during whose release a hypervisor gave the processors to others. Of eight keys one may be later:
+    the page shares two cores with the server."""
     x, y = page.instrument(instrument)
     page.evaluate(f"timbrel.state.set({{ x: {x}, y: {y} }})")
     press(page, 1.0)
-    late = [release_delay(page, 1.5 + 0.037 * n) for n in range(10)]
-    print(f"{instrument}: releases begin so many ms after the key goes up:", np.round(1000 * np.array(late)))
-    assert np.percentile(late, 80) <= RELEASE_SECONDS
+    judged: list[float] = []
+    left_out: list[float] = []
+    while len(judged) < JUDGED and len(judged) + len(left_out) < TRIED:
+        before = len(judged) + len(left_out)
+        delay, stolen = release_delay(page, 1.5 + 0.037 * (before % 10))
+        (left_out if stolen else judged).append(delay)
+    print(f"{instrument}: releases begin so many ms after the key goes up:", milliseconds(judged))
+    print(f"and where a hypervisor took the processors meanwhile: {milliseconds(left_out)}")
+    print(f"a new note waits for {1000 * page.evaluate('timbrel.audio.prebuffer'):.0f} ms of sound")
+    if len(judged) < JUDGED:
+        pytest.skip(f"a hypervisor took the processors during {len(left_out)} of {TRIED} keys")
+    assert sorted(judged)[-2] <= RELEASE_SECONDS
 
 
-def release_delay(page: Any, seconds: float) -> float:
-    """How long after its key goes up the release of a note begins that is held for so long, in seconds."""
-    audio, up = press(page, seconds)
+def milliseconds(seconds: list[float]) -> list[int]:
+    return [round(1000 * each) for each in seconds]
+
+
+def release_delay(page: Any, seconds: float) -> tuple[float, bool]:
+    """How long after its key goes up the release of a note begins that is held for so long, in seconds; and
+    whether a hypervisor took processor time within the tenth of a second around it."""
+    audio, up, stolen = press(page, seconds)
     written = np.array(page.evaluate("Array.from(timbrel.player.current.whole())"), np.float32)
     release = round(page.evaluate("timbrel.player.current.request.seconds") * SAMPLE_RATE)
     skipped = round(0.02 * SAMPLE_RATE)  # what the page may have faded over
@@ -78,7 +108,12 @@ def release_delay(page: Any, seconds: float) -> float:
     windows = np.lib.stride_tricks.sliding_window_view(audio, len(tail))[up - SAMPLE_RATE // 10 :]
     likeness = windows @ tail / np.sqrt(np.square(windows).sum(axis=1) + 1e-12)
     assert likeness.max() > 0.98 * np.linalg.norm(tail)
-    return float((likeness.argmax() - SAMPLE_RATE // 10 - skipped) / SAMPLE_RATE)
+    return float((likeness.argmax() - SAMPLE_RATE // 10 - skipped) / SAMPLE_RATE), stolen
+
+
+def stolen_ticks() -> int:
+    """How much processor time a hypervisor has taken from this machine, in hundredths of a second."""
+    return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8])
 
 
 @pytest.mark.acceptance
@@ -90,7 +125,7 @@ def test_a_process_that_hogs_a_core_costs_no_gap(page: Any) -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as hog:
         try:
             press(page, 1.0)
-            audio, _ = press(page, 10.0)
+            audio, _, _ = press(page, 10.0)
         finally:
             hog.kill()
     first, _ = audible(audio)
@@ -121,14 +156,16 @@ def test_a_page_that_is_busy_for_seconds_sounds_on(page: Any) -> None:
     assert kept / SAMPLE_RATE > held > 3.5
 
 
-def press(page: Any, seconds: float) -> tuple[npt.NDArray[np.float32], int]:
-    """What a key sounds like that is held for so many seconds, until it has died away; and how many samples
-    of it had been put out when the key went up."""
+def press(page: Any, seconds: float) -> tuple[npt.NDArray[np.float32], int, bool]:
+    """What a key sounds like that is held for so many seconds, until it has died away; how many samples of it
+    had been put out when the key went up; and whether a hypervisor took processor time around then."""
     with page.recording() as heard:
         page.page.keyboard.down("d")
         page.until("timbrel.player.current?.soundedAt")
         page.page.wait_for_timeout(1000 * seconds)
-        up = page.evaluate("(dispatchEvent(new KeyboardEvent('keyup', { code: 'KeyD' })), recorded.length)")
+        before = stolen_ticks()
+        up = round(page.evaluate(KEY_UP))
+        stolen = stolen_ticks() > before
         page.page.keyboard.up("d")
         page.wait_for_silence()
-    return heard[0], 128 * up
+    return heard[0], up, stolen

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 if TYPE_CHECKING:
@@ -56,19 +57,23 @@ BRIGHTNESS = """
 """
 
 SKIPPING = """
-({ samples, ahead, release, asked, comes, ends }) => {
+({ samples, arrivals, release, asked, within, ends }) => {
   %s
-  mixer.push({ id: 1, samples: new Float32Array(samples.slice(0, ahead)) });
+  const coming = [...arrivals];
   const heard = [];
+  let taken = 0;
   for (let n = 0; n < samples.length / 128; n++) {
-    if (n === asked) mixer.skipTo({ id: 1, seconds: release / sampleRate });
-    if (n === comes) mixer.push({ id: 1, samples: new Float32Array(samples.slice(ahead)) });
+    if (n === asked) mixer.skipTo({ id: 1, seconds: release / sampleRate, within });
+    while (coming.length && coming[0][0] <= n) {
+      const part = samples.slice(taken, taken += coming.shift()[1]);
+      mixer.push({ id: 1, samples: new Float32Array(part) });
+    }
     if (n === ends) mixer.finish({ id: 1 });
     const out = new Float32Array(128);
     mixer.process([], [[out]]);
     heard.push(...out);
   }
-  return heard;
+  return [heard, told.filter(({ type }) => type === "starved").length];
 }
 """
 
@@ -92,16 +97,22 @@ def blank(browser: Browser) -> Iterator[Any]:
     page.close()
 
 
-def simulate(page: Any, script: str, **given: Any) -> list[float]:
+def simulate(page: Any, script: str, **given: Any) -> Any:
     """What the script returns of a mixer with one voice."""
     mixer = MIXER.replace("%s", WORKLET.read_text())
-    found: list[float] = page.evaluate(script.replace("%s", mixer), given)
-    return found
+    return page.evaluate(script.replace("%s", mixer), given)
+
+
+def skipped(page: Any, sound: npt.NDArray[np.float64], **given: Any) -> tuple[npt.NDArray[np.float64], int]:
+    """What is put out of a sound that comes in parts, (block, samples) each, and how often it ran dry."""
+    heard, starved = simulate(page, SKIPPING, samples=sound.tolist(), **{"within": 0.0, "ends": -1, **given})
+    return np.array(heard), int(starved)
 
 
 def gaps(page: Any, arrivals: Arrivals, seconds: float) -> list[float]:
     """When the voice ran dry."""
-    return simulate(page, LATE_SOUND, arrivals=arrivals, seconds=seconds)
+    found: list[float] = simulate(page, LATE_SOUND, arrivals=arrivals, seconds=seconds)
+    return found
 
 
 def late(*moments: tuple[float, float], lead: float = 0.15, seconds: float = 12.0) -> Arrivals:
@@ -158,8 +169,8 @@ def test_what_was_written_ahead_is_left_out_once_what_follows_is_there(blank: An
     release, asked, comes, rate = 14_400, 28, 31, 48_000
     time = np.arange(2 * release) / rate
     sound = 0.2 * np.sin(2 * np.pi * hertz * time) * np.where(time * rate < release, 1.0, 0.25)
-    given = {"ahead": release - 640, "release": release, "asked": asked, "comes": comes}
-    heard = np.array(simulate(blank, SKIPPING, samples=sound.tolist(), ends=-1, **given))
+    arrivals = [(0, release - 640), (comes, release + 640)]
+    heard, _ = skipped(blank, sound, arrivals=arrivals, release=release, asked=asked)
     late = rate // 1000  # the limiter looks so far ahead
     loud = np.flatnonzero(np.abs(heard) > 0.051)
     assert 128 * comes - rate / hertz <= loud[-1] - late <= 128 * comes + rate / 50
@@ -171,8 +182,8 @@ def test_a_skip_leads_to_where_the_wave_goes_on(blank: Any) -> None:
     release, comes, rate, hertz = 14_400, 35, 48_000, 220.0
     sound = 0.2 * np.sin(2 * np.pi * hertz * np.arange(2 * release) / rate)
     assert 0.4 < (release - 128 * comes) * hertz / rate % 1 < 0.6
-    given = {"ahead": release - 640, "release": release, "asked": 28, "comes": comes, "ends": -1}
-    heard = np.array(simulate(blank, SKIPPING, samples=sound.tolist(), **given))
+    arrivals = [(0, release - 640), (comes, release + 640)]
+    heard, _ = skipped(blank, sound, arrivals=arrivals, release=release, asked=28)
     waves = heard[1000 : 128 * comes + 2000]
     waves = waves[: len(waves) // 240 * 240].reshape(-1, 240)
     assert np.abs(waves).max(axis=1).min() > 0.18
@@ -184,11 +195,53 @@ def test_what_was_written_ahead_is_left_out_where_hardly_anything_follows(blank:
     there already: it is over a few hundredths after its end was told."""
     release, ends, rate = 14_400, 31, 48_000
     sound = 0.2 * np.sin(2 * np.pi * 220.0 * np.arange(release + follows) / rate)
-    given = {"ahead": release, "release": release, "asked": 28, "comes": 29, "ends": ends}
-    heard = np.array(simulate(blank, SKIPPING, samples=sound.tolist(), **given))
+    arrivals = [(0, release), (29, follows)]
+    heard, _ = skipped(blank, sound, arrivals=arrivals, release=release, asked=28, ends=ends)
     last = int(np.flatnonzero(np.abs(heard) > 0.02)[-1])
     assert 128 * ends < last <= 128 * ends + rate * 0.03
     assert np.abs(np.diff(heard)).max() <= 1.2 * np.abs(np.diff(sound)).max()
+
+
+FRAME = 1280
+"""Samples of a codec frame."""
+
+
+@pytest.mark.parametrize(("second", "begins"), [(34, 34), (39, 39), (60, 40)])
+def test_a_release_waits_for_what_follows_it_as_long_as_it_may(blank: Any, second: int, begins: int) -> None:
+    """Its first frame comes with block 30, the next with `second`: it begins then, so that nothing runs dry,
+    or with the frame that is there once its time is up; what was written ahead sounds on until then."""
+    release, rate = 14_080, 48_000
+    time = np.arange(3 * release) / rate
+    sound = 0.2 * np.sin(2 * np.pi * 220.0 * time) * np.where(time * rate < release, 1.0, 0.25)
+    arrivals = [(0, release), (30, FRAME), *((second + 3 * n, FRAME) for n in range(20))]
+    within = 10 * 128 / rate
+    heard, _ = skipped(blank, sound, arrivals=arrivals, release=release, asked=30, within=within)
+    loud = int(np.flatnonzero(np.abs(heard) > 0.051)[-1]) - rate // 1000
+    assert 128 * begins - rate / 220 <= loud <= 128 * begins + rate / 50
+    sounding = heard[128 * 10 : 128 * (begins + 30)].reshape(-1, 128)
+    assert (np.abs(sounding).max(axis=1) < 1e-4).any() == (second == 60)
+
+
+def test_a_release_that_ran_dry_goes_on_at_once_and_costs_no_lead(blank: Any) -> None:
+    """With three hundredths of a second in hand, whatever it had before; later notes wait no longer."""
+    release, rate = 14_080, 48_000
+    sound = 0.2 * np.sin(2 * np.pi * 220.0 * np.arange(3 * release) / rate)
+    arrivals = [(0, release), (30, FRAME), *((45 + 2 * n, FRAME) for n in range(20))]
+    heard, starved = skipped(blank, sound, arrivals=arrivals, release=release, asked=30)
+    silent = np.abs(heard[128 * 20 : 128 * 90].reshape(-1, 128)).max(axis=1) < 1e-4
+    assert 0 < silent.sum() <= 12 and starved == 0
+
+
+def test_a_held_note_that_ran_dry_goes_on_with_its_release(blank: Any) -> None:
+    """What it waits for is of no use once its key is up."""
+    release, rate = 14_080, 48_000
+    time = np.arange(3 * release) / rate
+    sound = 0.2 * np.sin(2 * np.pi * 220.0 * time) * np.where(time * rate < release, 1.0, 0.25)
+    arrivals = [(0, release - FRAME), (125, FRAME), *((130 + 3 * n, FRAME) for n in range(20))]
+    heard, starved = skipped(blank, sound, arrivals=arrivals, release=release, asked=128)
+    assert starved == 1
+    again = np.abs(heard[128 * 118 :])
+    assert again.max() < 0.051 and np.flatnonzero(again > 0.01)[0] < 128 * (135 - 118)
 
 
 def test_while_the_context_stands_still_the_oldest_voices_make_room(blank: Any) -> None:

@@ -4,8 +4,8 @@
 
 The one is `swesterfeld/spectmorph-instruments`: single notes of strings, woodwinds and brass by the
 University of Iowa, in the public domain, and sung vowels under CC0. The other is
-`skratchdot/philharmonia-samples`: notes by players of the Philharmonia Orchestra at all dynamics, CC BY-SA
-3.0, free for any use but to be sold or given away as samples. Left out is what the map of the bundle that
+`jurihock/philharmonia`: notes by players of the Philharmonia Orchestra at all dynamics, CC BY-SA 3.0, free
+for any use but to be sold or given away as samples. Left out is what the map of the bundle that
 ships has no name for, and what is played in a special way.
 """
 
@@ -42,21 +42,26 @@ IOWA = {
 }
 """Folder of the collection: name on the map."""
 PHILHARMONIA = {
-    "banjo": "Banjo",
-    "bass clarinet": "Clarinet",
-    "bassoon": "Bassoon",
-    "cello": "Cello",
-    "clarinet": "Clarinet",
-    "cor anglais": "English Horn",
-    "double bass": "Contrabass",
-    "flute": "Flute",
-    "french horn": "French Horn",
-    "guitar": "Acoustic Guitar (nylon)",
-    "oboe": "Oboe",
-    "saxophone": "Alto Sax",
-    "trombone": "Trombone",
+    "brass/french horn": "French Horn",
+    "brass/trombone": "Trombone",
+    "brass/trumpet": "Trumpet",
+    "brass/tuba": "Tuba",
+    "strings/banjo": "Banjo",
+    "strings/cello": "Cello",
+    "strings/double bass": "Contrabass",
+    "strings/guitar": "Acoustic Guitar (nylon)",
+    "strings/violin": "Violin",
+    "woodwind/bass clarinet": "Clarinet",
+    "woodwind/bassoon": "Bassoon",
+    "woodwind/clarinet": "Clarinet",
+    "woodwind/cor anglais": "English Horn",
+    "woodwind/flute": "Flute",
+    "woodwind/oboe": "Oboe",
+    "woodwind/saxophone": "Alto Sax",
 }
 """The same of the other one."""
+PLAYED = {"normal": None, "arco-normal": None, "pizz-normal": "Pizzicato Strings"}
+"""Articulation: name on the map, where it is not the instrument's."""
 DYNAMICS = {
     "pianissimo": 30,
     "piano": 50,
@@ -65,7 +70,6 @@ DYNAMICS = {
     "forte": 100,
     "fortissimo": 120,
 }
-PLAIN = ("normal", "arco-normal")
 
 Row = tuple[str, str, int, str]
 """File, pitch, velocity, instrument."""
@@ -73,7 +77,7 @@ Row = tuple[str, str, int, str]
 
 def main(folder: Path) -> None:
     """Writes folder/notes.csv: file, pitch, velocity, instrument."""
-    rows = list(philharmonia(folder) if (folder / "audio").is_dir() else iowa(folder))
+    rows = list(philharmonia(folder) if (folder / "data").is_dir() else iowa(folder))
     with (folder / "notes.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("file", "pitch", "velocity", "instrument"), *rows])
 
@@ -91,14 +95,15 @@ def iowa(folder: Path) -> Iterator[Row]:
 def philharmonia(folder: Path) -> Iterator[Row]:
     """Lists files named cello_As3_1_forte_arco-normal.mp3: note, seconds, dynamics, articulation."""
     for name, instrument in PHILHARMONIA.items():
-        for path in sorted((folder / "audio" / name).glob("*.mp3")):
+        for path in sorted((folder / "data" / name).glob("*.mp3")):
             parts = path.stem.split("_")[1:]
             if len(parts) != 4:
                 continue
             note, seconds, dynamics, articulation = parts
             is_one = path.stat().st_size > 0 and seconds != "phrase"
-            if is_one and dynamics in DYNAMICS and articulation in PLAIN:
-                yield str(path.relative_to(folder)), note.replace("s", "#"), DYNAMICS[dynamics], instrument
+            if is_one and dynamics in DYNAMICS and articulation in PLAYED:
+                name_played = PLAYED[articulation] or instrument
+                yield str(path.relative_to(folder)), note.replace("s", "#"), DYNAMICS[dynamics], name_played
 
 
 if __name__ == "__main__":

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from timbrel_bundle.audio import resample
 from timbrel_bundle.bundle import Bundle
-from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST
+from timbrel_bundle.layout import CODEC_WEIGHTS
 from timbrel_bundle.manifest import codebook_delay
-from timbrel_export.errors import ExportError
 from timbrel_training.codec import registry
 from timbrel_training.codec.interface import encode_note
 from timbrel_training.errors import CheckpointError
 from timbrel_training.model.config import ModelConfig
 from timbrel_training.timbre.map import MapPoint, TimbreMap
 from timbrel_training.tokens.store import TokenHeader
-
-SHIPPED = "default"
-"""Stands for the bundle that ships."""
-
-
-def bundle_path(name: str | Path, option: str = "--bundle") -> Path:
-    """The folder of the bundle that an option of the command line names: the one that ships is called
-    "default", where no folder here is. Raises ExportError: none ships with this installation."""
-    if str(name) != SHIPPED or Path(name).is_dir():
-        return Path(name)
-    found = importlib.util.find_spec("timbrel_server")
-    packages = (found.submodule_search_locations or []) if found is not None else []
-    for package in map(Path, packages):
-        for folder in (package, package.parent):
-            if (folder / "bundles" / SHIPPED / MANIFEST).is_file():
-                return folder / "bundles" / SHIPPED
-    raise ExportError(f"no bundle ships with this installation: name one with {option} DIR")
 
 
 class NoteCoder:

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the folders, and says what is in them."""
-    from timbrel_posttraining.bundles import bundle_path
+    from timbrel_export.bundle_folder import bundle_path
 
     if (args.tokens is None) != (args.notes is None):
         raise ExportError("--tokens and --notes: both or neither")

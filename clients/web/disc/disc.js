@@ -1,6 +1,6 @@
 // The map of timbres: what is on it, and what happens where it is touched.
 
-import { Emitter } from "../browser.js";
+import { Emitter, element } from "../browser.js";
 import { intoDisc, round } from "../state.js";
 import { Gestures } from "./gestures.js";
 import { makeGround } from "./ground.js";
@@ -14,6 +14,8 @@ const STEP_PIXELS = 22; // between two notes of a path
 const STEP_TIME = 110; // milliseconds between them, at least
 const TRAIL_TIME = 2600; // milliseconds that a path can be seen
 const KEY_STEP = 0.02;
+const ON_MAP = ["x", "y", "a", "b"]; // what of the state is drawn
+const GLOW = 60; // CSS pixels that the loudest sound shines around the marker
 
 /** Events: `moved` {x, y}, for whoever reads out where that is. */
 export class Disc extends Emitter {
@@ -26,6 +28,7 @@ export class Disc extends Emitter {
   #before = null; // what a press changes, as it was
   #still = document.createElement("canvas"); // what does not move, painted once
   #stale = true;
+  #glow = element("div", { className: "glow" }); // no part of the canvas: it moves 30 times a second
 
   constructor(canvas, { points, palette, state, player, theme, still }) {
     super();
@@ -45,7 +48,8 @@ export class Disc extends Emitter {
     this.located = null;
     this.level = 0;
     for (const type of ["focus", "blur"]) canvas.addEventListener(type, () => this.redraw());
-    state.addEventListener("change", () => this.redraw());
+    state.addEventListener("change", ({ detail }) => detail.changed.some((key) => ON_MAP.includes(key)) && this.redraw());
+    canvas.after(this.#glow);
     new ResizeObserver(() => this.#resize()).observe(canvas);
     this.#resize();
     new Gestures(canvas, this);
@@ -83,7 +87,13 @@ export class Disc extends Emitter {
   setLevel(level) {
     if (this.still()) return;
     this.level = level;
-    this.#animate();
+    this.#shine();
+  }
+
+  #shine() {
+    const [left, top] = this.view.toScreen(this.state.get("x"), this.state.get("y"));
+    const reach = this.level > 0.002 ? 14 + (GLOW - 14) * Math.min(1, Math.sqrt(this.level) * 1.4) : 0;
+    this.#glow.style.transform = `translate(${left}px, ${top}px) scale(${reach / GLOW})`;
   }
 
   /** Zooms around a place on the canvas, or around the marker. */
@@ -271,6 +281,7 @@ export class Disc extends Emitter {
     this.context.clearRect(0, 0, this.view.width, this.view.height);
     this.context.drawImage(this.#still, 0, 0, this.view.width, this.view.height);
     paintMoving(this.context, this.view, scene, this.ink);
+    this.#shine();
     if (this.trail.length > 1 && !this.#dragging) this.#animate();
   }
 
@@ -304,8 +315,8 @@ export class Disc extends Emitter {
     const flags = [...flag("A", a), ...flag("B", b), ...flag("♪", located && [located.x, located.y])];
     const [nearest] = this.nearest(x, y, 1);
     const near = this.hover?.instrument ?? (nearest?.distance < 0.001 ? nearest.point : null);
-    const { points, ground, trail, hover, level } = this;
+    const { points, ground, trail, hover } = this;
     const focused = this.canvas.matches(":focus-visible");
-    return { points, ground, trail, hover, level, flags, near, marker: { x, y }, focused };
+    return { points, ground, trail, hover, flags, near, marker: { x, y }, focused };
   }
 }

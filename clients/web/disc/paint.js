@@ -14,7 +14,7 @@ export function paintStill(context, view, scene, ink) {
   paintLabels(context, view, scene, ink);
 }
 
-/** Draws what lives, over it: the trail, flags, the pointer, the marker with its level. */
+/** Draws what lives, over it: the trail, flags, the pointer, the marker. */
 export function paintMoving(context, view, scene, ink) {
   paintTrail(context, view, scene, ink);
   paintFlags(context, view, scene, ink);
@@ -213,17 +213,8 @@ function paintHover(context, view, { hover }, ink) {
   context.globalAlpha = 1;
 }
 
-function paintMarker(context, view, { marker, level, focused }, ink) {
+function paintMarker(context, view, { marker, focused }, ink) {
   const [left, top] = view.toScreen(marker.x, marker.y);
-  if (level > 0.002) {
-    const reach = 14 + 46 * Math.min(1, Math.sqrt(level) * 1.4);
-    const glow = context.createRadialGradient(left, top, 6, left, top, reach);
-    glow.addColorStop(0, ink.glow);
-    glow.addColorStop(1, ink.clear);
-    context.fillStyle = glow;
-    circle(context, left, top, reach);
-    context.fill();
-  }
   ring(context, left, top, 10, 5, ink.halo);
   ring(context, left, top, 10, 2.25, ink.accent);
   circle(context, left, top, 2.5);

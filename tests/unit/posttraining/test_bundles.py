@@ -15,7 +15,8 @@ from timbrel_bundle.bundle import Bundle
 from timbrel_bundle.codec import CodecDecoder
 from timbrel_bundle.layout import CODEC_WEIGHTS, MANIFEST
 from timbrel_bundle.manifest import load_manifest, save_manifest
-from timbrel_posttraining.bundles import NoteCoder, bundle_path
+from timbrel_export.bundle_folder import bundle_path
+from timbrel_posttraining.bundles import NoteCoder
 from timbrel_posttraining.finetune.base import Base
 from timbrel_posttraining.finetune.samples import open_samples
 from timbrel_training.errors import CheckpointError
@@ -63,6 +64,8 @@ def test_the_bundle_that_ships_has_a_name_everywhere(
     ):
         assert main(["train", stage, "--bundle", "default", *given]) == 2
         assert fault in (error := capsys.readouterr().err) and "default: there is no such" not in error
+    assert main(["export", "--bundle", "default", "--timbre", str(tmp_path), *out]) == 2
+    assert f"{tmp_path}" in (error := capsys.readouterr().err) and "default: there is no such" not in error
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for stage, option in (("card", "--bundle"), ("finetune", "--from-bundle")):
         given = ["--evaluation", str(tmp_path)] if stage == "card" else ["--source", "folder:here", *out]

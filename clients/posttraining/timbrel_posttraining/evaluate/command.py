@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judges, writes the report and prints the figures that have a bar."""
-    from timbrel_posttraining.bundles import bundle_path
+    from timbrel_export.bundle_folder import bundle_path
     from timbrel_posttraining.evaluate import evaluation
 
     settings = evaluation.Settings(

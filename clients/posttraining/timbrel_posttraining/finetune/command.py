@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Fine-tunes, and prints where the new instruments are."""
     try:
-        from timbrel_posttraining.bundles import bundle_path
+        from timbrel_export.bundle_folder import bundle_path
         from timbrel_posttraining.finetune.run import FineTuning, fine_tune_bundle
     except ImportError as error:
         raise ExportError(

@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes both files."""
-    from timbrel_posttraining.bundles import bundle_path
+    from timbrel_export.bundle_folder import bundle_path
     from timbrel_posttraining.model_card.card import write_card
 
     print(write_card(bundle_path(args.bundle), args.evaluation))

@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Trains, and prints how well notes are located."""
     from timbrel_bundle.bundle import Bundle
-    from timbrel_posttraining.bundles import bundle_path
+    from timbrel_export.bundle_folder import bundle_path
     from timbrel_posttraining.timbre_finetune.trainer import fine_tune_timbre
     from timbrel_training.loop import pick_device
     from timbrel_training.notes.dataset import NoteDataset
