@@ -130,8 +130,13 @@ def replace_timbre_encoder(
         manifest = bundle_folder.describe_bundle(folder, name or old.name, git_revision)
         for section in ("codec", "model", "ranges", "training", "parity"):
             getattr(manifest, section).CopyFrom(getattr(old, section))
-        known = [(source.name, source.licence) for source in old.training.sources]
-        manifest.training.sources.extend(each for each in heard if (each.name, each.licence) not in known)
+        known = {(source.name, source.licence): source for source in manifest.training.sources}
+        for each in heard:
+            if (same := known.get((each.name, each.licence))) is None:
+                manifest.training.sources.append(each)
+            else:  # the encoder may have heard more of it than plays
+                same.n_instruments = max(same.n_instruments, each.n_instruments)
+                same.n_notes = max(same.n_notes, each.n_notes)
         save_manifest(manifest, folder / layout.MANIFEST)
         written = bundle_folder.open_written(folder)
         bundle_parity.check_timbre_encoder(written, encoder, list(_sounds(encoder.sample_rate)))

@@ -180,6 +180,13 @@ def test_a_bundle_takes_another_timbre_encoder_and_plays_as_before(
     assert np.allclose(found[0].embedding, found[1].embedding, atol=1e-3)
     assert np.hypot(*np.subtract(found[0].heard_at, found[1].heard_at)) > 0.1
 
+    more = {**about, "sources": [{**heard, "n_notes": 30}]}  # it went on with more of the same
+    save_weights(timbre, ENCODER, encoder, more)
+    assert main([export[0], f"--bundle={out}", export[2], f"--out={tmp_path / 'more'}"]) == 0
+    capsys.readouterr()
+    known, went_on = new.manifest.training.sources, Bundle.open(tmp_path / "more").manifest.training.sources
+    assert (len(went_on), went_on[-1].n_notes, went_on[:-1]) == (len(known), 30, known[:-1])
+
     for wrong, fault in (
         ([*export, "--model=x"], "in their place --bundle"),
         ([each for each in export if "--bundle" not in each], "in their place --bundle"),
