@@ -427,6 +427,34 @@ def test_the_picture_of_the_note_fills_as_it_comes(page: Any) -> None:
     assert page.evaluate(blank) != before
 
 
+def test_a_line_goes_over_the_picture_as_long_as_the_note_sounds(page: Any) -> None:
+    """Whether it comes from the server or from the cache; and the marker glows as loud as it is."""
+    line = "document.querySelector('.playhead')"
+    place = f"{line}.hidden ? -1 : new DOMMatrix(getComputedStyle({line}).transform).m41"
+    glow = "new DOMMatrix(getComputedStyle(document.querySelector('.glow')).transform).a"
+    assert page.evaluate(place) == -1 and page.evaluate(glow) == 0
+    for cached in (False, True):
+        page.click(*page.instrument("Violin"))
+        page.until(f"timbrel.player.current?.cached === {str(cached).lower()}")
+        page.until(f"({place}) > 0 && {glow} > 0.2")
+        before = page.evaluate(place)
+        page.until(f"({place}) > {before} + 5")
+        page.wait_for_silence()
+        page.until(f"({place}) === -1 && {glow} === 0")
+
+
+def test_the_map_is_painted_anew_only_where_it_changed(page: Any) -> None:
+    painted = page.evaluate("""() => {
+      let count = 0;
+      timbrel.disc.redraw = () => (count += 1);
+      return [{ p: 61, v: 90, seed: 7 }, { x: 0.1 }, { a: [0.1, 0.2] }].map((patch) => {
+        timbrel.state.set(patch);
+        return count;
+      });
+    }""")
+    assert painted == [0, 1, 2]
+
+
 def test_the_picture_of_a_long_note_is_drawn_of_so_many_points_at_most(page: Any) -> None:
     """Of 32 s, 3,000 columns; and its loudest sample is among them, wherever it lies."""
     drawn = page.evaluate("""async () => {
