@@ -264,8 +264,8 @@ def fine_tune_timbre(
     about = load_description(timbre_dir, ENCODER)
     now = plan.sources_elsewhere()
     again = {(each["name"], each["licence"]) for each in now}
-    known = about.get("sources", [])
-    before = [each for each in known if (each.get("name"), each.get("licence")) not in again]
+    stated = [each for each in about.get("sources", []) if isinstance(each, dict)]
+    before = [each for each in stated if (each.get("name"), each.get("licence")) not in again]
     save_weights(out_dir, ENCODER, average, {**about, "hearing": hearing, "sources": before + now})
     for name in (MAP_FILE, NOTES_FILE):
         source, target = timbre_dir / name, out_dir / name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -25,12 +26,13 @@ from timbrel_posttraining.timbre_finetune.dataset import (
     make_dataset,
 )
 from timbrel_posttraining.timbre_finetune.trainer import TimbreFineTuner, fine_tune_timbre
+from timbrel_training.checkpoint import load_description, save_weights
 from timbrel_training.errors import CheckpointError
 from timbrel_training.loop import Loop
 from timbrel_training.notes.dataset import NoteDataset
 from timbrel_training.posttraining_config import TimbreFinetuneConfig
 from timbrel_training.timbre.features import NoteFeatures
-from timbrel_training.timbre.map import TimbreMap, read_map
+from timbrel_training.timbre.map import ENCODER, TimbreMap, read_map
 from timbrel_training.timbre.references import read_references
 from timbrel_training.timbre.train import load_encoder
 
@@ -102,6 +104,23 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     assert whole.read_bytes() == parts.read_bytes()
     with pytest.raises(CheckpointError, match="another"):
         train(replace(config, pull_weight=7.0), Path("whole"))
+
+
+def test_what_was_heard_before_stays_named_and_once(
+    bundle: Bundle, library: NoteDataset, timbre_dir: Path, config: TimbreFinetuneConfig, tmp_path: Path
+) -> None:
+    """Of a source that is heard again the new counts stand; what is no source in a damaged list goes."""
+    config = replace(config, source_notes=16, own_notes=4, between_notes=2, other_notes=8)
+    config = replace(config, loop=replace(config.loop, n_steps=2))
+    again = {"name": library.sources[0], "licence": library.licences[library.sources[0]], "n_notes": 1}
+    other = {"name": "folder of before", "licence": "CC0-1.0", "n_instruments": 2, "n_notes": 3}
+    stage_1 = shutil.copytree(timbre_dir, tmp_path / "stage_1")
+    about = load_description(stage_1, ENCODER)
+    save_weights(stage_1, ENCODER, load_encoder(stage_1), {**about, "sources": [again, "damaged", other]})
+    assert fine_tune_timbre(config, bundle, [library, library], stage_1, tmp_path / "out", CPU).finished
+    sources = load_description(tmp_path / "out", ENCODER)["sources"]
+    assert sources[0] == other and [each["name"] for each in sources[1:]] == list(library.sources)
+    assert all(each["n_notes"] > 1 for each in sources)
 
 
 def test_an_interrupted_dataset_goes_on(
